@@ -22,6 +22,7 @@ from headgate.pipeline import (
     check_signal_topic,
     connection_settings,
     followed_tables,
+    names_of,
 )
 from headgate.sinks import TopicNames
 
@@ -73,6 +74,8 @@ def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[st
         yield f"only rows with {condition} are read"
     if config.target.kafka is not None:
         yield f"topic {TopicNames.make(config.target.kafka, config.name).of(table.full_name)}"
+    if config.target.catalog is not None:
+        yield f"named {names_of(config.target.catalog, table.full_name)[0]}"
     if "current" not in config.target.mode:
         return
     if config.marks_deletes(table.full_name):

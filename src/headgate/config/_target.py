@@ -76,14 +76,20 @@ class KafkaTargetConfig(Model):
 
 
 class TargetConfig(Model):
-    """Where the tables go: exactly one of `path` and `catalog`."""
+    """Where the tables go."""
 
     path: str | None = Field(
         None,
         description="folder of the lake, or a URI for Spark, such as `s3a://bucket/lake` (folders and S3 are tested,"
         " see [object stores](operations.md#object-stores)); a relative path starts at the working directory",
     )
-    catalog: str | None = Field(None, description="Spark catalog for named tables (refused for now: not supported yet)")
+    catalog: str | None = Field(
+        None,
+        min_length=1,
+        description="Spark catalog in which the tables get names: `<catalog>.<db>.<table>`, and"
+        " `<catalog>.<db>_changelog.<table>` for changelogs. Their files stay in `path`. See"
+        " [named tables](operations.md#named-tables)",
+    )
     mode: tuple[Mode, ...] = Field(
         ("current",),
         description="`current` (each table as it is now), `changelog` (every change), `kafka` (every change as a"
@@ -125,10 +131,6 @@ class TargetConfig(Model):
 
     @model_validator(mode="after")
     def _check_combination(self) -> TargetConfig:
-        if self.path and self.catalog:
-            raise ValueError("target.path and target.catalog are both set; keep one")
-        if self.catalog is not None:
-            raise ValueError("named tables (target.catalog) are not supported yet; set target.path to a folder or URI")
         if not self.path:
             raise ValueError("target.path is missing: a folder or URI that Spark can write")
         if ("kafka" in self.mode) != (self.kafka is not None):

@@ -1,14 +1,16 @@
 """A pipeline: the stream of one MySQL server into one lake.
 
-=================  ===================================================================================
-``_run``           wiring, and how a run begins, retries and ends
-``_checks``        checks of what a run needs, before it begins
-``_foreign_keys``  tables whose rows foreign keys change unseen, found batch by batch
-``_status``        keeps a run's ``status.json`` fresh
-``_figures``       rates, freshness, their last ten minutes, and the progress of the current batch
-=================  ===================================================================================
+==================  ===================================================================================
+``_run``            wiring, and how a run begins, retries and ends
+``_checks``         checks of what a run needs, before it begins
+``_catalog_names``  names of the lake's tables in a Spark catalog
+``_foreign_keys``   tables whose rows foreign keys change unseen, found batch by batch
+``_status``         keeps a run's ``status.json`` fresh
+``_figures``        rates, freshness, their last ten minutes, and the progress of the current batch
+==================  ===================================================================================
 """
 
+from headgate.pipeline._catalog_names import names_of
 from headgate.pipeline._checks import (
     check_config,
     check_kafka,
@@ -29,6 +31,7 @@ __all__ = [
     "check_source",
     "connection_settings",
     "followed_tables",
+    "names_of",
     "read_source",
     "source_options",
 ]

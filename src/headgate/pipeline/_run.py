@@ -29,6 +29,7 @@ from headgate.engine import build_session, end_session, find_error, jvm_ended, k
 from headgate.errors import BinlogPurgedError, HeadgateError, SinkError, TargetError, Transient
 from headgate.files import LockedError, try_lock
 from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_notifications
+from headgate.pipeline._catalog_names import CatalogNames, check_catalog
 from headgate.pipeline._checks import (
     check_config,
     check_kafka,
@@ -179,10 +180,11 @@ class Pipeline:
         restarted = False
         with contextlib.ExitStack() as stack:
             courier: Courier | None = None
+            names = stack.enter_context(_catalog_names(self.config, spark, self.lake, status))
             while not self._stop.is_set():
                 run = _Run(self, spark, status, on_progress, mode)
                 courier = courier or stack.enter_context(_courier(self.config, spark, run.writer, status))
-                run.courier = courier
+                run.courier, run.names = courier, names
                 if patience.is_first:
                     run.writer.warn_of_stopped()
                 run.writer.check_targets(spark, tables)
@@ -199,6 +201,8 @@ class Pipeline:
                     if run.superseded and not self._stop.is_set():
                         tables = self._tables
                         continue
+                    if names is not None and not self._stop.is_set():
+                        names.finish(run.writer.ledger.tables().values())
                     return
                 if _restarts_from_now(error, mode) and (run.batches or not restarted):
                     log.warning("%s; all tables are read again (snapshot_mode = %s)", error, mode)
@@ -217,6 +221,20 @@ class Pipeline:
 def _restarts_from_now(error: BaseException, mode: str) -> bool:
     """Return whether to give up a position that the server has purged, and begin at the current one."""
     return isinstance(error, BinlogPurgedError) and mode in ("when_needed", "always")
+
+
+@contextlib.contextmanager
+def _catalog_names(
+    config: PipelineConfig, spark: SparkSession, lake: Lake, status: StatusWriter
+) -> Iterator[CatalogNames | None]:
+    """Give the tables names in the configured catalog, if there is one, for as long as the run goes on."""
+    catalog = config.target.catalog
+    if catalog is None:
+        yield None
+        return
+    check_catalog(spark, catalog)
+    with contextlib.closing(CatalogNames(spark, catalog, lake, status.warns)) as names:
+        yield names
 
 
 def _courier(config: PipelineConfig, spark: SparkSession, writer: BatchWriter, status: StatusWriter) -> Courier:
@@ -303,6 +321,7 @@ class _Run:
     ) -> None:
         self.config = pipeline.config
         self.courier: Courier | None = None
+        self.names: CatalogNames | None = None
         self._mode = mode
         self.lake = pipeline.lake
         self.spark = spark
@@ -417,6 +436,8 @@ class _Run:
                 self._status.ends(report)
                 if self.courier is not None:
                     self.courier.add(report.epoch, report.notifications)
+                if self.names is not None:
+                    self.names.note(report.tables.values())
                 if self._on_progress is not None:
                     self._on_progress(report)
             except BaseException as error:
