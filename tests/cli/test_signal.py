@@ -51,8 +51,11 @@ def test_words_become_a_signal(pipeline: Path) -> None:
     }
 
 
+POSITION = ["set-binlog-position", "--position", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"]
+
+
 def test_the_other_signals(pipeline: Path) -> None:
-    for words in (["stop-snapshot"], ["pause-snapshot"], ["resume-snapshot"], ["log", "at {}"]):
+    for words in (["stop-snapshot"], ["pause-snapshot"], ["resume-snapshot"], ["log", "at {}"], POSITION):
         code, out, _ = run(str(pipeline), *words, "--id", words[0])
         assert (code, out) == (0, f"{words[0]}\n")
         assert isinstance(written(pipeline, words[0]), dict)
@@ -80,6 +83,8 @@ def test_json_from_a_file_or_stdin(pipeline: Path, tmp_path: Path) -> None:
         (["pause-snapshot", "--json", "-"], "leave out action"),
         (["--json", "/nowhere/x"], "cannot be read"),
         (["log"], 'no "message"'),
+        (["set-binlog-position"], 'is {"gtid_set": …}'),
+        (["set-binlog-position", "--position", "earliest"], "not a GTID set"),
     ],
 )
 def test_mistakes_are_told_and_nothing_is_written(pipeline: Path, words: list[str], said: str) -> None:

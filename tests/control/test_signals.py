@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headgate.control import Condition, Signal, parse_signal, signal_file, submit
 from headgate.errors import ConfigError
 
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 EXECUTE = {"data-collections": [r"shop\.orders"]}
 
 
@@ -55,13 +56,31 @@ def test_data_as_text_and_without_id() -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "position"),
+    [
+        ({"gtid_set": f"{UUID}:1-3:4"}, f"{UUID}:1-4"),
+        ({"binlog_filename": "binlog.000003", "binlog_position": 157}, "binlog.000003:157"),
+    ],
+)
+def test_positions(data: dict[str, Any], position: str) -> None:
+    found = parse_signal({"id": "p", "type": "set-binlog-position", "data": data})
+    assert found.position == position
+    assert parse_signal(found.to_dict()) == found
+
+
+@pytest.mark.parametrize(
     ("value", "said"),
     [
         ("{", "a signal is not JSON"),
+        ({"type": "schema-changes", "data": {"database": "d"}}, "no schema history"),
+        ({"type": "set-binlog-position"}, "the data of set-binlog-position is"),
+        ({"type": "set-binlog-position", "data": {"binlog_filename": "binlog.000003"}}, "the data of set-binlog-pos"),
+        ({"type": "set-binlog-position", "data": {"gtid_set": "x:1", "binlog_position": 4}}, "the data of set-binlog"),
+        ({"type": "set-binlog-position", "data": {"gtid_set": "x:1"}}, "'x:1'"),
+        ({"type": "set-binlog-position", "data": {"binlog_filename": "x", "binlog_position": 4}}, "start is 'x:4'"),
         ([], "a signal is not a JSON object"),
         ({}, "unknown signal type None: expected execute-snapshot"),
         ({"type": "execute_snapshot"}, "did you mean execute-snapshot?"),
-        ({"type": "schema-changes", "data": {}}, "unknown signal type 'schema-changes'"),
         ({"type": "log", "id": 7, "data": {"message": "x"}}, "the id of a signal is 7, not text"),
         ({"type": "log", "id": "x" * 200, "data": {"message": "x"}}, "too long"),
         ({"type": "log"}, 'no "message"'),

@@ -22,6 +22,7 @@ class Action(StrEnum):
     stop_snapshot = "stop-snapshot"
     pause_snapshot = "pause-snapshot"
     resume_snapshot = "resume-snapshot"
+    set_binlog_position = "set-binlog-position"
     log = "log"
 
 
@@ -57,6 +58,10 @@ def signal(
     surrogate_key: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Divide the table along this column instead of its key.")
     ] = None,
+    position: Annotated[
+        str | None,
+        typer.Option(metavar="POSITION", help="For set-binlog-position: a GTID set; without GTIDs file:position."),
+    ] = None,
     name: Annotated[str | None, typer.Option("--id", help="The signal's id; random if not given.")] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="A signal in Debezium's JSON; - reads stdin.")
@@ -77,6 +82,8 @@ def signal(
 
       headgate signal pipeline.toml stop-snapshot -t 'shop\.orders'
 
+      headgate signal pipeline.toml set-binlog-position --position 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-57
+
       headgate signal pipeline.toml log 'here we were: {}'
     """
     from headgate.carrier import ControlFolder
@@ -92,6 +99,7 @@ def signal(
         "condition": condition,
         "surrogate_key": surrogate_key,
         "kind": kind,
+        "position": position,
         "name": name,
     }
     parsed_signal = _from_json(json_file, arguments) if json_file is not None else _from_words(**arguments)
@@ -107,7 +115,7 @@ def _from_json(file: Path, words: dict[str, Any]) -> Signal:
     from headgate.control import parse_signal
     from headgate.errors import ConfigError
 
-    beside = [what for what in ("action", "message", "tables", "condition", "surrogate_key") if words[what]]
+    beside = [what for what in ("action", "message", "tables", "condition", "surrogate_key", "position") if words[what]]
     if beside:
         raise ConfigError(f"--json holds the whole signal; leave out {beside[0].replace('_', '-')}")
     try:
@@ -125,6 +133,7 @@ def _from_words(
     condition: list[str] | None,
     surrogate_key: str | None,
     kind: Kind,
+    position: str | None,
     name: str | None,
 ) -> Signal:
     """Return the signal that the command line describes.
@@ -145,11 +154,22 @@ def _from_words(
         data["additional-conditions"] = [_condition(one) for one in condition]
     if surrogate_key:
         data["surrogate-key"] = surrogate_key
+    if position:
+        data |= _position_data(position)
     if message:
         data["message"] = message
     if action in (Action.execute_snapshot, Action.stop_snapshot):
         data["type"] = kind.value
     return parse_signal({"id": name, "type": action.value, "data": data})
+
+
+def _position_data(text: str) -> dict[str, Any]:
+    from headgate.binlog_positions import FilePosition, parse_start
+
+    if not isinstance(parse_start(text), FilePosition):
+        return {"gtid_set": text}
+    file, _, pos = text.rpartition(":")
+    return {"binlog_filename": file, "binlog_position": int(pos)}
 
 
 def _condition(text: str) -> dict[str, str]:

@@ -29,6 +29,7 @@ TABLE_SCAN_COMPLETED   ``scanned_collection``, ``total_rows_scanned``, ``status`
 PAUSED, RESUMED        ``data_collections``, ``signal``: the id of the signal
 ABORTED                ``data_collections``: the stopped tables; ``signal``
 COMPLETED              ``data_collections``
+POSITION_SET           aggregate type "Signal", not Debezium's: ``signal_type``, ``skipped``: the GTID set not read
 REJECTED               aggregate type "Signal", not Debezium's: ``signal_type``, ``reason``; its valid part takes effect
 =====================  ===============================================================================================
 """
@@ -207,6 +208,8 @@ class NotificationBuilder:
         if action.get("error"):
             reason = str(action["error"])
             self._add(name, SIGNAL, "REJECTED", reason, signal_type=kind, reason=reason)
+        if action.get("skipped"):
+            self._add(name, SIGNAL, "POSITION_SET", signal_type=kind, skipped=str(action["skipped"]))
         if kind in ("execute-snapshot", "resnapshot"):
             self._begin(name, INCREMENTAL, tables)
             self._report_unread(name, action, refused)

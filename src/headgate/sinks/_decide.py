@@ -14,6 +14,7 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 | a foreign key that changes rows unseen, at a statement or when a snapshot begins | ``stopped`` | the same |
 | such a foreign key that is gone again | suspended as ``stale``, read again | ``stopped`` |
 | images that do not fit the target, for any reason | suspended as ``stale``, read again | ``stopped`` |
+| a part of the log that a signal left out | suspended as ``stale``, read again | ``stopped`` |
 | a column with a reserved name, or a type that the changelog cannot hold | ``stopped`` | the same |
 | a table without a key whose deleted rows have to be marked | ``stopped`` | the same |
 
@@ -44,7 +45,7 @@ from headgate.sinks._case import Arrival, Case, Policy, TableBefore
 from headgate.sinks._course import Outcome, TableCourse, remedy
 from headgate.sinks._plan import CurrentPlan
 from headgate.sinks._promises import definition_after, promised
-from headgate.sinks._shape import Misfit, Shape, conflict, fit, fits, reserved, union, widest
+from headgate.sinks._shape import Misfit, Shape, conflict, fit, fits, reserved, shortened, union, widest
 from headgate.sinks._statements import Statements, read_statements
 from headgate.sinks._states import Event, State
 
@@ -148,6 +149,9 @@ def _follow_log(course: TableCourse, case: Case) -> Statements:
 def _suspend_for_gaps(course: TableCourse, case: Case) -> None:
     """Suspend the table if the batch does not bring all rows that changed."""
     unread, unseen = case.arrival.batch.unread.get(course.table), case.arrival.unseen
+    skips = case.arrival.batch.header.skips
+    if skips and not course.is_suspended and _needs_all_changes(case):
+        course.read_again(f"a signal set the position of the stream; not read: {shortened(skips)}")
     if unread is not None:
         course.stop(unread)
     if unseen is None or unseen.accepted:
@@ -156,6 +160,15 @@ def _suspend_for_gaps(course: TableCourse, case: Case) -> None:
         course.stop(f"{unseen.reason}; then {remedy(course.table)}")
     elif case.policy.current and not case.snapshot.begins and not course.is_suspended:
         course.read_again(unseen.reason)
+
+
+def _needs_all_changes(case: Case) -> bool:
+    """Return whether the table is wrong without the batch's changes: unless all of it is read later, or nobody reads
+    it whole.
+    """
+    snapshot = case.snapshot
+    is_left_incomplete = case.before.state is State.SNAPSHOTTING and snapshot.event is not Event.READS
+    return not (snapshot.restarts or snapshot.waits or is_left_incomplete)
 
 
 def _needs_no_log(course: TableCourse, case: Case) -> bool:

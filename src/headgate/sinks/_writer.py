@@ -222,7 +222,8 @@ class BatchWriter:
         only_unseen = {table for table in unseen if table in before and not before[table].is_suspended} - {
             *batch.tables()
         }
-        for table in [*batch.tables(), *sorted(only_unseen)]:
+        skipped = set(before) - {*batch.tables()} if batch.header.skips else set()
+        for table in [*batch.tables(), *sorted(only_unseen | skipped)]:
             if table not in before and table not in batch.parts and table not in batch.header.tables:
                 continue  # a statement on an unknown table
             self.check_targets(spark, [table])

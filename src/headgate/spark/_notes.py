@@ -101,6 +101,8 @@ class Notes:
     """Whether the stream begins here: no batch ends at this offset."""
     anew: bool = False
     """Whether it begins by reading all tables, regardless of the sinks' state."""
+    skips: str = ""
+    """GTID set after the batch's start that it leaves out, because a signal set the stream's position after it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -139,6 +141,7 @@ class Notes:
                 reads={str(table): int(rows) for table, rows in values.get("reads", {}).items()},
                 fresh=bool(values.get("fresh", False)),
                 anew=bool(values.get("anew", False)),
+                skips=str(GtidSet.parse(str(values.get("skips", "")))),
             )
         except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise OffsetFormatError(f"damaged offset: the planner's notes cannot be read ({error!r})") from None

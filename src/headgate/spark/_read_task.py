@@ -78,6 +78,9 @@ def read_task(
                     yield item
             else:
                 yield from signals.others(item)
+    if task.retries is not None:
+        yield from (Redo(chunk, task.retries) for chunk in task.chunks)
+        return
     yield from read_chunks(
         settings, task.chunks, executed=executed, server_uuid=task.server_uuid, epoch=task.epoch,
         planned_us=task.planned_us, hint=_hint(task.hint), first_ordinal=task.first_ordinal, policies=policies,
