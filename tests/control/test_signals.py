@@ -55,6 +55,59 @@ def test_data_as_text_and_without_id() -> None:
     assert old.filter_of("shop.orders") == "a = 1"
 
 
+def blocking(text: str, collection: str = r"shop\.orders", kind: str = "BLOCKING") -> Signal:
+    conditions = [{"data-collection": collection, "filter": text}]
+    data = {"data-collections": [r"shop\..*"], "type": kind, "additional-conditions": conditions}
+    return parse_signal({"type": "execute-snapshot", "data": data})
+
+
+@pytest.mark.parametrize(
+    ("select", "condition"),
+    [
+        ("SELECT * FROM shop.orders WHERE a > 1", "a > 1"),
+        ("select *\nfrom `shop` . `orders`\nwhere(`limit` = ' ORDER BY x') and b in (1, 2);", None),
+        ("SELECT * FROM shop.orders WHERE SUBSTRING(a FROM 1 FOR 2) = 'x' OR `group` = 1", None),
+        ("a > 1", "a > 1"),
+    ],
+)
+def test_a_blocking_snapshot_s_select_is_a_condition(select: str, condition: str | None) -> None:
+    found = blocking(select)
+    expected = condition or re.split("where", select, maxsplit=1, flags=re.IGNORECASE)[1].strip().rstrip(";")
+    assert found.filter_of("shop.orders") == expected
+    assert found.filter_of("shop.orders2") is None
+    assert parse_signal(found.to_dict()) == found
+    assert blocking("SELECT * FROM shop.orders").conditions == ()
+
+
+@pytest.mark.parametrize(
+    ("select", "collection", "said"),
+    [
+        ("SELECT id FROM shop.orders", r"shop\.orders", "must be SELECT * FROM db.table"),
+        ("SELECT * FROM orders WHERE a = 1", r"shop\.orders", "must be SELECT * FROM db.table"),
+        ("SELECT * FROM shop.orders o WHERE o.a = 1", r"shop\.orders", "must be SELECT * FROM db.table"),
+        ("SELECT * FROM shop.orders, shop.items WHERE a = 1", r"shop\.orders", "must be SELECT * FROM db.table"),
+        ("SELECT * FROM shop.orders LIMIT 5", r"shop\.orders", "must be SELECT * FROM db.table"),
+        ("SELECT * FROM shop.orders WHERE a > 1 ORDER BY a", r"shop\.orders", "it has ORDER"),
+        ("SELECT * FROM shop.orders WHERE (a > 1) limit 5", r"shop\.orders", "it has LIMIT"),
+        ("SELECT * FROM shop.orders WHERE a = 1 UNION SELECT 1", r"shop\.orders", "it has UNION"),
+        ("SELECT * FROM shop.orders WHERE a IN (SELECT 1)", r"shop\.orders", "read other tables"),
+        ("SELECT * FROM shop.orders WHERE a = 1 -- x", r"shop\.orders", "comments"),
+        ("SELECT * FROM shop.orders WHERE a = 1; DROP TABLE x", r"shop\.orders", "semicolons"),
+        ("SELECT * FROM shop.orders WHERE", r"shop\.orders", "not a condition"),
+        ("SELECT * FROM shop.orders WHERE a = 1", r"shop\..*", "belongs to the one table that it names"),
+        ("SELECT * FROM shop.orders WHERE a = 1", r"shop[.]items", "selects from shop.orders"),
+    ],
+)
+def test_selects_that_are_more_than_a_condition(select: str, collection: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        blocking(select, collection)
+
+
+def test_an_incremental_snapshot_takes_no_select() -> None:
+    with pytest.raises(ConfigError, match="write the condition alone"):
+        blocking("SELECT * FROM shop.orders WHERE a > 1", kind="INCREMENTAL")
+
+
 @pytest.mark.parametrize(
     ("data", "position"),
     [

@@ -13,6 +13,9 @@ connector"), limited to this table:
 ``log``                  ``message``; ``{}`` in it is replaced by the stream's GTID set
 =======================  ===============================================================================
 
+A filter is a condition on the table's columns. For BLOCKING it may also be Debezium's SELECT, as far as that is such a
+condition: ``SELECT * FROM db.table WHERE condition``.
+
 ``data-collections`` are regular expressions that must match the whole of ``db.table``, case-sensitive. ``data`` may
 also be JSON text, as in a signal table. Unknown keys are refused, so that a misspelt condition does not read a whole
 table.
@@ -152,7 +155,7 @@ def parse_signal(value: Any, *, name: str | None = None) -> Signal:
         raise ConfigError(f"unknown signal type {kind!r}: {hint}")
     data = _object(fields.get("data") or {}, "the data of a signal")
     _check_keys(kind, data)
-    conditions = _conditions(data)
+    conditions = _conditions(data, _kind(data))
     signal = Signal(
         id=_id(fields.get("id"), name),
         type=kind,
@@ -284,7 +287,7 @@ def _check_expression(text: str) -> None:
         ) from None
 
 
-def _conditions(data: Mapping[str, Any]) -> tuple[Condition, ...]:
+def _conditions(data: Mapping[str, Any], kind: Literal["INCREMENTAL", "BLOCKING"]) -> tuple[Condition, ...]:
     entries = data.get("additional-conditions") or []
     if not isinstance(entries, (list, tuple)):
         raise ConfigError(f"additional-conditions is {_short(entries)}; expected a list of objects")
@@ -296,7 +299,10 @@ def _conditions(data: Mapping[str, Any]) -> tuple[Condition, ...]:
                 f'an additional condition is {_short(dict(fields))}; expected {{"data-collection": …, "filter": …}}'
             )
         _check_expression(fields["data-collection"])
-        conditions.append(Condition(fields["data-collection"], check_filter(fields["filter"])))
+        if kind == "BLOCKING" and _BEGINS_SELECT.match(fields["filter"]):
+            conditions += _selected(fields["data-collection"], fields["filter"])
+        else:
+            conditions.append(Condition(fields["data-collection"], check_filter(fields["filter"])))
     for_all = _text(data, "additional-condition")
     if for_all is not None:
         conditions.append(Condition(".*", check_filter(for_all)))
@@ -327,6 +333,47 @@ def check_filter(text: str) -> str:
     if problem is not None:
         raise ConfigError(f"the filter {_short(text)} cannot be used: {problem}")
     return text
+
+
+_BEGINS_SELECT = re.compile(r"\s*SELECT\b", re.IGNORECASE)
+_NAME = r"([\w$]+|`(?:[^`]|``)+`)"
+_SELECT = re.compile(
+    rf"\s*SELECT\s+\*\s+FROM\s+{_NAME}\s*\.\s*{_NAME}(?:\s+WHERE\b(.*?)|\s*);?\s*", re.IGNORECASE | re.DOTALL
+)
+_CLAUSES = re.compile(
+    r"\b(EXCEPT|FOR|GROUP|HAVING|INTERSECT|INTO|LIMIT|LOCK|ORDER|PROCEDURE|UNION|WINDOW)\b", re.IGNORECASE
+)
+"""Reserved words that begin a clause after a condition; in one they are only inside parentheses."""
+
+
+def _selected(collection: str, text: str) -> list[Condition]:
+    """Return the condition of a blocking snapshot's SELECT; none if it reads all rows.
+
+    :raises ConfigError: the SELECT is more than a condition on the one table that ``collection`` names.
+    """
+    match = _SELECT.fullmatch(text)
+    clause = _CLAUSES.search(_outside_parentheses(match[3])) if match and match[3] else None
+    if match is None or clause is not None:
+        found = f"; it has {clause[1].upper()}" if clause is not None else ""
+        raise ConfigError(
+            f"the filter {_short(text)} cannot be used: a blocking snapshot's SELECT must be SELECT * FROM db.table"
+            f" WHERE condition{found}; chunks divide the table, so it has no other clauses, columns or tables"
+        )
+    table = ".".join(name.strip("`").replace("``", "`") for name in match.group(1, 2))
+    if re.sub(r"\\(.)|\[(.)\]", r"\1\2", collection) != table:
+        raise ConfigError(
+            f"the filter {_short(text)} selects from {table}, and its data-collection is {collection!r}: a SELECT"
+            " belongs to the one table that it names; write a condition alone for several tables"
+        )
+    return [] if match[3] is None else [Condition(re.escape(table), check_filter(match[3].strip()))]
+
+
+def _outside_parentheses(text: str) -> str:
+    """Return a condition without its quoted parts and parentheses' contents."""
+    bare, before = _QUOTED.sub(" x ", text), ""
+    while bare != before:
+        before, bare = bare, re.sub(r"\([^()]*\)", " x ", bare)
+    return bare
 
 
 def _balanced(text: str) -> bool:

@@ -57,6 +57,18 @@ def runs(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> Runs:
     return runs
 
 
+@WITH_GTIDS
+def test_a_blocking_snapshot_takes_debezium_s_select(runs: Runs) -> None:
+    a, b = runs.table("a"), runs.table("b")
+    runs.run("no_data")
+    one = {"data-collection": f"{runs.db}[.]a", "filter": f"SELECT * FROM {a} WHERE v IN (1, 2) OR a.id = 9"}
+    runs.signal("execute-snapshot", "a", "b", type="BLOCKING", additional_conditions=[one, {**one, "filter": "n = 1"}])
+    runs.run()
+    assert runs.rows(a) == runs.source(a, "v IN (1, 2) OR id = 9")
+    assert (runs.state(a), runs.state(b)) == ("snapshotting", "live")
+    assert runs.rows(b) == runs.source(b)
+
+
 @pytest.mark.slow
 def test_initial_only(runs: Runs) -> None:
     """The run ends by itself; changes after it are for a run of another mode."""
