@@ -28,6 +28,39 @@ schema_changes = "strict"
 """
 
 
+def with_source(*lines: str) -> str:
+    return GOOD.replace("poll_ms = 500", "\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("lines", "position"),
+    [
+        ([], None),
+        (['start = "snapshot"'], None),
+        (['start = "snapshot"', 'snapshot_mode = "always"'], None),
+        (['start = "earliest"'], "earliest"),
+        (['snapshot_mode = "no_data"'], "current"),
+        (['start = "2026-01-02T03:04:05Z"', 'snapshot_mode = "no_data"'], "2026-01-02T03:04:05Z"),
+    ],
+)
+def test_where_a_pipeline_begins(lines: list[str], position: str | None) -> None:
+    assert parse_config(with_source(*lines)).source.first_position == position
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (['start = "snapshot"', 'snapshot_mode = "no_data"'], 'use "current"'),
+        (['start = "earliest"', 'snapshot_mode = "when_needed"'], "start is for snapshot_mode no_data and initial"),
+        (['start = "earliest"', 'snapshot_mode = "initial_only"'], "start is for snapshot_mode no_data and initial"),
+        (['start = "earliest"', 'snapshot_cut = "start"'], "do not go together"),
+    ],
+)
+def test_starts_that_mean_nothing(lines: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse_config(with_source(*lines))
+
+
 def test_a_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pipeline.toml").write_text(GOOD)
     monkeypatch.chdir(tmp_path)

@@ -253,6 +253,25 @@ def test_streams_without_a_snapshot(start: str) -> None:
     assert len(run.sink.targets["d.a"].rows) == 3 - had
 
 
+@pytest.mark.parametrize("append", ["true", "false"])
+def test_an_initial_snapshot_with_the_changes_before_it(append: str) -> None:
+    """Those of rows that are gone, too; the tables are the source after each batch."""
+    server = source(("d.a", 3), ("d.b", 30))
+    for number in range(7):
+        server.commit(("d.a", "put", number, 1), ("d.b", "del", number, 0), ("d.b", "move", number + 9, number + 50))
+    run = stream(server, start=f"{UUID}:1-2", snapshot_mode="initial", append=append, max_rows_per_batch="2")
+    assert run.offset.gtid_set == gtids(2)
+    server.commit(("d.a", "del", 0, 0))
+    run.batch()
+    assert GtidSet.parse(run.headers[0]["gtid"]) < gtids(8)
+    run.drain()
+    assert run.offset.gtid_set == gtids(8)
+    assert all(target.live for target in run.sink.targets.values())
+    assert {name: len(target.rows) for name, target in run.sink.targets.items()} == {
+        name: len(server.rows(name)) for name in ("d.a", "d.b")
+    }
+
+
 def test_stream_without_checkpoint_goes_on_where_the_sinks_are() -> None:
     server = source(("d.a", 3), ("d.b", 3))
     control = FakeControl({"hint": {"gtid": str(gtids(1)), "server_uuid": UUID, "file": "binlog.000001", "pos": 9}})

@@ -53,8 +53,9 @@ class SourceConfig(Model):
     start: str = Field(
         "current",
         min_length=1,
-        description='where a new pipeline with `snapshot_mode = "no_data"` begins to follow changes: `current` (now),'
-        " `earliest` (the oldest log that the server has), a time such as `2026-01-02T03:04:05Z` (the first transaction"
+        description="where a new pipeline begins to follow changes, with `snapshot_mode` `no_data` or `initial`:"
+        " `current` (now; with `initial` also called `snapshot`), `earliest` (the oldest log that the"
+        " server has), a time such as `2026-01-02T03:04:05Z` (the first transaction"
         " committed then or later), a GTID set of everything already had, or, on a server without GTIDs,"
         " `file:position`. A pipeline that has begun continues where it is",
     )
@@ -220,8 +221,7 @@ class SourceConfig(Model):
             raise ValueError("mask_key_env and mask_key_file are both set; keep one")
         if self.watermark == "signal-table" and self.signal_table is None:
             raise ValueError("watermark = signal-table needs signal_table, as db.table")
-        if self.start != "current" and self.snapshot_mode != "no_data":
-            raise ValueError('start is for snapshot_mode = "no_data": the other modes read the tables as they are now')
+        self._check_start()
         if self.watermark == "signal-table" and self.relay is not None:
             raise ValueError("relay and watermark = signal-table do not go together: a relay's log has GTIDs")
         if self.relay is None and (
@@ -229,6 +229,24 @@ class SourceConfig(Model):
         ):
             raise ValueError("relay_… settings need relay, http://host:port")
         return self
+
+    def _check_start(self) -> None:
+        if self.start == "current" or (self.start == "snapshot" and self.snapshot_mode != "no_data"):
+            return
+        if self.start == "snapshot":
+            raise ValueError('start = "snapshot" reads tables, and snapshot_mode = "no_data" reads none: use "current"')
+        if self.snapshot_mode not in ("no_data", "initial"):
+            raise ValueError(
+                f"start is for snapshot_mode no_data and initial; {self.snapshot_mode} begins with the tables as they"
+                " are now"
+            )
+        if self.snapshot_cut == "start":
+            raise ValueError('start and snapshot_cut = "start" do not go together: tables are read as they are now')
+
+    @property
+    def first_position(self) -> str | None:
+        """Where a new pipeline begins, if that is not where its snapshot does."""
+        return None if self.start in ("current", "snapshot") and self.snapshot_mode != "no_data" else self.start
 
 
 class TableConfig(Model):

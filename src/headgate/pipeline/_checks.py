@@ -85,7 +85,8 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
     from headgate.columns import check_rules
     from headgate.mysql import Connection, cascades, prerequisites, try_select
 
-    parse_start(config.source.start)
+    if config.source.first_position is not None:
+        parse_start(config.source.first_position)
     settings = connection_settings(config)
     with Connection.open(settings) as connection:
         tables = load_tables(connection.query, TablePatterns(config.source.tables))

@@ -483,7 +483,9 @@ def source_options(
         "snapshot_mode": mode if mode in ("initial_only", "no_data") else "initial",
     }
     if mode == "no_data":
-        options["start"] = source.start
+        options["start"] = "current" if source.start == "snapshot" else source.start
+    elif mode == "initial" and source.first_position is not None:
+        options["start"] = source.first_position
     if source.password_file:
         options["secret_file"] = source.password_file
     elif source.password_env:

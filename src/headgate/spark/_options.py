@@ -74,7 +74,7 @@ _HELP = {
     "snapshot_locking_mode": 'the snapshot that a stream begins with, in Debezium\'s words: "minimal" (lock tables '
     'while a view is opened), "extended" (until rows are read), "none" (no locks); default: by watermark',
     "snapshot_mode": '"initial" (default), "initial_only" (changes only as long as tables are being read) or "no_data" '
-    "(follow changes, read on a signal): streams that start with a snapshot",
+    "(follow changes, read on a signal): streams that start with a snapshot, or have this and a start",
     "snapshot_share": "the part of a batch's time that reading chunks may take, next to live changes (1: no limit)",
     "start": '"snapshot" (default), "current", "earliest", a time such as 2026-01-02T03:04:05Z, "file:position" '
     "of a server without GTIDs, or a GTID set: everything already read",
@@ -133,6 +133,8 @@ class Options:
     lock_hold: Literal["setup", "read"] = "setup"
     lock_wait_seconds: int = 10
     snapshot_mode: Literal["initial", "initial_only", "no_data"] = "initial"
+    follows_tables: bool = True
+    """Whether the stream has states of tables, to read them now or on a signal."""
     signal_table: str | None = None
     signal_topic: KafkaTopic | None = None
     snapshot_share: float = 1.0
@@ -197,6 +199,7 @@ class Options:
             snapshot_mode=_choice(  # type: ignore[arg-type]
                 values, "snapshot_mode", "initial", ("initial", "initial_only", "no_data")
             ),
+            follows_tables=(values.get("start") or "snapshot") == "snapshot" or bool(values.get("snapshot_mode")),
             signal_table=_signal_table(values.get("signal_table")),
             signal_topic=_signal_topic(values.get("signal_topic")),
             snapshot_share=_share(values.get("snapshot_share")),

@@ -265,7 +265,7 @@ class Planner:
 
     def _initial(self) -> SourceOffset:
         state = self._server.state()
-        resumed = self._resumed(state) if self._follows_tables else None
+        resumed = self._resumed(state) if self._options.follows_tables else None
         had, finished = resumed or (self._start_position(self._options.start, state), frozenset())
         check_position(had, state)
         plan = SnapshotPlan(
@@ -276,7 +276,7 @@ class Planner:
             self._options.append,
             conditions=self._options.conditions,
         )
-        if self._follows_tables:
+        if self._options.follows_tables:
             names = [table for table in sorted(self._server.tables(self._patterns)) if table not in finished]
             if not names and not finished:
                 raise ConfigError(f"no table matches {', '.join(self._options.patterns)}")
@@ -287,7 +287,7 @@ class Planner:
         if self._options.snapshot_cut == "start":
             plan.snapshot_requests = {table: plan.request_for(table, blocking=True) for table in plan.queue}
         plan.initial = str(had) if plan.queue else None
-        reads_everything = self._follows_tables and resumed is None
+        reads_everything = self._options.follows_tables and resumed is None
         topic = None if self._topic is None else self._topic.poll(None, wait=True).position
         notes = replace(plan.notes(server_uuid=state.uuid, topic=topic), fresh=True, anew=reads_everything)
         now = self._wall_us()
@@ -443,7 +443,7 @@ class Planner:
             self._server,
             finished=self._control.finished() if self._control is not None else None,
             signals=planning.requests.signals,
-            discover=self._follows_tables
+            discover=self._options.follows_tables
             and (has_changes or not self._has_planned or before != self._options.patterns),
             patterns_before=TablePatterns(before),
             wait=self._options.new_tables == "wait",
@@ -511,11 +511,6 @@ class Planner:
         if self._target is None or self._moves < _MAX_MOVES:
             return signals
         return {name: signal for name, signal in signals.items() if name in notes.taken or signal.get("type") != "redo"}
-
-    @property
-    def _follows_tables(self) -> bool:
-        """Whether the stream has states of tables, to read them now or on a signal."""
-        return (self._options.start or "snapshot") == "snapshot" or self._options.snapshot_mode == "no_data"
 
     def _reads_windows(self, end: GtidSet, *, changes_wait: bool) -> bool:
         """Whether chunks can be read as of ``end``; if not, a later end will do, unless changes wait for them."""
