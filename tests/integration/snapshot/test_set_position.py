@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.errors import UnsupportedError
+from headgate.errors import TargetError, UnsupportedError
+from headgate.lake import Ledger
 from headgate.testing import MySQLServer
 from tests.integration.runs import Runs
 
@@ -85,5 +86,31 @@ def test_a_position_is_set_before_the_log_after_it_is_planned(runs: Runs, server
     runs.purge()
     set_position(runs, executed(server))
     runs.run()
+    assert runs.state(one) == "live"
+    assert runs.rows(one) == runs.source(one)
+
+
+def test_a_position_within_a_batch_that_was_written_in_part(
+    runs: Runs, server: MySQLServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tables were written, its ledger row was not; the replay leaves out what the tables have."""
+    one = runs.table("one")
+    runs.run()
+    runs.do("UPDATE one SET v = -1 WHERE id < 9", "INSERT INTO one VALUES (1000, 1, 1)")
+    skipped = executed(server)
+    runs.do("DELETE FROM one WHERE id = 20")
+
+    def fail(*_: object) -> None:
+        raise TargetError("killed before the ledger")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "append", fail)
+        with pytest.raises(TargetError, match="killed"):
+            runs.run()
+    assert runs.rows(one)[1000] == (1, 1), "the table has the batch"
+    runs.do("DELETE FROM one WHERE id = 1000")
+    set_position(runs, skipped)
+    first, *_ = runs.run()
+    assert first.tables[one].state == "stale"
     assert runs.state(one) == "live"
     assert runs.rows(one) == runs.source(one)
