@@ -8,7 +8,7 @@ import pytest
 from headgate.carrier import Batch, DdlRow, Header
 from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
-from headgate.lake import TableState
+from headgate.lake import Form, TableState
 from headgate.sinks._actions import (
     AddColumns,
     Count,
@@ -373,13 +373,18 @@ def test_a_batch_names_both_tables_of_a_rename() -> None:
 def test_a_type_that_the_changelog_cannot_hold_stops_the_table(current: bool) -> None:
     fake = FakeBatch(9).images(RETYPED, [("c", 1, 1, 2)])
     logged = dict(ORDERS.columns)
-    work = decided(fake, LIVE, TARGET if current else None, logged=logged, current=current)
+    work = decided(fake, LIVE, TARGET if current else None, logged=logged, form=Form.PLAIN if current else None)
     assert (work.actions, work.log_actions, work.state.state, work.reread) == ((), (), "stopped", None)
     assert "changelog" in str(work.state.reason)
-    later = decided(FakeBatch(10).images(ORDERS, [("c", 1, 1, "x")]), work.state, logged=logged, current=current)
+    later = decided(
+        FakeBatch(10).images(ORDERS, [("c", 1, 1, "x")]),
+        work.state,
+        logged=logged,
+        form=Form.PLAIN if current else None,
+    )
     assert (later.actions, later.log_actions) == ((), ())
     again = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True, last=True).chunk(RETYPED, [(1, 2)])
-    freed = decided(again, work.state, logged=None, current=current)
+    freed = decided(again, work.state, logged=None, form=Form.PLAIN if current else None)
     assert (freed.state.state, len(freed.log_actions)) == ("live", 1)
 
 
@@ -393,7 +398,7 @@ def test_the_changelog_takes_all_columns_of_a_batch() -> None:
 
 def test_kafka_gets_every_image_unless_the_table_stays_stopped() -> None:
     fake = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).images(RETYPED, [("c", 9, 1, 2)])
-    work = decided(fake, None, None, current=False, changelog=False, kafka=True)
+    work = decided(fake, None, None, form=None, changelog=False, kafka=True)
     assert (work.state.state, sum(part.images for part in work.messages)) == ("live", 2)
     assert decided(fake).messages == ()
     stale = decided(fake, replace(LIVE, state="stale", held_epoch=3, reason="r"), kafka=True)
@@ -507,7 +512,7 @@ def test_images_that_nobody_can_read_stop_the_table() -> None:
     assert work.warnings == (f"shop.orders is stopped: {AMBIGUOUS}",)
     alone = FakeBatch(9).stop("shop.orders", AMBIGUOUS)
     assert alone.described().tables() == ["shop.orders"]
-    assert decided(alone, current=False).state.state == "stopped", "a changelog has a gap"
+    assert decided(alone, form=None).state.state == "stopped", "a changelog has a gap"
 
 
 def test_the_alter_that_made_them_unreadable_has_the_table_read_again() -> None:
@@ -590,7 +595,7 @@ def altered(epoch: int = 9) -> FakeBatch:
 
 @pytest.mark.parametrize("current", [True, False])
 def test_rows_that_change_unseen_stop_the_table(current: bool) -> None:
-    work = decided(altered(), unseen=KEY, current=current)
+    work = decided(altered(), unseen=KEY, form=Form.PLAIN if current else None)
     assert (work.actions, work.state.state, work.state.held_epoch, work.reread) == ((), "stopped", 9, None)
     assert work.state.reason == f"{KEY.reason}; then read the table again with: headgate run --resnapshot 'shop.orders'"
     assert work.warnings == (f"shop.orders is stopped: {work.state.reason}",)
@@ -657,7 +662,7 @@ def test_images_and_chunks_tell_the_definition() -> None:
     assert definition(read.chunk(OTHER, row), None, target=None) == "other"
     both = FakeBatch(9).snapshot("shop.orders", 8, append=False, last=True).images(ORDERS, image).chunk(OTHER, row)
     assert definition(both) == "other", "a chunk is as of the batch's end"
-    assert decided(FakeBatch(9).live("shop.orders").images(OTHER, image), KNOWN, current=False).state.definition is None
+    assert decided(FakeBatch(9).live("shop.orders").images(OTHER, image), KNOWN, form=None).state.definition is None
 
 
 def test_a_table_without_rows_and_a_truncate_tell_nothing() -> None:
@@ -699,17 +704,17 @@ def test_a_reading_settles_the_definition() -> None:
     assert definition(other, held) == "other"
 
 
-MARKED = Target(TARGET.types, TARGET.key, marks=True)
+MARKED = Target(TARGET.types, TARGET.key, form=Form.MARKED)
 
 
 def test_a_table_that_marks_deletes_gets_the_same_actions() -> None:
     first = FakeBatch(9).snapshot("shop.orders", 9, append=True, first=True, last=True).chunk(ORDERS, [(1, "x")])
-    made = find(decided(first, None, None, marks=True), Create)
+    made = find(decided(first, None, None, form=Form.MARKED), Create)
     assert made is not None
-    assert made.marks
+    assert made.form is Form.MARKED
     changes = FakeBatch(9).images(ORDERS, [("t", 5)]).images(ORDERS, [("d", 6, 1, ...)])
     changes.ddl("shop.orders", "TRUNCATE TABLE orders", "truncate", 5)
-    work = decided(changes, target=MARKED, marks=True)
+    work = decided(changes, target=MARKED, form=Form.MARKED)
     assert kinds(work) == ["Truncate", "MergePartial"]
     action = find(work, MergePartial)
     assert action is not None
@@ -719,30 +724,30 @@ def test_a_table_that_marks_deletes_gets_the_same_actions() -> None:
     assert removing.base is None
 
 
-@pytest.mark.parametrize("marks", [True, False])
-def test_a_table_that_was_written_with_the_other_setting_is_read_again_and_replaced(marks: bool) -> None:
-    target = TARGET if marks else MARKED
+@pytest.mark.parametrize("form", [Form.MARKED, Form.PLAIN])
+def test_a_table_that_was_written_with_the_other_setting_is_read_again_and_replaced(form: Form) -> None:
+    target = TARGET if form is Form.MARKED else MARKED
     changes = FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")])
-    work = decided(changes, target=target, marks=marks)
+    work = decided(changes, target=target, form=form)
     assert (work.state.state, kinds(work)) == ("stale", [])
     assert work.reread is not None
-    assert work.reread.startswith('deletes = "mark"' if marks else 'deletes = "remove"')
-    assert decided(changes, target=target, marks=marks, strict=True).state.state == "stopped"
+    assert work.reread.startswith('deletes = "mark"' if form is Form.MARKED else 'deletes = "remove"')
+    assert decided(changes, target=target, form=form, strict=True).state.state == "stopped"
     first = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
-    again = decided(first.images(ORDERS, [("c", 1, 2, "x")]), work.state, target, marks=marks)
+    again = decided(first.images(ORDERS, [("c", 1, 2, "x")]), work.state, target, form=form)
     made = find(again, Create)
     assert made is not None
-    assert (made.replace, made.marks, again.state.state) == (True, marks, "live")
-    at_once = decided(first, target=target, marks=marks)
+    assert (made.replace, made.form, again.state.state) == (True, form, "live")
+    at_once = decided(first, target=target, form=form)
     assert (kinds(at_once), is_replaced(at_once), brought(at_once)) == (["Create", "Upsert"], True, {"chunk"})
 
 
 def test_a_table_without_a_key_cannot_mark_deletes() -> None:
     keyless = FakeTable(key=())
-    work = decided(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), None, None, marks=True)
+    work = decided(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), None, None, form=Form.MARKED)
     assert (work.state.state, kinds(work)) == ("stopped", [])
     assert 'set deletes = "remove" in [tables."shop.orders"], then read the table again' in (work.state.reason or "")
-    only_log = decided(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), None, None, marks=True, current=False)
+    only_log = decided(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), None, None, form=None)
     assert only_log.state.state == "live"
 
 
@@ -750,5 +755,5 @@ def test_the_column_of_the_mark_is_reserved_only_where_it_is_used() -> None:
     table = FakeTable(columns=(*ORDERS.columns, ("_Deleted", "int")))
     changes = FakeBatch(9).images(table, [("c", 1, 1, "x", 0)])
     assert decided(changes, None, None).state.state == "live"
-    work = decided(changes, None, None, marks=True)
+    work = decided(changes, None, None, form=Form.MARKED)
     assert (work.state.state, work.state.reason is not None and "_Deleted" in work.state.reason) == ("stopped", True)

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.errors import DecodeError
+from headgate.lake import Form
 from headgate.sinks._images import absent_lists, align
 from headgate.sinks._partial import fold_partial
 from tests.fix_carrier import FakeTable
@@ -160,7 +161,7 @@ def test_deleted_rows_keep_their_last_values(
     shuffled = data.draw(st.permutations(range(len(images))))
     table = as_table(images).take(pa.array(shuffled, pa.int64()))
     result = {key: (row, truncates) for key, row in store.items()}  # a TRUNCATE marks the rows before the batch
-    for line in fold_partial(table, TABLE.key, bound, marks=True).to_pylist():
+    for line in fold_partial(table, TABLE.key, bound, Form.MARKED).to_pylist():
         values = {name: line[name] for name in COLUMNS}
         absent = line["_absent"]
         if absent is not None:

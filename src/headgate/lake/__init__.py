@@ -8,19 +8,17 @@ from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
 from headgate.lake._copies import CopyGoneError, LakeCopies
 from headgate.lake._delta import (
-    DELETED,
-    DELETES,
     KEY,
     PIPELINE,
     TABLE,
     DeltaPath,
     column_rules_of,
     commit_errors,
-    marks_deletes,
     rules_property,
     schema_of,
     spark_schema,
 )
+from headgate.lake._form import DELETED, Form
 from headgate.lake._keeper import Amount
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import (
@@ -84,7 +82,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DELETED",
-    "DELETES",
     "KEY",
     "NO_KEY",
     "PARTIAL_IMAGES",
@@ -102,6 +99,7 @@ __all__ = [
     "DeltaPath",
     "Difference",
     "Fill",
+    "Form",
     "FreshnessStatus",
     "HistoryStatus",
     "IndexStatus",
@@ -153,7 +151,6 @@ __all__ = [
     "lag_text",
     "ledger_notifications",
     "ledger_rows",
-    "marks_deletes",
     "merge_reason",
     "merge_text",
     "newest_row",

@@ -43,7 +43,6 @@ __all__ = [
     "DeltaPath",
     "column_rules_of",
     "commit_errors",
-    "marks_deletes",
     "retry_conflicts",
     "rules_property",
     "schema_of",
@@ -53,23 +52,14 @@ __all__ = [
 PIPELINE = "headgate.pipeline"
 TABLE = "headgate.table"
 KEY = "headgate.key"
-DELETES = "headgate.deletes"
-"""What a DELETE does to a current table's row; ``mark`` if it has the column ``_deleted``, else missing."""
 RULES = "headgate.columns"
 """The rules of ``[columns]`` by which a table's columns were written, as JSON, column → rule; missing without any."""
-DELETED = "_deleted"
-"""The column of such a table that is true for rows that the source no longer has."""
 
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 """Prefix of session settings that give new tables properties."""
 
 _TRIES: Final = 4
 _T = TypeVar("_T")
-
-
-def marks_deletes(properties: Mapping[str, str]) -> bool:
-    """Return whether a table with these properties keeps deleted rows, with ``_deleted`` true."""
-    return properties.get(DELETES) == "mark"
 
 
 def column_rules_of(properties: Mapping[str, str]) -> dict[str, str]:

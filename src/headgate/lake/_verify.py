@@ -41,7 +41,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headgate.errors import SnapshotError
-from headgate.lake._delta import DELETED, marks_deletes
+from headgate.lake._form import Form
 from headgate.lake._ledger import LedgerRow, TableState
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ def difference(
 def headgate_columns(key: list[str], properties: Mapping[str, str]) -> tuple[str, ...]:
     """Return headgate's own columns of a current table with this key (``[]``: without one) and these properties."""
     columns = _HEADGATE_COLUMNS if key else _HEADGATE_COLUMNS_KEYLESS
-    return (*columns, DELETED) if marks_deletes(properties) else columns
+    return (*columns, *Form.of(properties).columns)
 
 
 def verify_table(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from headgate.lake._delta import DELETED, KEY, DeltaPath, marks_deletes
+from headgate.lake._delta import KEY, DeltaPath
+from headgate.lake._form import Form
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import LedgerRow, TableState
 from headgate.lake._verify import (
@@ -63,9 +64,7 @@ class SparkComparer:
         delta = DeltaPath(self._spark, self._lake.current(state.table))
         properties = delta.snapshot().properties
         key: list[str] = json.loads(properties.get(KEY) or "[]")
-        rows = delta.read(state.version)
-        if marks_deletes(properties):
-            rows = rows.where(f"NOT {DELETED}")
+        rows = delta.read(state.version).where(Form.of(properties).condition)
         return key, rows.drop(*headgate_columns(key, properties))
 
     def _frame(self, rows: pa.Table) -> DataFrame:

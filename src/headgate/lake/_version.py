@@ -16,11 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.delta import MAPPING_FEATURE, UNMAPPED, ColumnNames, files_of, is_mapped_otherwise, names_of
 from headgate.errors import TargetError
-from headgate.lake._delta import DELETED, marks_deletes
+from headgate.lake._form import Form
 from headgate.stores import delta_rs_options, is_remote
 
 if TYPE_CHECKING:
@@ -100,14 +99,14 @@ class TableVersion:
 
     def _needed(self, names: Sequence[str]) -> Sequence[str]:
         """Return the columns to read for these."""
-        return (*names, DELETED) if marks_deletes(self.properties) else names
+        return (*names, *Form.of(self.properties).needed)
 
     def _unmarked(self, rows: _R, names: Sequence[str]) -> _R:
         """Return the rows that the source has, with these columns."""
-        if not marks_deletes(self.properties):
+        form = Form.of(self.properties)
+        if not form.needed:
             return rows
-        live = rows.filter(pc.invert(rows[DELETED]))
-        return live.select([name for name in names if name in live.schema.names])
+        return form.of_source(rows).select([name for name in names if name in rows.schema.names])
 
     def _kept(self, part: Part, start: int, rows: int) -> pa.BooleanArray | None:
         """Return which of ``rows`` rows of a part, from its row ``start`` on, exist; None: all."""

@@ -30,6 +30,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from headgate.carrier import Definition, Part, Seq
+from headgate.lake import Form
 
 # Used as a namespace: ``do.Upsert``.
 __all__ = ["Action", "AppendChanges", "RowAction", "TableContent"]
@@ -53,7 +54,7 @@ class Create:
     definition: Definition
     since: int | None = None  # first epoch of the snapshot whose chunks are appended; 0: it ends in its first batch
     replace: bool = False
-    marks: bool = False  # with ``_deleted``: deleted rows stay
+    form: Form = Form.PLAIN
 
 
 @dataclass(frozen=True)

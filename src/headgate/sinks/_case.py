@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
-from headgate.lake import TableState
+from headgate.lake import Form, TableState
 from headgate.sinks._promises import Unseen
 from headgate.sinks._shape import Target
 from headgate.sinks._states import Event, State
@@ -19,11 +19,10 @@ __all__ = ["Arrival", "Case", "Policy", "SnapshotInBatch", "TableBefore"]
 class Policy:
     """The configuration of a table."""
 
-    current: bool = True  # there is a current table
+    form: Form | None = Form.PLAIN  # form of the current table; None: there is none
     changelog: bool = True  # there is a changelog
     strict: bool = False  # stop the table instead of reading it again
     kafka: bool = False  # its changes are sent to Kafka
-    marks: bool = False  # deleted rows stay in the current table, marked
 
 
 @dataclass(frozen=True)

@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING
 from headgate.carrier import ABSENT, TABLE_META_DDL, Part, Seq
 from headgate.delta import NewColumn
 from headgate.lake import (
-    DELETED,
-    DELETES,
     KEY,
     NO_KEY,
     PARTIAL_IMAGES,
     PIPELINE,
     TABLE,
     DeltaPath,
+    Form,
     Marker,
     WriteMethod,
     column_rules_of,
-    marks_deletes,
     rules_property,
     schema_of,
     spark_schema,
@@ -82,8 +80,8 @@ class CurrentTable:
     """The current table of one source table.
 
     :param upserts: writes without MERGE where possible; None: everything is a MERGE.
-    :param marks: whether the table keeps deleted rows, as its policy says. Rows are written only to a table that was
-        made so. Removals ask the table: a batch without rows of it compares nothing with the policy.
+    :param form: the table's form, as its policy says. Rows are written only to a table that was made so. Removals ask
+        the table: a batch without rows of it compares nothing with the policy.
     """
 
     def __init__(
@@ -93,15 +91,14 @@ class CurrentTable:
         table: str,
         span: KeySpan | None = None,
         upserts: Upserts | None = None,
-        *,
-        marks: bool = False,
+        form: Form = Form.PLAIN,
     ) -> None:
         self.delta = delta
         self.pipeline = pipeline
         self.table = table
         self.span = span or KeySpan()
         self._upserts = upserts
-        self._marks = marks
+        self._form = form
         self._reread_reason: str | None = None
         self._write_methods: dict[WriteMethod, str] = {}
 
@@ -111,13 +108,13 @@ class CurrentTable:
         if snapshot is None:
             return None
         key = _key_of(snapshot)
-        marks = marks_deletes(snapshot.properties)
-        headgate_columns = (*HEADGATE_COLUMNS, *(() if key else ROW), *((DELETED,) if marks else ()))
+        form = Form.of(snapshot.properties)
+        headgate_columns = (*HEADGATE_COLUMNS, *(() if key else ROW), *form.columns)
         types = {
             f.name: f.dataType.simpleString() for f in schema_of(snapshot).fields if f.name not in headgate_columns
         }
         since = snapshot.properties.get(SINCE)
-        return Target(types, key, int(since) if since else None, marks, column_rules_of(snapshot.properties))
+        return Target(types, key, int(since) if since else None, form, column_rules_of(snapshot.properties))
 
     def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int) -> Applied:
         """Carry out a batch's actions in order.
@@ -168,14 +165,14 @@ class CurrentTable:
             "delta.enableDeletionVectors": "true",
             "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
             **rules_property(definition.rules),
+            **action.form.properties,
         }
         if action.since is not None:
             properties[SINCE] = str(action.since)
         headgate_ddl = TABLE_META_DDL if definition.key else f"{TABLE_META_DDL}, {ROW_DDL}"
-        if action.marks:
-            properties[DELETES] = "mark"
-            headgate_ddl = f"{headgate_ddl}, {DELETED} boolean"
-        self.delta.create(spark_schema(f"{definition.ddl}, {headgate_ddl}"), properties, replace=action.replace)
+        self.delta.create(
+            spark_schema(f"{definition.ddl}, {headgate_ddl}{action.form.ddl}"), properties, replace=action.replace
+        )
         return 1
 
     def _add_columns(self, action: do.AddColumns) -> int:
@@ -198,7 +195,7 @@ class CurrentTable:
         return fill_columns(self.delta, action.values, types, epoch)
 
     def _delete(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
-        if marks_deletes(self.delta.snapshot().properties):
+        if Form.of(self.delta.snapshot().properties) is Form.MARKED:
             return self._mark(action, epoch)
         match action:
             case do.Truncate(bound=bound):
@@ -236,8 +233,7 @@ class CurrentTable:
         definition, parts = action.definition, action.parts
         if not any(part.images for part in parts):
             return 0
-        marks = self._marks
-        columns, rows = row_columns(definition, marks=marks), image_rows(definition, marks=marks)
+        columns, rows = row_columns(definition, self._form), image_rows(definition, self._form)
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
         self._write_methods[WriteMethod.APPEND] = ""
         append_once(self.delta, images_of(frame, parts), rows, columns, marker)
@@ -268,36 +264,36 @@ class CurrentTable:
         count = sum(part.images for part in parts)
         if not count:
             return 0
-        data, marks = images_of(frame, parts), self._marks
+        data, form = images_of(frame, parts), self._form
         if self._upserts is not None:
-            changes = changed_rows(data, definition, parts, action.bound, action.fills, marks=marks)
+            changes = changed_rows(data, definition, parts, action.bound, action.fills, form)
             commits = self._upserts.apply(self.delta, changes)
             if commits is not None:
                 self._write_methods[WriteMethod.UPSERT] = ""
                 return commits
         self._write_methods[WriteMethod.MERGE] = self._merge_reason()
-        rows = last_images(data, definition, count, action.bound, action.fills, marks=marks)
-        return merge_images(self.delta, rows, action, marks=marks)
+        rows = last_images(data, definition, count, action.bound, action.fills, form)
+        return merge_images(self.delta, rows, action, form)
 
     def _merge_reason(self) -> str:
         """Return why upserts cannot write this table."""
         return self.delta.obstacle() or (self._upserts.refusal(self.delta) if self._upserts is not None else "")
 
     def _merge_partial(self, action: do.MergePartial, frame: DataFrame) -> int:
-        definition, parts, marks = action.definition, action.parts, self._marks
+        definition, parts, form = action.definition, action.parts, self._form
         self._write_methods[WriteMethod.MERGE] = PARTIAL_IMAGES
         base = None if action.base is None else in_range(self.delta.read(action.base), action)
-        if base is not None and marks:
-            base = base.where(f"NOT {DELETED}").drop(DELETED)
-        folded = folded_images(images_of(frame, parts), definition, action.bound, action.fills, marks=marks)
+        if base is not None:
+            base = base.where(form.condition).drop(*form.columns)
+        folded = folded_images(images_of(frame, parts), definition, action.bound, action.fills, form)
         rows = complete(folded, base, definition, action.fills, small=_is_small(parts))
-        rows = (marked(rows) if marks else rows).persist()
+        rows = (marked(rows) if form is Form.MARKED else rows).persist()
         try:
             ignored, moved = rows.selectExpr(
                 "count_if(_absent.ignored)", "count_if(_absent.ignored AND (_absent.moved))"
             ).collect()[0]
             self._note_missing(action.content, ignored, moved)
-            return merge_images(self.delta, rows.where("_op IS NOT NULL").drop(ABSENT), action, marks=marks)
+            return merge_images(self.delta, rows.where("_op IS NOT NULL").drop(ABSENT), action, form)
         finally:
             rows.unpersist()
 

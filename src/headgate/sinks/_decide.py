@@ -39,7 +39,7 @@ from dataclasses import dataclass, replace
 
 from headgate.carrier import Definition, Part
 from headgate.errors import DecodeError
-from headgate.lake import TableState
+from headgate.lake import Form, TableState
 from headgate.sinks._actions import Action, AppendChanges
 from headgate.sinks._case import Arrival, Case, Policy, TableBefore
 from headgate.sinks._course import Outcome, TableCourse, remedy
@@ -99,7 +99,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     return Decision(
         table=arrival.table,
         state=state,
-        actions=plan.actions() if policy.current and not course.is_suspended else (),
+        actions=plan.actions() if policy.form is not None and not course.is_suspended else (),
         log_actions=log_actions,
         messages=messages,
         reread=course.reread,
@@ -135,7 +135,7 @@ def _follow_log(course: TableCourse, case: Case) -> Statements:
     is_made_up_for = snapshot.waits or course.is_suspended or (snapshot.begins and arrival.chunks)
     if unreadable is not None and not is_made_up_for:
         course.stop(unreadable)
-    if not case.policy.current:
+    if case.policy.form is None:
         for ddl in arrival.statements:
             course.note(ddl, "applied")
         return Statements()
@@ -158,7 +158,7 @@ def _suspend_for_gaps(course: TableCourse, case: Case) -> None:
         return
     if not unseen.over:
         course.stop(f"{unseen.reason}; then {remedy(course.table)}")
-    elif case.policy.current and not case.snapshot.begins and not course.is_suspended:
+    elif case.policy.form is not None and not case.snapshot.begins and not course.is_suspended:
         course.read_again(unseen.reason)
 
 
@@ -180,15 +180,15 @@ def _needs_no_log(course: TableCourse, case: Case) -> bool:
 
 def _fits(case: Case) -> bool:
     """Return whether the batch's images fit the current table as it is."""
-    return fits(case.arrival.parts, case.before.target, marks=case.policy.marks)
+    return fits(case.arrival.parts, case.before.target, case.policy.form)
 
 
 def _unwritable(definition: Definition, policy: Policy) -> str | None:
     """Return why no current table can hold this; else None."""
-    if policy.marks and policy.current and not definition.key:
+    if policy.form is Form.MARKED and not definition.key:
         setting = f'set deletes = "remove" in [tables."{definition.table}"]'
         return f'deletes = "mark" needs a key, and the table has none: {setting}, then {remedy(definition.table)}'
-    return reserved(definition, marks=policy.marks and policy.current)
+    return reserved(definition, policy.form)
 
 
 def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Statements) -> Shape:
@@ -197,11 +197,10 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
     unwritable = _unwritable(definition, case.policy) if definition is not None else None
     if unwritable is not None and not course.is_suspended:
         course.stop(unwritable)
-    if course.is_suspended or not case.policy.current:
+    if course.is_suspended or case.policy.form is None:
         return Shape()
     try:
-        restarts, marks = case.snapshot.restarts, case.policy.marks
-        return fit(parts, case.before.target, statements.adds, restarts=restarts, marks=marks)
+        return fit(parts, case.before.target, statements.adds, case.policy.form, restarts=case.snapshot.restarts)
     except Misfit as misfit:
         course.read_again(str(misfit))
         if case.before.reread_requested:
@@ -267,7 +266,7 @@ def _promise(course: TableCourse, case: Case, state: TableState) -> TableState:
     state = promised(state, arrival.batch, earlier, arrival.unseen, begins=snapshot.begins)
     if state.state == State.INEXACT and case.before.state is not State.INEXACT:
         course.warnings.append(f"{arrival.table} is inexact: {state.reason}")
-    if case.policy.current:
+    if case.policy.form is not None:
         state = replace(state, definition=definition_after(arrival.table, arrival.batch, row, arrival.parts))
     return state
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headgate.carrier import ABSENT, DATA_COLUMN, KIND_COLUMN, META_DDL, TABLE_COLUMN, Definition, Seq, open_images
-from headgate.lake import DELETED, DeltaPath, Marker, append, append_frame, spark_schema
+from headgate.lake import DeltaPath, Form, Marker, append, append_frame, spark_schema
 from headgate.names import quote_name
 from headgate.sinks._images import align, fold, fold_marked, pair_updates, typed
 
@@ -58,41 +58,35 @@ class _Folding:
     """Returns the last image of each key.
 
     :param fills: values of added columns in older images.
-    :param marks: deletions become rows with ``_deleted`` true.
+    :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
     """
 
     schema: pa.Schema
     key: Sequence[str]
     truncated: Seq | None
     fills: Mapping[str, str]
-    marks: bool
+    form: Form
 
     def __call__(self, images: Iterator[pa.RecordBatch]) -> pa.Table:
         table = pa.Table.from_batches((align(part, self.schema, self.fills) for part in images), self.schema)
-        return (fold_marked if self.marks else fold)(table, self.key, self.truncated)
+        return (fold_marked if self.form is Form.MARKED else fold)(table, self.key, self.truncated)
 
 
-def row_columns(definition: Definition, *, marks: bool) -> list[str]:
-    """Return the columns of a keyed current table.
-
-    :param marks: it keeps deleted rows.
-    """
-    return [*definition.types, *HEADGATE_COLUMNS, *([DELETED] if marks else [])]
+def row_columns(definition: Definition, form: Form) -> list[str]:
+    """Return the columns of a keyed current table of this form."""
+    return [*definition.types, *HEADGATE_COLUMNS, *form.columns]
 
 
-def _ddl(definition: Definition, *, marks: bool) -> str:
-    """Return the columns of images, as Spark DDL."""
-    return f"{META_DDL}, {definition.ddl}{f', {DELETED} boolean' if marks else ''}"
+def _ddl(definition: Definition, form: Form) -> str:
+    """Return the columns of images, and of a form, as Spark DDL."""
+    return f"{META_DDL}, {definition.ddl}{form.ddl}"
 
 
-def image_rows(definition: Definition, *, marks: bool = False) -> RowConversion:
-    """Convert to all images, unchanged.
-
-    :param marks: with ``_deleted``, which is false.
-    """
-    ddl = _ddl(definition, marks=marks)
+def image_rows(definition: Definition, form: Form = Form.PLAIN) -> RowConversion:
+    """Convert to all images, unchanged, with the values of the form's columns in rows that the source has."""
+    ddl = _ddl(definition, form)
     schema = _arrow_schema(ddl)
-    return RowConversion(ddl, lambda batches: _aligned(batches, schema, {DELETED: "false"} if marks else None))
+    return RowConversion(ddl, lambda batches: _aligned(batches, schema, form.fills))
 
 
 def change_rows(definition: Definition) -> RowConversion:
@@ -129,23 +123,22 @@ def last_images(
     count: int,
     truncated: Seq | None,
     fills: Mapping[str, str],
-    *,
-    marks: bool = False,
+    form: Form = Form.PLAIN,
 ) -> DataFrame:
     """Return the last image of each key, once.
 
     :param fills: values of added columns in older images.
-    :param marks: deletions become rows with ``_deleted`` true.
+    :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
     """
-    ddl = _ddl(definition, marks=marks)
-    folding = _Folding(_arrow_schema(ddl), definition.key, truncated, fills, marks)
+    ddl = _ddl(definition, form)
+    folding = _Folding(_arrow_schema(ddl), definition.key, truncated, fills, form)
     if count <= ONE_TASK_IMAGES:
         return data.coalesce(1).mapInArrow(_fold_all(folding), ddl)
     return _last(data.mapInArrow(_fold_each(folding), ddl), definition.key)
 
 
 def folded_images(
-    data: DataFrame, definition: Definition, truncated: Seq | None, fills: Mapping[str, str], *, marks: bool = False
+    data: DataFrame, definition: Definition, truncated: Seq | None, fills: Mapping[str, str], form: Form = Form.PLAIN
 ) -> DataFrame:
     """Fold a batch with partial images to one line per key; the columns are those of ``_partial.fold_partial``.
 
@@ -162,7 +155,7 @@ def folded_images(
         from headgate.sinks._partial import fold_partial  # loads numba, only if needed
 
         images = pa.Table.from_batches(_aligned(batches, images_schema, fills), images_schema)
-        lines = fold_partial(images, key, truncated, marks=marks)
+        lines = fold_partial(images, key, truncated, form)
         columns = [typed(column, field.type) for column, field in zip(lines.columns, schema, strict=True)]
         yield from pa.table(columns, schema=schema).to_batches()
 
@@ -175,18 +168,17 @@ def changed_rows(
     parts: Sequence[Part],
     truncated: Seq | None,
     fills: Mapping[str, str],
-    *,
-    marks: bool = False,
+    form: Form = Form.PLAIN,
 ) -> Changes:
     """Return the last image of each key, for an upsert without Spark's writers.
 
     :param data: the images of ``parts``, as one binary column.
-    :param marks: deletions become rows with ``_deleted`` true.
+    :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
     """
     from headgate.lake import Changes
 
-    ddl, key = _ddl(definition, marks=marks), definition.key
-    folding = _Folding(_arrow_schema(ddl), key, truncated, fills, marks)
+    ddl, key = _ddl(definition, form), definition.key
+    folding = _Folding(_arrow_schema(ddl), key, truncated, fills, form)
     sent = [images for part in parts if (images := part.local_images()) is not None]
 
     def fold_locally() -> pa.Table:
@@ -194,7 +186,7 @@ def changed_rows(
 
     return Changes(
         ddl,
-        row_columns(definition, marks=marks),
+        row_columns(definition, form),
         key,
         lambda images: fold(images, key),
         fold_locally if len(sent) == len(parts) else None,

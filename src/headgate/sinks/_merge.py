@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headgate.carrier import Seq, sortable
-from headgate.lake import DELETED, DeltaPath, commit_errors
+from headgate.lake import DELETED, DeltaPath, Form, commit_errors
 from headgate.names import quote_name
 from headgate.sinks._actions import RowAction
 from headgate.sinks._expand import HEADGATE_COLUMNS, row_columns
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["delete_rows", "fill_columns", "in_range", "mark_rows", "merge_images", "seq_literal"]
 
 
-def merge_images(delta: DeltaPath, rows: DataFrame, images: RowAction, *, marks: bool = False) -> int:
+def merge_images(delta: DeltaPath, rows: DataFrame, images: RowAction, form: Form = Form.PLAIN) -> int:
     """Write rows over existing ones whose ``_seq`` is below theirs.
 
     :param rows: whole images, at most one per key, made of ``images``.
-    :param marks: a deletion among them leaves its row, marked.
+    :param form: of the table; in a marked one a deletion leaves its row, marked.
     """
-    names = [quote_name(name) for name in row_columns(images.definition, marks=marks)]
+    names = [quote_name(name) for name in row_columns(images.definition, form)]
     values: dict[str, str | Column] = {name: f"s.{name}" for name in names}
     mark: dict[str, str | Column] = {name: f"s.{name}" for name in (*HEADGATE_COLUMNS, DELETED)}
     keys = [quote_name(name) for name in images.definition.key]
@@ -35,7 +35,7 @@ def merge_images(delta: DeltaPath, rows: DataFrame, images: RowAction, *, marks:
     merge = _table(delta).alias("t").merge(rows.alias("s"), condition)
     deletes = "s._op IN ('b', 'd') AND t._seq < s._seq"
     merge = (
-        (merge.whenMatchedUpdate(deletes, set=mark) if marks else merge.whenMatchedDelete(deletes))
+        (merge.whenMatchedUpdate(deletes, set=mark) if form is Form.MARKED else merge.whenMatchedDelete(deletes))
         .whenMatchedUpdate("s._op NOT IN ('b', 'd') AND t._seq < s._seq", set=values)
         .whenNotMatchedInsert("s._op NOT IN ('b', 'd')", values=values)
     )
@@ -67,7 +67,7 @@ def mark_rows(delta: DeltaPath, condition: str, seq: Seq) -> int:
     """
     mark: dict[str, str | Column] = {DELETED: "true", "_seq": seq_literal(seq), "_gtid": "NULL", "_ts": "NULL"}
     with commit_errors(delta.path):
-        _table(delta).update(f"NOT {DELETED} AND {condition}", mark)
+        _table(delta).update(f"{Form.MARKED.condition} AND {condition}", mark)
     return 1
 
 

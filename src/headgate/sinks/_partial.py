@@ -32,6 +32,7 @@ from numba import njit
 
 from headgate.carrier import ABSENT, META, Seq
 from headgate.errors import DecodeError
+from headgate.lake import Form
 from headgate.sinks._images import drop_before, rank_images, without_truncates
 
 __all__ = ["fold_partial"]
@@ -42,18 +43,21 @@ _OP_B, _OP_U, _OP_D = 0, 1, 2
 _REMOVES, _NEVER = -1, 2**62  # cut: deleted rows do not stay; there is no TRUNCATE
 
 
-def fold_partial(table: pa.Table, key: Sequence[str], truncated: Seq | None = None, *, marks: bool = False) -> pa.Table:
+def fold_partial(
+    table: pa.Table, key: Sequence[str], truncated: Seq | None = None, form: Form = Form.PLAIN
+) -> pa.Table:
     """Return the batch's effect on each key that it touches.
 
     :param table: all images of the batch, canonical, with ``_absent`` (string) as the last column, in any order.
     :param key: the key's columns.
     :param truncated: the ``_seq`` of the batch's last TRUNCATE.
-    :param marks: a line with ``d`` shall have the last values of the row that was there, as a chain like those of rows.
-        Keys without an image since ``truncated`` have a line, too.
+    :param form: of the table. For a marked one a line with ``d`` has the last values of the row that was there, as a
+        chain like those of rows. Keys without an image since ``truncated`` have a line, too.
     :returns: ``table``'s columns; ``_op`` is ``d`` where the key holds nothing; ``_absent`` is struct<columns:
         list<string>, vanishes: bool, old: struct<k0, …>>, null where nothing depends on the target.
     :raises DecodeError: a before-image without its after-image.
     """
+    marks = form is Form.MARKED
     since = drop_before(table, truncated)
     table = without_truncates(table, truncated) if marks else since
     table = table.take(pc.sort_indices(rank_images(table))).combine_chunks()

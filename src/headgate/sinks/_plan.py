@@ -8,6 +8,7 @@ from functools import cached_property
 
 from headgate.carrier import Definition, Part
 from headgate.errors import DecodeError
+from headgate.lake import Form
 from headgate.sinks import _actions as do
 from headgate.sinks._actions import Action, TableContent
 from headgate.sinks._case import Case
@@ -48,7 +49,7 @@ class CurrentPlan:
     def _base(self) -> int | None:
         """The table's version before the batch; None: it was empty, or no image needs its rows after a TRUNCATE."""
         row = self.case.before.row
-        emptied = self.statements.truncated is not None and not self.case.policy.marks
+        emptied = self.statements.truncated is not None and self.case.policy.form is not Form.MARKED
         return None if row is None or self.shape.replace or emptied else row.version
 
     @property
@@ -69,7 +70,7 @@ class CurrentPlan:
         if self.case.before.target is None or self.shape.replace:
             since = None if self.case.snapshot.ends else self.case.snapshot.since
             first = 0 if since is None and self._appends else since
-            yield do.Create(definition, first, self.shape.replace, self.case.policy.marks)
+            yield do.Create(definition, first, self.shape.replace, self.case.policy.form or Form.PLAIN)
             return
         if self.shape.added or any(ddl.adds for ddl in self.statements.adds):
             yield do.AddColumns(definition, self.shape.added)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from headgate.carrier import ABSENT, META, TABLE_COLUMN, DdlRow, Definition, Part
 from headgate.catalog import AddedColumn, existing_value
-from headgate.lake import DELETED
+from headgate.lake import Form
 
 __all__ = ["Misfit", "Shape", "Target", "conflict", "fit", "fits", "reserved", "shortened", "union", "widest"]
 
@@ -29,7 +29,7 @@ class Target:
     types: Mapping[str, str]
     key: tuple[str, ...]
     since_epoch: int | None = None  # first epoch of the snapshot whose chunks were appended to it
-    marks: bool = False  # it keeps deleted rows, marked
+    form: Form = Form.PLAIN
     rules: Mapping[str, str] = field(default_factory=dict)  # column → rule by which its values were written
 
 
@@ -44,13 +44,13 @@ class Shape:
 
 
 def fit(
-    parts: Sequence[Part], target: Target | None, adds: Sequence[DdlRow], *, restarts: bool, marks: bool = False
+    parts: Sequence[Part], target: Target | None, adds: Sequence[DdlRow], form: Form = Form.PLAIN, *, restarts: bool
 ) -> Shape:
     """Compare the batch with the target.
 
     :param adds: the batch's statements that added columns.
+    :param form: the form that the target must have.
     :param restarts: every row of the table is read from this batch on, so the target may be replaced.
-    :param marks: the target has to keep deleted rows.
     :raises Misfit: rows may have changed that the batch does not bring.
     """
     definition = _joined(parts)
@@ -63,7 +63,7 @@ def fit(
     if target is None:
         return Shape(definition, fills=fills)
     try:
-        new = _compare(definition, target, marks=marks)
+        new = _compare(definition, target, form)
     except Misfit:
         if not restarts:
             raise
@@ -74,13 +74,10 @@ def fit(
     return Shape(definition, added=new, fills=fills)
 
 
-def fits(parts: Sequence[Part], target: Target | None, *, marks: bool = False) -> bool:
-    """Return whether these images have exactly the target's columns and key, and it treats deleted rows as it has to.
-
-    :param marks: it has to keep them.
-    """
+def fits(parts: Sequence[Part], target: Target | None, form: Form | None = Form.PLAIN) -> bool:
+    """Return whether these images have exactly the target's columns and key, and it has this form."""
     shapes = _definitions(parts)
-    if target is None or target.marks != marks:
+    if target is None or target.form is not form:
         return False
     return all(
         shape.types == target.types and shape.key == target.key and shape.rules == target.rules for shape in shapes
@@ -92,13 +89,13 @@ def widest(parts: Sequence[Part]) -> Definition | None:
     return max(_definitions(parts), key=lambda definition: len(definition.columns), default=None)
 
 
-def reserved(definition: Definition, *, marks: bool = False) -> str | None:
+def reserved(definition: Definition, form: Form | None = None) -> str | None:
     """Return why a column cannot be written if headgate reserves its name; else None.
 
-    :param marks: the table keeps deleted rows.
+    :param form: the form of the table.
     """
     taken = RESERVED if definition.key else RESERVED | RESERVED_KEYLESS
-    taken |= {DELETED} if marks else set()
+    taken |= {*form.columns} if form is not None else set()
     names = (column.name for column in definition.columns if column.name.lower() in taken)
     name = next(names, None)
     return (
@@ -193,10 +190,10 @@ def _fills(definition: Definition, added: Mapping[str, AddedColumn]) -> dict[str
     return fills
 
 
-def _compare(definition: Definition, target: Target, *, marks: bool) -> tuple[str, ...]:
+def _compare(definition: Definition, target: Target, form: Form) -> tuple[str, ...]:
     """Return the columns that the target lacks; Misfit for any other difference."""
-    if target.marks != marks:
-        old, new = ("mark", "remove") if target.marks else ("remove", "mark")
+    if target.form is not form:
+        old, new = ("mark", "remove") if target.form is Form.MARKED else ("remove", "mark")
         raise Misfit(f'deletes = "{new}" is set, and the target was written with "{old}"')
     if definition.key != target.key:
         raise Misfit(_rekeyed(target.key, definition.key))

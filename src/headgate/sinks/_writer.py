@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from headgate.carrier import Batch, ControlFolder
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
-from headgate.lake import DeltaPath, Lake, Ledger, LedgerRow, TableState, Upkeep, WriteMethod, split_table
+from headgate.lake import DeltaPath, Form, Lake, Ledger, LedgerRow, TableState, Upkeep, WriteMethod, split_table
 from headgate.sinks._answers import PlannerMessages
 from headgate.sinks._carrier import read_batch
 from headgate.sinks._case import Arrival, Policy, TableBefore
@@ -209,7 +209,7 @@ class BatchWriter:
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
         span = self._spans.setdefault(table, KeySpan())
         delta = DeltaPath(spark, self.lake.current(table), ours=True)
-        return CurrentTable(delta, self.pipeline, table, span, self._upserts, marks=self._marks_deletes(table))
+        return CurrentTable(delta, self.pipeline, table, span, self._upserts, self._form(table) or Form.PLAIN)
 
     def _changelog(self, spark: SparkSession, table: str) -> ChangelogTable:
         return ChangelogTable(DeltaPath(spark, self.lake.changelog(table), ours=True), self.pipeline, table)
@@ -232,13 +232,18 @@ class BatchWriter:
             decisions.append(decide(Arrival(table, batch, unseen.get(table)), table_before, self._policy(table)))
         return decisions
 
+    def _form(self, table: str) -> Form | None:
+        """Return the form of a current table; None: the pipeline has none."""
+        if "current" not in self.modes:
+            return None
+        return Form.MARKED if self._marks_deletes(table) else Form.PLAIN
+
     def _policy(self, table: str) -> Policy:
         return Policy(
-            current="current" in self.modes,
+            form=self._form(table),
             changelog="changelog" in self.modes,
             strict=table in self._strict,
             kafka=self._kafka is not None,
-            marks=self._marks_deletes(table),
         )
 
     def _table_before(
