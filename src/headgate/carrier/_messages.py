@@ -159,7 +159,8 @@ class DdlRow:
     new_name: str | None = None  # ``db.table`` after a RENAME
     adds: tuple[AddedColumn, ...] | None = None  # of an ALTER that changes no other thing; None: rows may have changed
     schema: str | None = None
-    """With ``adds``: the table's definition, as JSON, when the statement was read, perhaps later than the batch."""
+    """Of ``create``, ``alter``, ``rename``: the definition of the table (``new_name``), as JSON, when the statement was
+    read, perhaps later than the batch. None: the table is gone, or has a column that cannot be read."""
 
 
 @dataclass(frozen=True)

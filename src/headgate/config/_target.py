@@ -54,6 +54,11 @@ class KafkaTargetConfig(Model):
         description="number the changes in their transaction (`transaction` in messages), and send its begin and end to"
         " the topic `<topic_prefix>.transaction`, as Debezium's `provide.transaction.metadata`; needs `gtid_mode=ON`",
     )
+    schema_changes_topic: bool = Field(
+        False,
+        description="send a message for each DDL statement on a followed table to the topic `<topic_prefix>`, as"
+        " Debezium's `include.schema.changes`",
+    )
     delivery: Literal["at-least-once", "exactly-once"] = Field(
         "at-least-once",
         description="`at-least-once`: a batch is sent again if the run is killed before its end; `exactly-once`: a"

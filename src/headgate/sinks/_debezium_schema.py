@@ -14,7 +14,16 @@ from typing import Any, Final
 from headgate.carrier import Definition
 from headgate.sinks._debezium_values import connect_type
 
-__all__ = ["TRANSACTION_KEY", "TRANSACTION_VALUE", "envelope_schema", "in_schema", "key_schema", "opening"]
+__all__ = [
+    "SCHEMA_CHANGE_KEY",
+    "SCHEMA_CHANGE_VALUE",
+    "TRANSACTION_KEY",
+    "TRANSACTION_VALUE",
+    "envelope_schema",
+    "in_schema",
+    "key_schema",
+    "opening",
+]
 
 
 def opening(schema: str) -> str:
@@ -98,6 +107,63 @@ TRANSACTION_VALUE: Final = json.dumps(
     )
 )
 """Schema of the values in the transaction topic."""
+
+
+def _array(items: dict[str, Any], field: str, *, optional: bool) -> dict[str, Any]:
+    return {"type": "array", "items": items, "optional": optional, "field": field}
+
+
+_TEXTS: Final = {"type": "string", "optional": False}
+_CHANGED_COLUMN: Final = _struct(
+    [
+        _field("name", "string"),
+        _field("jdbcType", "int32"),
+        _optional("nativeType", "int32"),
+        _field("typeName", "string"),
+        _optional("typeExpression", "string"),
+        _optional("charsetName", "string"),
+        _optional("length", "int32"),
+        _optional("scale", "int32"),
+        _field("position", "int32"),
+        *(_optional(name, "boolean") for name in ("optional", "autoIncremented", "generated")),
+        *(_optional(name, "string") for name in ("comment", "defaultValueExpression")),
+        _array(_TEXTS, "enumValues", optional=True),
+    ],
+    "io.debezium.connector.schema.Column",
+    version=1,
+)
+_CHANGED_TABLE: Final = _struct(
+    [
+        _optional("defaultCharsetName", "string"),
+        _array(_TEXTS, "primaryKeyColumnNames", optional=True),
+        _array(_CHANGED_COLUMN, "columns", optional=False),
+        _optional("comment", "string"),
+    ],
+    "io.debezium.connector.schema.Table",
+    optional=True,
+    version=1,
+    field="table",
+)
+_TABLE_CHANGE: Final = _struct(
+    [_field("type", "string"), _field("id", "string"), _CHANGED_TABLE], "io.debezium.connector.schema.Change", version=1
+)
+SCHEMA_CHANGE_KEY: Final = json.dumps(
+    _struct([_field("databaseName", "string")], "io.debezium.connector.mysql.SchemaChangeKey", version=1)
+)
+"""Schema of the keys in the schema change topic."""
+SCHEMA_CHANGE_VALUE: Final = json.dumps(
+    _struct(
+        [
+            _SOURCE,
+            _field("ts_ms", "int64"),
+            *(_optional(name, "string") for name in ("databaseName", "schemaName", "ddl")),
+            _array(_TABLE_CHANGE, "tableChanges", optional=False),
+        ],
+        "io.debezium.connector.mysql.SchemaChangeValue",
+        version=1,
+    )
+)
+"""Schema of the values in the schema change topic."""
 
 
 @lru_cache(maxsize=1024)

@@ -4,9 +4,9 @@ This module is the one outside ``control/`` and ``testing/`` that imports ``conf
 counts as sent, is part of applying a batch.
 
 **Order.** One producer in the driver sends a batch: first the log's changes in log order, then the chunks' rows, which
-are as of the batch's end. A key belongs to one partition (``murmur2``, as Java's producers divide keys), and an
-idempotent producer keeps the order of a partition. Messages without a key go to partition 0. So a consumer sees the
-changes of a row in their order.
+are as of the batch's end. DDL statements are sent at their position in the log, to a topic of one partition. A key
+belongs to one partition (``murmur2``, as Java's producers divide keys), and an idempotent producer keeps the order of a
+partition. Messages without a key go to partition 0. So a consumer sees the changes of a row in their order.
 
 **At least once.** The brokers have all messages of a batch, from all replicas in sync (``acks=all``), before the
 ledger has its row. If the run is killed in between, the next one sends the whole batch again, in the same order.
@@ -48,7 +48,14 @@ from headgate.extras import require_extra
 from headgate.lake import KafkaStatus, split_table
 from headgate.replication import SNAPSHOT_FILE
 from headgate.sinks._debezium import ORDER, Envelope
-from headgate.sinks._debezium_schema import TRANSACTION_KEY, TRANSACTION_VALUE, in_schema
+from headgate.sinks._debezium_ddl import SchemaChange, interleaved, schema_changes
+from headgate.sinks._debezium_schema import (
+    SCHEMA_CHANGE_KEY,
+    SCHEMA_CHANGE_VALUE,
+    TRANSACTION_KEY,
+    TRANSACTION_VALUE,
+    in_schema,
+)
 from headgate.sinks._debezium_transactions import TransactionEnd, TransactionNumbers
 from headgate.sinks._log_order import TableImages, fetch_slices, log_order
 
@@ -125,6 +132,11 @@ class TopicNames:
         return topic
 
     @property
+    def schema_changes(self) -> str:
+        """The topic of DDL statements."""
+        return self.prefix
+
+    @property
     def transactions(self) -> str:
         """The topic of begins and ends of transactions."""
         return f"{self.prefix}.transaction"
@@ -173,13 +185,17 @@ class KafkaTarget:
         from confluent_kafka import KafkaException
 
         self._tables = self._names.distinct(messages, self._tables)
-        if not messages:
+        changes = self._schema_changes(batch)
+        if not messages and not changes:
             return
         self._queued, self._queued_bytes, begun = 0, 0, time.monotonic()
         try:
             more = {self._names.transactions} if self._config.transactions else set()
             self._create_topics({self._names.of(table) for table in messages} | more)
-            self._produce(SentBatch.of(batch), _records(frame, self._envelope(batch), messages))
+            if changes:
+                self._create_topics({self._names.schema_changes}, partitions=1)
+            records = _records(frame, self._envelope(batch), messages)
+            self._produce(SentBatch.of(batch), interleaved(records, changes))
         except (KafkaException, SystemError) as error:
             # Two errors inside Kafka's client at once end as a SystemError, which names neither.
             reason = self._fatal_error() or (error.args[0] if isinstance(error, KafkaException) else None)
@@ -213,13 +229,17 @@ class KafkaTarget:
             return reason if reason.fatal() else None
         return None
 
+    def _schema_changes(self, batch: Batch) -> list[SchemaChange]:
+        if not self._config.schema_changes_topic:
+            return []
+        return schema_changes(batch.ddl, self._names.prefix, _version(), _log_base(batch))
+
     def _envelope(self, batch: Batch) -> Envelope:
-        base = batch.ends[0].file.rpartition(".")[0] if batch.ends else ""
         config = self._config
         return Envelope(
             self._names.prefix,
             _version(),
-            f"{base}." if base else "",
+            _log_base(batch),
             config.tombstones,
             config.truncates,
             config.format == "json-schema",
@@ -326,7 +346,7 @@ class KafkaTarget:
                     raise TargetError(f"topic {name} is missing and cannot be created: {error.args[0].str()}") from None
             self._existing.add(name)
 
-    def _produce(self, sent: SentBatch, batches: Iterator[pa.RecordBatch]) -> None:
+    def _produce(self, sent: SentBatch, batches: Iterator[pa.RecordBatch | SchemaChange]) -> None:
         producer = self._open()
         if self._transactional:
             if self._sent == sent:
@@ -335,6 +355,9 @@ class KafkaTarget:
             producer.begin_transaction()
         numbers = TransactionNumbers() if self._config.transactions else None
         for batch in batches:
+            if isinstance(batch, SchemaChange):
+                self._produce_schema_change(producer, batch)
+                continue
             blocks, ends = pa.scalar("null"), list[TransactionEnd]()
             if numbers is not None and batch.num_rows and batch["file"][0].as_py() != SNAPSHOT_FILE:
                 blocks, ends = numbers.number(batch)
@@ -365,13 +388,24 @@ class KafkaTarget:
 
     def _produce_ends(self, producer: Producer, ends: Iterable[TransactionEnd]) -> None:
         """Produce the begins and ends of transactions."""
-        with_schema = self._config.format == "json-schema"
         for end in ends:
-            key = in_schema(TRANSACTION_KEY, end.key()) if with_schema else end.key()
-            for value in map(json.dumps, end.values()):
-                text = in_schema(TRANSACTION_VALUE, value) if with_schema else value
-                self._put(producer, self._names.transactions, text.encode(), key.encode(), {})
-                self._queued, self._queued_bytes = self._queued + 1, self._queued_bytes + len(text) + len(key)
+            key = self._text(TRANSACTION_KEY, end.key())
+            for value in end.values():
+                text = self._text(TRANSACTION_VALUE, json.dumps(value))
+                self._produce_one(producer, self._names.transactions, key, text, {})
+
+    def _produce_schema_change(self, producer: Producer, change: SchemaChange) -> None:
+        """Produce a DDL statement; all are in partition 0, so they have one order."""
+        key, value = (json.dumps(one, ensure_ascii=False) for one in (change.key, change.value))
+        key, value = self._text(SCHEMA_CHANGE_KEY, key), self._text(SCHEMA_CHANGE_VALUE, value)
+        self._produce_one(producer, self._names.schema_changes, key, value, {"partition": 0})
+
+    def _text(self, schema: str, payload: str) -> str:
+        return in_schema(schema, payload) if self._config.format == "json-schema" else payload
+
+    def _produce_one(self, producer: Producer, topic: str, key: str, value: str, options: Mapping[str, Any]) -> None:
+        self._put(producer, topic, value.encode(), key.encode(), options)
+        self._queued, self._queued_bytes = self._queued + 1, self._queued_bytes + len(value) + len(key)
 
     def _produce_batch(self, producer: Producer, batch: pa.RecordBatch, transactions: Any) -> None:
         """Produce messages, in their order.
@@ -426,6 +460,12 @@ class KafkaTarget:
     def _check_failed(self) -> None:
         if self._failed:
             raise _failure(self._fatal_error() or self._failed[0])
+
+
+def _log_base(batch: Batch) -> str:
+    """Return the name of the log files before their number, with the dot."""
+    base = batch.ends[0].file.rpartition(".")[0] if batch.ends else ""
+    return f"{base}." if base else ""
 
 
 def check_brokers(config: KafkaTargetConfig) -> None:

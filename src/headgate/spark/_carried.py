@@ -81,6 +81,10 @@ def _message(
     return item
 
 
+_DEFINED_AFTER = frozenset({"create", "alter", "rename"})
+"""Actions after which the table exists, under its new name if it has one."""
+
+
 def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies) -> DdlRow:
     name, adds = f"{ddl.db}.{ddl.table}", _ruled_adds(ddl, policies)
     return DdlRow(
@@ -92,7 +96,7 @@ def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies)
         ddl.ts_us,
         ddl.new_name,
         adds,
-        _schema_now(settings, name, policies) if adds else None,
+        _schema_now(settings, ddl.new_name or name, policies) if ddl.action in _DEFINED_AFTER else None,
     )
 
 
@@ -113,8 +117,8 @@ def _ruled_adds(ddl: Ddl, policies: Policies) -> tuple[AddedColumn, ...] | None:
 
 
 def _schema_now(settings: ConnectionSettings, name: str, policies: Policies) -> str | None:
-    """Return a table's present definition as JSON, for sinks that add columns before a row with them arrives; None if
-    the table is gone, or has a column that cannot be read.
+    """Return a table's present definition as JSON, for sinks that add columns before a row with them arrives, and
+    for messages about the statement; None if the table is gone, or has a column that cannot be read.
     """
     table = table_now(settings, name)
     try:

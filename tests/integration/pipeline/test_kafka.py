@@ -236,6 +236,42 @@ def test_transactions_and_schemas(runs: KafkaRuns, monkeypatch: pytest.MonkeyPat
     assert {one.key["payload"]["id"] for one in about} == {value["id"] for value in payloads}
 
 
+@pytest.mark.parametrize("form", ["json", "json-schema"])
+def test_statements(runs: KafkaRuns, form: str) -> None:
+    runs.settings = f'schema_changes_topic = true\nformat = "{form}"\ndelivery = "exactly-once"\n'
+    runs.table("a", 5)
+    runs.run()
+    assert runs.messages(runs.prefix) == []
+    runs.do(
+        "INSERT INTO a VALUES (10, 0, 0)",
+        "ALTER TABLE a ADD COLUMN more VARCHAR(9) NOT NULL DEFAULT 'x'",
+        "UPDATE a SET v = 9 WHERE id = 10",
+        "TRUNCATE TABLE a",
+        "CREATE TABLE b (id INT PRIMARY KEY)",
+        "DROP TABLE b",
+    )
+    runs.run()
+    found = runs.messages(runs.prefix, committed=True)
+    if form == "json-schema":
+        assert {one.value["schema"]["name"] for one in found} == {"io.debezium.connector.mysql.SchemaChangeValue"}
+    values = [one.value["payload"] if form == "json-schema" else one.value for one in found]
+    kinds = [(one["ddl"].split("(")[0].strip(), [c["type"] for c in one["tableChanges"]]) for one in values]
+    assert kinds == [
+        ("ALTER TABLE a ADD COLUMN more VARCHAR", ["ALTER"]),
+        ("CREATE TABLE b", []),  # it was gone when the statement was read
+        (f"DROP TABLE `{runs.db}`.`b`", ["DROP"]),
+    ]
+    columns = values[0]["tableChanges"][0]["table"]["columns"]
+    assert [one["name"] for one in columns] == ["id", "v", "n", "more"]
+    changes = [
+        one.value["payload"] if form == "json-schema" else one.value
+        for one in runs.messages(runs.topic("a"))
+        if one.value
+    ]
+    insert, update = (next(one["source"] for one in changes if one["op"] == op) for op in ("c", "u"))
+    assert insert["pos"] < values[0]["source"]["pos"] < update["pos"]
+
+
 class Killed(Exception):
     """What a test raises where a run would be killed."""
 
