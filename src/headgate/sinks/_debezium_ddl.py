@@ -25,12 +25,25 @@ from headgate.names import quote_name
 __all__ = ["SchemaChange", "interleaved", "schema_changes"]
 
 _TYPE: Final = re.compile(r"(?P<base>\w+)(?:\((?P<size>.*)\))?(?P<unsigned> unsigned)?$", re.DOTALL)
-_JDBC: Final = {
-    "tinyint": 5, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5, "year": 4, "bit": -7, "float": 6, "double": 8,
-    "decimal": 3, "char": 1, "enum": 1, "set": 1, "varchar": 12, "tinytext": 12, "text": 12, "mediumtext": 12,
-    "longtext": 12, "binary": -2, "varbinary": -3, "tinyblob": 2004, "blob": 2004, "mediumblob": 2004,
-    "longblob": 2004, "date": 91, "time": 92, "datetime": 93, "timestamp": 2014,
-}  # fmt: skip
+_JDBC_NAMES: Final = {
+    -7: "bit",
+    -5: "bigint",
+    -3: "varbinary",
+    -2: "binary",
+    1: "char enum set",
+    3: "decimal",
+    4: "mediumint int year",
+    5: "tinyint smallint",
+    6: "float",
+    8: "double",
+    12: "varchar tinytext text mediumtext longtext",
+    91: "date",
+    92: "time",
+    93: "datetime",
+    2004: "tinyblob blob mediumblob longblob",
+    2014: "timestamp",
+}
+_JDBC: Final = {name: number for number, names in _JDBC_NAMES.items() for name in names.split()}
 """Numbers of ``java.sql.Types``, as Debezium's DDL parser chooses them."""
 _OTHER: Final = 1111
 
