@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.server
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -102,6 +104,18 @@ def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             assert (type(ended.value), ended.value.fields) == (type(end), end.fields)
     with pytest.raises(ConnectError, match="does not answer"):
         log.head()
+
+
+@pytest.mark.parametrize("path", ["log", "groups/g"])
+def test_a_body_of_any_size_is_not_held(tmp_path: Path, path: str) -> None:
+    body = b'{"source": "' + b"x" * (5 << 20) + b'"}'
+    with kept(tmp_path) as (_, url):
+        request = urllib.request.Request(f"{url}/{path}", body, {"content-type": "application/json"})
+        with pytest.raises(urllib.error.HTTPError) as refused, urllib.request.urlopen(request, timeout=30):
+            pass
+        with closing(refused.value) as answer:
+            assert answer.code == 500
+            assert f"more than {4 << 20} bytes" in answer.headers["x-dbus-error-message"]
 
 
 def test_one_of_several_sources(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from headgate.relay._scn import (
     BinlogOffset,
     GenerationMap,
     GtidGeneration,
+    Kind,
     RelayGenerated,
     Scn,
     SourceGenerated,
@@ -195,3 +197,12 @@ def test_kinds() -> None:
     for kind in KINDS:
         scn = make_scn(kind, last=5, generations=generations)
         assert (scn.kind, scn.last) == (kind, 5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_an_error_the_numbers_go_on_from_before_it(kind: Kind) -> None:
+    scn = make_scn(kind, last=-1, generations=GenerationMap())
+    first = give(scn, f"{A}:1", values=[1])
+    with pytest.raises(ScnOrderError) if kind != "relay-generated" else contextlib.nullcontext():
+        give(scn, f"{A}:2", f"{A}:1", positions=[8, 4], values=[2, 1])
+    assert scn.last == (first[-1] if kind != "relay-generated" else first[-1] + 2)

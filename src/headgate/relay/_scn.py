@@ -27,11 +27,12 @@ transaction is published. All SCNs are positive in 64 signed bits.
 
 from __future__ import annotations
 
+import abc
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
+from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -81,53 +82,64 @@ class Transactions(NamedTuple):
     """The greatest value of the column that SCNs are made of; -1: none."""
 
 
-class Scn(Protocol):
-    """Stateful numbering of whole transactions in binlog order."""
+class Scn(abc.ABC):
+    """Stateful numbering of whole transactions in binlog order.
 
-    kind: Kind
-    last: int
-    """The newest SCN; -1: none yet."""
+    :param last: the newest SCN; -1: none yet.
+    """
 
-    def number(self, transactions: Transactions) -> _Numbers:
-        """Return the SCNs of the next transactions.
-
-        :raises ScnOrderError: this kind cannot number them in order.
-        """
-
-
-def make_scn(kind: Kind, *, last: int, generations: GenerationMap) -> Scn:
-    """Return a numbering that continues after ``last``."""
-    if kind == "binlog-offset":
-        return BinlogOffset(last)
-    if kind == "application":
-        return Application(last)
-    if kind == "source-generated":
-        return SourceGenerated(generations, last)
-    return RelayGenerated(last) if kind == "relay-generated" else GtidGeneration(generations, last)
-
-
-def _check_growth(scns: _Numbers, last: int, gtids: Sequence[str], remedy: str) -> None:
-    before = np.concatenate((np.array([last], np.int64), scns[:-1]))
-    wrong = np.flatnonzero(scns <= before)
-    if len(wrong):
-        i = int(wrong[0])
-        raise ScnOrderError(
-            f"a transaction would get SCN {int(scns[i])} after {int(before[i])}: {remedy}",
-            gtid=gtids[i],
-            scn=int(scns[i]),
-        )
-
-
-class BinlogOffset:
-    """SCNs are ``file << 32 | offset``."""
-
-    kind: Kind = "binlog-offset"
+    kind: ClassVar[Kind]
+    _remedy: ClassVar[str]
+    """What to do if an SCN would not grow."""
 
     def __init__(self, last: int = -1) -> None:
         self.last = last
 
     def number(self, transactions: Transactions) -> _Numbers:
-        """See :class:`Scn`."""
+        """Return the SCNs of the next transactions. After an error :attr:`last` is unchanged.
+
+        :raises ScnOrderError: this kind cannot number them in order.
+        """
+        scns = self._make(transactions)
+        before = np.concatenate((np.array([self.last], np.int64), scns[:-1]))
+        wrong = np.flatnonzero(scns <= before[: len(scns)])
+        if len(wrong):
+            i = int(wrong[0])
+            raise ScnOrderError(
+                f"a transaction would get SCN {int(scns[i])} after {int(before[i])}: {self._remedy}",
+                gtid=transactions.gtids[i],
+                scn=int(scns[i]),
+            )
+        self.last = int(scns[-1]) if len(scns) else self.last
+        return scns
+
+    @abc.abstractmethod
+    def _make(self, transactions: Transactions) -> _Numbers:
+        """Return the numbers; :meth:`number` checks that they grow."""
+
+
+def make_scn(kind: Kind, *, last: int, generations: GenerationMap) -> Scn:
+    """Return a numbering that continues after ``last``."""
+    numberings: tuple[Scn, ...] = (
+        BinlogOffset(last),
+        RelayGenerated(last),
+        Application(last),
+        GtidGeneration(generations, last),
+        SourceGenerated(generations, last),
+    )
+    return next(one for one in numberings if one.kind == kind)
+
+
+class BinlogOffset(Scn):
+    """SCNs are ``file << 32 | offset``."""
+
+    kind: ClassVar[Kind] = "binlog-offset"
+    _remedy = (
+        "the binlog was reset, or is another server's; binlog-offset is valid for one server and one binlog only, "
+        "gtid-generation across failovers"
+    )
+
+    def _make(self, transactions: Transactions) -> _Numbers:
         gtids, files, positions = transactions[:3]
         far = np.flatnonzero((positions >= 1 << _OFFSET_BITS) | (files > _LAST_FILE))
         if len(far):
@@ -136,19 +148,11 @@ class BinlogOffset:
                 "file and offset: use gtid-generation",
                 gtid=gtids[int(far[0])],
             )
-        scns = (files << _OFFSET_BITS) | positions
-        _check_growth(
-            scns,
-            self.last,
-            gtids,
-            "the binlog was reset, or is another server's; binlog-offset is valid for one server and one binlog only, "
-            "gtid-generation across failovers",
-        )
-        self.last = int(scns[-1]) if len(scns) else self.last
-        return scns
+        return (files << _OFFSET_BITS) | positions
 
 
-def _check_values(transactions: Transactions) -> None:
+def _column_values(transactions: Transactions) -> _Numbers:
+    """:raises ScnOrderError: a transaction has none."""
     missing = np.flatnonzero(transactions.values < 0)
     if len(missing):
         raise ScnOrderError(
@@ -156,40 +160,28 @@ def _check_values(transactions: Transactions) -> None:
             "gtid-generation",
             gtid=transactions.gtids[int(missing[0])],
         )
+    return transactions.values
 
 
-class Application:
+class Application(Scn):
     """SCNs are the column's values."""
 
-    kind: Kind = "application"
+    kind: ClassVar[Kind] = "application"
+    _remedy = "the application's numbers are not in commit order: use gtid-generation"
 
-    def __init__(self, last: int = -1) -> None:
-        self.last = last
-
-    def number(self, transactions: Transactions) -> _Numbers:
-        """See :class:`Scn`."""
-        _check_values(transactions)
-        scns = transactions.values
-        remedy = "the application's numbers are not in commit order: use gtid-generation"
-        _check_growth(scns, self.last, transactions.gtids, remedy)
-        self.last = int(scns[-1]) if len(scns) else self.last
-        return scns
+    def _make(self, transactions: Transactions) -> _Numbers:
+        return _column_values(transactions)
 
 
-class RelayGenerated:
+class RelayGenerated(Scn):
     """SCNs count transactions."""
 
-    kind: Kind = "relay-generated"
+    kind: ClassVar[Kind] = "relay-generated"
+    _remedy = "all 64-bit numbers are used"
 
-    def __init__(self, last: int = -1) -> None:
-        self.last = last
-
-    def number(self, transactions: Transactions) -> _Numbers:
-        """See :class:`Scn`."""
+    def _make(self, transactions: Transactions) -> _Numbers:
         first = max(self.last, 0) + 1
-        scns = np.arange(first, first + len(transactions.gtids), dtype=np.int64)
-        self.last = int(scns[-1]) if len(scns) else self.last
-        return scns
+        return np.arange(first, first + len(transactions.gtids), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -253,41 +245,45 @@ class GenerationMap:
             raise ConfigError(f"{self._file} is not a map of generations") from None
 
 
-class GtidGeneration:
+class GtidGeneration(Scn):
     """SCNs are ``generation << 48 | number``."""
 
-    kind: Kind = "gtid-generation"
-
+    kind: ClassVar[Kind] = "gtid-generation"
+    _remedy = "use relay-generated"
     _regress = (
         "has a smaller number than one of the same source before it (Group Replication with several primaries, a GTID "
         "set by hand, or a reset binlog)"
     )
 
     def __init__(self, generations: GenerationMap, last: int = -1) -> None:
+        super().__init__(last)
         self._map = generations
-        self.last = last
         self._source = ""
         self._generation = 0
 
-    def number(self, transactions: Transactions) -> _Numbers:
-        """See :class:`Scn`."""
-        scns = np.empty(len(transactions.gtids), np.int64)
-        for i, (gtid, stamp) in enumerate(zip(transactions.gtids, transactions.stamps_us.tolist(), strict=True)):
-            source, _, digits = gtid.rpartition(":")
-            scns[i] = self.last = self._next(gtid, source, int(digits), stamp)
+    def _make(self, transactions: Transactions) -> _Numbers:
+        scns, last = np.empty(len(transactions.gtids), np.int64), self.last
+        numbers, stamps = self._numbers(transactions), transactions.stamps_us.tolist()
+        for i, (gtid, number, stamp) in enumerate(zip(transactions.gtids, numbers, stamps, strict=True)):
+            scns[i] = last = self._next(gtid, number, stamp, last)
         return scns
 
-    def _next(self, gtid: str, source: str, number: int, ts_us: int) -> int:
+    def _numbers(self, transactions: Transactions) -> Iterable[int]:
+        """Return each transaction's number in its generation."""
+        return (int(gtid.rpartition(":")[2]) for gtid in transactions.gtids)
+
+    def _next(self, gtid: str, number: int, ts_us: int, last: int) -> int:
         if number >> _NUMBER_BITS:
             raise ScnOrderError("a transaction's number does not fit an SCN: use relay-generated", gtid=gtid)
+        source = gtid.rpartition(":")[0]
         if source != self._source or not self._generation:
             generation = self._map.find(source, number)
-            if self._scn(generation, number) <= self.last or not generation:
-                generation = self._map.begin(source, number, ts_us, after=max(self.last, 0) >> _NUMBER_BITS)
+            if self._scn(generation, number) <= last or not generation:
+                generation = self._map.begin(source, number, ts_us, after=max(last, 0) >> _NUMBER_BITS)
             self._source, self._generation = source, generation
         scn = self._scn(self._generation, number)
-        if scn <= self.last:
-            raise ScnOrderError(f"a transaction {self._regress}: use relay-generated", gtid=gtid, scn=scn)
+        if scn <= last:
+            raise ScnOrderError(f"a transaction {self._regress}: {self._remedy}", gtid=gtid, scn=scn)
         return scn
 
     @staticmethod
@@ -298,14 +294,9 @@ class GtidGeneration:
 class SourceGenerated(GtidGeneration):
     """SCNs are ``generation << 48 | value`` of the column."""
 
-    kind: Kind = "source-generated"
+    kind: ClassVar[Kind] = "source-generated"
     _regress = "was committed after one with a greater number"
 
-    def number(self, transactions: Transactions) -> _Numbers:
-        """See :class:`Scn`."""
-        _check_values(transactions)
-        scns = np.empty(len(transactions.gtids), np.int64)
-        values, stamps = transactions.values.tolist(), transactions.stamps_us.tolist()
-        for i, (gtid, value, stamp) in enumerate(zip(transactions.gtids, values, stamps, strict=True)):
-            scns[i] = self.last = self._next(gtid, gtid.rpartition(":")[0], value, stamp)
-        return scns
+    def _numbers(self, transactions: Transactions) -> Iterable[int]:
+        values: list[int] = _column_values(transactions).tolist()
+        return values

@@ -44,6 +44,7 @@ __all__ = [
     "TEXT",
     "UNKNOWN",
     "Command",
+    "body_of",
     "compact",
     "events_response",
     "failure",
@@ -66,6 +67,8 @@ _SERVER: Final = (
 """Headers of every answer of a command, which Databus's clients log as their server. Its service identifier consists
 of properties that only LinkedIn's deployments set (``DbusConstants.java``)."""
 _WHOLE_BODY: Final = 8192
+_LARGEST_BODY: Final = 4 << 20
+"""Of a POST; the checkpoints of the largest group are a tenth of it, and GTID sets of a log much less."""
 _KNOWN_QUERIES: Final = 128
 """Per command: consumers of the same events send the same query, most of which is JSON in JSON."""
 _LONG_QUERY: Final = 2000
@@ -184,6 +187,19 @@ async def _counted(parts: AsyncIterable[Any], traffic: Traffic, address: str) ->
     async for part in parts:
         traffic.sent(address, len(part))
         yield part
+
+
+async def body_of(request: Request, command: str) -> bytes:
+    """Return what was posted, at most 4 MiB, and no more of it in memory.
+
+    :raises InvalidParameterError: it is larger.
+    """
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > _LARGEST_BODY:
+            raise InvalidParameterError(command, "body", f"more than {_LARGEST_BODY} bytes")
+    return bytes(body)
 
 
 def object_of(**properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,15 +19,13 @@ from starlette.responses import Response
 from headgate.databus import LARGEST_GROUP, PartitionReport, StreamPosition, checkpoint_json
 from headgate.errors import ConfigError
 from headgate.relay._groups import GroupFolder
-from headgate.relay._http._commands import PRETTY, Command, object_of, reply
+from headgate.relay._http._commands import PRETTY, Command, body_of, object_of, reply
 from headgate.relay._http._parameters import InvalidParameterError, segment
 from headgate.relay._relay import Relay
 from headgate.relay._tenants import Client, client_of
 
 __all__ = ["commands"]
 
-_LARGEST_BODY: Final = 4 << 20
-"""Of reports; the checkpoints of the largest group are a tenth of it."""
 _NUMBER: Final = {"type": "integer"}
 _BOOLEAN: Final = {"type": "boolean"}
 _CHECKPOINT: Final = {"type": ["object", "null"]}
@@ -153,11 +151,7 @@ class _Groups:
 async def _read(request: Request) -> _Sync:
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise InvalidParameterError("groups", "content-type", request.headers.get("content-type"))
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > _LARGEST_BODY:
-            raise InvalidParameterError("groups", "body", f"more than {_LARGEST_BODY} bytes")
+    body = await body_of(request, "groups")
     try:
         return _Sync.model_validate_json(body)
     except ValidationError as error:

@@ -23,7 +23,7 @@ from headgate.archive import LogReader, LogSpool
 from headgate.errors import ConfigError, HeadgateError
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
-from headgate.relay._http._commands import PROCESSING, Command, failure, object_of
+from headgate.relay._http._commands import PROCESSING, Command, body_of, failure, object_of
 from headgate.relay._http._openapi import JSON
 from headgate.relay._http._parameters import text
 from headgate.relay._relay import Partition, Relay
@@ -111,7 +111,7 @@ class _Log:
     async def read_range(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         del parameters
         try:
-            body = _LogBody.model_validate_json(await request.body())
+            body = _LogBody.model_validate_json(await body_of(request, "log"))
             _, spool = self._spool(body.source)
             reader = await self._in_thread(spool.reader, body.request())
         except ValidationError as error:
