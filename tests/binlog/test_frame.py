@@ -26,14 +26,21 @@ def make_log(*, checksums: bool = True) -> list[bytes]:
     return [*events, writer.heartbeat(writer.pos)]
 
 
-def feed(data: bytes, step: int | None = None, *, checksums: bool = True, behind: bytes = b"") -> list[Any]:
+def feed(data: bytes, step: int | None = None, *, checksums: bool = True, canary: bytes = b"") -> list[Any]:
     """Items with a segment's events as tuples, the bytes arriving ``step`` at a time.
 
-    :param behind: what the buffer holds behind the data.
+    :param canary: what lies before the buffer's first byte and behind its last; it must stay as it is.
     """
-    framer = Framer(checksums=checksums)
+    around = np.frombuffer(canary + data + canary, np.uint8).copy()
+    try:
+        return feed_buffer(around[len(canary) :], data, step, Framer(checksums=checksums))
+    finally:
+        assert around[: len(canary)].tobytes() == around[len(canary) + len(data) :].tobytes() == canary
+
+
+def feed_buffer(buf: np.ndarray[Any, Any], data: bytes, step: int | None, framer: Framer) -> list[Any]:
     out: list[Any] = []
-    buf, start, end = np.frombuffer(data + behind, np.uint8).copy(), 0, 0
+    start, end = 0, 0
     while True:
         item, start = framer.next(buf, start, end)
         if item is None:
@@ -143,7 +150,7 @@ def test_a_compressed_transaction_of_the_wrong_size_is_refused() -> None:
 @settings(max_examples=300)
 @given(st.data())
 def test_damaged_bytes_give_events_or_our_error(data: st.DataObject) -> None:
-    """A valid item or one of our errors, whatever the bytes, and the same whatever lies behind them."""
+    """A valid item or one of our errors, whatever the bytes, and the same whatever lies around them."""
     checksums = data.draw(st.booleans())
     stream = bytearray(packets(make_log(checksums=checksums)))
     for _ in range(data.draw(st.integers(1, 6))):
@@ -152,9 +159,9 @@ def test_damaged_bytes_give_events_or_our_error(data: st.DataObject) -> None:
     cut = data.draw(st.integers(0, len(stream)))
     step = data.draw(st.sampled_from([None, 1, 13]))
 
-    def outcome(behind: bytes) -> Any:
+    def outcome(canary: bytes) -> Any:
         try:
-            return feed(bytes(stream[:cut]), step, checksums=checksums, behind=behind)
+            return feed(bytes(stream[:cut]), step, checksums=checksums, canary=canary)
         except HeadgateError as error:
             return str(error)
 

@@ -377,15 +377,24 @@ def test_damaged_logs_give_rows_or_our_error(data: st.DataObject) -> None:
     assert walked_with(bytes(stream), b"\xee" * 64) == walked_with(bytes(stream), b"\x01" * 64)
 
 
-def walked_with(stream: bytes, behind: bytes) -> tuple[list[Any], str]:
-    """What a walk gives of a stream in a buffer with other bytes behind it: the cells of each block, and the error."""
+def walked_with(stream: bytes, canary: bytes) -> tuple[list[Any], str]:
+    """What a walk gives of a stream in a buffer with other bytes around it: the cells of each block, and the error.
+
+    The canary before it stays as it is, and so does the one behind.
+    """
+    around = np.frombuffer(canary + stream + canary, np.uint8).copy()
+    walked = walk_all(around[len(canary) :], len(stream))
+    assert around[: len(canary)].tobytes() == around[len(canary) + len(stream) :].tobytes() == canary
+    return walked
+
+
+def walk_all(buf: np.ndarray[Any, Any], size: int) -> tuple[list[Any], str]:
     framer, scanner, start = Framer(checksums=False), Scanner(wanted(f"{UUID}:1-9")), 0
-    buf = np.frombuffer(stream + behind, np.uint8).copy()
     walker = RowWalker(TYPES, [0, 255, 0], key=(0,))
     cells: list[Any] = []
     try:
         while True:
-            item, start = framer.next(buf, start, len(stream))
+            item, start = framer.next(buf, start, size)
             if item is None:
                 return cells, ""
             if not isinstance(item, Segment):
@@ -396,7 +405,7 @@ def walked_with(stream: bytes, behind: bytes) -> tuple[list[Any], str]:
             while cursor[0] < len(which):
                 block = walker.walk(item.buf, events, which, cursor).block
                 ends = block.offset[:, : block.rows] + block.length[:, : block.rows]
-                assert (ends <= len(stream)).all() or item.buf is not buf
+                assert (ends <= size).all() or item.buf is not buf
                 assert (ends <= len(item.buf)).all()
                 cells += [
                     block.buf[begin:end].tobytes()

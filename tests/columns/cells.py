@@ -12,6 +12,7 @@ import pyarrow as pa
 from headgate._policies import Policies
 from headgate.catalog import Column
 from headgate.columns import codec_for
+from headgate.errors import HeadgateError
 from headgate.kernels import ABSENT, Cells, RowBlock
 
 NOT_THERE = object()
@@ -47,9 +48,31 @@ def cells(*values: object) -> Cells:
 
 def decode(column: Column, road: str, *values: object, **options: Any) -> list[Any]:
     """The values that ``from_log`` or ``from_text`` gives; the array is validated."""
+    return list(decode_array(column, road, *values, **options).to_pylist())
+
+
+def decode_array(column: Column, road: str, *values: object, **options: Any) -> pa.Array:
+    """The validated array; the decoder must leave its input as it is."""
     key, canary = options.pop("key", False), options.pop("canary", CANARIES[0])
     codec = codec_for(column, table="d.t", key=key, policies=Policies(**options))
-    array: pa.Array = getattr(codec, f"from_{road}")(block([[value] for value in values], canary).column(0))
+    rows = block([[value] for value in values], canary)
+    before = [part.copy() for part in (rows.buf, rows.offset, rows.length, rows.valid)]
+    try:
+        array: pa.Array = getattr(codec, f"from_{road}")(rows.column(0))
+    finally:
+        for part, copy in zip((rows.buf, rows.offset, rows.length, rows.valid), before, strict=True):
+            assert (part == copy).all(), "the decoder wrote into its input"
     assert array.type == codec.arrow_type
     array.validate(full=True)
-    return list(array.to_pylist())
+    return array
+
+
+def same_whatever_is_around(column: Column, road: str, *values: object, **options: Any) -> None:
+    """The decoder gives the same values, or the same error of ours, whatever bytes lie before and behind each cell."""
+    outcomes: list[str] = []
+    for canary in CANARIES:
+        try:  # as text, in which a NaN equals itself, and which has dates of the year 0
+            outcomes.append(decode_array(column, road, *values, canary=canary, **options).to_string(window=100))
+        except HeadgateError as error:
+            outcomes.append(repr(error))
+    assert outcomes[0] == outcomes[1]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.catalog import Column
 from headgate.errors import DecodeError
-from tests.columns.cells import CANARIES, decode
+from tests.columns.cells import decode, same_whatever_is_around
 
 JSON = Column("c", "json")
 
@@ -143,22 +143,9 @@ def test_changed_bytes_give_text_or_a_decode_error(value: Any, large: bool, chan
     data = bytearray(document(value, large=large))
     for place, byte in changes:
         data[place % len(data)] = byte
-    same_whatever_is_behind(bytes(data))
+    same_whatever_is_around(JSON, "log", bytes(data))
 
 
 @given(st.binary(max_size=40))
 def test_any_bytes_give_text_or_a_decode_error(value: bytes) -> None:
-    same_whatever_is_behind(value)
-
-
-def same_whatever_is_behind(value: bytes) -> None:
-    def outcome(canary: bytes) -> tuple[str, bool]:
-        try:
-            (text,) = decode(JSON, "log", value, canary=canary)
-        except DecodeError as error:
-            return str(error), False
-        assert isinstance(text, str)
-        return text, True
-
-    first, second = map(outcome, CANARIES)
-    assert first == second
+    same_whatever_is_around(JSON, "log", value)
