@@ -1,0 +1,157 @@
+"""The fold of a batch to versions, compared with a model that takes one image after another."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headgate.sinks._versions import fold_versions
+from tests.fix_carrier import SEQ
+
+SCHEMA = pa.schema(
+    [
+        ("_op", pa.string()), ("_seq", SEQ), ("_gtid", pa.string()), ("_ts", pa.timestamp("us", "UTC")),
+        ("k", pa.float64()), ("v", pa.int32()), ("tags", pa.list_(pa.string())),
+    ]
+)  # fmt: skip
+Image = tuple[str, int, int, Any, Any, Any]
+"""Operation, position, time, key, value, list."""
+
+
+def history(choice: random.Random) -> list[Image]:
+    """Images in log order; clocks go back now and then, and zero has two signs."""
+    rows: dict[float, Any] = {0.0: 1, 1.0: 2}
+    images: list[Image] = []
+
+    def add(op: str, pos: int, key: float | None, value: Any) -> None:
+        signed = -0.0 if key == 0 and choice.random() < 0.5 else key
+        tags = None if value is None or value % 3 == 0 else ["t"] * (value % 4)
+        images.append((op, pos, choice.randrange(50), signed, value, tags))
+
+    for pos in range(1, choice.randrange(2, 20)):
+        key, value, to = float(choice.randrange(4)), choice.choice([None, 1, 2, 3]), float(choice.randrange(4))
+        if choice.random() < 0.12:
+            add("t", pos, None, None)
+            rows.clear()
+        elif key not in rows:
+            add("c", pos, key, value)
+            rows[key] = value
+        elif choice.random() < 0.3:
+            add("d", pos, key, rows.pop(key))
+        else:
+            to = key if to in rows else to
+            add("b", pos, key, rows.pop(key))
+            add("u", pos, to, value)
+            rows[to] = value
+    if choice.random() < 0.5:
+        for number, (key, value) in enumerate(rows.items()):
+            add("r", 1_000_000 + number, key, value if choice.random() < 0.7 else 9)
+    return images
+
+
+def model(images: list[Image]) -> tuple[list[Any], list[Any]]:
+    """The versions, and by key the end of the table's row: ``(key, pos, time, only a read image)``."""
+    versions: list[list[Any]] = []
+    opened: dict[float, list[Any]] = {}
+    clock: dict[float, int] = {}
+    ends: dict[float, list[Any]] = {}
+    truncates: list[tuple[int, int]] = []
+    counted: dict[float, int] = {}
+    for op, pos, time, key, value, tags in images:
+        if op == "t":
+            truncates.append((pos, time))
+            for version in opened.values():
+                version[4:] = [pos, max(version[2], *(one for _, one in truncates))]
+            opened.clear()
+            continue
+        seen = counted.get(key, 0)
+        late = max((one for _, one in truncates), default=0) if len(truncates) > seen else 0
+        counted[key] = len(truncates)
+        now = clock[key] = max(clock.get(key, 0), time, late)
+        if key not in ends:
+            pos_first, time_first = truncates[0] if truncates else (pos, time)
+            ends[key] = [key, pos_first, time_first, op == "r" and not truncates]
+        else:
+            ends[key][3] = False
+        last = opened.get(key)
+        if op == "r" and last is not None and last[3] == (value, tags):
+            continue
+        if last is not None:
+            last[4:] = [pos, now]
+            del opened[key]
+        if op in "cur":
+            opened[key] = [key, pos, now, (value, tags), None, None]
+            versions.append(opened[key])
+    return sorted(map(tuple, versions)), sorted(map(tuple, ends.values()))
+
+
+def arrow(images: list[Image]) -> pa.Table:
+    lines = [
+        {"_op": op, "_seq": {"epoch": 5, "file": 1, "pos": pos, "ordinal": 0}, "_gtid": f"g{pos}", "_ts": time,
+         "k": key, "v": value, "tags": tags}
+        for op, pos, time, key, value, tags in images
+    ]  # fmt: skip
+    return pa.Table.from_pylist(lines, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("count", [300, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_versions_are_those_of_the_model(count: int) -> None:
+    for seed in range(count):
+        choice = random.Random(seed)
+        images = history(choice)
+        shuffled = list(images)
+        choice.shuffle(shuffled)
+        found = fold_versions(arrow(shuffled), ["k"])
+        rows = [
+            (
+                row["k"], row["_seq"]["pos"], _us(row["_valid_from"]), (row["v"], row["tags"]),
+                row["_end_seq"] and row["_end_seq"]["pos"], _us(row["_valid_to"]),
+            )
+            for row in found.rows.to_pylist()
+        ]  # fmt: skip
+        ends = [
+            (row["k"], row["_end_seq"]["pos"], _us(row["_valid_to"]), row["_only_read"])
+            for row in found.ends.to_pylist()
+        ]
+        assert (sorted(rows), sorted(ends)) == model(images), f"history {seed}: {images}"
+        for row in found.rows.to_pylist():
+            assert row["_is_current"] == (row["_end_seq"] is None) == (row["_valid_to"] is None)
+            assert row["_end_gtid"] == (row["_end_seq"] and f"g{row['_end_seq']['pos']}")
+
+
+def _us(moment: Any) -> int | None:
+    return None if moment is None else round(moment.timestamp() * 1_000_000)
+
+
+def test_keys_of_several_columns_and_variants() -> None:
+    document = pa.struct([("value", pa.binary()), ("metadata", pa.binary())])
+    schema = pa.schema([*list(SCHEMA)[:4], ("a", pa.string()), ("n", pa.int32()), ("doc", document)])
+
+    def image(op: str, pos: int, a: str, n: int, doc: bytes | None) -> dict[str, Any]:
+        value = None if doc is None else {"value": doc, "metadata": b""}
+        seq = {"epoch": 5, "file": 1, "pos": pos, "ordinal": 0}
+        return {"_op": op, "_seq": seq, "_gtid": None, "_ts": pos, "a": a, "n": n, "doc": value}
+
+    images = [
+        image("c", 1, "x", 1, None),
+        image("c", 2, "x", 2, b"1"),
+        image("r", 90, "x", 1, None),  # repeats its version
+        image("r", 91, "x", 2, b"2"),  # differs
+        image("r", 92, "y", 1, b"1"),  # alone
+    ]
+    found = fold_versions(pa.Table.from_pylist(images, schema=schema), ["a", "n"])
+    lines = [(row["a"], row["n"], row["_seq"]["pos"], row["_is_current"]) for row in found.rows.to_pylist()]
+    assert sorted(lines) == [("x", 1, 1, True), ("x", 2, 2, False), ("x", 2, 91, True), ("y", 1, 92, True)]
+    assert {(row["a"], row["n"]): row["_only_read"] for row in found.ends.to_pylist()} == {
+        ("x", 1): False, ("x", 2): False, ("y", 1): True,
+    }  # fmt: skip
+
+
+def test_a_batch_without_images() -> None:
+    found = fold_versions(SCHEMA.empty_table(), ["k"])
+    assert (len(found.rows), len(found.ends)) == (0, 0)
+    only = fold_versions(arrow([("t", 1, 1, None, None, None)]), ["k"])
+    assert (len(only.rows), len(only.ends)) == (0, 0)
