@@ -166,6 +166,8 @@ class Policies:
     columns: ColumnRules = ()
     """Columns that are left out, masked or get another type."""
     mask_key: MaskKey | None = None
+    rows: str = ""
+    """Expression (``headgate.columns._expressions``) that rows must fulfil to belong to the table; ``""``: all do."""
     tables: tuple[tuple[str, Policies], ...] = ()
     """``(db.table, its policies)`` of the tables whose policies differ."""
 
@@ -204,6 +206,9 @@ class Policies:
             options[name] = {"*": value, **others} if others else value
         if self.columns:
             options["columns"] = spelled_rules(self.columns)
+        rows = {table: policies.rows for table, policies in self.tables if policies.rows}
+        if rows:
+            options["rows"] = rows
         if self.mask_key is not None:
             source = "env" if self.mask_key.env is not None else "file"
             options[f"mask_key_{source}"] = self.mask_key.env or self.mask_key.file

@@ -12,8 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._expressions import And, Compare, Expression, In, IsNull, Like, Literal, Name, Not, Or, parse_expression
 from headgate.catalog import Column, TableDef
+from headgate.columns._expressions import (
+    And,
+    Compare,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Name,
+    Not,
+    Or,
+    parse_expression,
+)
 from headgate.columns._rows import RowFilter, filter_images
 from headgate.errors import ConfigError
 

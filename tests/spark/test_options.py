@@ -165,3 +165,16 @@ def test_a_typed_table_has_no_variants() -> None:
 
 def test_every_option_is_lower_case() -> None:
     assert all(name == name.lower() for name in OPTION_NAMES)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"d.t": 1}', '{"d.t": "n ="}'])
+def test_rows_are_expressions_by_table(text: str) -> None:
+    with pytest.raises(ConfigError, match='option "rows"'):
+        Options.parse({"url": "mysql://u@h", "tables": "d.*", "rows": text})
+
+
+def test_rows_are_policies_of_their_table() -> None:
+    rows = '{"d.t": "n > 1"}'
+    policies = Options.parse({"url": "mysql://u@h", "tables": "d.*", "rows": rows}).policies
+    assert (policies.of("d.t").rows, policies.of("d.u").rows) == ("n > 1", "")
+    assert policies.as_options()["rows"] == {"d.t": "n > 1"}

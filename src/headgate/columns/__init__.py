@@ -1,13 +1,16 @@
 """Column codecs: wire values to Arrow, one codec per column, for the log and for result sets."""
 
 from headgate.columns._codec import Codec
+from headgate.columns._expressions import parse_expression
 from headgate.columns._json_diff import apply_json_differences
+from headgate.columns._rows import filter_images
 from headgate.columns._rules import check_rules, column_rules, rule_marks
 from headgate.columns._spelled import HEX_MARK, ZERO, HexKey, needs_hex, read_hex_key
-from headgate.columns._table import TableCodec, codec_for
+from headgate.columns._table import PASSES_FIELD, TableCodec, codec_for
 
 __all__ = [
     "HEX_MARK",
+    "PASSES_FIELD",
     "ZERO",
     "Codec",
     "HexKey",
@@ -16,7 +19,9 @@ __all__ = [
     "check_rules",
     "codec_for",
     "column_rules",
+    "filter_images",
     "needs_hex",
+    "parse_expression",
     "read_hex_key",
     "rule_marks",
 ]

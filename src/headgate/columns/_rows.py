@@ -29,7 +29,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._expressions import (
+from headgate.catalog import INTEGERS, Column, TableDef
+from headgate.columns._expressions import (
     And,
     Compare,
     Expression,
@@ -44,15 +45,19 @@ from headgate._expressions import (
     columns_of,
     parse_expression,
 )
-from headgate.catalog import INTEGERS, Column, TableDef
 from headgate.columns._rules import TEXTS
 from headgate.errors import ConfigError, SchemaChangedError
 
 __all__ = ["RowFilter", "filter_images"]
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "=": pc.equal, "<>": pc.not_equal, "<": pc.less, "<=": pc.less_equal, ">": pc.greater, ">=": pc.greater_equal,
-}  # fmt: skip
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
 _MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _BINARIES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 _MOST_DIGITS: Final = 38
@@ -185,9 +190,15 @@ _NUMBER: Final = pa.decimal256(_WIDE, 30)
 
 def _sample_type(kind: str) -> pa.DataType:
     return {
-        "number": pa.int64(), "double": pa.float64(), "text": pa.string(), "member": pa.string(), "bytes": pa.binary(),
-        "date": pa.date32(), "datetime": pa.timestamp("us"), "time": pa.int64(),
-    }[kind]  # fmt: skip
+        "number": pa.int64(),
+        "double": pa.float64(),
+        "text": pa.string(),
+        "member": pa.string(),
+        "bytes": pa.binary(),
+        "date": pa.date32(),
+        "datetime": pa.timestamp("us"),
+        "time": pa.int64(),
+    }[kind]
 
 
 def _canonical(values: pa.Array, kind: str) -> pa.Array:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 
-from headgate._policies import DEFAULT, Policies
+from headgate._policies import DEFAULT, Policies, ZeroDates
 from headgate.catalog import Column, TableDef
 from headgate.columns._codec import Codec
 from headgate.columns._decimals import DecimalCodec, DecimalTextCodec, DoubleDecimalCodec
@@ -14,6 +15,7 @@ from headgate.columns._floats import FloatCodec
 from headgate.columns._integers import BitBytesCodec, BitCodec, IntegerCodec, YearCodec
 from headgate.columns._json import JsonCodec
 from headgate.columns._members import EnumCodec, SetCodec
+from headgate.columns._rows import RowFilter
 from headgate.columns._rules import TEXTS, column_rules, ruled
 from headgate.columns._spatial import GeometryCodec, VectorCodec
 from headgate.columns._strings import BytesCodec, FixedBytesCodec, TextCodec
@@ -21,7 +23,10 @@ from headgate.columns._temporals import DateCodec, DatetimeCodec, TemporalTextCo
 from headgate.errors import AmbiguousKeyError, DecodeError, UnsupportedError
 from headgate.kernels import RowBlock
 
-__all__ = ["TableCodec", "codec_for"]
+__all__ = ["PASSES_FIELD", "RowCodec", "TableCodec", "codec_for"]
+
+PASSES_FIELD = pa.field("\0passes", pa.bool_(), nullable=False)
+"""Whether a row passes its table's ``rows``; a name that no column of MySQL can have."""
 
 _SIMPLE: dict[str, Callable[[Column, str], Codec]] = {
     "tinyint": IntegerCodec, "smallint": IntegerCodec, "mediumint": IntegerCodec, "int": IntegerCodec,
@@ -135,8 +140,33 @@ class TableCodec:
             pa.field(column.name, codec.arrow_type, nullable=True)
             for column, codec in zip(self.table.columns, self.codecs, strict=True)
         )
-        self.select_list = ", ".join(codec.select for codec in self.codecs)
-        """List for ``SELECT <select_list> FROM …``. It names the columns, so it includes invisible ones."""
+        self._original, self._policies = table, table_policies
+
+    @cached_property
+    def row_codec(self) -> RowCodec | None:
+        """Codec of the columns that decide which rows pass; None: all pass.
+
+        :raises ConfigError: the table's ``rows`` does not fit it.
+        """
+        return RowCodec(self._original, self._policies) if self._policies.rows else None
+
+    @property
+    def select_list(self) -> str:
+        """List for ``SELECT <select_list> FROM …``. It names the columns, so it includes invisible ones; behind the
+        table's, those of :attr:`row_codec`.
+        """
+        more = self.row_codec.codecs.values() if self.row_codec is not None else ()
+        return ", ".join(codec.select for codec in (*self.codecs, *more))
+
+    def marked_from_text(self, block: RowBlock) -> list[pa.Array]:
+        """Decode rows of ``SELECT <select_list>``; with a ``row_codec``, the last array tells which rows pass."""
+        columns = self.from_text(block)
+        return columns if self.row_codec is None else [*columns, self.row_codec.from_text(block, len(columns))]
+
+    @property
+    def marked_fields(self) -> tuple[pa.Field, ...]:
+        """Fields of :meth:`marked_from_text`."""
+        return self.fields if self.row_codec is None else (*self.fields, PASSES_FIELD)
 
     def from_log(self, block: RowBlock, *, columns: Sequence[int] | None = None) -> list[pa.Array]:
         """Decode row images to arrays, one per column (or one for each index in ``columns``).
@@ -151,3 +181,40 @@ class TableCodec:
         """Decode rows of ``SELECT <select_list>`` to arrays, as :meth:`from_log`."""
         wanted = range(len(self.codecs)) if columns is None else columns
         return [self.codecs[index].from_text(block.column(index)) for index in wanted]
+
+
+class RowCodec:
+    """Decoder of the columns of a table's ``rows``, without rules, and independent of policies for types.
+
+    :param table: as MySQL has it.
+    :param policies: those of this table.
+    :raises ConfigError: the expression does not fit the table.
+    """
+
+    def __init__(self, table: TableDef, policies: Policies) -> None:
+        self._filter = RowFilter(table, policies.rows)
+        zero_dates: ZeroDates = "error" if policies.zero_dates == "error" else "null"
+        plain = Policies(zero_dates=zero_dates, time="microseconds")
+        self.codecs: dict[int, Codec] = {
+            index: codec_for(table.columns[index], table=table.full_name, policies=plain)
+            for index in self._filter.indexes
+        }
+
+    def from_log(self, block: RowBlock) -> pa.BooleanArray:
+        """Return which row images pass.
+
+        :param block: all columns of the table as MySQL has it.
+        """
+        return self._filter.passes({index: codec.from_log(block.column(index)) for index, codec in self.codecs.items()})
+
+    def from_text(self, block: RowBlock, first: int) -> pa.BooleanArray:
+        """Return which selected rows pass.
+
+        :param first: where the columns of this codec begin.
+        """
+        return self._filter.passes(
+            {
+                index: codec.from_text(block.column(first + place))
+                for place, (index, codec) in enumerate(self.codecs.items())
+            }
+        )

@@ -47,6 +47,7 @@ from headgate.binlog import (
 )
 from headgate.binlog_positions import TAG, number_at, positions_before
 from headgate.catalog import ColumnChange, DdlEffect, Statement, TableDef, decode_statement, parse_statement
+from headgate.columns import PASSES_FIELD, TableCodec, filter_images
 from headgate.errors import AmbiguousKeyError, DecodeError, HeadgateError, ServerSettingError, UnsupportedError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.replication._json_updates import with_whole_documents
@@ -59,7 +60,7 @@ from headgate.replication._meta import (
     op_array,
     seq_array,
 )
-from headgate.replication._partial import DefaultsOf, PartialImages
+from headgate.replication._partial import REMEDY, DefaultsOf, PartialImages
 from headgate.replication._probe import original_commit_us
 from headgate.replication._requests import FIRST_EVENT
 from headgate.replication._statements import check_change, check_copy, check_rollback, shorten
@@ -264,6 +265,7 @@ class LogDecoder:
             columns = slot.codec.from_log(walked.block)
             if walked.partial and slot.table is not None:
                 columns, absent = self._partial.complete(slot.table, slot.codec, walked, columns, segment.file, pos)
+            passes = self._passes(slot.codec, walked)
         except HeadgateError as error:
             row = error.fields.pop("row", 0)
             where = {"gtid": self._gtids(txn)[row].as_py()} if self._source is None else {}
@@ -279,7 +281,26 @@ class LogDecoder:
             meta.append(absent)
             schema = schema.insert(len(META_FIELDS), ABSENT_FIELD)
         batch = pa.RecordBatch.from_arrays([*meta, *columns], schema=schema)
+        if passes is not None and self._options.rows == "mark":
+            batch = batch.append_column(PASSES_FIELD, passes)
+        elif passes is not None:
+            kept = self._kept(txn, ordinal, transactions)
+            return filter_images(
+                batch if kept is None else batch.filter(kept), passes if kept is None else passes.filter(kept)
+            )
         return self._without_skipped(batch, txn, ordinal, transactions)
+
+    @staticmethod
+    def _passes(codec: TableCodec, walked: WalkedRows) -> pa.BooleanArray | None:
+        """Return which images pass the table's ``rows``; None: all do.
+
+        :raises UnsupportedError: an image leaves columns out.
+        """
+        if codec.row_codec is None:
+            return None
+        if walked.partial:
+            raise UnsupportedError(f"`rows` needs whole row images to tell which rows pass: {REMEDY}")
+        return codec.row_codec.from_log(walked.block)
 
     def _gtids(self, txn: Any) -> pa.Array:
         """Return the GTIDs of transactions of this scan, by their indexes; null in a log without."""
@@ -289,15 +310,20 @@ class LogDecoder:
 
     def _without_skipped(self, batch: pa.RecordBatch, txn: Any, ordinal: Any, transactions: Any) -> pa.RecordBatch:
         """Leave out what was yielded before a reconnect."""
+        kept = self._kept(txn, ordinal, transactions)
+        return batch if kept is None else batch.filter(kept)
+
+    def _kept(self, txn: Any, ordinal: Any, transactions: Any) -> pa.BooleanArray | None:
+        """Return which images were not yielded before a reconnect; None: all."""
         if self._skip is None:
-            return batch
+            return None
         name, count = self._skip
         gtid = Gtid.parse(name)
         words = np.frombuffer(gtid.uuid, "<u8")
         same = (transactions.hi == words[0]) & (transactions.lo == words[1]) & (transactions.number == gtid.number)
         same &= np.array([self._scanner.tags[t] == gtid.tag for t in transactions.tag], bool)
         drop = same[txn] & (ordinal < count)
-        return batch.filter(pa.array(~drop)) if drop.any() else batch
+        return pa.array(~drop) if drop.any() else None
 
     def _note_done(self, segment: Segment) -> None:
         transactions = self._scanner.transactions()

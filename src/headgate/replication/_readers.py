@@ -61,7 +61,7 @@ def read_range(
     :raises SchemaAmbiguousError: the log does not name the columns of a table, and they can no longer be known.
     """
     read = LogRead(settings, wanted=wanted, executed=executed, server_uuid=server_uuid, hint=hint)
-    return range_items(read, DecodeOptions(tables, epoch, images, policies, ambiguous))
+    return range_items(read, DecodeOptions(tables, epoch, images, policies, ambiguous=ambiguous))
 
 
 def range_items(
@@ -98,7 +98,7 @@ class WindowReader:
         self._read = LogRead(
             settings, executed_before=executed_before, server_uuid=server_uuid, hint=hint, subject="the window's end"
         )
-        options = DecodeOptions(tables, policies=policies, ambiguous="stop")
+        options = DecodeOptions(tables, policies=policies, rows="mark", ambiguous="stop")
         self._decoding, self._transport = LogDecoding(settings, options, transport), transport
         self._reached = (0, 0)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -40,6 +40,9 @@ class DecodeOptions:
     images: str = "all"
     """``all``, or ``keys``: leave out before-images whose key did not change."""
     policies: Policies = DEFAULT
+    rows: Literal["filter", "mark"] = "filter"
+    """Of tables with ``rows``: leave out what does not pass, or keep every image and mark which pass
+    (``headgate.columns.PASSES_FIELD``, the last column)."""
     ambiguous: str = "raise"
     """Action if a followed table's columns are unknown, or a key value is ambiguous: ``raise``, or ``stop``: leave its
     images out and report that."""
@@ -139,7 +142,8 @@ class TableSlots:
             if names and set(names) <= {column.name for column in table.columns}:
                 table = table.with_key(names)
         codec = TableCodec(table, self._options.policies)
-        walker = RowWalker(table_map.types, table_map.metas, key=table.key, keys_only=self._options.images == "keys")
+        keys_only = self._options.images == "keys" and codec.row_codec is None  # both images decide what an update is
+        walker = RowWalker(table_map.types, table_map.metas, key=table.key, keys_only=keys_only)
         return Slot(table_map, walker, table, codec, canonical_schema(codec.table, codec.fields))
 
     @staticmethod

@@ -86,7 +86,7 @@ from headgate._policies import DEFAULT, Policies
 from headgate.binlog_positions import end_of
 from headgate.carrier import HighWatermark, Redo, Stop
 from headgate.catalog import Column, TableDef, exact_patterns, load_stats, load_table
-from headgate.columns import TableCodec
+from headgate.columns import PASSES_FIELD, TableCodec
 from headgate.errors import (
     AmbiguousKeyError,
     ChunkRetryError,
@@ -311,7 +311,8 @@ class _Task:
         self._tables[chunk.table] = table
         self._log.extend(*(self._view.end or log_status(self._connection)))
         self._check_log(chunk)
-        return codec.table, self._rewind(chunk, table, rows)
+        # Rows are left out last: the window needs to see every row and every image.
+        return codec.table, _passing(self._rewind(chunk, table, rows))
 
     def _define(self, chunk: ChunkSpec) -> TableDef:
         known = self._tables.get(chunk.table)  # as after the previous chunk; if it changed since, read() retries
@@ -355,14 +356,14 @@ class _Task:
             f"SELECT /*+ MAX_EXECUTION_TIME({_SELECT_SECONDS * 1000}) */ {codec.select_list}"
             f" FROM {quote_name(table.db)}.{quote_name(table.name)} WHERE"
         )
-        schema = pa.schema(codec.fields)
+        schema = pa.schema(codec.marked_fields)
         batches: list[pa.RecordBatch] = []
         ambiguous_key: AmbiguousKeyError | None = None
         try:
             for condition in [where] if self._only is None else key_conditions(table, self._only):
                 for block in self._blocks(chunk, f"{select} {condition}"):
                     try:
-                        batches.append(pa.RecordBatch.from_arrays(codec.from_text(block), schema=schema))
+                        batches.append(pa.RecordBatch.from_arrays(codec.marked_from_text(block), schema=schema))
                     except AmbiguousKeyError as error:
                         ambiguous_key = ambiguous_key or error
             if ambiguous_key is not None:
@@ -457,6 +458,13 @@ class _Task:
                 self._log.moved.add(chunk.table)
         if chunk.table in self._log.moved:
             raise _RetryChunk("an update gave a row another key while the chunk was read, in a partial row image")
+
+
+def _passing(rows: pa.Table) -> pa.Table:
+    """Return the rows that pass the table's ``rows``, without their mark."""
+    if PASSES_FIELD.name not in rows.schema.names:
+        return rows
+    return rows.filter(rows[PASSES_FIELD.name]).drop_columns([PASSES_FIELD.name])
 
 
 def _moves_partly(batch: pa.RecordBatch, key: Sequence[str]) -> bool:

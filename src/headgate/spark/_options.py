@@ -63,6 +63,8 @@ _HELP = {
     "relay_source": "the relay's physical source, by name, if it has several",
     "relay_token_file": "file that holds the token that the relay requires",
     "retry_seconds": "how long the planner retries when the server cannot be reached or is behind (600)",
+    "rows": "which rows belong to a table, by table as a JSON object; an update in or out is an insert or delete: "
+    """{"db.t": "country = 'DE' AND amount > 10"}""",
     "secret_env": "environment variable that holds the password (HEADGATE_PASSWORD)",
     "secret_file": "file that holds the password",
     "signal_table": "db.table with columns id, type, data; rows inserted there are signals, and watermark writes there",
@@ -405,7 +407,28 @@ def _policies(values: Mapping[str, str]) -> Policies:
         for table, value in chosen.items():
             tables.setdefault(table, {})[name] = value
     more = {"columns": _column_rules(values), "mask_key": _mask_key(values)}
+    for table, text in _rows(values).items():
+        tables.setdefault(table, {})["rows"] = text
     return Policies.make({**default, **more}, tables)
+
+
+def _rows(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the expressions of the option ``rows`` by table."""
+    if "rows" not in values:
+        return {}
+    from headgate.columns import parse_expression
+
+    try:
+        rows = json.loads(values["rows"])
+        if not isinstance(rows, dict) or not all(isinstance(one, str) for one in rows.values()):
+            raise ValueError("""expected expressions by table, such as {"shop.orders": "amount > 10"}""")
+        for text in rows.values():
+            parse_expression(text)
+    except ValueError as error:
+        raise ConfigError(f'option "rows": {error}') from None
+    if _signal_table(values.get("signal_table")) in rows:
+        raise ConfigError('option "rows" names the signal table, whose rows are signals: leave it out')
+    return rows
 
 
 def _column_rules(values: Mapping[str, str]) -> ColumnRules:
