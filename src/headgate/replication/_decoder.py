@@ -281,14 +281,13 @@ class LogDecoder:
             meta.append(absent)
             schema = schema.insert(len(META_FIELDS), ABSENT_FIELD)
         batch = pa.RecordBatch.from_arrays([*meta, *columns], schema=schema)
-        if passes is not None and self._options.rows == "mark":
-            batch = batch.append_column(PASSES_FIELD, passes)
-        elif passes is not None:
-            kept = self._kept(txn, ordinal, transactions)
-            return filter_images(
-                batch if kept is None else batch.filter(kept), passes if kept is None else passes.filter(kept)
-            )
-        return self._without_skipped(batch, txn, ordinal, transactions)
+        if passes is None:
+            return self._without_skipped(batch, txn, ordinal, transactions)
+        marked = self._without_skipped(batch.append_column(PASSES_FIELD, passes), txn, ordinal, transactions)
+        if self._options.rows == "mark":
+            return marked
+        last = marked.num_columns - 1
+        return filter_images(marked.remove_column(last), marked.column(last))
 
     @staticmethod
     def _passes(codec: TableCodec, walked: WalkedRows) -> pa.BooleanArray | None:
@@ -310,20 +309,15 @@ class LogDecoder:
 
     def _without_skipped(self, batch: pa.RecordBatch, txn: Any, ordinal: Any, transactions: Any) -> pa.RecordBatch:
         """Leave out what was yielded before a reconnect."""
-        kept = self._kept(txn, ordinal, transactions)
-        return batch if kept is None else batch.filter(kept)
-
-    def _kept(self, txn: Any, ordinal: Any, transactions: Any) -> pa.BooleanArray | None:
-        """Return which images were not yielded before a reconnect; None: all."""
         if self._skip is None:
-            return None
+            return batch
         name, count = self._skip
         gtid = Gtid.parse(name)
         words = np.frombuffer(gtid.uuid, "<u8")
         same = (transactions.hi == words[0]) & (transactions.lo == words[1]) & (transactions.number == gtid.number)
         same &= np.array([self._scanner.tags[t] == gtid.tag for t in transactions.tag], bool)
         drop = same[txn] & (ordinal < count)
-        return pa.array(~drop) if drop.any() else None
+        return batch.filter(pa.array(~drop)) if drop.any() else batch
 
     def _note_done(self, segment: Segment) -> None:
         transactions = self._scanner.transactions()
