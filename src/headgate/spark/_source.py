@@ -19,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from headgate.carrier import CARRIER_DDL
 from headgate.errors import ConfigError
 from headgate.offsets import SourceOffset
+from headgate.spark._connect import accept_profiles, is_connect
 from headgate.spark._options import Options
 from headgate.spark._progress import TaskProgress
 from headgate.spark._tasks import Task, pack, plan_tasks
@@ -42,6 +43,8 @@ def register(spark: SparkSession) -> None:
     Row(id=1, customer='Ada', total=Decimal('12.50'))
     """
     spark.dataSource.register(MySQLCDCDataSource)
+    if is_connect(spark):
+        accept_profiles(spark.client)
 
 
 class MySQLCDCDataSource(DataSource):
