@@ -275,7 +275,7 @@ class Replay:
         self.writer = BatchWriter(
             spark, self.lake, "endurance", ("current",), retention_hours=retention_minutes / 60
         )  # fmt: skip
-        self.writer.start_upkeep()
+        self.writer.start()
         self._spark, self._recording, self._epoch = spark, recording, 0
 
     def next(self) -> float:

@@ -77,6 +77,10 @@ class Retrying(abc.ABC):
             )
         return str(error)
 
+    def _is_logged(self, error: HeadgateError) -> bool:  # noqa: ARG002
+        """Return whether to log an error; all of them, if not overridden. :attr:`stage` is as before the error."""
+        return True
+
     def _resume(self) -> None:
         """Note that it works; after a logged problem, log the recovery."""
         if self.stage is Stage.WORKING:
@@ -111,7 +115,8 @@ class Retrying(abc.ABC):
                 if self._stop.is_set():  # errors during shutdown are not reported
                     return
                 problem = self._describe(error)
-                log.warning("%s: %s", self._about, problem)
+                if self._is_logged(error):
+                    log.warning("%s: %s", self._about, problem)
                 if not isinstance(error, Transient):
                     self._fail(problem, error)
                     return
@@ -120,5 +125,5 @@ class Retrying(abc.ABC):
                 self._stop.wait(self._retry_seconds)
             except Exception as error:
                 self._fail(f"unexpected {type(error).__name__}: {error}")
-                log.exception("%s: the reader ended", self._about)
+                log.exception("%s: the thread ended", self._about)
                 return

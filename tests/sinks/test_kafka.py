@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +13,9 @@ from confluent_kafka import KafkaError, KafkaException
 from headgate.config import parse_config
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
 from headgate.sinks._debezium import RECORDS
-from headgate.sinks._kafka import KafkaTarget, SentBatch, TopicNames
+from headgate.sinks._heartbeats import Heartbeats
+from headgate.sinks._kafka import HeartbeatSender, KafkaTarget, SentBatch, Topics
+from headgate.sinks._topic_names import TopicNames
 
 DEFAULT = TopicNames("shop", "{prefix}.{db}.{table}")
 TEXT = """\
@@ -245,7 +249,7 @@ def raise_system_error() -> None:
 
 def sending_fails(target: KafkaTarget, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> BaseException:
     """Return what ``send`` raises, as ``error``."""
-    monkeypatch.setattr(target, "_create_topics", lambda _: None)
+    monkeypatch.setattr(target._topics, "create", lambda _: None)
     monkeypatch.setattr(target, "_envelope", lambda _: None)
     monkeypatch.setattr(SentBatch, "of", lambda _: BATCH)
     monkeypatch.setattr("headgate.sinks._kafka._records", lambda *_: batches(record(1)))
@@ -284,3 +288,177 @@ def test_errors_that_a_retry_may_mend(monkeypatch: pytest.MonkeyPatch) -> None:
     target = opened(producer, 'delivery = "exactly-once"')
     producer.begin_errors = [KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, "down"))]
     assert str(sending_fails(target, monkeypatch, ConnectError)) == "Kafka: down"
+
+
+# --- heartbeats
+
+
+class Pauses(Event):
+    """The event that stops a thread; its waits take no time.
+
+    :param count: the pause in which the thread is stopped.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count, self.seconds = count, list[float | None]()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout)
+        if len(self.seconds) == self.count:
+            self.set()
+        return self.is_set()
+
+
+class HeartbeatProducer(FakeProducer):
+    """A producer whose brokers answer each message with an error of ``answers``; None, and later ones: accepted."""
+
+    def __init__(self, settings: dict[str, Any], answers: Sequence[KafkaError | None] = ()) -> None:
+        super().__init__()
+        self.settings, self.answers = settings, [*answers]
+
+    def poll(self, seconds: float) -> int:
+        for _, _, _, options in self.queue:
+            options.pop("on_delivery")(self.answers.pop(0) if self.answers else None, None)
+        return super().poll(seconds)
+
+
+def beating(
+    monkeypatch: pytest.MonkeyPatch, settings: str = "", pauses: int = 1, answers: Sequence[KafkaError | None] = ()
+) -> tuple[Heartbeats, Pauses, list[HeartbeatProducer]]:
+    """Return the heartbeats of a target after they have made their pauses; its producers."""
+    producers: list[HeartbeatProducer] = []
+
+    def connect(settings: dict[str, Any]) -> HeartbeatProducer:
+        producers.append(HeartbeatProducer(settings, answers))
+        return producers[-1]
+
+    monkeypatch.setattr("confluent_kafka.Producer", connect)
+    monkeypatch.setattr(Topics, "create", lambda *_, **__: None)
+    target = opened(FakeProducer(), f"heartbeat_ms = 1500\n{settings}")
+    beats = target._heartbeats
+    assert beats is not None
+    beats._stop = stop = Pauses(pauses)
+    target.start()
+    beats._thread.join(60)
+    assert not beats._thread.is_alive()
+    target.close()
+    return beats, stop, producers
+
+
+def test_no_heartbeats_by_default() -> None:
+    target = opened(FakeProducer())
+    target.start()
+    assert target._heartbeats is None
+
+
+@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
+def test_heartbeats(monkeypatch: pytest.MonkeyPatch, delivery: str) -> None:
+    times = iter([1_700_000_000_123_456_789, 1_700_000_001_624_000_000])
+    monkeypatch.setattr("headgate.sinks._heartbeats.time.time_ns", lambda: next(times))
+    _, stop, (producer,) = beating(monkeypatch, f'delivery = "{delivery}"', pauses=2)
+    topic, key = "__debezium-heartbeat.shop", b'{"serverName": "shop"}'
+    assert producer.sent == [
+        (topic, b'{"ts_ms": 1700000000123}', key, {"partition": 0}),
+        (topic, b'{"ts_ms": 1700000001624}', key, {"partition": 0}),
+    ]
+    assert stop.seconds == [1.5, 1.5]
+    assert producer.calls == []
+    assert "transactional.id" not in producer.settings
+
+
+def test_heartbeats_with_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, (producer,) = beating(monkeypatch, 'topic_prefix = "p"\nformat = "json-schema"')
+    ((topic, value, key, _),) = producer.sent
+    assert topic == "__debezium-heartbeat.p"
+    assert json.loads(key) == {
+        "schema": {
+            "type": "struct",
+            "fields": [{"type": "string", "optional": False, "field": "serverName"}],
+            "optional": False,
+            "name": "io.debezium.connector.common.ServerNameKey",
+            "version": 1,
+        },
+        "payload": {"serverName": "p"},
+    }
+    assert json.loads(value)["schema"] == {
+        "type": "struct",
+        "fields": [{"type": "int64", "optional": False, "field": "ts_ms"}],
+        "optional": False,
+        "name": "io.debezium.connector.common.Heartbeat",
+        "version": 1,
+    }
+
+
+def test_a_file_of_settings_may_name_the_transactions_of_batches(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "k").write_text("transactional.id=ours\nclient.id=c\n")
+    _, _, (producer,) = beating(monkeypatch, f'settings_file = "{tmp_path / "k"}"')
+    assert producer.settings["client.id"] == "c"
+    assert "transactional.id" not in producer.settings
+
+
+def test_an_outage_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    away = KafkaError(KafkaError._MSG_TIMED_OUT, "away")
+    beats, stop, (producer,) = beating(monkeypatch, pauses=5, answers=[None, away, away, away])
+    assert stop.seconds == [1.5] * 5
+    assert not producer.answers
+    assert [record.getMessage() for record in caplog.records] == [
+        "heartbeats of shop: Kafka: away",
+        "heartbeats of shop: resumed after 0 s",
+    ]
+    assert (beats.failed, beats.problem) == (False, None)
+
+
+def test_brokers_that_refuse_heartbeats_end_them(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = KafkaError(KafkaError._TRANSPORT, "away")
+    refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed")
+    beats, stop, _ = beating(monkeypatch, pauses=5, answers=[away, refused])
+    assert stop.seconds == [1.5]
+    assert caplog.messages[-1] == "heartbeats of shop: Kafka: not allowed; the run goes on without heartbeats"
+    assert len(caplog.messages) == 2
+    assert isinstance(beats.error, TargetError)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (KafkaException(KafkaError(KafkaError._TRANSPORT, "away")), "Kafka: away"),
+        (TimeoutError(), "topic __debezium-heartbeat.shop was not created in time"),
+    ],
+)
+def test_brokers_that_do_not_answer_about_the_topic(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, text: str
+) -> None:
+    def create(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(Topics, "create", create)
+    config = opened(FakeProducer())._config
+    with pytest.raises(ConnectError, match=text):
+        HeartbeatSender(config, "__debezium-heartbeat.shop").send("k", "v", lambda: False)
+
+
+def test_close_ends_heartbeats_that_wait_for_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = Event()
+    producer = FakeProducer(on_poll=waiting.set)
+    monkeypatch.setattr("confluent_kafka.Producer", lambda _: producer)
+    monkeypatch.setattr(Topics, "create", lambda *_, **__: None)
+    target = opened(FakeProducer(), "heartbeat_ms = 10\n")
+    target.start()
+    assert waiting.wait(60)
+    target._drop_unsent()  # as after a batch that failed
+    assert target._heartbeats is not None
+    assert target._heartbeats._thread.is_alive()
+    target.close()
+    assert not target._heartbeats._thread.is_alive()
+    assert len(producer) == 0
+
+
+@pytest.mark.parametrize("milliseconds", [-1, 86_400_001, 0.5])
+def test_wrong_heartbeats(milliseconds: float) -> None:
+    with pytest.raises(ConfigError, match="heartbeat_ms"):
+        opened(FakeProducer(), f"heartbeat_ms = {milliseconds}\n")

@@ -176,6 +176,7 @@ def _target(path: str) -> str:
         "#   [target.kafka]\n"
         '#   bootstrap = "kafka:9092"\n'
         '#   delivery = "exactly-once"               # by default "at-least-once"\n'
+        "#   heartbeat_ms = 10000                    # a sign of life every 10 seconds; by default none\n"
         "\n[spark]\n"
         '# master = "local[*]"                       # any spark.* setting; the prefix may be left out\n'
         '# "driver.memory" = "4g"\n'

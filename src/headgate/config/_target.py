@@ -59,6 +59,13 @@ class KafkaTargetConfig(Model):
         description="send a message for each DDL statement on a followed table to the topic `<topic_prefix>`, as"
         " Debezium's `include.schema.changes`",
     )
+    heartbeat_ms: int = Field(
+        0,
+        ge=0,
+        le=86_400_000,
+        description="milliseconds between heartbeats to the topic `__debezium-heartbeat.<topic_prefix>`, which say that"
+        " the pipeline lives, as Debezium's `heartbeat.interval.ms`; 0: none",
+    )
     delivery: Literal["at-least-once", "exactly-once"] = Field(
         "at-least-once",
         description="`at-least-once`: a batch is sent again if the run is killed before its end; `exactly-once`: a"

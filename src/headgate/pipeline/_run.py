@@ -361,7 +361,7 @@ class _Run:
         self._batch_seconds = 0.0 if once else self.config.target.batch_ms / 1000
         with contextlib.closing(self.writer):
             query = self._start(once)
-            self.writer.start_upkeep()
+            self.writer.start()
             return self._watch(query, stop, reloaded)
 
     def _watch(

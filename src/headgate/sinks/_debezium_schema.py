@@ -1,4 +1,5 @@
-"""Kafka Connect's schemas of keys, envelopes and transactions, as ``JsonConverter`` writes them (``schemas.enable``).
+"""Kafka Connect's schemas of keys, envelopes, transactions and heartbeats, as ``JsonConverter`` writes them
+(``schemas.enable``).
 
 Names and fields are those of Debezium 3: ``<prefix>.<db>.<table>.Key``, ``….Value``, ``….Envelope``, ``event.block``,
 ``io.debezium.connector.mysql.Source``. Every column except the key's is optional: a partial row image may leave it out,
@@ -15,6 +16,8 @@ from headgate.carrier import Definition
 from headgate.sinks._debezium_values import connect_type
 
 __all__ = [
+    "HEARTBEAT_KEY",
+    "HEARTBEAT_VALUE",
     "SCHEMA_CHANGE_KEY",
     "SCHEMA_CHANGE_VALUE",
     "TRANSACTION_KEY",
@@ -107,6 +110,14 @@ TRANSACTION_VALUE: Final = json.dumps(
     )
 )
 """Schema of the values in the transaction topic."""
+HEARTBEAT_KEY: Final = json.dumps(
+    _struct([_field("serverName", "string")], "io.debezium.connector.common.ServerNameKey", version=1)
+)
+"""Schema of the keys in the heartbeat topic."""
+HEARTBEAT_VALUE: Final = json.dumps(
+    _struct([_field("ts_ms", "int64")], "io.debezium.connector.common.Heartbeat", version=1)
+)
+"""Schema of the values in the heartbeat topic."""
 
 
 def _array(items: dict[str, Any], field: str, *, optional: bool) -> dict[str, Any]:

@@ -21,6 +21,8 @@ Then the newest committed message of that topic tells whether the batch was sent
 * Killed after it, before the ledger row: the replay finds its message and sends nothing.
 * The result of the commit is unknown (a time-out): the batch fails, and its retry finds out as after a kill.
 
+**Heartbeats** (``heartbeat_ms``) are sent apart from batches, by ``_heartbeats``.
+
 **Memory.** The driver converts images, those of one slice of the log at a time (``_log_order``): no row is a Python
 object before ``produce``.
 """
@@ -30,9 +32,8 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.metadata import version
@@ -45,11 +46,13 @@ from headgate.carrier import Batch, Part
 from headgate.control import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
 from headgate.extras import require_extra
-from headgate.lake import KafkaStatus, split_table
+from headgate.lake import KafkaStatus
 from headgate.replication import SNAPSHOT_FILE
 from headgate.sinks._debezium import ORDER, Envelope
 from headgate.sinks._debezium_ddl import SchemaChange, interleaved, schema_changes
 from headgate.sinks._debezium_schema import (
+    HEARTBEAT_KEY,
+    HEARTBEAT_VALUE,
     SCHEMA_CHANGE_KEY,
     SCHEMA_CHANGE_VALUE,
     TRANSACTION_KEY,
@@ -57,7 +60,9 @@ from headgate.sinks._debezium_schema import (
     in_schema,
 )
 from headgate.sinks._debezium_transactions import TransactionEnd, TransactionNumbers
+from headgate.sinks._heartbeats import Heartbeats
 from headgate.sinks._log_order import TableImages, fetch_slices, log_order
+from headgate.sinks._topic_names import TopicNames
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
@@ -65,7 +70,7 @@ if TYPE_CHECKING:
 
     from headgate.config import KafkaTargetConfig
 
-__all__ = ["KafkaTarget", "TopicNames", "check_brokers"]
+__all__ = ["KafkaTarget", "check_brokers"]
 
 log = logging.getLogger("headgate")
 
@@ -74,6 +79,9 @@ _QUEUED_KILOBYTES: Final = 128 << 10
 _POLL_SECONDS: Final = 0.01
 _ABORT_SECONDS: Final = 10.0
 _CHECK_SECONDS: Final = 10.0
+_HEARTBEAT_SECONDS: Final = 4.0
+"""Longest wait for the brokers' answer about the heartbeat topic: shorter than the wait for the thread's end."""
+_HEARTBEAT_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -106,53 +114,97 @@ def _version() -> str:
     return version("headgate")
 
 
-@dataclass(frozen=True)
-class TopicNames:
-    """Names of the topics of one pipeline."""
+class Topics:
+    """The topics of a cluster that exist, as far as one user of it knows.
 
-    prefix: str
-    pattern: str
+    :param timeout: seconds for each answer of the brokers.
+    """
 
-    @classmethod
-    def make(cls, config: KafkaTargetConfig, pipeline: str) -> TopicNames:
-        """Return the names that a configuration gives."""
-        return cls(config.topic_prefix or pipeline, config.topic)
+    def __init__(self, cluster: KafkaCluster, timeout: float) -> None:
+        self._cluster, self._timeout = cluster, timeout
+        self._existing: set[str] = set()
 
-    def of(self, table: str) -> str:
-        """Return the topic of ``db.table``, with ``_`` for characters that Kafka does not allow.
+    def create(self, topics: set[str], partitions: int = -1, settings: Mapping[str, str] | None = None) -> None:
+        """Create missing topics; -1 is the brokers' default number of partitions and replicas (KIP-464).
 
-        :raises TargetError: it is longer than 249 characters.
+        :raises TargetError: the brokers refuse a topic.
+        :raises KafkaException: they do not answer.
         """
-        db, name = split_table(table)
-        topic = re.sub(r"[^A-Za-z0-9._-]", "_", self.pattern.format(prefix=self.prefix, db=db, table=name))
-        if len(topic) > 249 or topic in {".", ".."}:
-            raise TargetError(
-                f"the topic of {table} would be {topic[:80]!r}…, no name for Kafka; change target.kafka.topic"
+        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
+
+        if topics <= self._existing:
+            return
+        client = AdminClient(self._cluster.settings())
+        self._existing |= {
+            name for name, one in client.list_topics(timeout=self._timeout).topics.items() if one.error is None
+        }
+        missing = sorted(topics - self._existing)
+        wanted = [NewTopic(name, partitions, -1, config=dict(settings or {})) for name in missing]
+        made = client.create_topics(wanted) if wanted else {}
+        for name, future in made.items():
+            try:
+                future.result(self._timeout)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise TargetError(f"topic {name} is missing and cannot be created: {error.args[0].str()}") from None
+            self._existing.add(name)
+
+
+class HeartbeatSender:
+    """Sender of heartbeats to their topic's only partition, apart from batches and their transactions."""
+
+    def __init__(self, config: KafkaTargetConfig, topic: str) -> None:
+        self._topic, self._schemas, self._timeout = topic, config.format == "json-schema", config.timeout_seconds
+        self._cluster = KafkaCluster(config.bootstrap, config.settings_file)
+        self._topics = Topics(self._cluster, min(_HEARTBEAT_SECONDS, self._timeout))
+        self._producer: Producer | None = None
+
+    def send(self, key: str, value: str, stopped: Callable[[], bool]) -> None:
+        """Send a heartbeat; return when the brokers have it, or when ``stopped`` returns true.
+
+        :raises ConnectError: the brokers cannot be reached, or did not accept it in time.
+        :raises TargetError: they refused it.
+        """
+        from confluent_kafka import KafkaException
+
+        if self._schemas:
+            key, value = in_schema(HEARTBEAT_KEY, key), in_schema(HEARTBEAT_VALUE, value)
+        failed: list[KafkaError] = []
+        try:
+            self._topics.create({self._topic}, partitions=1)
+            producer = self._open()
+            producer.produce(
+                self._topic,
+                value.encode(),
+                key.encode(),
+                partition=0,
+                on_delivery=lambda error, _: failed.append(error) if error is not None else None,
             )
-        return topic
+            while len(producer) and not failed and not stopped():
+                producer.poll(_HEARTBEAT_POLL_SECONDS)
+        except KafkaException as error:
+            raise _failure(error.args[0]) from None
+        except TimeoutError:
+            raise ConnectError(f"Kafka: topic {self._topic} was not created in time") from None
+        if failed:
+            raise _failure(failed[0])
 
-    @property
-    def schema_changes(self) -> str:
-        """The topic of DDL statements."""
-        return self.prefix
+    def _open(self) -> Producer:
+        from confluent_kafka import Producer
 
-    @property
-    def transactions(self) -> str:
-        """The topic of begins and ends of transactions."""
-        return f"{self.prefix}.transaction"
+        if self._producer is None:
+            settings = {"acks": "all", "message.timeout.ms": self._timeout * 1000, **self._cluster.settings()}
+            settings.pop("transactional.id", None)  # of the file: it is the batches'
+            self._producer = Producer(settings)
+        return self._producer
 
-    def distinct(self, tables: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
-        """Return ``known`` (topic → table) and the topics of these tables.
-
-        :raises TargetError: two tables would share a topic.
-        """
-        topics = dict(known)
-        for table in tables:
-            topic = self.of(table)
-            other = topics.setdefault(topic, table)
-            if other != table:
-                raise TargetError(f"{other} and {table} would share the topic {topic}; change target.kafka.topic")
-        return topics
+    def close(self) -> None:
+        """Drop the producer and what it has not sent."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            _drop(producer)
 
 
 class KafkaTarget:
@@ -164,7 +216,7 @@ class KafkaTarget:
         self._cluster = KafkaCluster(config.bootstrap, config.settings_file)
         self._names = TopicNames.make(config, pipeline)
         self._tables: dict[str, str] = {}  # topic → table
-        self._existing: set[str] = set()
+        self._topics = Topics(self._cluster, config.timeout_seconds)
         self._pipeline = pipeline
         self._transactional = config.delivery == "exactly-once"
         self._sent_topic = f"headgate-batches.{pipeline}"
@@ -172,7 +224,16 @@ class KafkaTarget:
         self._producer: Producer | None = None
         self._failed: list[KafkaError] = []
         self._queued, self._queued_bytes = 0, 0  # of the batch that is being sent
+        self._heartbeats: Heartbeats | None = None
+        if config.heartbeat_ms:
+            sender = HeartbeatSender(config, self._names.heartbeats)
+            self._heartbeats = Heartbeats(self._names.prefix, config.heartbeat_ms / 1000, sender)
         self.status = KafkaStatus()
+
+    def start(self) -> None:
+        """Start the heartbeats, if there are any, until :meth:`close`."""
+        if self._heartbeats is not None:
+            self._heartbeats.start()
 
     def send(self, frame: DataFrame, batch: Batch, messages: Mapping[str, Sequence[Part]]) -> None:
         """Send the changes of a batch; return when the brokers have them.
@@ -191,20 +252,20 @@ class KafkaTarget:
         self._queued, self._queued_bytes, begun = 0, 0, time.monotonic()
         try:
             more = {self._names.transactions} if self._config.transactions else set()
-            self._create_topics({self._names.of(table) for table in messages} | more)
+            self._topics.create({self._names.of(table) for table in messages} | more)
             if changes:
-                self._create_topics({self._names.schema_changes}, partitions=1)
+                self._topics.create({self._names.schema_changes}, partitions=1)
             records = _records(frame, self._envelope(batch), messages)
             self._produce(SentBatch.of(batch), interleaved(records, changes))
         except (KafkaException, SystemError) as error:
             # Two errors inside Kafka's client at once end as a SystemError, which names neither.
             reason = self._fatal_error() or (error.args[0] if isinstance(error, KafkaException) else None)
-            self.close()
+            self._drop_unsent()
             if reason is None:
                 raise
             raise _failure(reason) from None
         except BaseException:
-            self.close()
+            self._drop_unsent()
             raise
         before = self.status
         self.status = KafkaStatus(
@@ -246,14 +307,18 @@ class KafkaTarget:
         )
 
     def close(self) -> None:
+        """Stop the heartbeats, and drop the producer and its unsent messages."""
+        if self._heartbeats is not None:
+            self._heartbeats.stop()
+        self._drop_unsent()
+
+    def _drop_unsent(self) -> None:
         """Drop the producer and its unsent messages: they must not arrive next to those of a retry."""
         producer, self._producer = self._producer, None
         self._failed = []
         if producer is None:
             return
-        with contextlib.suppress(Exception):
-            producer.purge()
-            producer.flush(0)
+        _drop(producer)
         if self._transactional:
             with contextlib.suppress(Exception):  # no transaction is open, or its commit is under way
                 producer.abort_transaction(_ABORT_SECONDS)
@@ -281,7 +346,7 @@ class KafkaTarget:
         if self._producer is None:
             self._producer = Producer(self._settings())
             if self._transactional:
-                self._create_topics({self._sent_topic}, partitions=1, settings={"cleanup.policy": "compact"})
+                self._topics.create({self._sent_topic}, partitions=1, settings={"cleanup.policy": "compact"})
                 self._producer.init_transactions(self._config.timeout_seconds)
                 self._sent = self._newest_sent()
         return self._producer
@@ -321,30 +386,6 @@ class KafkaTarget:
                 raise KafkaException(error)
             value = message.value() if message is not None else value
         raise ConnectError(f"Kafka: the end of topic {self._sent_topic} was not reached in time")
-
-    def _create_topics(self, topics: set[str], partitions: int = -1, settings: Mapping[str, str] | None = None) -> None:
-        """Create missing topics; -1 is the brokers' default number of partitions and replicas (KIP-464)."""
-        from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import AdminClient
-        from confluent_kafka.cimpl import NewTopic
-
-        if topics <= self._existing:
-            return
-        timeout = self._config.timeout_seconds
-        client = AdminClient(self._cluster.settings())
-        self._existing |= {
-            name for name, one in client.list_topics(timeout=timeout).topics.items() if one.error is None
-        }
-        missing = sorted(topics - self._existing)
-        wanted = [NewTopic(name, partitions, -1, config=dict(settings or {})) for name in missing]
-        made = client.create_topics(wanted) if wanted else {}
-        for name, future in made.items():
-            try:
-                future.result(timeout)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise TargetError(f"topic {name} is missing and cannot be created: {error.args[0].str()}") from None
-            self._existing.add(name)
 
     def _produce(self, sent: SentBatch, batches: Iterator[pa.RecordBatch | SchemaChange]) -> None:
         producer = self._open()
@@ -460,6 +501,13 @@ class KafkaTarget:
     def _check_failed(self) -> None:
         if self._failed:
             raise _failure(self._fatal_error() or self._failed[0])
+
+
+def _drop(producer: Producer) -> None:
+    """Drop a producer's unsent messages."""
+    with contextlib.suppress(Exception):
+        producer.purge()
+        producer.flush(0)
 
 
 def _log_base(batch: Batch) -> str:

@@ -112,10 +112,12 @@ class BatchWriter:
                 self._changelog(spark, table).check()
             self._checked.add(table)
 
-    def start_upkeep(self) -> None:
-        """Start maintaining the tables in the background, until :meth:`close`."""
+    def start(self) -> None:
+        """Start the work in the background, until :meth:`close`: maintaining the tables, heartbeats to Kafka."""
         if self.upkeep is not None:
             self.upkeep.start()
+        if self._kafka is not None:
+            self._kafka.start()
 
     def indexes(self) -> IndexStatus | None:
         """Return the state of the key indexes on this machine; None: none is used."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
+import threading
+import time
 import uuid
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -66,6 +71,7 @@ class KafkaRuns(Runs):
                 "group.id": "test",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "fetch.wait.max.ms": 10,  # a fetch that waits longer than a heartbeat takes never sees the end
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
                 "log_level": 0,
             }
@@ -320,7 +326,7 @@ def test_killed_before_the_commit(runs: KafkaRuns, monkeypatch: pytest.MonkeyPat
             raise Killed
 
         patched.setattr(KafkaTarget, "_commit", commit)
-        patched.setattr(KafkaTarget, "close", lambda _: None)  # a killed process aborts nothing
+        patched.setattr(KafkaTarget, "_drop_unsent", lambda _: None)  # a killed process aborts nothing
         with pytest.raises(HeadgateError, match="Killed"):
             runs.run()
     runs.run()
@@ -363,3 +369,60 @@ def test_a_broker_that_is_away(runs: KafkaRuns) -> None:
 
         runs.run(once=False, meanwhile=meanwhile)
         assert runs.folded(runs.topic("a"))[runs.topic("a")] == runs.expected("a")
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_heartbeats_while_nothing_changes(runs: KafkaRuns) -> None:
+    """They come between two batches, next to transactions, and end with the run."""
+    runs.settings = 'heartbeat_ms = 50\ndelivery = "exactly-once"\nformat = "json-schema"\n'
+    runs.table("a", 20)
+    topic = f"__debezium-heartbeat.{runs.prefix}"
+    idle: list[int] = []
+
+    def times() -> list[int]:
+        return [one.value["payload"]["ts_ms"] for one in runs.messages(topic, committed=True)]
+
+    def change_later() -> None:
+        since = time.time_ns() // 1_000_000
+        wait_until(lambda: sum(one > since for one in times()) > 3)
+        idle.extend(times())
+        runs.do("UPDATE a SET v = v + 1")
+
+    def meanwhile(number: int) -> bool:
+        if number == 1:
+            Thread(target=change_later, daemon=True).start()
+        return number < 2
+
+    runs.run(once=False, meanwhile=meanwhile)
+    assert len(idle) > 3
+    assert not [one for one in threading.enumerate() if one.name == "headgate-heartbeats"]
+    assert times() == sorted(times())
+    assert {one.partition for one in runs.messages(topic)} == {0}
+    assert {one.key["payload"]["serverName"] for one in runs.messages(topic)} == {runs.prefix}
+    assert len(runs.messages(runs.topic("a"), committed=True)) == 40
+
+
+def test_heartbeats_of_a_broker_that_is_away(runs: KafkaRuns, caplog: pytest.LogCaptureFixture) -> None:
+    runs.settings = "heartbeat_ms = 50\ntimeout_seconds = 1\n"
+    topic = f"__debezium-heartbeat.{runs.prefix}"
+    with KafkaBroker.start() as broker:
+        runs.broker = broker
+        config = runs.config().target.kafka
+        assert config is not None
+        target = KafkaTarget(config, "modes")
+        with contextlib.closing(target), caplog.at_level(logging.WARNING, "headgate"):
+            target.start()
+            wait_until(lambda: len(runs.messages(topic)) > 1)
+            broker.kill()
+            wait_until(lambda: "Kafka: " in caplog.text)
+            broker.restart()
+            wait_until(lambda: "resumed after" in caplog.text)
+            sent = len(runs.messages(topic))
+            wait_until(lambda: len(runs.messages(topic)) > sent)
+    assert len(caplog.messages) == 2

@@ -1,0 +1,70 @@
+"""Names of the topics that a pipeline writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headgate.errors import TargetError
+from headgate.lake import split_table
+
+if TYPE_CHECKING:
+    from headgate.config import KafkaTargetConfig
+
+__all__ = ["TopicNames"]
+
+
+@dataclass(frozen=True)
+class TopicNames:
+    """Names of the topics of one pipeline."""
+
+    prefix: str
+    pattern: str
+
+    @classmethod
+    def make(cls, config: KafkaTargetConfig, pipeline: str) -> TopicNames:
+        """Return the names that a configuration gives."""
+        return cls(config.topic_prefix or pipeline, config.topic)
+
+    def of(self, table: str) -> str:
+        """Return the topic of ``db.table``, with ``_`` for characters that Kafka does not allow.
+
+        :raises TargetError: it is longer than 249 characters.
+        """
+        db, name = split_table(table)
+        topic = re.sub(r"[^A-Za-z0-9._-]", "_", self.pattern.format(prefix=self.prefix, db=db, table=name))
+        if len(topic) > 249 or topic in {".", ".."}:
+            raise TargetError(
+                f"the topic of {table} would be {topic[:80]!r}…, no name for Kafka; change target.kafka.topic"
+            )
+        return topic
+
+    @property
+    def schema_changes(self) -> str:
+        """The topic of DDL statements."""
+        return self.prefix
+
+    @property
+    def transactions(self) -> str:
+        """The topic of begins and ends of transactions."""
+        return f"{self.prefix}.transaction"
+
+    @property
+    def heartbeats(self) -> str:
+        """The topic of heartbeats, with Debezium's default of ``topic.heartbeat.prefix``."""
+        return f"__debezium-heartbeat.{self.prefix}"
+
+    def distinct(self, tables: Iterable[str], known: Mapping[str, str]) -> dict[str, str]:
+        """Return ``known`` (topic → table) and the topics of these tables.
+
+        :raises TargetError: two tables would share a topic.
+        """
+        topics = dict(known)
+        for table in tables:
+            topic = self.of(table)
+            other = topics.setdefault(topic, table)
+            if other != table:
+                raise TargetError(f"{other} and {table} would share the topic {topic}; change target.kafka.topic")
+        return topics
