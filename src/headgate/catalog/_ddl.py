@@ -106,13 +106,10 @@ _HARMLESS = _words(
 """First words of ALTER TABLE's actions that keep every row unchanged. A new character set or collation of the table is
 the default only for later columns (CONVERT TO changes existing columns)."""
 _NUMBER_TYPES = {
-    **dict.fromkeys(("TINYINT", "INT1"), "tinyint"),
-    **dict.fromkeys(("SMALLINT", "INT2"), "smallint"),
-    **dict.fromkeys(("MEDIUMINT", "INT3", "MIDDLEINT"), "mediumint"),
-    **dict.fromkeys(("INT", "INTEGER", "INT4"), "int"),
-    **dict.fromkeys(("BIGINT", "INT8"), "bigint"),
-    **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC", "FIXED"), "decimal"),
-}
+    "TINYINT": "tinyint", "INT1": "tinyint", "SMALLINT": "smallint", "INT2": "smallint", "MEDIUMINT": "mediumint",
+    "INT3": "mediumint", "MIDDLEINT": "mediumint", "INT": "int", "INTEGER": "int", "INT4": "int", "BIGINT": "bigint",
+    "INT8": "bigint", "DECIMAL": "decimal", "DEC": "decimal", "NUMERIC": "decimal", "FIXED": "decimal",
+}  # fmt: skip
 """Names of the types whose conversion into a wider one keeps every value (MySQL Reference Manual, "Numeric Types")."""
 
 
