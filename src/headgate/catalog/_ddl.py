@@ -16,22 +16,69 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from headgate.catalog._column_changes import (
-    NOT_COLUMNS,
-    AddedColumn,
-    ColumnChange,
-    DroppedColumn,
-    RedefinedColumn,
-    added_column,
-    added_columns,
-    literal,
-)
 from headgate.catalog._tokens import LexError, Token, tokens
 
-__all__ = ["DdlEffect", "Statement", "declares_cascade", "parse_statement"]
+__all__ = [
+    "AddedColumn",
+    "ColumnChange",
+    "DdlEffect",
+    "DroppedColumn",
+    "RedefinedColumn",
+    "Statement",
+    "added_columns",
+    "declares_cascade",
+    "parse_statement",
+]
 
 Kind: TypeAlias = Literal["ddl", "dml", "transaction", "xa", "ignored", "unknown"]
 Action: TypeAlias = Literal["create", "alter", "drop", "truncate", "rename", "drop_database"]
+
+
+@dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """A column that an ALTER adds, and its value in existing rows as the statement defines it."""
+
+    name: str
+    nullable: bool = True
+    default: str | None = None
+    """A literal without its quotes; None: no DEFAULT, or DEFAULT NULL."""
+    quoted: bool = False
+    """Whether the literal is a string."""
+
+    @property
+    def is_null(self) -> bool:
+        """Whether existing rows hold NULL."""
+        return self.nullable and self.default is None
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedColumn:
+    """A column that an ALTER drops. Names are compared without letter case."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RedefinedColumn:
+    """A column that an ALTER renames, or whose definition it replaces."""
+
+    name: str
+    new_name: str
+    """Equal to ``name``: the column keeps its name."""
+    mysql: str | None = None
+    """The new type as ``Column.mysql`` gives it: an integer or DECIMAL. None: RENAME COLUMN, which keeps the type."""
+
+
+ColumnChange: TypeAlias = AddedColumn | DroppedColumn | RedefinedColumn
+"""An ALTER's change of one column. All changes of a statement happen at once: names are those before it."""
+
+
+def added_columns(changes: tuple[ColumnChange, ...] | None) -> tuple[AddedColumn, ...] | None:
+    """Return the columns that a statement adds, if it changes nothing else in any row; else None."""
+    if changes is None:
+        return None
+    added = tuple(change for change in changes if isinstance(change, AddedColumn))
+    return added if len(added) == len(changes) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +144,7 @@ _SILENT = frozenset([("TRUNCATE", "PARTITION"), ("DROP", "PARTITION"), ("EXCHANG
 _PARTITION_VERBS = _words(
     "TRUNCATE DROP EXCHANGE ADD COALESCE REORGANIZE REBUILD ANALYZE CHECK OPTIMIZE REPAIR DISCARD IMPORT"
 )
+_NOT_COLUMNS = _words("INDEX KEY FULLTEXT SPATIAL CONSTRAINT PRIMARY UNIQUE FOREIGN CHECK PARTITION")
 _HARMLESS = _words(
     "ALGORITHM AUTOEXTEND_SIZE AUTO_INCREMENT AVG_ROW_LENGTH CHARACTER CHARSET CHECKSUM COLLATE COMMENT COMPRESSION"
     " CONNECTION DEFAULT DELAY_KEY_WRITE DISABLE ENABLE ENCRYPTION ENGINE_ATTRIBUTE FORCE INSERT_METHOD KEY_BLOCK_SIZE"
@@ -111,6 +159,7 @@ _NUMBER_TYPES = {
     "INT8": "bigint", "DECIMAL": "decimal", "DEC": "decimal", "NUMERIC": "decimal", "FIXED": "decimal",
 }  # fmt: skip
 """Names of the types whose conversion into a wider one keeps every value (MySQL Reference Manual, "Numeric Types")."""
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 
 
 class _Unclear(Exception):
@@ -433,14 +482,14 @@ def _add(action: _Cursor) -> list[ColumnChange] | None:
     definitions = [action.rest()]
     if definitions[0] and definitions[0][0] == Token("symbol", "("):
         definitions = _split(definitions[0][1:-1])
-    columns = [added_column(definition) for definition in definitions]
+    columns = [_added(definition) for definition in definitions]
     known: list[ColumnChange] = [column for column in columns if column is not None]
     return known if len(known) == len(columns) else None
 
 
 def _drop_column(action: _Cursor) -> list[ColumnChange] | None:
     action.expect("DROP")
-    if not action.skip("COLUMN") and action.peek() in {*NOT_COLUMNS, "TABLESPACE"}:
+    if not action.skip("COLUMN") and action.peek() in {*_NOT_COLUMNS, "TABLESPACE"}:
         return None
     name = action.name()
     action.skip_any("RESTRICT", "CASCADE")
@@ -501,7 +550,7 @@ def _is_plain_definition(cursor: _Cursor) -> bool:
     """
     while not cursor.ended():
         if cursor.skip("DEFAULT"):
-            if literal(cursor.tokens[cursor.at :]) is None:
+            if _literal(cursor.tokens[cursor.at :]) is None:
                 return False
             cursor.skip_any("+", "-")
             cursor.at += 1
@@ -530,7 +579,7 @@ def _leaves_rows(action: _Cursor) -> bool:
         return action.peek(2 if second == "=" else 1) == "INNODB"
     if first == "ADD":
         primary = "PRIMARY" in (second, action.peek(2), action.peek(3))
-        return second in NOT_COLUMNS and not (primary and second in ("PRIMARY", "CONSTRAINT"))
+        return second in _NOT_COLUMNS and not (primary and second in ("PRIMARY", "CONSTRAINT"))
     if first == "DROP":
         if second not in ("INDEX", "KEY", "CHECK", "FOREIGN", "CONSTRAINT"):
             return False
@@ -538,6 +587,61 @@ def _leaves_rows(action: _Cursor) -> bool:
     if first == "RENAME":
         return second in ("INDEX", "KEY")
     return first in _HARMLESS or first == "ALTER"
+
+
+def _added(definition: list[Token]) -> AddedColumn | None:
+    """Return the column of this definition; None if its value in existing rows is not a literal."""
+    outer = _outer(definition)
+    words = [token.upper for token in outer]
+    if len(words) < 2 or words[0] in _NOT_COLUMNS or not outer[0].text:
+        return None
+    later = set(words[1:])
+    if {"AUTO_INCREMENT", "AS", "PRIMARY", "KEY", "SERIAL", "PARTITION"} & later:
+        return None
+    # A TIMESTAMP without NULL is NOT NULL on servers with explicit_defaults_for_timestamp=OFF.
+    nulls = [words[index - 1] != "NOT" for index in range(1, len(words)) if words[index] == "NULL"]
+    if words[1] == "TIMESTAMP" and not any(nulls):
+        return None
+    nullable = all(nulls)
+    if "DEFAULT" not in words[1:]:
+        literal: tuple[str | None, bool] | None = (None, False)
+    else:
+        literal = _literal(outer[words.index("DEFAULT", 1) + 1 :])
+    if literal is None:
+        return None
+    # DOUBLE(10,2) rounds, and the column's type in the log does not show that.
+    rounds = words[1] in ("FLOAT", "DOUBLE", "REAL", "FLOAT4", "FLOAT8") and "(" in words
+    if (rounds or "UNIQUE" in later) and not (nullable and literal[0] is None):
+        return None
+    return AddedColumn(outer[0].text, nullable, *literal)
+
+
+def _outer(definition: list[Token]) -> list[Token]:
+    """Return the tokens outside parentheses, and the opening parenthesis of each pair."""
+    outer, depth = [], 0
+    for token in definition:
+        depth -= token.upper == ")"
+        if depth == 0 and token.upper != ")":
+            outer.append(token)
+        depth += token.upper == "("
+    return outer
+
+
+def _literal(following: list[Token]) -> tuple[str | None, bool] | None:
+    """Return the literal after DEFAULT, and whether it is a string; None if it is not a literal."""
+    if not following or (len(following) > 1 and following[1].kind == "string"):
+        return None
+    if following[0].kind == "string":
+        text = following[0].text
+        return None if set(text) & set("'\"\\") else (text, True)
+    if following[0].upper in ("NULL", "TRUE", "FALSE"):
+        return {"NULL": None, "TRUE": "1", "FALSE": "0"}[following[0].upper], False
+    number = ""
+    for token in following:
+        if token.upper not in ("+", "-", ".") and not token.text.isdecimal():
+            break
+        number += token.text
+    return (number, False) if _NUMBER.fullmatch(number) else None
 
 
 def _split(token_list: list[Token]) -> list[list[Token]]:
