@@ -29,7 +29,7 @@ from headgate.carrier._messages import (
     Skipped,
     Stop,
 )
-from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
+from headgate.catalog import AddedColumn
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
@@ -70,7 +70,6 @@ _KINDS: Final[Mapping[type, str]] = {
     Signals: "signal",
     End: "end",
 }
-_CHANGE_NAMES: Final[Mapping[type, str]] = {AddedColumn: "add", DroppedColumn: "drop", RedefinedColumn: "redefine"}
 _IMAGES: Final = get_args(ImagesKind)
 _VERSION: Final = 1
 _FULL_RESTART: Final = "anew"
@@ -103,8 +102,8 @@ def _plain(value: Any) -> Any:
             return value.to_dict()
         case Signals():
             return value.rows
-        case AddedColumn() | DroppedColumn() | RedefinedColumn():
-            return {"change": _CHANGE_NAMES[type(value)], **asdict(value)}
+        case AddedColumn():
+            return asdict(value)
         case Header():
             values = dict(vars(value))
             values[_FULL_RESTART] = values.pop("full_restart")
@@ -186,15 +185,8 @@ def _header(_table: None, value: dict[str, Any]) -> Header:
 
 
 def _ddl(table: str, value: dict[str, Any]) -> DdlRow:
-    changes = None if value["changes"] is None else tuple(map(_change, value["changes"]))
-    return _known(DdlRow, value, table=table, seq=tuple(value["seq"]), changes=changes)
-
-
-def _change(value: Mapping[str, Any]) -> ColumnChange:
-    values = dict(value)
-    kinds = {name: kind for kind, name in _CHANGE_NAMES.items()}
-    change: ColumnChange = kinds[values.pop("change")](**values)
-    return change
+    adds = None if value["adds"] is None else tuple(AddedColumn(**column) for column in value["adds"])
+    return _known(DdlRow, value, table=table, seq=tuple(value["seq"]), adds=adds)
 
 
 def _known(cls: type[_M], value: Mapping[str, Any], **decoded: Any) -> _M:

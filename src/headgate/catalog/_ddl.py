@@ -18,17 +18,7 @@ from typing import Literal, TypeAlias
 
 from headgate.catalog._tokens import LexError, Token, tokens
 
-__all__ = [
-    "AddedColumn",
-    "ColumnChange",
-    "DdlEffect",
-    "DroppedColumn",
-    "RedefinedColumn",
-    "Statement",
-    "added_columns",
-    "declares_cascade",
-    "parse_statement",
-]
+__all__ = ["AddedColumn", "DdlEffect", "Statement", "declares_cascade", "parse_statement"]
 
 Kind: TypeAlias = Literal["ddl", "dml", "transaction", "xa", "ignored", "unknown"]
 Action: TypeAlias = Literal["create", "alter", "drop", "truncate", "rename", "drop_database"]
@@ -52,36 +42,6 @@ class AddedColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class DroppedColumn:
-    """A column that an ALTER drops. Names are compared without letter case."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class RedefinedColumn:
-    """A column that an ALTER renames, or whose definition it replaces."""
-
-    name: str
-    new_name: str
-    """Equal to ``name``: the column keeps its name."""
-    mysql: str | None = None
-    """The new type as ``Column.mysql`` gives it: an integer or DECIMAL. None: RENAME COLUMN, which keeps the type."""
-
-
-ColumnChange: TypeAlias = AddedColumn | DroppedColumn | RedefinedColumn
-"""An ALTER's change of one column. All changes of a statement happen at once: names are those before it."""
-
-
-def added_columns(changes: tuple[ColumnChange, ...] | None) -> tuple[AddedColumn, ...] | None:
-    """Return the columns that a statement adds, if it changes nothing else in any row; else None."""
-    if changes is None:
-        return None
-    added = tuple(change for change in changes if isinstance(change, AddedColumn))
-    return added if len(added) == len(changes) else None
-
-
-@dataclass(frozen=True, slots=True)
 class DdlEffect:
     """One table (or database) that a DDL statement changes. Names are as written, unquoted."""
 
@@ -96,15 +56,9 @@ class DdlEffect:
     """Whether an ALTER manages partitions or the tablespace."""
     silent_rows: bool = False
     """Whether rows may come or go without row events (TRUNCATE/DROP/EXCHANGE PARTITION, IMPORT TABLESPACE)."""
-    changes: tuple[ColumnChange, ...] | None = None
-    """For ``alter``: the columns it changes, if nothing else changes in any row; ``()`` for an ALTER of indexes,
-    constraints, comments, options or partitions that keeps all rows unchanged. None: rows may have changed. Whether a
-    redefinition keeps every value depends on the type before it."""
-
-    @property
-    def adds(self) -> tuple[AddedColumn, ...] | None:
-        """The columns it adds, if nothing else changes in any row."""
-        return added_columns(self.changes)
+    adds: tuple[AddedColumn, ...] | None = None
+    """For ``alter``: the columns it adds, if nothing else changes in any row; ``()`` for an ALTER of indexes,
+    constraints, comments, options or partitions that keeps all rows unchanged. None: rows may have changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +107,6 @@ _HARMLESS = _words(
 )
 """First words of ALTER TABLE's actions that keep every row unchanged. A new character set or collation of the table is
 the default only for later columns (CONVERT TO changes existing columns)."""
-_NUMBER_TYPES = {
-    "TINYINT": "tinyint", "INT1": "tinyint", "SMALLINT": "smallint", "INT2": "smallint", "MEDIUMINT": "mediumint",
-    "INT3": "mediumint", "MIDDLEINT": "mediumint", "INT": "int", "INTEGER": "int", "INT4": "int", "BIGINT": "bigint",
-    "INT8": "bigint", "DECIMAL": "decimal", "DEC": "decimal", "NUMERIC": "decimal", "FIXED": "decimal",
-}  # fmt: skip
-"""Names of the types whose conversion into a wider one keeps every value (MySQL Reference Manual, "Numeric Types")."""
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
 
 
@@ -173,7 +121,6 @@ def parse_statement(
     ansi_quotes: bool = False,
     backslash_escapes: bool = True,
     lower_case_names: bool = False,
-    strict: bool = False,
 ) -> Statement:
     """Return the meaning of ``sql``; never raises.
 
@@ -181,8 +128,6 @@ def parse_statement(
     :param ansi_quotes: the event's SQL mode has ANSI_QUOTES.
     :param backslash_escapes: the event's SQL mode lacks NO_BACKSLASH_ESCAPES.
     :param lower_case_names: the server stores table names in lower case (``lower_case_table_names`` is not 0).
-    :param strict: the event's SQL mode has STRICT_TRANS_TABLES or STRICT_ALL_TABLES: an ALTER to NOT NULL failed if
-        there was a NULL.
     """
     if _PLAIN_DML.match(sql):
         return Statement("dml")
@@ -191,7 +136,7 @@ def parse_statement(
         token_list, newer = tokens(
             sql, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes, run_newer=run_newer
         )
-        return _statement(_Cursor(token_list, default_db, lower_case_names, strict)), newer
+        return _statement(_Cursor(token_list, default_db, lower_case_names)), newer
 
     try:
         statement, newer = read(True)
@@ -221,7 +166,7 @@ def declares_cascade(sql: str) -> bool:
 class _Cursor:
     """Tokens of one statement, and the operations in which the grammar below is written."""
 
-    def __init__(self, token_list: list[Token], default_db: str, lower_case: bool, strict: bool) -> None:
+    def __init__(self, token_list: list[Token], default_db: str, lower_case: bool) -> None:
         while token_list and token_list[-1] == Token("symbol", ";"):
             token_list = token_list[:-1]
         # Bodies of stored programs hold semicolons too, but their first words identify those statements.
@@ -230,7 +175,6 @@ class _Cursor:
         self.at = 0
         self.default_db = default_db
         self.lower_case = lower_case
-        self.strict = strict
 
     def peek(self, ahead: int = 0) -> str:
         at = self.at + ahead
@@ -353,7 +297,7 @@ def _index(cursor: _Cursor) -> Statement:
         cursor.name()
     cursor.expect("ON")
     db, table = cursor.table()
-    return Statement("ddl", (DdlEffect("alter", db, table, changes=None if primary else ()),))
+    return Statement("ddl", (DdlEffect("alter", db, table, adds=None if primary else ()),))
 
 
 def _drop(cursor: _Cursor) -> Statement:
@@ -411,7 +355,7 @@ def _alter(cursor: _Cursor) -> Statement:
     # An action on partitions is alone in its statement. Its commas divide partition names.
     alone = cursor.peek() in _PARTITION_VERBS and cursor.peek(1) == "PARTITION"
     parts = [cursor.rest()] if alone else _split(cursor.rest())
-    actions = [_Cursor(part, cursor.default_db, cursor.lower_case, cursor.strict) for part in parts]
+    actions = [_Cursor(part, cursor.default_db, cursor.lower_case) for part in parts]
     renamed: tuple[str, str] | None = None
     others: list[_Cursor] = []
     exchanged: list[DdlEffect] = []
@@ -428,7 +372,7 @@ def _alter(cursor: _Cursor) -> Statement:
     if others or renamed is None:
         partition = any(_is_partition(action) for action in others)
         silent = any(_is_silent(action) for action in others)
-        effects.append(DdlEffect("alter", db, table, partition=partition, silent_rows=silent, changes=_changes(others)))
+        effects.append(DdlEffect("alter", db, table, partition=partition, silent_rows=silent, adds=_adds(others)))
     effects.extend(exchanged)
     if renamed is not None:
         effects.append(DdlEffect("rename", db, table, *renamed))
@@ -460,114 +404,24 @@ def _is_silent(action: _Cursor) -> bool:
     return (first, action.peek(1)) in _SILENT or (first in ("DISCARD", "IMPORT") and last == "TABLESPACE")
 
 
-def _changes(actions: list[_Cursor]) -> tuple[ColumnChange, ...] | None:
-    """Return the columns that these actions change, or None if they may change rows in any other way."""
-    changes: list[ColumnChange] = []
+def _adds(actions: list[_Cursor]) -> tuple[AddedColumn, ...] | None:
+    """Return the columns that these actions add, or None if they may change rows in any other way."""
+    added: list[AddedColumn] = []
     for action in actions:
         if _leaves_rows(action):
             continue
-        read = _COLUMN_ACTIONS.get(action.peek())
-        changed = read(action) if read is not None else None
-        if not changed:
+        if not action.skip("ADD"):
             return None
-        changes.extend(changed)
-    # A column that is named twice depends on the order in which the server applies the actions.
-    names = [change.name.lower() for change in changes if not isinstance(change, AddedColumn)]
-    return tuple(changes) if len(names) == len(set(names)) else None
-
-
-def _add(action: _Cursor) -> list[ColumnChange] | None:
-    action.expect("ADD")
-    action.skip("COLUMN")
-    definitions = [action.rest()]
-    if definitions[0] and definitions[0][0] == Token("symbol", "("):
-        definitions = _split(definitions[0][1:-1])
-    columns = [_added(definition) for definition in definitions]
-    known: list[ColumnChange] = [column for column in columns if column is not None]
-    return known if len(known) == len(columns) else None
-
-
-def _drop_column(action: _Cursor) -> list[ColumnChange] | None:
-    action.expect("DROP")
-    if not action.skip("COLUMN") and action.peek() in {*_NOT_COLUMNS, "TABLESPACE"}:
-        return None
-    name = action.name()
-    action.skip_any("RESTRICT", "CASCADE")
-    action.end()
-    return [DroppedColumn(name)]
-
-
-def _rename_column(action: _Cursor) -> list[ColumnChange] | None:
-    action.expect("RENAME", "COLUMN")
-    name = action.name()
-    action.expect("TO")
-    new_name = action.name()
-    action.end()
-    return [RedefinedColumn(name, new_name)]
-
-
-def _redefine_column(action: _Cursor) -> list[ColumnChange] | None:
-    """Parse MODIFY and CHANGE, with a definition of which only the type is returned."""
-    renames = action.skip("CHANGE")
-    if not renames:
-        action.expect("MODIFY")
-    action.skip("COLUMN")
-    name = action.name()
-    new_name = action.name() if renames else name
-    mysql = _number_type(action)
-    return [RedefinedColumn(name, new_name, mysql)] if mysql is not None and _is_plain_definition(action) else None
-
-
-def _number_type(cursor: _Cursor) -> str | None:
-    """Read an integer type or DECIMAL; return it as ``Column.mysql``, None for any other type."""
-    kind = _NUMBER_TYPES.get(cursor.peek())
-    if kind is None:
-        return None
-    cursor.at += 1
-    sizes: list[str] = []
-    if cursor.skip("("):
-        sizes.append(cursor.name())
-        if cursor.skip(","):
-            sizes.append(cursor.name())
-        cursor.expect(")")
-    if not all(size.isdecimal() for size in sizes) or (kind != "decimal" and len(sizes) > 1):
-        return None
-    unsigned = False
-    while cursor.peek() in ("UNSIGNED", "SIGNED", "ZEROFILL"):  # ZEROFILL implies UNSIGNED
-        unsigned |= cursor.peek() != "SIGNED"
-        cursor.at += 1
-    if kind == "decimal":
-        digits, scale = (*map(int, sizes), *(10, 0)[len(sizes) :])
-        kind = f"decimal({digits or 10},{scale})"  # DECIMAL(0) is DECIMAL(10)
-    return f"{kind} unsigned" if unsigned else kind
-
-
-def _is_plain_definition(cursor: _Cursor) -> bool:
-    """Read what follows a column's type; return whether it leaves existing values as they are.
-
-    AUTO_INCREMENT, generated columns and, unless the SQL mode is strict, NOT NULL may replace values. A key may change
-    what identifies a row.
-    """
-    while not cursor.ended():
-        if cursor.skip("DEFAULT"):
-            if _literal(cursor.tokens[cursor.at :]) is None:
-                return False
-            cursor.skip_any("+", "-")
-            cursor.at += 1
-            while cursor.peek() == "." or cursor.peek().isdecimal():
-                cursor.at += 1
-        elif cursor.skip("COMMENT"):
-            if cursor.ended() or cursor.tokens[cursor.at].kind != "string":
-                return False
-            cursor.at += 1
-        elif cursor.skip("AFTER"):
-            cursor.name()
-        elif cursor.skip("NOT", "NULL"):
-            if not cursor.strict:
-                return False
-        elif not cursor.skip_any("NULL", "FIRST", "VISIBLE", "INVISIBLE"):
-            return False
-    return True
+        action.skip("COLUMN")
+        definitions = [action.rest()]
+        if definitions[0] and definitions[0][0] == Token("symbol", "("):
+            definitions = _split(definitions[0][1:-1])
+        columns = [_added(definition) for definition in definitions]
+        known = [column for column in columns if column is not None]
+        if not known or len(known) < len(columns):
+            return None
+        added.extend(known)
+    return tuple(added)
 
 
 def _leaves_rows(action: _Cursor) -> bool:
@@ -662,13 +516,6 @@ def _split(token_list: list[Token]) -> list[list[Token]]:
     return [part for part in parts if part]
 
 
-_COLUMN_ACTIONS: dict[str, Callable[[_Cursor], list[ColumnChange] | None]] = {
-    "ADD": _add,
-    "CHANGE": _redefine_column,
-    "DROP": _drop_column,
-    "MODIFY": _redefine_column,
-    "RENAME": _rename_column,
-}
 _DDL: dict[str, Callable[[_Cursor], Statement]] = {
     "ALTER": _alter,
     "CREATE": _create,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from headgate.binlog_positions import file_number
 
 if TYPE_CHECKING:
-    from headgate.catalog import ColumnChange, TableDef
+    from headgate.catalog import AddedColumn, TableDef
     from headgate.errors import AmbiguousKeyError
     from headgate.gtid import GtidSet
 
@@ -76,8 +76,8 @@ class Ddl:
     ordinal: int = 0
     new_name: str | None = None
     """``db.table`` after a RENAME."""
-    changes: tuple[ColumnChange, ...] | None = None
-    """Columns that an ``alter`` changes, if nothing else changes in any row. None: rows may have changed."""
+    adds: tuple[AddedColumn, ...] | None = None
+    """Columns that an ``alter`` adds, if it changes nothing else in any row. None: rows may have changed."""
 
 
 @dataclass(frozen=True)

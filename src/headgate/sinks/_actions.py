@@ -1,7 +1,7 @@
 """Actions of one batch on a table's Delta tables: values that ``_plan`` makes and the tables carry out.
 
-The actions on a current table come in this order, each as one Delta commit or none: ``Create``, or ``Reshape``,
-``AddColumns`` and ``Fill``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``.
+The actions on a current table come in this order, each as one Delta commit or none: ``Create``, or ``AddColumns`` and
+``Fill``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``.
 
 **Why a replay is safe.** A replay brings the same images under the same epoch. File and position may differ (another
 server). Each action documents why repeating it is safe. So whichever of them were committed before a crash, the replay
@@ -55,19 +55,6 @@ class Create:
     since: int | None = None  # first epoch of the snapshot whose chunks are appended; 0: it ends in its first batch
     replace: bool = False
     form: Form = Form.PLAIN
-
-
-@dataclass(frozen=True)
-class Reshape:
-    """Drop, rename and widen columns, in all rows: those of earlier batches.
-
-    Replay: the target has the columns already, so it is not planned again. Names are not used twice (``_alter``).
-    """
-
-    definition: Definition
-    dropped: frozenset[str]
-    renamed: Mapping[str, str]  # new name → name before
-    widened: Mapping[str, str]  # new name → MySQL type
 
 
 @dataclass(frozen=True)
@@ -155,7 +142,6 @@ class Upsert(RowAction):
 
     bound: Seq | None = None  # ignore images below this (a TRUNCATE); marking: their rows are deleted
     fills: Mapping[str, str] = field(default_factory=dict)  # values of added columns in older images
-    renamed: Mapping[str, str] = field(default_factory=dict)  # new name → name in older images
 
 
 @dataclass(frozen=True)
@@ -193,7 +179,5 @@ class AppendChanges(RowAction):
     """
 
 
-Action: TypeAlias = (
-    Create | Reshape | AddColumns | Fill | Truncate | DropStrays | Append | Upsert | Overwrite | Count | Sweep
-)
+Action: TypeAlias = Create | AddColumns | Fill | Truncate | DropStrays | Append | Upsert | Overwrite | Count | Sweep
 """An action on a current table."""

@@ -93,7 +93,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     log_actions = _log_actions(course, case, restarts=restarts)
     if case.snapshot.waits:
         course.reread = None  # the planner already has the request
-    course.add_warnings(case.reason_before, statements.alters)
+    course.add_warnings(case.reason_before, statements.adds)
     state = _state_after(course, case)
     plan = CurrentPlan(case, statements, shape, parts)
     return Decision(
@@ -142,7 +142,7 @@ def _follow_log(course: TableCourse, case: Case) -> Statements:
     statements = read_statements(course, case)
     if snapshot.begins and (arrival.chunks or not statements.removed):
         course.begin_snapshot()
-        statements.alters = []
+        statements.adds = []
     return statements
 
 
@@ -200,7 +200,7 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
     if course.is_suspended or case.policy.form is None:
         return Shape()
     try:
-        return fit(parts, case.before.target, statements.alters, case.policy.form, restarts=case.snapshot.restarts)
+        return fit(parts, case.before.target, statements.adds, case.policy.form, restarts=case.snapshot.restarts)
     except Misfit as misfit:
         course.read_again(str(misfit))
         if case.before.reread_requested:

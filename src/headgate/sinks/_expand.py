@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -59,7 +59,6 @@ class _Folding:
 
     :param fills: values of added columns in older images.
     :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
-    :param renamed: new name → name in older images.
     """
 
     schema: pa.Schema
@@ -67,11 +66,9 @@ class _Folding:
     truncated: Seq | None
     fills: Mapping[str, str]
     form: Form
-    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, images: Iterator[pa.RecordBatch]) -> pa.Table:
-        parts = (align(part, self.schema, self.fills, self.renamed) for part in images)
-        table = pa.Table.from_batches(parts, self.schema)
+        table = pa.Table.from_batches((align(part, self.schema, self.fills) for part in images), self.schema)
         return (fold_marked if self.form is Form.MARKED else fold)(table, self.key, self.truncated)
 
 
@@ -127,8 +124,6 @@ def last_images(
     truncated: Seq | None,
     fills: Mapping[str, str],
     form: Form = Form.PLAIN,
-    *,
-    renamed: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Return the last image of each key, once.
 
@@ -136,7 +131,7 @@ def last_images(
     :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
     """
     ddl = _ddl(definition, form)
-    folding = _Folding(_arrow_schema(ddl), definition.key, truncated, fills, form, renamed or {})
+    folding = _Folding(_arrow_schema(ddl), definition.key, truncated, fills, form)
     if count <= ONE_TASK_IMAGES:
         return data.coalesce(1).mapInArrow(_fold_all(folding), ddl)
     return _last(data.mapInArrow(_fold_each(folding), ddl), definition.key)
@@ -174,8 +169,6 @@ def changed_rows(
     truncated: Seq | None,
     fills: Mapping[str, str],
     form: Form = Form.PLAIN,
-    *,
-    renamed: Mapping[str, str] | None = None,
 ) -> Changes:
     """Return the last image of each key, for an upsert without Spark's writers.
 
@@ -185,7 +178,7 @@ def changed_rows(
     from headgate.lake import Changes
 
     ddl, key = _ddl(definition, form), definition.key
-    folding = _Folding(_arrow_schema(ddl), key, truncated, fills, form, renamed or {})
+    folding = _Folding(_arrow_schema(ddl), key, truncated, fills, form)
     sent = [images for part in parts if (images := part.local_images()) is not None]
 
     def fold_locally() -> pa.Table:

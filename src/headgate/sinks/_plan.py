@@ -72,10 +72,7 @@ class CurrentPlan:
             first = 0 if since is None and self._appends else since
             yield do.Create(definition, first, self.shape.replace, self.case.policy.form or Form.PLAIN)
             return
-        if self.shape.reshapes:
-            alteration = self.shape.alteration
-            yield do.Reshape(definition, alteration.dropped, alteration.renamed, alteration.types)
-        if self.shape.added or any(ddl.adds for ddl in self.statements.alters):
+        if self.shape.added or any(ddl.adds for ddl in self.statements.adds):
             yield do.AddColumns(definition, self.shape.added)
         if self.shape.fills:
             yield do.Fill(definition, self.shape.fills)
@@ -95,14 +92,13 @@ class CurrentPlan:
             yield from self._counted(definition, chunks, changes, partial=partial)
             return
         rest, bound, fills = self.parts, self.statements.truncated, self.shape.fills
-        renamed = self.shape.alteration.renamed
         if self._appends and chunks:
             yield do.Append(definition, chunks)
             rest = changes
         if partial:
-            yield do.MergePartial(definition, rest, bound, fills, base=self._base, content=self._content)
+            yield do.MergePartial(definition, rest, bound, fills, self._base, self._content)
         elif rest:
-            yield do.Upsert(definition, rest, bound, fills, renamed)
+            yield do.Upsert(definition, rest, bound, fills)
 
     def _counted(
         self, definition: Definition, chunks: list[Part], changes: list[Part], *, partial: bool

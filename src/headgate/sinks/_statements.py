@@ -7,7 +7,6 @@ defines its effect:
 |---|---|---|
 | ALTER of indexes, constraints, comments, options; of partitions that keeps all rows | no effect | the same |
 | ALTER that only adds columns, NULL or with an exact literal default | columns added and filled | the same |
-| ALTER that drops, renames or widens columns (``_alter``) | applied to the rows that exist | ``stopped`` |
 | any other ALTER | suspended as ``stale``, read again | ``stopped`` |
 | DROP, or a RENAME that leaves the name unused | ``stopped``; the target stays as it is | the same |
 | CREATE after that, or a RENAME of another table to this name | suspended as ``stale``, read again | ``stopped`` |
@@ -36,7 +35,7 @@ class Statements:
 
     truncated: Seq | None = None  # the last TRUNCATE
     removed: bool = False  # the last of them removed the table
-    alters: list[DdlRow] = field(default_factory=list)  # those that changed only columns, each in a known way
+    adds: list[DdlRow] = field(default_factory=list)  # those that only added columns
 
 
 def read_statements(course: TableCourse, case: Case) -> Statements:
@@ -68,8 +67,8 @@ def _read(
         case "truncate":
             statements.truncated = ddl.seq
             course.note(ddl, "held" if suspended_state else "applied")
-        case "alter" if ddl.adds is not None or (ddl.changes is not None and not course.strict):
-            statements.alters.append(ddl)
+        case "alter" if ddl.adds is not None:
+            statements.adds.append(ddl)
             course.note(ddl, "held" if suspended_state else "applied")
         case "alter" if suspended_state is State.STOPPED and course.strict:
             course.note(ddl, "held")

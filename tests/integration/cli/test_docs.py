@@ -86,7 +86,7 @@ def test_the_page_of_the_source(runs: Runs, tmp_path: Path, before: str) -> None
     }  # fmt: skip
     shown: list[Any] = []
     page = Reader(places, spark=spark, gtid_set=gtid_set, seen=seen, shown=shown)
-    register, options, now, then, stream, part, relayed, available, carrier, show = blocks("docs/spark.md")
+    register, options, now, then, stream, part, relayed, available, carrier, show, declared = blocks("docs/spark.md")
     for block in (register, options):
         page.run(block)
     runs.do("DELETE FROM orders WHERE id <= 10", "UPDATE orders SET v = 77 WHERE id = 11")
@@ -132,7 +132,9 @@ def test_the_page_of_the_source(runs: Runs, tmp_path: Path, before: str) -> None
     started_again(frame.option("checkpointLocation", str(tmp_path / "carrier")))
     assert {table for kind, table in found if kind == "chunk"} == {f"{db}.orders", f"{db}.items"}
     assert sum(images.num_rows for images in shown) == 139
-    assert page.typed == blocks("docs/spark.md")
+    assert page.typed == blocks("docs/spark.md")[:-1]
+    file = Path("examples/declarative/transformations/order_changes.py").read_text("utf-8")
+    assert declared.strip() in file, "test_declarative.py runs it"
 
 
 def test_the_readme(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
