@@ -107,10 +107,9 @@ def test_partial_images_are_refused(mysql_server: MySQLServer, mysql_db: str) ->
     source = Source(mysql_server, mysql_db)
     source.write(10)
     start = source.executed()
-    mysql_server.execute(
-        f"INSERT INTO {source.name} VALUES (99, 'DE', 20, NULL)",
-        "SET SESSION binlog_row_image = 'MINIMAL'",
-        f"UPDATE {source.name} SET amount = 30 WHERE id = 99",
-    )
+    with mysql_server.connect(autocommit=True) as connection, connection.cursor() as cursor:  # a session of its own
+        cursor.execute(f"INSERT INTO {source.name} VALUES (99, 'DE', 20, NULL)")
+        cursor.execute("SET SESSION binlog_row_image = 'MINIMAL'")
+        cursor.execute(f"UPDATE {source.name} SET amount = 30 WHERE id = 99")
     with pytest.raises(UnsupportedError, match="needs whole row images"):
         source.images(start, source.executed(), "all")
