@@ -1,4 +1,4 @@
-"""Row expressions: the language of ``rows`` in ``[tables."db.table"]``, as a tree.
+"""Row expressions: the language of the Spark source's option ``rows``, as a tree.
 
 A dozen productions, in the order of precedence: ``OR``, ``AND``, ``NOT``, then one comparison. A parser of all of SQL
 would mostly have to be told what to refuse, so this is one of its own::

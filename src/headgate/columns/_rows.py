@@ -93,7 +93,7 @@ class RowFilter:
         return pc.fill_null(self._evaluate(self._tree, values), False)
 
     def _error(self, problem: str) -> ConfigError:
-        return ConfigError(f'rows of [tables."{self._table.full_name}"]: {problem}')
+        return ConfigError(f"rows of {self._table.full_name}: {problem}")
 
     def _index(self, name: str) -> int:
         try:

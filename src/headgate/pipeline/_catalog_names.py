@@ -58,7 +58,8 @@ def check_catalog(spark: SparkSession, catalog: str) -> None:
 class CatalogNames:
     """Gives names to the tables of one lake; one per run.
 
-    :param warn: called with a text, once for each name that a table cannot get and for each failure of the catalog.
+    :param warn: called with a text, which is logged too: once for each name that a table cannot get, and once when the
+        catalog begins to fail.
     """
 
     def __init__(self, spark: SparkSession, catalog: str, lake: Lake, warn: Callable[[str], None]) -> None:
@@ -69,6 +70,7 @@ class CatalogNames:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="headgate-catalog")
         self._work: Future[None] | None = None
         self._stopping = Event()
+        self._is_failing = False
 
     def note(self, states: Iterable[TableState]) -> None:
         """Give names to the tables that a ledger row has, unless an earlier call is still at work."""
@@ -108,11 +110,18 @@ class CatalogNames:
             except AnalysisException as error:
                 problem = f"{name} cannot be a name in the catalog: {_first_line(error)}"
             except Exception as error:  # noqa: BLE001 - errors of catalogs have no common class
-                self._warn(f"the catalog gave no name to {path}: {_first_line(error)}; it is asked again later")
+                if not self._is_failing:
+                    self._tell(f"the catalog gave no name to {path}: {_first_line(error)}; it is asked again later")
+                self._is_failing = True
                 return
+            self._is_failing = False
             self._settled.add(name)
             if problem is not None:
-                self._warn(problem)
+                self._tell(problem)
+
+    def _tell(self, problem: str) -> None:
+        log.warning("%s", problem)
+        self._warn(problem)
 
     def _give_one(self, name: str, path: str) -> str | None:
         """Give a name, unless the path has it. Return why it cannot have it."""
@@ -125,10 +134,10 @@ class CatalogNames:
         held = self._location(name)
         return None if held == path else f"{name} in the catalog is the table at {held}; {path} gets no name"
 
-    def _location(self, name: str) -> str | None:
-        """Return where the table of a name is, in the form of the lake's paths; None: the catalog does not tell."""
+    def _location(self, name: str) -> str:
+        """Return where the Delta table of a name is, in the form of the lake's paths."""
         rows = self._spark.sql(f"DESCRIBE DETAIL {name}").select("location").collect()
-        return None if not rows or rows[0][0] is None else Lake.at(rows[0][0]).path
+        return Lake.at(rows[0][0]).path
 
 
 def _sql(catalog: str, schema: str, table: str) -> str:
