@@ -1,7 +1,8 @@
 """What each shape of the output costs: ``python -m benchmarks.shapes [--rows N] [--changes N] [--output FILE]``.
 
 The same table and the same changes into pipelines of different shapes, one after another: plain ``current``; deleted
-rows kept (``deletes = "mark"``); a changelog; columns hashed or excluded by rules; Kafka; ``current`` and Kafka.
+rows kept (``deletes = "mark"``); every version of a row kept (``history``); a changelog; columns hashed or excluded by
+rules; Kafka; ``current`` and Kafka.
 
 Measured from outside: seconds of ``headgate run --once``, a process of its own, that reads the table (*read*), and of
 one that brings ``--changes`` transactions of one row, 30 % inserts, 60 % updates, 10 % deletes (*changes*). Starts are
@@ -32,6 +33,7 @@ KAFKA: Final = '[target.kafka]\nbootstrap = "{bootstrap}"\ntopic_prefix = "{pref
 SHAPES: Final = {
     PLAIN: 'mode = "current"\n',
     "current, deleted rows marked": 'mode = "current"\ndeletes = "mark"\n',
+    "history": 'mode = "history"\n',
     "current, two columns hashed": 'mode = "current"\n[columns."*.*"]\nnote = "hash"\ncustomer_id = "hash"\n',
     "current, two columns excluded": 'mode = "current"\n[columns."*.*"]\nnote = "exclude"\ncustomer_id = "exclude"\n',
     "changelog": 'mode = "changelog"\n',

@@ -110,8 +110,8 @@ def check_comparable(config: PipelineConfig) -> None:
     from headgate.mysql import Connection
     from headgate.pipeline import connection_settings
 
-    if "current" not in config.target.mode:
-        raise ConfigError("verify compares current tables: add 'current' to target.mode")
+    if not config.target.has_tables:
+        raise ConfigError("verify compares tables with the source's rows: add 'current' or 'history' to target.mode")
     lake = Lake.of(config)
     if lake.is_local and not Path(lake.ledger).is_dir():  # report it before connecting to the server
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")

@@ -19,6 +19,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headgate.delta import (
+    FoldLayout,
     IndexCache,
     KeyedTable,
     KeyLookup,
@@ -100,7 +101,7 @@ class Written:
 
     def fold(self, sources: Any) -> Any:
         self.emptied.clear()
-        return prepare_fold(self.path, sources, self.schema, "snappy", (self.key,))
+        return prepare_fold(self.path, sources, FoldLayout(self.schema, "snappy", (self.key,)))
 
     def commit_fold(self, fold: Any) -> bool:
         read = self.log.refresh()

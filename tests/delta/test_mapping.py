@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from headgate.delta import (
     UNMAPPED,
     ColumnNames,
+    FoldLayout,
     NewColumn,
     Snapshot,
     TableLog,
@@ -238,7 +239,7 @@ def test_copies_and_folds_of_files_with_fields_that_are_gone(tmp_path: Path) -> 
             one["metadata"] = {"delta.columnMapping.id": i, "delta.columnMapping.physicalName": f"col-{one['name']}"}
     table = committed(tmp_path, table, [{"metaData": {**table.metadata, "schemaString": json.dumps(described)}}])
     folder, sources = str(tmp_path), [*table.files.values()]
-    fold = prepare_fold(folder, sources, schema, "snappy", ("id",))
+    fold = prepare_fold(folder, sources, FoldLayout(schema, "snappy", ("id",)))
     assert fold is not None
     actions = fold.actions(table, ())
     assert actions is not None

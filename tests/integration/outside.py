@@ -12,7 +12,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from headgate.testing import MySQLServer
 
-__all__ = ["OWN", "lake_rows", "source_rows"]
+__all__ = ["OWN", "Rows", "lake_rows", "source_rows"]
 
 OWN = ("_seq", "_gtid", "_ts", "_row_hash", "_row_copy")
 """Columns of a current table that its source does not have."""

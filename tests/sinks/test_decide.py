@@ -25,7 +25,7 @@ from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide, suspend
 from headgate.sinks._promises import Unseen
 from headgate.sinks._shape import Target
-from tests.fix_carrier import FakeBatch, FakeTable
+from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
 ORDERS = FakeTable()
 WIDER = FakeTable(columns=(("id", "bigint"), ("added", "int"), ("item", "string")))
@@ -440,7 +440,7 @@ def test_the_last_truncate_counts() -> None:
         .ddl("shop.orders", "TRUNCATE orders", "truncate", 5)
         .ddl("shop.orders", "TRUNCATE orders", "truncate", 8)
     )
-    assert decided(fake).actions == (Truncate((9, 1, 8, 0)),)
+    assert decided(fake).actions == (Truncate((9, 1, 8, 0), f"{UUID}:1", 1_700_000_000_000_000),)
 
 
 def test_a_table_without_a_key_takes_images() -> None:
@@ -757,3 +757,66 @@ def test_the_column_of_the_mark_is_reserved_only_where_it_is_used() -> None:
     assert decided(changes, None, None).state.state == "live"
     work = decided(changes, None, None, form=Form.MARKED)
     assert (work.state.state, work.state.reason is not None and "_Deleted" in work.state.reason) == ("stopped", True)
+
+
+HISTORY = Target(TARGET.types, TARGET.key, form=Form.HISTORY)
+
+
+def test_a_history_gets_its_rows_before_older_versions_are_ended() -> None:
+    first = FakeBatch(9).snapshot("shop.orders", 9, append=True, first=True, last=True).chunk(ORDERS, [(1, "x")])
+    assert kinds(decided(first, None, None, form=Form.HISTORY)) == ["Create", "Append"]
+    changes = FakeBatch(9).images(ORDERS, [("c", 4, 2, "y"), ("t", 5)])
+    changes.ddl("shop.orders", "TRUNCATE TABLE orders", "truncate", 5)
+    work = decided(changes, target=HISTORY, form=Form.HISTORY)
+    assert kinds(work) == ["AppendVersions", "Truncate"]
+    ended = find(work, Truncate)
+    assert ended is not None
+    assert (ended.gtid, ended.at_us) == (f"{UUID}:1", 1_700_000_000_000_000)
+    again = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
+    assert kinds(decided(again, target=HISTORY, form=Form.HISTORY)) == ["AppendVersions", "Sweep"]
+
+
+@pytest.mark.parametrize(
+    ("table", "form", "reason"),
+    [
+        (
+            FakeTable(columns=(("id", "bigint"), ("item", "int"))),
+            Form.HISTORY,
+            "item changed its type from string to int",
+        ),
+        (FakeTable(columns=ORDERS.columns, key=("item",)), Form.HISTORY, "the key changed from (id) to (item)"),
+        (ORDERS, Form.PLAIN, 'the target was written with mode = "history"'),
+    ],
+)
+def test_a_history_is_never_replaced(table: FakeTable, form: Form, reason: str) -> None:
+    values = {"string": "x", "int": 1, "bigint": 1}
+    row = tuple(values[kind] for _, kind in table.columns)
+    first = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True, last=True).chunk(table, [row])
+    for batch in (FakeBatch(9).live("shop.orders").images(table, [("c", 1, *row)]), first):
+        work = decided(batch, target=HISTORY, form=form)
+        assert (work.state.state, kinds(work), work.reread) == ("stopped", [], None)
+        assert reason in (work.state.reason or "")
+        assert "move that folder away, then read the table again" in (work.state.reason or "")
+
+
+def test_columns_of_a_history_only_grow() -> None:
+    fewer = FakeTable(columns=ORDERS.columns[:1])
+    changes = FakeBatch(9).live("shop.orders").images(fewer, [("c", 1, 1)])
+    assert kinds(decided(changes, target=HISTORY, form=Form.HISTORY)) == ["AppendVersions"]
+    new = FakeTable(columns=(*ORDERS.columns, ("n", "int")))
+    unexplained = decided(
+        FakeBatch(9).live("shop.orders").images(new, [("c", 1, 1, "x", 2)]), target=HISTORY, form=Form.HISTORY
+    )
+    assert unexplained.state.state == "stale", "rows that it has may have a value there"
+    first = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(new, [(1, "x", 2)])
+    read = decided(first, unexplained.state, HISTORY, form=Form.HISTORY)
+    assert kinds(read) == ["AddColumns", "AppendVersions", "Sweep"]
+
+
+def test_a_history_needs_a_key_and_whole_rows() -> None:
+    keyless = FakeTable(key=())
+    work = decided(FakeBatch(9).images(keyless, [("c", 1, 1, "x")]), None, None, form=Form.HISTORY)
+    assert (work.state.state, "a history needs a key" in (work.state.reason or "")) == ("stopped", True)
+    partial = FakeBatch(9).live("shop.orders").images(ORDERS, [("u", 1, 1, ...)])
+    work = decided(partial, target=HISTORY, form=Form.HISTORY)
+    assert (work.state.state, "binlog_row_image = FULL" in (work.state.reason or "")) == ("stopped", True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -155,3 +156,59 @@ def test_a_batch_without_images() -> None:
     assert (len(found.rows), len(found.ends)) == (0, 0)
     only = fold_versions(arrow([("t", 1, 1, None, None, None)]), ["k"])
     assert (len(only.rows), len(only.ends)) == (0, 0)
+
+
+TABLE = pa.schema(
+    [
+        *list(SCHEMA)[4:], *list(SCHEMA)[1:4], ("dropped", pa.string()),
+        ("_valid_from", pa.timestamp("us", "UTC")), ("_valid_to", pa.timestamp("us", "UTC")),
+        ("_is_current", pa.bool_()), ("_end_seq", SEQ), ("_end_gtid", pa.string()), ("_seen", pa.int64()),
+    ]
+)  # fmt: skip
+
+
+def opened(key: float, value: int, begun: int, seen: int = 4) -> dict[str, Any]:
+    """An open row of the table."""
+    seq = {"epoch": 3, "file": 1, "pos": 1, "ordinal": 0}
+    return {"k": key, "v": value, "_seq": seq, "_gtid": "g", "_ts": begun, "dropped": "kept", "_valid_from": begun,
+            "_is_current": True, "_seen": seen}  # fmt: skip
+
+
+def settled(images: list[Image], rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Key, value, times and last epoch of the rows that are written in place of these."""
+    found = fold_versions(arrow(images), ["k"])
+    keys = found.ends["k"].to_pylist()
+    numbers = np.array([keys.index(row["k"]) for row in rows], np.int64)
+    table = found.settle(pa.Table.from_pylist(rows, schema=TABLE), numbers, ["k", "v", "tags"], 5)
+    assert table.schema == TABLE
+    return [
+        (row["k"], row["v"], _us(row["_valid_from"]), _us(row["_valid_to"]), row["_seen"], row["dropped"])
+        for row in table.to_pylist()
+    ]
+
+
+def test_an_open_row_ends_at_its_first_image() -> None:
+    images: list[Image] = [("b", 7, 40, 1.0, 1, None), ("u", 7, 40, 1.0, 2, None), ("d", 9, 50, 1.0, 2, None)]
+    assert settled(images, [opened(1.0, 1, 10)]) == [(1.0, 1, 10, 40, 4, "kept"), (1.0, 2, 40, 50, 5, None)]
+
+
+def test_a_row_that_is_only_read_again_has_no_new_version() -> None:
+    images: list[Image] = [("r", 7, 40, 1.0, 1, None), ("r", 8, 40, 2.0, 3, None)]
+    assert settled(images, [opened(1.0, 1, 10), opened(2.0, 2, 10)]) == [
+        (1.0, 1, 10, None, 5, "kept"),
+        (2.0, 2, 10, 40, 4, "kept"),
+        (2.0, 3, 40, None, 5, None),
+    ]
+
+
+def test_no_version_begins_before_the_one_that_it_follows() -> None:
+    """The clock of the server that has the change is late."""
+    images: list[Image] = [("u", 7, 20, 1.0, 2, None), ("u", 8, 25, 1.0, 3, None), ("u", 9, 90, 1.0, 4, None)]
+    assert settled(images, [opened(1.0, 1, 60)]) == [
+        (1.0, 1, 60, 60, 4, "kept"), (1.0, 2, 60, 60, 5, None), (1.0, 3, 60, 90, 5, None), (1.0, 4, 90, None, 5, None),
+    ]  # fmt: skip
+
+
+def test_changes_of_keys_without_an_open_row() -> None:
+    images: list[Image] = [("d", 7, 20, 1.0, 2, None), ("c", 8, 25, 2.0, 3, None)]
+    assert settled(images, []) == [(2.0, 3, 25, None, 5, None)]

@@ -170,7 +170,8 @@ def _target(path: str) -> str:
     return (
         "\n[target]\n"
         f"path = {_quoted(path)}    # a folder, or a URI such as s3a://bucket/lake\n"
-        'mode = "current"    # each table as it is now; "changelog": every change; or ["current", "kafka"]\n'
+        'mode = "current"    # each table as it is now; "history": every version of its rows; "changelog": every\n'
+        '                    # change; or a list, such as ["current", "kafka"]\n'
         '# deletes = "mark"    # current tables keep deleted rows, with _deleted = true; by default "remove"\n'
         '# With "kafka" in mode, every change becomes a message in Debezium\'s format:\n'
         "#   [target.kafka]\n"

@@ -76,8 +76,10 @@ def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[st
         yield f"topic {TopicNames.make(config.target.kafka, config.name).of(table.full_name)}"
     if config.target.catalog is not None:
         yield f"named {names_of(config.target.catalog, table.full_name)[0]}"
-    if "current" not in config.target.mode:
+    if not config.target.has_tables:
         return
+    if "history" in config.target.mode:
+        yield "each version of a row is kept"
     if config.marks_deletes(table.full_name):
         yield "deleted rows stay, marked"
     if not table.key:

@@ -11,10 +11,10 @@ from headgate.config._model import Model
 
 __all__ = ["Deletes", "KafkaTargetConfig", "TargetConfig"]
 
-Mode = Literal["current", "changelog", "kafka"]
+Mode = Literal["current", "history", "changelog", "kafka"]
 Deletes = Literal["remove", "mark"]
 
-_MODES: Final[tuple[Mode, ...]] = ("current", "changelog", "kafka")
+_MODES: Final[tuple[Mode, ...]] = ("current", "history", "changelog", "kafka")
 
 
 class KafkaTargetConfig(Model):
@@ -104,8 +104,9 @@ class TargetConfig(Model):
     )
     mode: tuple[Mode, ...] = Field(
         ("current",),
-        description="`current` (each table as it is now), `changelog` (every change), `kafka` (every change as a"
-        " message), or a list of them. With `kafka` alone the lake holds no tables, but still headgate's own files",
+        description="`current` (each table as it is now), [`history`](history.md) instead of it (every version of each"
+        " row, with the time for which it was valid), `changelog` (every change), `kafka` (every change as a message),"
+        " or a list of them. With `kafka` alone the lake holds no tables, but still headgate's own files",
     )
     kafka: KafkaTargetConfig | None = Field(None, description="the brokers and topics of the mode `kafka`")
 
@@ -133,12 +134,21 @@ class TargetConfig(Model):
         " tables may pause for so long. See [upkeep](operations.md#upkeep) for its cost",
     )
 
+    @property
+    def has_tables(self) -> bool:
+        """Whether each source table has a table with its rows: the current ones, or their history."""
+        return "current" in self.mode or "history" in self.mode
+
     @field_validator("mode", mode="before")
     @classmethod
     def _as_list(cls, mode: Any) -> Any:
         values = [mode] if isinstance(mode, str) else mode
         if not isinstance(values, (list, tuple)) or not values or any(value not in _MODES for value in values):
-            raise ValueError('expected "current", "changelog", "kafka" or a list of them')
+            raise ValueError('expected "current", "history", "changelog", "kafka" or a list of them')
+        if {"current", "history"} <= {*values}:
+            raise ValueError(
+                'expected "current" or "history", not both: the rows of a history with _is_current are the current ones'
+            )
         return tuple(value for value in _MODES if value in values)
 
     @model_validator(mode="after")

@@ -25,8 +25,8 @@ from headgate.delta._statistics import with_loose_bounds
 
 if TYPE_CHECKING:
     from headgate.delta._change import KeyedTable, KeyLookup, Sequences
-    from headgate.delta._copy import copy_file
-    from headgate.delta._fold import Fold, choose_files, prepare_fold
+    from headgate.delta._copy import copy_file, read_rows
+    from headgate.delta._fold import Fold, FoldLayout, choose_files, prepare_fold
     from headgate.delta._history import FileHistory, data_files_in
     from headgate.delta._index import IndexCache
     from headgate.delta._keys import Keys, keys_of
@@ -46,6 +46,7 @@ __all__ = [
     "DataFile",
     "FileHistory",
     "Fold",
+    "FoldLayout",
     "IndexCache",
     "KeyLookup",
     "KeyedTable",
@@ -74,6 +75,7 @@ __all__ = [
     "old_log_files",
     "positions_of",
     "prepare_fold",
+    "read_rows",
     "to_variant",
     "unsupported_requirements",
     "version_at",
@@ -85,8 +87,8 @@ __all__ = [
 
 _LATE = {
     "KeyLookup": "_change", "IndexCache": "_index", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
-    "keys_of": "_keys", "Fold": "_fold", "choose_files": "_fold", "prepare_fold": "_fold",
-    "VectorFile": "_vectors", "positions_of": "_vectors", "copy_file": "_copy",
+    "keys_of": "_keys", "Fold": "_fold", "FoldLayout": "_fold", "choose_files": "_fold", "prepare_fold": "_fold",
+    "VectorFile": "_vectors", "positions_of": "_vectors", "copy_file": "_copy", "read_rows": "_copy",
     "to_variant": "_variant",
     "FileHistory": "_history", "data_files_in": "_history",
 }  # fmt: skip

@@ -13,7 +13,7 @@ if rows of the same batch were appended before.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -104,7 +104,7 @@ class KeyedTable:
         for file in table.files.values():
             rows = self._rows(file, keys, sequences, lookup)
             if rows is not None:
-                self._remove(file, rows, lookup)
+                self.remove(file, rows, lookup)
         return lookup
 
     def find_older(self, table: Snapshot, bound: tuple[int, int, int, int]) -> KeyLookup:
@@ -120,10 +120,39 @@ class KeyedTable:
             sequences = self._sequences(file)
             count = len(sequences.epoch)
             limit = Sequences(*(np.full(count, part, np.int64) for part in bound))
-            self._remove(file, np.flatnonzero(sequences.below(limit)), lookup)
+            self.remove(file, np.flatnonzero(sequences.below(limit)), lookup)
         return lookup
 
-    def _remove(self, file: DataFile, rows: Any, lookup: KeyLookup) -> None:
+    def locate(
+        self, table: Snapshot, keys: Keys, is_needed: Callable[[DataFile], bool]
+    ) -> Iterator[tuple[DataFile, Any, Any]]:
+        """Yield ``(file, rows, key numbers)`` for each file with live rows that have one of these keys: int64[m] both,
+        in the order of the rows.
+
+        :param keys: no key twice.
+        :param is_needed: files for which this is false are left out.
+        """
+        self._forget_others(table)
+        for file in filter(is_needed, table.files.values()):
+            key_range = self._candidates(file, keys)
+            if key_range.start == key_range.stop:
+                continue
+            key_numbers, rows = self._index(file).find(keys, key_range)
+            live = np.flatnonzero(~np.isin(rows, rows_of(self._vector(file))))
+            live = live[np.argsort(rows[live], kind="stable")]
+            if len(live):
+                yield file, rows[live], key_numbers[live]
+
+    def select(self, file: DataFile, columns: Sequence[str], chosen: Callable[[pa.RecordBatch], Any]) -> Any:
+        """int64[m]: the live rows of a file that are chosen by their values in these columns.
+
+        :param chosen: returns bool[n] for n rows.
+        """
+        masks = [np.asarray(chosen(batch)) for batch in self._batches(file, columns)]
+        rows = np.flatnonzero(np.concatenate(masks)) if masks else np.empty(0, np.int64)
+        return rows[~np.isin(rows, rows_of(self._vector(file)))]
+
+    def remove(self, file: DataFile, rows: Any, lookup: KeyLookup) -> None:
         """Record these rows of a file as deleted, unless all were deleted before."""
         before = self._vector(file)
         new = positions_of(rows) - before

@@ -25,11 +25,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.delta._log import DataFile, Snapshot
-from headgate.delta._parquet import as_column, discard_files, write_files
+from headgate.delta._parquet import as_rows, discard_files, write_files
 from headgate.delta._statistics import with_loose_bounds
 from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
 
-__all__ = ["Fold", "choose_files", "prepare_fold"]
+__all__ = ["Fold", "FoldLayout", "choose_files", "prepare_fold"]
 
 _FILES: Final = 8
 """Number of files of a class that are folded. A reader takes 0.5 ms per file of any size: a table of 500,000 rows is
@@ -45,20 +45,39 @@ _NONE: Final = 0xFFFFFFFF
 """The position of a row that was already deleted."""
 
 
-def choose_files(table: Snapshot, least: int | None = None) -> list[DataFile]:
+@dataclass(frozen=True)
+class FoldLayout:
+    """Layout of a folded file.
+
+    :param schema: the table's; columns that a source lacks are null.
+    :param codec: Spark's name of the compression.
+    :param key: the columns to sort by, which have statistics at any position; if there are none, the rows are in the
+        order in which the files were written.
+    :param divides: a column; files with a value of it in each row are not folded together with others.
+    """
+
+    schema: pa.Schema
+    codec: str
+    key: tuple[str, ...]
+    divides: str | None = None
+
+
+def choose_files(table: Snapshot, least: int | None = None, divides: str | None = None) -> list[DataFile]:
     """Return the files to fold next; empty if none.
 
     :param least: number of files of a class that is enough; by default 8.
+    :param divides: as in :class:`FoldLayout`.
     """
-    classes: list[list[DataFile]] = [[] for _ in _CLASSES]
+    classes: dict[tuple[bool, int], list[DataFile]] = {}
     for file in table.files.values():
         if file.size >= _CLASSES[-1] or file.statistics.rows is None or file.statistics.rows > _MOST_ROWS:
             continue
         if file.size >= _CLASSES[0] and file.deleted > _DELETED_SHARE * file.statistics.rows:
             return [file]
         live = file.size * (1 - file.deleted / max(1, file.statistics.rows))
-        classes[next(number for number, limit in enumerate(_CLASSES) if live < limit)].append(file)
-    for files in classes:
+        size_class = next(number for number, limit in enumerate(_CLASSES) if live < limit)
+        classes.setdefault((divides is not None and file.is_whole(divides), size_class), []).append(file)
+    for _, files in sorted(classes.items()):
         if len(files) >= (least or _FILES):
             return _bounded(files)
     return []
@@ -132,16 +151,12 @@ class Fold:
             discard_files(self.folder, [self.added["path"]])
 
 
-def prepare_fold(
-    folder: str, sources: Sequence[DataFile], schema: pa.Schema, codec: str, key: Sequence[str]
-) -> Fold | None:
+def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -> Fold | None:
     """Write the live rows of some files into a new one; None if they do not fit into one.
 
-    :param schema: the table's; columns that a file lacks are null.
-    :param key: the columns to sort by, which have statistics at any position; if there are none, the rows are in the
-        order in which the files were written.
     :raises OSError: a file cannot be read or written.
     """
+    schema, key = layout.schema, layout.key
     tables, kept, counts = [], [], []
     sources = sorted(sources, key=lambda file: int(file.action.get("modificationTime") or 0))
     for source in sources:
@@ -155,7 +170,8 @@ def prepare_fold(
     whole = pa.concat_tables(tables).combine_chunks()
     order = pc.sort_indices(whole, [(name, "ascending") for name in key]) if key else np.arange(len(whole))
     batches = whole.take(pa.array(order)).to_batches()
-    written = write_files(batches, folder, schema, codec, (*key, "_seq"), sources[0].names)
+    always = (*key, "_seq", *([layout.divides] if layout.divides is not None else []))
+    written = write_files(batches, folder, schema, layout.codec, always, sources[0].names)
     added = [json.loads(text)["add"] for text in written]
     if len(added) > 1:
         discard_files(folder, [one["path"] for one in added])
@@ -174,9 +190,4 @@ def prepare_fold(
 def _read(folder: str, source: DataFile, schema: pa.Schema) -> pa.Table:
     """Read all rows of a file, deleted ones included, with the table's columns."""
     with source.open(folder) as file:
-        table = file.read(name for name in schema.names if name in file.columns)
-    columns = [
-        as_column(table[one.name], one.type) if one.name in table.column_names else pa.nulls(table.num_rows, one.type)
-        for one in schema
-    ]
-    return pa.table(columns, schema=schema)
+        return as_rows(file.read(name for name in schema.names if name in file.columns), schema)

@@ -105,6 +105,10 @@ class DataFile:
         """Return the least and greatest value of a column, or of a field in one, as :meth:`Statistics.bounds`."""
         return self.statistics.bounds(self.names.path(path), kind)
 
+    def is_whole(self, column: str) -> bool:
+        """Return whether each row has a value in a column, as far as is known."""
+        return self.statistics.null_count(self.names.path((column,))) == 0
+
     def open(self, folder: str) -> AbstractContextManager[NamedFile]:
         """Open the file under the table's column names.
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -153,6 +154,19 @@ class NamedFile:
     def row_group(self, number: int, columns: Iterable[str]) -> pa.Table:
         """Read the rows of a row group, as :meth:`read`."""
         return self._table(self._file.read_row_group(number, columns=self._physical(columns)))
+
+    def rows(self, numbers: Any, columns: Iterable[str]) -> Iterator[pa.Table]:
+        """Read some rows, as :meth:`read`: those of one row group after another, of groups that have any.
+
+        :param numbers: int64[n]: the rows, ascending.
+        """
+        metadata, names, first = self._file.metadata, list(columns), 0
+        for group in range(metadata.num_row_groups):
+            end = first + metadata.row_group(group).num_rows
+            chosen = numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, end)]
+            if len(chosen):
+                yield self.row_group(group, names).take(pa.array(chosen - first))
+            first = end
 
     def batches(
         self, rows: int, columns: Iterable[str], groups: Sequence[int] | None = None, *, threads: bool = True

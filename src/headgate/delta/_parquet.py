@@ -30,7 +30,7 @@ from headgate.delta._files import files_of
 from headgate.delta._mapping import UNMAPPED, ColumnNames
 from headgate.errors import DecodeError
 
-__all__ = ["CODECS", "LEAVES", "VARIANT", "FileStatistics", "as_column", "discard_files", "is_plain", "write_files"]
+__all__ = ["CODECS", "LEAVES", "VARIANT", "FileStatistics", "as_rows", "discard_files", "is_plain", "write_files"]
 
 LEAVES = 32
 """Leaf columns with statistics: Delta's own default (``delta.dataSkippingNumIndexedCols``)."""
@@ -77,6 +77,19 @@ def as_column(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
     if _is_shredded(values.type, kind):
         raise DecodeError("a data file has shredded VARIANTs, but its table does not declare them")
     return values if values.type.equals(kind) else values.cast(kind)
+
+
+def as_rows(rows: pa.Table | pa.RecordBatch, schema: pa.Schema) -> Any:
+    """Return a file's rows with the columns of the table; those that the file lacks are null.
+
+    :raises DecodeError: as :func:`as_column`.
+    """
+    present = {*rows.schema.names}
+    columns = [
+        as_column(rows[one.name], one.type) if one.name in present else pa.nulls(rows.num_rows, one.type)
+        for one in schema
+    ]
+    return type(rows).from_arrays(columns, schema=schema)
 
 
 def _is_shredded(file_type: pa.DataType, kind: pa.DataType) -> bool:

@@ -33,6 +33,8 @@ class Statistics:
     """Number of rows in the file, deleted ones included."""
     least: Mapping[str, Any] = field(default_factory=dict)
     greatest: Mapping[str, Any] = field(default_factory=dict)
+    nulls: Mapping[str, Any] = field(default_factory=dict)
+    """By column: its nulls, those of deleted rows included."""
 
     @classmethod
     def parse(cls, text: str | None) -> Statistics:
@@ -42,7 +44,7 @@ class Statistics:
         except ValueError:
             return cls()
         rows = values.get("numRecords")
-        return cls(rows, values.get("minValues") or {}, values.get("maxValues") or {})
+        return cls(rows, values.get("minValues") or {}, values.get("maxValues") or {}, values.get("nullCount") or {})
 
     def bounds(self, path: tuple[str, ...], kind: pa.DataType) -> tuple[Any, Any] | None:
         """Return the least and greatest value a column may have, in a form that Python orders as Spark does; None: any.
@@ -56,6 +58,11 @@ class Statistics:
             return _bound(low, kind, upper=False), _bound(high, kind, upper=True)
         except (ValueError, TypeError, ArithmeticError):
             return None
+
+    def null_count(self, path: tuple[str, ...]) -> int | None:
+        """Return the number of rows, deleted ones included, in which a column is null; None: not known."""
+        count = _at(self.nulls, path)
+        return count if isinstance(count, int) else None
 
 
 def _at(values: Any, path: tuple[str, ...]) -> Any:

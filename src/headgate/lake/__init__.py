@@ -18,7 +18,7 @@ from headgate.lake._delta import (
     schema_of,
     spark_schema,
 )
-from headgate.lake._form import DELETED, Form
+from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
 from headgate.lake._keeper import Amount
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
 from headgate.lake._ledger import (
@@ -77,17 +77,23 @@ from headgate.lake._workers import StoppedError, Workers
 from headgate.lake._write_methods import NO_KEY, PARTIAL_IMAGES, WriteMethod, merge_reason
 
 if TYPE_CHECKING:
-    from headgate.lake._upsert import Changes, Fill, Upserts
+    from headgate.lake._upsert import Changes, Ending, Fill, Upserts, VersionChanges
     from headgate.lake._verify_arrow import ArrowComparer
 
 __all__ = [
     "DELETED",
+    "END_GTID",
+    "END_SEQ",
+    "IS_CURRENT",
     "KEY",
     "NO_KEY",
     "PARTIAL_IMAGES",
     "PIPELINE",
+    "SEEN",
     "TABLE",
     "TABLE_STATES",
+    "VALID_FROM",
+    "VALID_TO",
     "Activity",
     "Amount",
     "ArrowComparer",
@@ -98,6 +104,7 @@ __all__ = [
     "CopyGoneError",
     "DeltaPath",
     "Difference",
+    "Ending",
     "Fill",
     "Form",
     "FreshnessStatus",
@@ -128,6 +135,7 @@ __all__ = [
     "TableStatus",
     "Upkeep",
     "Upserts",
+    "VersionChanges",
     "WarningStatus",
     "Workers",
     "WriteMethod",
@@ -168,6 +176,7 @@ __all__ = [
     "table_remarks",
     "table_text",
     "verify_table",
+    "with_columns",
 ]
 
 
@@ -177,7 +186,7 @@ def __getattr__(name: str) -> Any:
         from headgate.lake._verify_arrow import ArrowComparer
 
         return ArrowComparer
-    if name in ("Changes", "Fill", "Upserts"):
+    if name in ("Changes", "Ending", "Fill", "Upserts", "VersionChanges"):
         from headgate.lake import _upsert
 
         return getattr(_upsert, name)

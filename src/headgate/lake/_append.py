@@ -72,7 +72,7 @@ def append(delta: DeltaPath, data: DataFrame, expand: Expand, ddl: str, columns:
     base = find_base(delta, ddl, columns)
     if base is None:
         return False
-    if _has(base, marker):
+    if base.has(marker):
         return True
     folder, schema, codec, names = delta.path, base.schema, base.codec, base.names
     row_columns = frozenset(columns)
@@ -106,7 +106,7 @@ def append_rows(
         return
     if at is not None and base.version != at:
         raise CommitConflictError(f"another program wrote {delta.path} after version {at}")
-    if not _has(base, marker):
+    if not base.has(marker):
         lines = [dict(zip(names, row, strict=True)) for row in rows]
         batches = pa.Table.from_pylist(lines, schema=base.schema).to_batches()
         actions = list(write_files(batches, delta.path, base.schema, base.codec, names=base.names))
@@ -152,6 +152,10 @@ class CommitBase:
     def names(self) -> ColumnNames:
         """Column names in data files."""
         return self.snapshot.names
+
+    def has(self, marker: Marker | None) -> bool:
+        """Return whether the table has what was committed under a marker."""
+        return marker is not None and self.snapshot.transactions.get(marker.application, -1) >= marker.version
 
     def fits(self, other: CommitBase) -> bool:
         """Return whether files that were written for another version fit this one."""
@@ -204,10 +208,6 @@ def table_schema(table_json: str) -> pa.Schema | None:
     return schema if all(is_plain(field.type) for field in schema) else None
 
 
-def _has(base: CommitBase, marker: Marker | None) -> bool:
-    return marker is not None and base.snapshot.transactions.get(marker.application, -1) >= marker.version
-
-
 def _commit(
     delta: DeltaPath,
     base: CommitBase,
@@ -227,7 +227,7 @@ def _commit(
             commit(delta.path, base.snapshot, actions, "WRITE", about, blind=True, put=delta.put)
         except CommitConflictError:
             newer = again() if again is not None else None
-            if newer is None or not newer.fits(base) or _has(newer, marker):
+            if newer is None or not newer.fits(base) or newer.has(marker):
                 raise
             base = newer
         else:

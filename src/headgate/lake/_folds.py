@@ -18,7 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headgate.delta import DataFile, Fold, Put, Snapshot, choose_files, commit, prepare_fold
+from headgate.delta import DataFile, Fold, FoldLayout, Put, Snapshot, choose_files, commit, prepare_fold
 from headgate.errors import CommitConflictError, HeadgateError
 from headgate.lake._background import Background
 from headgate.lake._workers import StoppedError
@@ -51,19 +51,17 @@ class Folds:
         self._prepared: dict[str, _Prepared] = {}
         self._lock = Lock()
 
-    def begin(self, path: str, table: Snapshot, schema: pa.Schema, codec: str, key: Sequence[str]) -> None:
+    def begin(self, path: str, table: Snapshot, layout: FoldLayout) -> None:
         """Start to fold the table's small files, if there are enough of them and the background thread is free."""
         if path not in self._prepared and self.background.is_free:
-            self.begin_with(path, choose_files(table), schema, codec, key)
+            self.begin_with(path, choose_files(table, divides=layout.divides), layout)
 
-    def begin_with(
-        self, path: str, files: Sequence[DataFile], schema: pa.Schema, codec: str, key: Sequence[str]
-    ) -> None:
+    def begin_with(self, path: str, files: Sequence[DataFile], layout: FoldLayout) -> None:
         """Start to fold these files of a table, if there are any and no other fold of it is under way."""
         with self._lock:
             if files and path not in self._prepared:
-                fold = self.background.submit(partial(prepare_fold, path, files, schema, codec, key))
-                self._prepared[path] = _Prepared(tuple(key), fold)
+                fold = self.background.submit(partial(prepare_fold, path, files, layout))
+                self._prepared[path] = _Prepared(layout.key, fold)
 
     def ready(self) -> list[tuple[str, tuple[str, ...]]]:
         """Return path and key of each prepared fold."""

@@ -16,25 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from headgate.delta import (
-    CODECS,
-    LOG,
-    Fold,
-    Listed,
-    TableLog,
-    commit,
-    data_files_in,
-    files_of,
-    prepare_fold,
-    version_at,
-)
+from headgate.delta import LOG, Fold, Listed, TableLog, commit, data_files_in, files_of, prepare_fold, version_at
 from headgate.errors import CommitConflictError, ConfigError
 from headgate.files import LockedError, try_lock
-from headgate.lake._append import table_schema
 from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
 from headgate.lake._kept import KeptVersions, ledger_moments
 from headgate.lake._layout import Lake
-from headgate.lake._upkeep import STILL_FILES, fold_key, internal_tables, load_kept, oldest_needed, small_files
+from headgate.lake._upkeep import STILL_FILES, fold_layout, internal_tables, load_kept, oldest_needed, small_files
 
 __all__ = ["Maintained", "Maintenance"]
 
@@ -114,15 +102,15 @@ class Maintenance:
     def _fold(self, folder: str) -> int:
         """Fold small files until none are left to fold. Return their number."""
         done, log = 0, TableLog(folder)
-        while self._lake.is_local and self.busy is None and self._codec in CODECS:
+        while self._lake.is_local and self.busy is None:
             read = log.refresh()
-            key, schema = fold_key(read), table_schema(read.schema_json)
+            layout = fold_layout(read, self._codec)
             files = small_files(self._lake, folder, read, STILL_FILES)
-            if key is None or schema is None or not files:
+            if layout is None or not files:
                 break
             if self._dry:
                 return len(files)
-            fold = prepare_fold(folder, files, schema, self._codec, key)
+            fold = prepare_fold(folder, files, layout)
             if fold is None:
                 break
             try:

@@ -31,6 +31,7 @@ from headgate.delta import (
     LOG,
     RETENTION_PROPERTIES,
     DataFile,
+    FoldLayout,
     Put,
     Snapshot,
     TableLog,
@@ -48,6 +49,7 @@ from headgate.lake._append import table_schema
 from headgate.lake._background import Background
 from headgate.lake._delta import KEY
 from headgate.lake._folds import Folds
+from headgate.lake._form import Form
 from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
 from headgate.lake._kept import KeptVersions, ledger_spans
 from headgate.lake._layout import Lake
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
 
     from headgate.lake._ledger import Ledger, LedgerRow, TableState
 
-__all__ = ["Upkeep", "fold_key", "internal_tables", "load_kept", "oldest_needed", "small_files"]
+__all__ = ["Upkeep", "fold_layout", "internal_tables", "load_kept", "oldest_needed", "small_files"]
 
 log = logging.getLogger("headgate")
 
@@ -75,11 +77,13 @@ def internal_tables(lake: Lake) -> list[str]:
     return [folder for folder in folders if files_of(folder).has_folder(LOG)]
 
 
-def fold_key(table: Snapshot) -> tuple[str, ...] | None:
-    """Return the key that orders the rows of a folded file; None: the table's files are not folded here."""
-    if table.version < 0 or unsupported_requirements(table) or table_schema(table.schema_json) is None:
+def fold_layout(table: Snapshot, codec: str) -> FoldLayout | None:
+    """Return the layout of a folded file; None: the table's files are not folded here."""
+    if table.version < 0 or unsupported_requirements(table) or codec not in CODECS:
         return None
-    return tuple(json.loads(table.properties.get(KEY) or "[]"))
+    schema = table_schema(table.schema_json)
+    key = tuple(json.loads(table.properties.get(KEY) or "[]"))
+    return None if schema is None else FoldLayout(schema, codec, key, Form.of(table.properties).divides)
 
 
 def small_files(lake: Lake, folder: str, table: Snapshot, least: int) -> list[DataFile]:
@@ -94,7 +98,7 @@ def small_files(lake: Lake, folder: str, table: Snapshot, least: int) -> list[Da
             table.files.values(), key=lambda file: int(file.statistics.greatest.get("epoch") or 0), default=None
         )
         table = replace(table, files={path: file for path, file in table.files.items() if file is not newest})
-    return choose_files(table, least)
+    return choose_files(table, least, Form.of(table.properties).divides)
 
 
 def oldest_needed(kept: KeptVersions, folder: str, since: float, low: int = 0, high: int | None = None) -> int:
@@ -304,28 +308,24 @@ class Upkeep:
         known = self.kept.newest(folder)
         still = known is not None and time.time() - known[0] >= self.times.idle
         least = STILL_FILES if still else _FILES
-        if (
-            keeper.history.data_files < least
-            or self._fold_attempts.get(folder) == keeper.history.version
-            or self._codec not in CODECS
-        ):
+        if keeper.history.data_files < least or self._fold_attempts.get(folder) == keeper.history.version:
             return
         if folder in self._keyed and not still:  # its upserts fold it
             return
         tables = TableLog(folder)
         table = tables.refresh()
-        key, schema = fold_key(table), table_schema(table.schema_json)
-        if key:
+        layout = fold_layout(table, self._codec)
+        if layout is not None and layout.key:
             self._keyed.add(folder)
             if not still:
                 return
         self._fold_attempts[folder] = keeper.history.version
-        if key is None or schema is None:
+        if layout is None:
             return
         files = small_files(self._lake, folder, table, least)
         if files:
             self._logs[folder] = tables
-            self.folds.begin_with(folder, files, schema, self._codec, key)
+            self.folds.begin_with(folder, files, layout)
 
 
 def _at(state: TableState, column: str, version: int) -> TableState:

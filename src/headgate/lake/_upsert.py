@@ -19,6 +19,7 @@ another program has made that one, the keys are looked up again.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Sequence
@@ -29,20 +30,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headgate.delta import IndexCache, KeyedTable, KeyLookup, Put, Snapshot, TableLog, commit, discard_files
-from headgate.errors import CommitConflictError
+from headgate.delta import FoldLayout, IndexCache, KeyedTable, KeyLookup, Put, Snapshot, TableLog, commit, discard_files
+from headgate.errors import CommitConflictError, TargetError
 from headgate.lake._append import CommitBase, inspect_base
 from headgate.lake._delta import retry_conflicts
 from headgate.lake._fill import Fill, fill_files
 from headgate.lake._folds import Folds
+from headgate.lake._form import Form
 from headgate.lake._status import IndexStatus
+from headgate.lake._versions import Ending, VersionChanges, by_kind, ended, find_open, find_seen, write_versions
 from headgate.lake._write_methods import NO_VECTORS, has_vectors
 from headgate.lake._written import Changes, Written, write_changes
 
 if TYPE_CHECKING:
     from headgate.lake._delta import DeltaPath
 
-__all__ = ["Changes", "Fill", "Upserts"]
+__all__ = ["Changes", "Ending", "Fill", "Upserts", "VersionChanges"]
 
 _INDEX_BYTES: Final = 4 << 30
 _EPOCH_DDL: Final = "_seq struct<epoch: bigint>"
@@ -105,7 +108,7 @@ class Upserts:
                 raise CommitConflictError(f"{delta.path}: another program changed the columns")
             known = self._known(delta, changes.key, base.schema)
             upserted = self._upsert(known, base, written)
-            self._folds.begin(delta.path, known.log.refresh(), base.schema, base.codec, changes.key)
+            self._folds.begin(delta.path, known.log.refresh(), FoldLayout(base.schema, base.codec, tuple(changes.key)))
             return folded + upserted
 
         try:
@@ -115,6 +118,82 @@ class Upserts:
             raise
         written.discard()
         return done
+
+    def apply_versions(self, delta: DeltaPath, changes: VersionChanges) -> int:
+        """Apply changes to a history. Return the number of commits; 0: it has them already.
+
+        :raises CommitConflictError: other programs changed the table, again and again.
+        :raises TargetError: the table needs Spark's writer.
+        """
+        schema = self._history_base(delta, changes.ddl, changes.columns).schema
+        table = self._known(delta, changes.key, schema).log.refresh()
+        folded = self._folds.finish(delta.path, table, changes.key, delta.put)
+
+        def write() -> int:
+            base = self._history_base(delta, changes.ddl, changes.columns)
+            if base.has(changes.marker):
+                return int(folded)
+            known = self._known(delta, changes.key, base.schema)
+            self._write_versions(known, base, changes)
+            layout = FoldLayout(base.schema, base.codec, tuple(changes.key), Form.HISTORY.divides)
+            self._folds.begin(delta.path, known.log.refresh(), layout)
+            return folded + 1
+
+        return retry_conflicts(write)
+
+    def _write_versions(self, known: _Known, base: CommitBase, changes: VersionChanges) -> None:
+        """Commit the changes.
+
+        :raises CommitConflictError: another program committed first.
+        """
+        table, folder = self._at(known, base), known.log.folder
+        found = find_open(table, known.table, changes.keys, base.schema)
+        rows = changes.settle(found.rows, found.key_numbers)
+        added = write_versions(by_kind(rows), base, folder, changes.key)
+        about = {"outputMode": "Update", "epochId": str(changes.marker.version)}
+        marker = json.loads(changes.marker.action())
+        self._commit_versions(known, table, found.lookup, [*added, marker], "STREAMING UPDATE", about)
+
+    def end_versions(self, delta: DeltaPath, ending: Ending, key: Sequence[str]) -> int:
+        """End the open versions of a history that were last seen in some epochs. Return the number of commits.
+
+        :raises CommitConflictError: other programs changed the table, again and again.
+        :raises TargetError: the table needs Spark's writer.
+        """
+
+        def write() -> int:
+            base = self._history_base(delta, _EPOCH_DDL, ())
+            known = self._known(delta, key, base.schema)
+            table, folder = self._at(known, base), delta.path
+            found, lookup = find_seen(table, known.table, ending)
+            added = write_versions([ended(table, folder, found, ending, base.schema)], base, folder, key)
+            about = {"predicate": f'["_seen >= {ending.first} AND _seen < {ending.end}"]'}
+            self._commit_versions(known, table, lookup, added, "UPDATE", about)
+            return int(bool(found))
+
+        return retry_conflicts(write)
+
+    def _history_base(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase:
+        base = self._find_base(delta, ddl, columns)
+        if base is None:
+            raise TargetError(f"{delta.path}: a history cannot be written by MERGE: {self.refusal(delta)}")
+        return base
+
+    def _commit_versions(
+        self,
+        known: _Known,
+        table: Snapshot,
+        lookup: KeyLookup,
+        actions: Sequence[dict[str, Any]],
+        operation: str,
+        about: dict[str, str],
+    ) -> None:
+        """Commit as :meth:`_commit`; after a conflict remove the new files."""
+        try:
+            self._commit(known, table, lookup, actions, operation, about)
+        except CommitConflictError:
+            discard_files(known.log.folder, [action["add"]["path"] for action in actions if "add" in action])
+            raise
 
     def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str]) -> int | None:
         """Delete the rows whose ``_seq`` is below ``bound``. Return the number of commits, None: a DELETE has to do it.

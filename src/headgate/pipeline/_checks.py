@@ -43,9 +43,10 @@ def check_config(config: PipelineConfig) -> list[str]:
     lake = Lake.of(config)
     tables = check_source(config, followed_tables(lake))
     for table in tables:
-        for mode, path in (("current", lake.current(table)), ("changelog", lake.changelog(table))):
-            if mode in config.target.mode:
-                lake.check_folder(path, table)
+        if config.target.has_tables:
+            lake.check_folder(lake.current(table), table)
+        if "changelog" in config.target.mode:
+            lake.check_folder(lake.changelog(table), table)
     if config.target.kafka is not None:
         from headgate.sinks import TopicNames
 
@@ -101,6 +102,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
             rows.append(_relay(connection, config))
         _check_conditions(connection, config.conditions(), tables)
         _check_deletes(config, tables)
+        _check_history(config, tables)
         for pattern in check_rules(config.policies(), tables):
             log.warning("the rule for %s in [columns] matches no column: check the spelling", pattern)
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in tables)
@@ -161,6 +163,8 @@ def _unreadable(config: PipelineConfig, tables: Sequence[str], rows: Sequence[Pr
     """Return a failure if row images are partial: chunks that rewind or drop need whole ones."""
     partial = [row for row in rows if row.name == "binlog_row_image" and row.status != "ok"]
     rewound = [table for table in tables if config.policies().of(table).window != "keep"]
+    if partial and "history" in config.target.mode:
+        return [replace(partial[0], status="fail", remedy=f"{partial[0].remedy}: a history needs whole rows")]
     if not partial or not rewound:
         return []
     remedy = f'{partial[0].remedy} or set window = "keep" for {rewound[0]}'
@@ -193,6 +197,17 @@ def _check_deletes(config: PipelineConfig, tables: Sequence[TableDef]) -> None:
         raise ConfigError(
             f'deletes = "mark" cannot mark rows of {keyless[0]}{more}: there is no primary key and no unique key of NOT'
             f' NULL columns. Add a key, or set deletes = "remove" in [tables."{keyless[0]}"]'
+        )
+
+
+def _check_history(config: PipelineConfig, tables: Sequence[TableDef]) -> None:
+    """Raise ``ConfigError`` if a table whose history is wanted has no key."""
+    keyless = [table.full_name for table in tables if not table.key]
+    if keyless and "history" in config.target.mode:
+        more = f" (and {len(keyless) - 1} more)" if len(keyless) > 1 else ""
+        raise ConfigError(
+            f'mode "history" needs a key, and {keyless[0]}{more} has no primary key and no unique key of NOT NULL'
+            f' columns. Add a key, or leave the table out: "!{keyless[0]}" in source.tables'
         )
 
 

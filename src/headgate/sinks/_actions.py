@@ -1,7 +1,7 @@
 """Actions of one batch on a table's Delta tables: values that ``_plan`` makes and the tables carry out.
 
 The actions on a current table come in this order, each as one Delta commit or none: ``Create``, or ``AddColumns`` and
-``Fill``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``.
+``Fill``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``. (Of a history: the rows, then the removals.)
 
 **Why a replay is safe.** A replay brings the same images under the same epoch. File and position may differ (another
 server). Each action documents why repeating it is safe. So whichever of them were committed before a crash, the replay
@@ -15,6 +15,11 @@ within a batch stays, too: the table does not depend on where batches end. ``Tru
 ``Sweep`` mark rows of earlier epochs with the lowest ``_seq`` of this one: each image of the batch, at whatever
 position a replay finds it, still counts, and a replay finds no row to mark again. Rows that changed in the batch before
 its TRUNCATE are marked by ``Upsert``, with the values of their last image.
+
+**Histories** get the batch's rows first, by ``AppendVersions``: it ends each open version that an image replaces. Then
+``Truncate``, ``DropStrays`` and ``Sweep`` end open versions that were last seen (``_seen``) in earlier epochs. Versions
+that the batch began or found are of its epoch, so a replay ends no other version than the first attempt. ``Fill`` sets
+added columns in open versions only: a version that has ended stays as it was.
 
 **Why** ``Append`` **and** ``Upsert`` **do not disturb each other.** In a first snapshot the reader drops the images of
 ranges that had not been read when the batch began: images and chunks of one batch have different keys. Otherwise an
@@ -81,12 +86,14 @@ class Fill:
 
 @dataclass(frozen=True)
 class Truncate:
-    """Delete the rows whose ``_seq`` is below a TRUNCATE's. Marking: those of earlier epochs.
+    """Delete the rows whose ``_seq`` is below a TRUNCATE's. Marking, and ending versions: those of earlier epochs.
 
     Replay: deletes rows of older epochs, or older ones of its own batch, which the later actions write again.
     """
 
     bound: Seq
+    gtid: str | None = None
+    at_us: int | None = None  # its commit time, µs since 1970 UTC
 
 
 @dataclass(frozen=True)
@@ -156,6 +163,17 @@ class MergePartial(Upsert):
     content: TableContent = TableContent.UNKNOWN  # decides what a key missing in the table means
 
 
+@dataclass(frozen=True)
+class AppendVersions(RowAction):
+    """Write the versions of each key that the images give, and end the open ones that they replace (``_versions``).
+
+    Replay: skipped by Delta's transaction marker (application, epoch). So the images that count are those of the
+    attempt that committed; another attempt's differ only in position.
+    """
+
+    fills: Mapping[str, str] = field(default_factory=dict)  # values of added columns in older images
+
+
 class Overwrite(RowAction):
     """Replace all rows of a keyless table by a chunk, which is the whole table at the batch's end.
 
@@ -179,5 +197,7 @@ class AppendChanges(RowAction):
     """
 
 
-Action: TypeAlias = Create | AddColumns | Fill | Truncate | DropStrays | Append | Upsert | Overwrite | Count | Sweep
+Action: TypeAlias = (
+    Create | AddColumns | Fill | Truncate | DropStrays | Append | Upsert | AppendVersions | Overwrite | Count | Sweep
+)
 """An action on a current table."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from headgate.carrier import ABSENT, TABLE_META_DDL, Part, Seq
 from headgate.delta import NewColumn
+from headgate.errors import TargetError
 from headgate.lake import (
     KEY,
     NO_KEY,
@@ -42,6 +43,7 @@ from headgate.sinks._expand import (
     images_of,
     last_images,
     row_columns,
+    version_changes,
 )
 from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
 from headgate.sinks._merge import delete_rows, fill_columns, in_range, mark_rows, merge_images, seq_literal
@@ -99,6 +101,7 @@ class CurrentTable:
         self.span = span or KeySpan()
         self._upserts = upserts
         self._form = form
+        self._planned_us = 0
         self._reread_reason: str | None = None
         self._write_methods: dict[WriteMethod, str] = {}
 
@@ -116,12 +119,14 @@ class CurrentTable:
         since = snapshot.properties.get(SINCE)
         return Target(types, key, int(since) if since else None, form, column_rules_of(snapshot.properties))
 
-    def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int) -> Applied:
+    def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int, planned_us: int = 0) -> Applied:
         """Carry out a batch's actions in order.
 
         :param frame: the batch's carrier frame.
+        :param planned_us: when the batch was planned, µs since 1970 UTC: the end of versions without a known one.
         :raises TargetError: the batch removes rows of a keyless, exact table that the table does not have.
         """
+        self._planned_us = planned_us
         version = self.delta.version()
         for action in actions:
             commits = self._perform(action, frame, epoch)
@@ -150,6 +155,8 @@ class CurrentTable:
                 return self._merge_partial(action, frame)
             case do.Upsert():
                 return self._upsert(action, frame, epoch)
+            case do.AppendVersions():
+                return self._append_versions(action, frame, epoch)
             case do.Overwrite() | do.Count():
                 self._count(action, frame)
                 return 0
@@ -185,6 +192,8 @@ class CurrentTable:
 
     def _fill(self, action: do.Fill, epoch: int) -> int:
         types = {name: action.definition.types[name] for name in action.values}
+        if self._form is Form.HISTORY:
+            return fill_columns(self.delta, action.values, types, epoch, Form.HISTORY.condition)
         if self._upserts is not None:
             from headgate.lake import Fill
 
@@ -195,8 +204,11 @@ class CurrentTable:
         return fill_columns(self.delta, action.values, types, epoch)
 
     def _delete(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
-        if Form.of(self.delta.snapshot().properties) is Form.MARKED:
+        form = Form.of(self.delta.snapshot().properties)
+        if form is Form.MARKED:
             return self._mark(action, epoch)
+        if form is Form.HISTORY:
+            return self._end(action, epoch)
         match action:
             case do.Truncate(bound=bound):
                 return self._clear(bound, f"_seq < {seq_literal(bound)}")
@@ -219,6 +231,26 @@ class CurrentTable:
                     return 0
                 condition = f"_seq.epoch < {first}"
         return mark_rows(self.delta, condition, (epoch, *_FIRST))
+
+    def _end(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
+        """End the versions instead; ``_actions`` argues why a replay may repeat it."""
+        from headgate.lake import Ending
+
+        first, at_us = (epoch, *_FIRST), self._planned_us
+        match action:
+            case do.Truncate(bound=bound, gtid=gtid, at_us=known_us):
+                ending = Ending(0, epoch, bound, gtid, at_us if known_us is None else known_us)
+            case do.DropStrays(first=begin, end=end):
+                ending = Ending(begin, end, first, None, at_us)
+            case do.Sweep(epoch=begin):
+                ending = Ending(0, begin, first, None, at_us)
+        return self._history_writer.end_versions(self.delta, ending, _key_of(self.delta.snapshot()))
+
+    @property
+    def _history_writer(self) -> Upserts:
+        if self._upserts is None:
+            raise TargetError(f"{self.delta.path}: a history cannot be written there: {self.delta.obstacle()}")
+        return self._upserts
 
     def _clear(self, bound: Seq, condition: str) -> int:
         """Delete the rows whose ``_seq`` is below ``bound``; ``condition`` is that in SQL."""
@@ -245,6 +277,15 @@ class CurrentTable:
             return self._write_over(action, frame)
         rest = replace(action, parts=[part for part in action.parts if part.kind != "chunk"])
         return self._append(chunks, frame, epoch) + self._write_over(rest, frame)
+
+    def _append_versions(self, action: do.AppendVersions, frame: DataFrame, epoch: int) -> int:
+        parts = action.parts
+        if not any(part.images for part in parts):
+            return 0
+        marker = Marker(f"headgate/{self.pipeline}/{self.table}/history", epoch)
+        changes = version_changes(images_of(frame, parts), action.definition, parts, action.fills, marker)
+        self._write_methods[WriteMethod.UPSERT] = ""
+        return self._history_writer.apply_versions(self.delta, changes)
 
     def _can_append(self, chunks: do.Append) -> bool:
         """Return whether the table has no row in the key range of these chunks.

@@ -16,7 +16,8 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 | images that do not fit the target, for any reason | suspended as ``stale``, read again | ``stopped`` |
 | a part of the log that a signal left out | suspended as ``stale``, read again | ``stopped`` |
 | a column with a reserved name, or a type that the changelog cannot hold | ``stopped`` | the same |
-| a table without a key whose deleted rows have to be marked | ``stopped`` | the same |
+| a table without a key whose deleted rows have to be marked, or whose history is kept | ``stopped`` | the same |
+| a history: partial images, or another key, type or rule of a column | ``stopped`` | the same |
 
 **A batch in which a re-read begins** does not need the table's log: its chunks are exact at the batch's end, and every
 range is read then or later. So the snapshot settles statements, and log images are left out of ``current``. Exception:
@@ -183,18 +184,24 @@ def _fits(case: Case) -> bool:
     return fits(case.arrival.parts, case.before.target, case.policy.form)
 
 
-def _unwritable(definition: Definition, policy: Policy) -> str | None:
-    """Return why no current table can hold this; else None."""
+def _unwritable(definition: Definition, parts: Sequence[Part], policy: Policy) -> str | None:
+    """Return why no table of this form can hold the images; else None."""
     if policy.form is Form.MARKED and not definition.key:
         setting = f'set deletes = "remove" in [tables."{definition.table}"]'
         return f'deletes = "mark" needs a key, and the table has none: {setting}, then {remedy(definition.table)}'
+    if policy.form is Form.HISTORY:
+        then = f"then {remedy(definition.table)}"
+        if not definition.key:
+            return f"a history needs a key, and the table has none: leave it out, or add a key, {then}"
+        if any(part.partial for part in parts):
+            return f"a history needs whole rows, and images leave columns out: set binlog_row_image = FULL, {then}"
     return reserved(definition, policy.form)
 
 
 def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Statements) -> Shape:
     """Return how the current table gets the batch's columns. Images that do not fit suspend the table."""
     definition = widest(parts)
-    unwritable = _unwritable(definition, case.policy) if definition is not None else None
+    unwritable = _unwritable(definition, parts, case.policy) if definition is not None else None
     if unwritable is not None and not course.is_suspended:
         course.stop(unwritable)
     if course.is_suspended or case.policy.form is None:
@@ -202,7 +209,10 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
     try:
         return fit(parts, case.before.target, statements.adds, case.policy.form, restarts=case.snapshot.restarts)
     except Misfit as misfit:
-        course.read_again(str(misfit))
+        if misfit.lasting:
+            course.stop(f"{misfit}, which its history cannot hold: move that folder away, then {remedy(course.table)}")
+        else:
+            course.read_again(str(misfit))
         if case.before.reread_requested:
             course.reread = None
         return Shape()

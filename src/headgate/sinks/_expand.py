@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from headgate.carrier import ABSENT, DATA_COLUMN, KIND_COLUMN, META_DDL, TABLE_COLUMN, Definition, Seq, open_images
+from headgate.delta import keys_of
 from headgate.lake import DeltaPath, Form, Marker, append, append_frame, spark_schema
 from headgate.names import quote_name
 from headgate.sinks._images import align, fold, fold_marked, pair_updates, typed
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from headgate.carrier import Part
-    from headgate.lake import Changes
+    from headgate.lake import Changes, VersionChanges
 
 __all__ = [
     "HEADGATE_COLUMNS",
@@ -30,6 +32,7 @@ __all__ = [
     "images_of",
     "last_images",
     "row_columns",
+    "version_changes",
 ]
 
 HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
@@ -86,7 +89,7 @@ def image_rows(definition: Definition, form: Form = Form.PLAIN) -> RowConversion
     """Convert to all images, unchanged, with the values of the form's columns in rows that the source has."""
     ddl = _ddl(definition, form)
     schema = _arrow_schema(ddl)
-    return RowConversion(ddl, lambda batches: _aligned(batches, schema, form.fills))
+    return RowConversion(ddl, lambda batches: map(form.begin, _aligned(batches, schema)))
 
 
 def change_rows(definition: Definition) -> RowConversion:
@@ -179,20 +182,49 @@ def changed_rows(
 
     ddl, key = _ddl(definition, form), definition.key
     folding = _Folding(_arrow_schema(ddl), key, truncated, fills, form)
-    sent = [images for part in parts if (images := part.local_images()) is not None]
-
-    def fold_locally() -> pa.Table:
-        return folding(chain.from_iterable(sent))
+    sent = _sent_images(parts)
 
     return Changes(
         ddl,
         row_columns(definition, form),
         key,
         lambda images: fold(images, key),
-        fold_locally if len(sent) == len(parts) else None,
+        partial(folding, sent) if sent is not None else None,
         data,
         _fold_each(folding),
     )
+
+
+def version_changes(
+    data: DataFrame, definition: Definition, parts: Sequence[Part], fills: Mapping[str, str], marker: Marker
+) -> VersionChanges:
+    """Fold images to versions, in this process: the open rows that they end are read here, too.
+
+    :param data: the images of ``parts``, as one binary column.
+    """
+    from headgate.lake import VersionChanges
+    from headgate.sinks._versions import fold_versions
+
+    schema = _arrow_schema(_ddl(definition, Form.PLAIN))
+    sent = _sent_images(parts)
+    if sent is None:
+        sent = open_images(images.as_buffer() for images in data.toArrow().column(0))
+    images = pa.Table.from_batches((align(part, schema, fills) for part in sent), schema)
+    versions = fold_versions(images, definition.key)
+    return VersionChanges(
+        _ddl(definition, Form.HISTORY),
+        row_columns(definition, Form.HISTORY),
+        definition.key,
+        keys_of([versions.ends[name] for name in definition.key]),
+        lambda found, numbers: versions.settle(found, numbers, list(definition.types), marker.version),
+        marker,
+    )
+
+
+def _sent_images(parts: Sequence[Part]) -> Iterator[pa.RecordBatch] | None:
+    """Return the images of these parts if all of them are in this process."""
+    sent = [images for part in parts if (images := part.local_images()) is not None]
+    return chain.from_iterable(sent) if len(sent) == len(parts) else None
 
 
 def _aligned(

@@ -44,13 +44,15 @@ def merge_images(delta: DeltaPath, rows: DataFrame, images: RowAction, form: For
     return 1
 
 
-def fill_columns(delta: DeltaPath, values: Mapping[str, str], types: Mapping[str, str], epoch: int) -> int:
-    """Set columns to values, given as text, in all rows of earlier epochs."""
+def fill_columns(
+    delta: DeltaPath, values: Mapping[str, str], types: Mapping[str, str], epoch: int, condition: str = "true"
+) -> int:
+    """Set columns to values, given as text, in the rows of earlier epochs that fulfil a condition."""
     casts: dict[str, str | Column] = {
         quote_name(name): f"CAST('{text}' AS {types[name]})" for name, text in values.items()
     }
     with commit_errors(delta.path):
-        _table(delta).update(f"_seq.epoch < {epoch}", casts)
+        _table(delta).update(f"_seq.epoch < {epoch} AND {condition}", casts)
     return 1
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from headgate.carrier import Definition, Part
+from headgate.carrier import Definition, Part, Seq
 from headgate.errors import DecodeError
 from headgate.lake import Form
 from headgate.sinks import _actions as do
@@ -36,7 +36,13 @@ class CurrentPlan:
         definition = self.shape.definition
         columns = self._columns(definition) if definition is not None else ()
         rows = self._rows(definition) if definition is not None else ()
+        if self._is_history:
+            return (*columns, *rows, *self._removals(), *self._sweep())
         return (*columns, *self._removals(), *rows, *self._sweep())
+
+    @property
+    def _is_history(self) -> bool:
+        return self.case.policy.form is Form.HISTORY
 
     @cached_property
     def _appends(self) -> bool:
@@ -49,8 +55,13 @@ class CurrentPlan:
     def _base(self) -> int | None:
         """The table's version before the batch; None: it was empty, or no image needs its rows after a TRUNCATE."""
         row = self.case.before.row
-        emptied = self.statements.truncated is not None and self.case.policy.form is not Form.MARKED
+        emptied = self.statements.truncated is not None and self.case.policy.form is Form.PLAIN
         return None if row is None or self.shape.replace or emptied else row.version
+
+    @property
+    def _bound(self) -> Seq | None:
+        """The ``_seq`` of the batch's last TRUNCATE."""
+        return self.statements.truncated.seq if self.statements.truncated is not None else None
 
     @property
     def _content(self) -> TableContent:
@@ -78,8 +89,9 @@ class CurrentPlan:
             yield do.Fill(definition, self.shape.fills)
 
     def _removals(self) -> Iterator[Action]:
-        if self.statements.truncated is not None:
-            yield do.Truncate(self.statements.truncated)
+        truncated = self.statements.truncated
+        if truncated is not None:
+            yield do.Truncate(truncated.seq, truncated.gtid, truncated.ts)
         since, epoch = self.case.snapshot.since, self.case.arrival.epoch
         if self.case.snapshot.ends_suspension and not self.shape.replace and since is not None and since < epoch:
             yield do.DropStrays(since, epoch)
@@ -91,11 +103,13 @@ class CurrentPlan:
         if not definition.key:
             yield from self._counted(definition, chunks, changes, partial=partial)
             return
-        rest, bound, fills = self.parts, self.statements.truncated, self.shape.fills
+        rest, bound, fills = self.parts, self._bound, self.shape.fills
         if self._appends and chunks:
             yield do.Append(definition, chunks)
             rest = changes
-        if partial:
+        if self._is_history:
+            yield from [do.AppendVersions(definition, rest, fills)] if rest else []
+        elif partial:
             yield do.MergePartial(definition, rest, bound, fills, self._base, self._content)
         elif rest:
             yield do.Upsert(definition, rest, bound, fills)
@@ -108,7 +122,7 @@ class CurrentPlan:
         if chunks:
             yield do.Overwrite(definition, chunks)
         elif changes:
-            yield do.Count(definition, changes, self.statements.truncated, self._base, self._content)
+            yield do.Count(definition, changes, self._bound, self._base, self._content)
 
     def _sweep(self) -> Iterator[Action]:
         since = self.case.snapshot.since

@@ -17,9 +17,23 @@ __all__ = ["Misfit", "Shape", "Target", "conflict", "fit", "fits", "reserved", "
 RESERVED = frozenset({*META, TABLE_COLUMN, "_before", ABSENT})
 RESERVED_KEYLESS = frozenset({"_row_hash", "_row_copy"})
 
+_FORMS = {
+    Form.PLAIN: 'deletes = "remove" (mode "current")',
+    Form.MARKED: 'deletes = "mark" (mode "current")',
+    Form.HISTORY: 'mode = "history"',
+}
+"""The setting of each form, for messages."""
+
 
 class Misfit(Exception):
-    """Images do not fit the target; the text becomes part of the table's reason in the ledger."""
+    """Images do not fit the target; the text becomes part of the table's reason in the ledger.
+
+    :param lasting: a re-read does not help: the target is a history, which is never replaced.
+    """
+
+    def __init__(self, text: str, *, lasting: bool = False) -> None:
+        super().__init__(text)
+        self.lasting = lasting
 
 
 @dataclass(frozen=True)
@@ -31,6 +45,18 @@ class Target:
     since_epoch: int | None = None  # first epoch of the snapshot whose chunks were appended to it
     form: Form = Form.PLAIN
     rules: Mapping[str, str] = field(default_factory=dict)  # column → rule by which its values were written
+
+    def types_of(self, definition: Definition) -> dict[str, str]:
+        """The types of the columns that should be in images of this definition."""
+        return self._of(self.types, definition)
+
+    def rules_of(self, definition: Definition) -> dict[str, str]:
+        """The rules of these columns."""
+        return self._of(self.rules, definition)
+
+    def _of(self, values: Mapping[str, str], definition: Definition) -> dict[str, str]:
+        kept = definition.types if self.form is Form.HISTORY else self.types
+        return {name: value for name, value in values.items() if name in kept}
 
 
 @dataclass(frozen=True)
@@ -64,8 +90,8 @@ def fit(
         return Shape(definition, fills=fills)
     try:
         new = _compare(definition, target, form)
-    except Misfit:
-        if not restarts:
+    except Misfit as misfit:
+        if misfit.lasting or not restarts:
             raise
         return Shape(definition, replace=True, fills=fills)
     unexplained = [name for name in new if name not in added]
@@ -75,12 +101,14 @@ def fit(
 
 
 def fits(parts: Sequence[Part], target: Target | None, form: Form | None = Form.PLAIN) -> bool:
-    """Return whether these images have exactly the target's columns and key, and it has this form."""
-    shapes = _definitions(parts)
+    """Return whether these images have exactly the target's columns and key, and it has this form. A history may have
+    further columns, which the source no longer has.
+    """
     if target is None or target.form is not form:
         return False
     return all(
-        shape.types == target.types and shape.key == target.key and shape.rules == target.rules for shape in shapes
+        (shape.types, shape.key, shape.rules) == (target.types_of(shape), target.key, target.rules_of(shape))
+        for shape in _definitions(parts)
     )
 
 
@@ -165,11 +193,12 @@ def _with_added(
     if last.schema is None:
         raise Misfit(f"the table's columns after its ALTER are unknown: {shortened(last.statement)}")
     latest = Definition.from_json(last.schema)
-    wanted = {*target.types, *added}
+    known = target.types_of(latest)
+    wanted = {*known, *added}
     columns = tuple(column for column in latest.columns if column.name in wanted)
     expected = Definition(latest.table, latest.fingerprint, target.key, columns)
     older = definition.types if definition is not None else {}
-    agrees = all(expected.types.get(name) == kind for name, kind in {**target.types, **older}.items())
+    agrees = all(expected.types.get(name) == kind for name, kind in {**known, **older}.items())
     if len(columns) < len(wanted) or not agrees or latest.key != target.key:
         raise Misfit(f"the table has changed again since its ALTER: {shortened(last.statement)}")
     return expected
@@ -192,21 +221,28 @@ def _fills(definition: Definition, added: Mapping[str, AddedColumn]) -> dict[str
 
 def _compare(definition: Definition, target: Target, form: Form) -> tuple[str, ...]:
     """Return the columns that the target lacks; Misfit for any other difference."""
+    difference = _difference(definition, target, form)
+    if difference is not None:
+        raise Misfit(difference, lasting=target.form is Form.HISTORY)
+    return tuple(name for name in definition.types if name not in target.types)
+
+
+def _difference(definition: Definition, target: Target, form: Form) -> str | None:
+    """Return how the target differs, except by columns that it lacks."""
     if target.form is not form:
-        old, new = ("mark", "remove") if target.form is Form.MARKED else ("remove", "mark")
-        raise Misfit(f'deletes = "{new}" is set, and the target was written with "{old}"')
+        return f"{_FORMS[form]} is set, and the target was written with {_FORMS[target.form]}"
     if definition.key != target.key:
-        raise Misfit(_rekeyed(target.key, definition.key))
+        return _rekeyed(target.key, definition.key)
     types = definition.types
-    for name in target.types:
+    for name in target.types_of(definition):
         if name not in types:
-            raise Misfit(f"column {name} of the target is no longer in the source table")
-    for name, kind in target.types.items():
+            return f"column {name} of the target is no longer in the source table"
+    for name, kind in target.types_of(definition).items():
         if types[name] != kind:
-            raise Misfit(f"column {name} changed its type from {kind} to {types[name]}")
+            return f"column {name} changed its type from {kind} to {types[name]}"
         if definition.rules.get(name) != target.rules.get(name):
-            raise Misfit(f"column {name} has another rule in [columns] than when the target was written")
-    return tuple(name for name in types if name not in target.types)
+            return f"column {name} has another rule in [columns] than when the target was written"
+    return None
 
 
 def _rekeyed(old: Sequence[str], new: Sequence[str]) -> str:

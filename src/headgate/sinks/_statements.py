@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headgate.carrier import DdlRow, Seq
+from headgate.carrier import DdlRow
 from headgate.sinks._case import Case
 from headgate.sinks._course import TableCourse, remedy
 from headgate.sinks._shape import shortened
@@ -33,7 +33,7 @@ __all__ = ["Statements", "read_statements"]
 class Statements:
     """Work that a batch's statements leave."""
 
-    truncated: Seq | None = None  # the last TRUNCATE
+    truncated: DdlRow | None = None  # the last TRUNCATE
     removed: bool = False  # the last of them removed the table
     adds: list[DdlRow] = field(default_factory=list)  # those that only added columns
 
@@ -65,7 +65,7 @@ def _read(
     text = shortened(ddl.statement)
     match ddl.action:
         case "truncate":
-            statements.truncated = ddl.seq
+            statements.truncated = ddl
             course.note(ddl, "held" if suspended_state else "applied")
         case "alter" if ddl.adds is not None:
             statements.adds.append(ddl)

@@ -22,16 +22,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.carrier import META
 from headgate.delta import Keys, keys_of
+from headgate.lake import END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, with_columns
 from headgate.sinks._images import rank_images
 
 __all__ = ["Versions", "fold_versions"]
+
+_ONLY_READ: Final = "_only_read"
 
 
 @dataclass(frozen=True)
@@ -39,13 +43,65 @@ class Versions:
     """Result of a fold.
 
     :param rows: the versions: the images' columns, then ``_valid_from``, ``_valid_to``, ``_is_current``, ``_end_seq``
-        and ``_end_gtid``; the last three ends are null while a version is open.
+        and ``_end_gtid``; ``_valid_to`` and the last two are null while a version is open.
+    :param key_numbers: int64[rows]: the number of each version's key: its row in ``ends``; ascending.
     :param ends: one row per key: its columns, ``_end_seq``, ``_end_gtid`` and ``_valid_to``, by which an open row of
         the table ends, and ``_only_read`` (boolean): its only image is an ``r``.
     """
 
     rows: pa.Table
+    key_numbers: Any
     ends: pa.Table
+
+    def settle(self, found: pa.Table, key_numbers: Any, names: Sequence[str], epoch: int) -> pa.Table:
+        """Return the rows to write in place of the table's open rows of these keys: those rows, ended or confirmed, and
+        the new versions. A row that was only read again, with the same values, stays open: it has no new version.
+
+        :param found: the open rows, in all columns of the table; the result's columns, too.
+        :param key_numbers: int64[found]: the number of each one's key.
+        :param names: the source's columns, by which rows are compared.
+        :param epoch: of the batch.
+        """
+        count = len(self.ends)
+        firsts = np.searchsorted(self.key_numbers, key_numbers)
+        stays = np.asarray(self.ends[_ONLY_READ].combine_chunks())[key_numbers]
+        checked = np.flatnonzero(stays)
+        stays[checked] = _equal_rows(found.take(checked), self.rows.take(firsts[checked]), names)
+        known = np.zeros(count, np.bool_)
+        known[key_numbers[stays]] = True
+        begun = _micros(found[VALID_FROM])
+        floors = np.full(count, np.iinfo(np.int64).min)
+        np.maximum.at(floors, key_numbers[~stays], begun[~stays])
+        confirmed = with_columns(found.filter(pa.array(stays)), {SEEN: pa.repeat(epoch, int(stays.sum()))})
+        ended = self._ended(found, key_numbers, begun, ~stays)
+        return pa.concat_tables([confirmed, ended, self._begun(found.schema, ~known, floors, epoch)])
+
+    def _ended(self, found: pa.Table, key_numbers: Any, begun: Any, chosen: Any) -> pa.Table:
+        """Return the chosen open rows with their ends, not before their beginnings."""
+        ends = self.ends.take(pa.array(key_numbers[chosen]))
+        return with_columns(
+            found.filter(pa.array(chosen)),
+            {
+                VALID_TO: _moments(np.maximum(_micros(ends[VALID_TO]), begun[chosen])),
+                IS_CURRENT: pa.repeat(pa.scalar(False), len(ends)),
+                END_SEQ: ends[END_SEQ],
+                END_GTID: ends[END_GTID],
+            },
+        )
+
+    def _begun(self, schema: pa.Schema, is_new: Any, floors: Any, epoch: int) -> pa.Table:
+        """Return the versions of new keys in these columns, not before the beginning of the row that they follow."""
+        chosen = is_new[self.key_numbers]
+        rows, floor = self.rows.filter(pa.array(chosen)), floors[self.key_numbers[chosen]]
+        is_open = np.asarray(rows[IS_CURRENT].combine_chunks())
+        ends = np.maximum(_micros(rows[VALID_TO]), floor)
+        rows = with_columns(
+            rows.append_column(SEEN, pa.repeat(epoch, len(rows))),
+            {VALID_FROM: _moments(np.maximum(_micros(rows[VALID_FROM]), floor)), VALID_TO: _moments(ends, is_open)},
+        )
+        present = {*rows.column_names}
+        columns = [rows[one.name] if one.name in present else pa.nulls(len(rows), one.type) for one in schema]
+        return pa.table(columns, schema=schema)
 
 
 def fold_versions(table: pa.Table, key: Sequence[str]) -> Versions:
@@ -66,7 +122,7 @@ def fold_versions(table: pa.Table, key: Sequence[str]) -> Versions:
     limits = np.maximum.accumulate(stamps[truncates])
     times = _times(ids, rows, begins, stamps, truncates, limits)
     return Versions(
-        _version_rows(table, key, rows, begins, times, truncates, limits),
+        *_version_rows(table, key, rows, begins, times, truncates, limits),
         _first_ends(table, key, rows, begins, stamps, truncates),
     )
 
@@ -93,16 +149,20 @@ def _times(ids: Any, rows: Any, begins: Any, stamps: Any, truncates: Any, limits
 
 def _version_rows(
     table: pa.Table, key: Sequence[str], rows: Any, begins: Any, times: Any, truncates: Any, limits: Any
-) -> pa.Table:
+) -> tuple[pa.Table, Any]:
+    numbers = np.cumsum(begins) - 1
     op = np.asarray(pc.index_in(table["_op"], pa.array(["b", "d", "r"])).fill_null(-1).combine_chunks())[rows]
     is_version = (op == -1) | (op == 2)
     passed = np.searchsorted(truncates, rows)
     repeats = np.flatnonzero((op[1:] == 2) & is_version[:-1] & ~begins[1:] & (passed[1:] == passed[:-1])) + 1
     if len(repeats):
-        same = _equal_rows(table, rows[repeats - 1], rows[repeats], key)
+        names = [name for name in table.column_names if name not in (*META, *key)]
+        same = _equal_rows(table.take(rows[repeats - 1]), table.take(rows[repeats]), names)
         kept = np.ones(len(rows), np.bool_)
         kept[repeats[same]] = False
-        rows, begins, times, is_version, passed = (one[kept] for one in (rows, begins, times, is_version, passed))
+        rows, begins, times, is_version, passed, numbers = (
+            one[kept] for one in (rows, begins, times, is_version, passed, numbers)
+        )
     count, open_end = len(rows), len(table)
     followed = np.append(~begins[1:], False)[:count]
     next_image = np.where(followed, np.append(rows[1:], open_end)[:count], open_end)
@@ -114,14 +174,15 @@ def _version_rows(
     chosen = np.flatnonzero(is_version)
     end, is_open = end[chosen], end[chosen] == open_end
     at = pa.array(end, mask=is_open)
-    return (
+    versions = (
         table.take(pa.array(rows[chosen]))
-        .append_column("_valid_from", _moments(times[chosen]))
-        .append_column("_valid_to", _moments(end_time[chosen], is_open))
-        .append_column("_is_current", pa.array(is_open))
-        .append_column("_end_seq", table["_seq"].take(at))
-        .append_column("_end_gtid", table["_gtid"].take(at))
+        .append_column(VALID_FROM, _moments(times[chosen]))
+        .append_column(VALID_TO, _moments(end_time[chosen], is_open))
+        .append_column(IS_CURRENT, pa.array(is_open))
+        .append_column(END_SEQ, table["_seq"].take(at))
+        .append_column(END_GTID, table["_gtid"].take(at))
     )
+    return versions, numbers[chosen]
 
 
 def _first_ends(table: pa.Table, key: Sequence[str], rows: Any, begins: Any, stamps: Any, truncates: Any) -> pa.Table:
@@ -132,10 +193,10 @@ def _first_ends(table: pa.Table, key: Sequence[str], rows: Any, begins: Any, sta
     alone = (np.diff(np.append(starts, len(rows))) == 1) & (at == first)
     ends = table.select(list(key)).take(pa.array(first))
     return (
-        ends.append_column("_end_seq", table["_seq"].take(pa.array(at)))
-        .append_column("_end_gtid", table["_gtid"].take(pa.array(at)))
-        .append_column("_valid_to", _moments(stamps[at]))
-        .append_column("_only_read", pa.array(is_read & alone))
+        ends.append_column(END_SEQ, table["_seq"].take(pa.array(at)))
+        .append_column(END_GTID, table["_gtid"].take(pa.array(at)))
+        .append_column(VALID_TO, _moments(stamps[at]))
+        .append_column(_ONLY_READ, pa.array(is_read & alone))
     )
 
 
@@ -143,14 +204,16 @@ def _moments(micros: Any, mask: Any = None) -> pa.Array:
     return pa.array(micros, pa.int64(), mask=mask).cast(pa.timestamp("us", "UTC"))
 
 
-def _equal_rows(table: pa.Table, one: Any, other: Any, key: Sequence[str]) -> Any:
-    """bool[n]: whether pairs of rows with equal keys have equal values."""
+def _micros(column: pa.ChunkedArray) -> Any:
+    """int64[n]: µs; 0 for null."""
+    return np.asarray(column.cast(pa.int64()).fill_null(0).combine_chunks())
+
+
+def _equal_rows(one: pa.Table, other: pa.Table, names: Sequence[str]) -> Any:
+    """bool[n]: whether pairs of rows have equal values in these columns."""
     same = np.ones(len(one), np.bool_)
-    for name in table.column_names:
-        if name in ("_op", "_seq", "_gtid", "_ts", *key):
-            continue
-        left, right = (table[name].take(pa.array(rows)).combine_chunks() for rows in (one, other))
-        same &= _equal(left, right)
+    for name in names:
+        same &= _equal(one[name].combine_chunks(), other[name].combine_chunks())
     return same
 
 

@@ -54,7 +54,7 @@ log = logging.getLogger("headgate")
 class BatchWriter:
     """Writer of batches to the sinks of one pipeline; one per run.
 
-    :param modes: ``current``, ``changelog``, ``kafka``: one or more.
+    :param modes: ``current`` or ``history``, ``changelog``, ``kafka``: one or more.
     :param threads: how many tables are written at once.
     :param strict: tables to stop instead of reading them again, for example after an ALTER that may change rows.
     :param marks_deletes: whether deleted rows of ``db.table`` stay in its current table, marked.
@@ -78,6 +78,7 @@ class BatchWriter:
         self.lake = lake
         self.pipeline = pipeline
         self.modes = tuple(modes)
+        self._has_tables = "current" in modes or "history" in modes
         self.inbox = ControlFolder(lake.inbox)
         self.ledger = Ledger(spark, lake, pipeline)
         self._planner_messages = PlannerMessages(self.inbox)
@@ -92,7 +93,7 @@ class BatchWriter:
             codec = spark.conf.get("spark.sql.parquet.compression.codec")
             self.upkeep = Upkeep(lake, retention_hours * 3600, codec, spark)
         self._upserts: Upserts | None = None
-        if self.upkeep is not None and "current" in self.modes:
+        if self.upkeep is not None and self._has_tables:
             from headgate.lake import Upserts  # loads numba
 
             self._upserts = Upserts(folds=self.upkeep.folds)
@@ -106,7 +107,7 @@ class BatchWriter:
         for table in tables:
             if table in self._checked:
                 continue
-            if "current" in self.modes:
+            if self._has_tables:
                 self._current(spark, table).describe()
             if "changelog" in self.modes:
                 self._changelog(spark, table).check()
@@ -235,9 +236,11 @@ class BatchWriter:
         return decisions
 
     def _form(self, table: str) -> Form | None:
-        """Return the form of a current table; None: the pipeline has none."""
-        if "current" not in self.modes:
+        """Return the form of a table with rows; None: the pipeline has none."""
+        if not self._has_tables:
             return None
+        if "history" in self.modes:
+            return Form.HISTORY
         return Form.MARKED if self._marks_deletes(table) else Form.PLAIN
 
     def _policy(self, table: str) -> Policy:
@@ -255,7 +258,7 @@ class BatchWriter:
         has_rows = table in batch.parts
         has_columns = any(ddl.table == table and ddl.adds for ddl in batch.ddl)
         target = logged = None
-        if "current" in self.modes and (has_rows or has_columns):
+        if self._has_tables and (has_rows or has_columns):
             target = self._current(spark, table).describe()
         if "changelog" in self.modes and has_rows:
             logged = self._changelog(spark, table).types()
@@ -282,8 +285,10 @@ class BatchWriter:
     ) -> tuple[Decision, Mapping[WriteMethod, str]]:
         spark, epoch = frame.sparkSession, batch.header.epoch
         write_methods: Mapping[WriteMethod, str] = {}
-        if "current" in self.modes and not decision.state.is_suspended:
-            applied = self._current(spark, decision.table).apply(decision.actions, frame, epoch)
+        if self._has_tables and not decision.state.is_suspended:
+            applied = self._current(spark, decision.table).apply(
+                decision.actions, frame, epoch, batch.header.planned_us
+            )
             decision, write_methods = (
                 replace(decision, state=replace(decision.state, version=applied.version)),
                 applied.write_methods,

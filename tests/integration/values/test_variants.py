@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from hypothesis import HealthCheck, Phase, given, settings
 
-from headgate.delta import VARIANT, TableLog, commit, prepare_fold, to_variant, write_files
+from headgate.delta import VARIANT, FoldLayout, TableLog, commit, prepare_fold, to_variant, write_files
 from headgate.lake import DeltaPath, spark_schema
 from headgate.lake._append import find_base
 from headgate.lake._write_methods import spark_writes
@@ -89,7 +89,7 @@ def test_files_of_spark_and_of_ours_are_one_table(spark: SparkSession, tmp_path:
     table = log.refresh()
     base = find_base(delta, DDL, ["id", "v", "pair"])
     assert base is not None
-    fold = prepare_fold(delta.path, list(table.files.values()), base.schema, base.codec, ["id"])
+    fold = prepare_fold(delta.path, list(table.files.values()), FoldLayout(base.schema, base.codec, ("id",)))
     assert fold is not None
     actions = fold.actions(table, ())
     assert actions is not None

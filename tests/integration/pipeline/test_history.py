@@ -1,0 +1,264 @@
+"""Mode ``history``: all versions of each row, with the period in which they were valid."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from deltalake import DeltaTable
+
+from headgate.config import parse_config
+from headgate.errors import ConfigError
+from headgate.lake import Lake, find_row
+from headgate.pipeline import Pipeline
+from headgate.sinks import BatchWriter
+from headgate.testing import MySQLServer
+from tests.fix_carrier import SNAPSHOT_PLACE, FakeBatch
+from tests.integration.outside import Rows, lake_rows, source_rows
+from tests.integration.pipeline.histories import KEYS, Copy, History, table_of
+from tests.integration.pipeline.verifying import verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+READ = SNAPSHOT_PLACE[1]
+Place = tuple[int, int]
+"""Epoch and position of a change; the position of a row that was read is :data:`READ`, that of a sweep 0."""
+
+
+class Keeping(Copy):
+    def restart(self) -> None:
+        super().restart()
+        upserts = self.writer._upserts
+        self.writer = BatchWriter(self.spark, self.lake, "shop", ("history",))
+        self.writer._upserts = upserts
+
+
+@dataclass
+class Version:
+    n: int
+    value: str
+    begin: Place
+    end: Place | None = None
+
+
+@dataclass
+class Story(History):
+    """Random batches of one table, and the brute-force model of its versions."""
+
+    versions: list[Version] = field(default_factory=list)
+    open: dict[int, Version] = field(default_factory=dict)
+
+    def close(self, n: int, place: Place) -> None:
+        if n in self.open:
+            self.open.pop(n).end = place
+
+    def set(self, n: int, value: str, place: Place) -> None:
+        self.close(n, place)
+        self.open[n] = Version(n, value, place)
+        self.versions.append(self.open[n])
+
+    def images(self, count: int) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
+        for _ in range(count):
+            before = dict(self.rows)
+            found += super().images(1)
+            place = (self.epoch, self.pos)
+            for n in before.keys() - self.rows.keys():
+                self.close(n, place)
+            for n in self.rows:
+                if self.rows[n] != before.get(n):
+                    self.set(n, self.rows[n], place)
+        return found
+
+    def read(self) -> list[tuple[Any, ...]]:
+        """All rows, as a reading of the table has them."""
+        for n, value in self.rows.items():
+            if n not in self.open or self.open[n].value != value:
+                self.set(n, value, (self.epoch, READ))
+        for n in self.open.keys() - self.rows.keys():
+            self.close(n, (self.epoch, 0))
+        return self.lines()
+
+    def start(self) -> FakeBatch:
+        self.begin()
+        batch = FakeBatch(1).snapshot(self.table.name, 1, append=True, first=True, last=True)
+        return batch.chunk(self.table, self.read())
+
+    def step(self, epoch: int, batches: dict[int, FakeBatch]) -> None:
+        """Add what comes next to equal batches, by the file of the log that has their changes."""
+        self.epoch = epoch
+        kind = self.choice.choice(["changes"] * 4 + ["reread", "truncate"])
+        pieces, lines, after = list(self.pieces(self.choice.randrange(25))), [], list[list[tuple[Any, ...]]]()
+        truncated = 0
+        if kind == "reread":  # and changes went unseen, which the log of this batch does not have
+            unnamed = [n for n, value in sorted(self.rows.items()) if not value.startswith(f"v{epoch}.")]
+            for n in self.choice.sample(unnamed, len(unnamed) // 2):
+                self.rows.pop(n)
+                if self.choice.random() < 0.5:
+                    self.rows[n] = f"unseen {epoch}"
+            lines = self.read()
+        if kind == "truncate":
+            self.pos += 10
+            truncated = self.pos
+            for n in list(self.open):
+                self.close(n, (epoch, truncated))
+            self.rows.clear()
+            after = list(self.pieces(self.choice.randrange(12)))
+        for file, batch in batches.items():
+            if kind == "reread":
+                batch.snapshot(self.table.name, epoch, append=False, first=True, last=True)
+            else:
+                batch.live(self.table.name)
+            for images in pieces:
+                batch.images(self.table, images, file=file)
+            if truncated:
+                batch.images(self.table, [("t", truncated)], file=file)
+                batch.ddl(self.table.name, "TRUNCATE TABLE t", "truncate", truncated, file=file)
+            for images in after:
+                batch.images(self.table, images, file=file)
+            if lines:
+                batch.chunk(self.table, lines)
+
+    def expected(self) -> list[tuple[Any, ...]]:
+        return sorted((v.value, v.end is None, *v.begin, *(v.end or (None, None))) for v in self.versions)
+
+
+OWN = ["_is_current", "_seq['epoch']", "_seq['pos']", "_end_seq['epoch']", "_end_seq['pos']"]
+RIGHT = (
+    "(_valid_to IS NULL) = _is_current AND (_valid_to IS NULL OR _valid_to >= _valid_from) AND _seen >= _seq['epoch']"
+)
+
+
+def check(copy: Copy, story: Story, epoch: int) -> None:
+    """Compare the table with the model, by a reader that is not ours."""
+    names = [f'"{name}"' for name in (story.table.columns[0][0], *story.table.key)]
+    found = list(lake_rows(copy.lake.current(story.table.name), [RIGHT, *OWN, *names]).elements())
+    rows = sorted(((row[6], *row[1:6]) for row in found), key=repr)
+    assert rows == sorted(story.expected(), key=repr), f"batch {epoch}"
+    assert all(row[0] for row in found), "its period"
+    keys = [row[7:] for row in found if row[1]]
+    assert len(keys) == len(set(keys)) == len(story.rows), "one current version a key"
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("seed", "count", "batches"),
+    [(20, 8, 4), *(pytest.param(seed, 200, 5, marks=pytest.mark.slow) for seed in range(10))],
+)
+def test_versions_are_those_of_the_model(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, count: int, batches: int
+) -> None:
+    """With replays at other positions of the log, re-reads, TRUNCATE, folds and another writer's OPTIMIZE."""
+    monkeypatch.setattr("headgate.delta._fold._FILES", 2)
+    choice = random.Random(seed)
+    kinds, make = list(KEYS.values())[seed % len(KEYS)]
+    table = table_of(kinds, wide=seed % 3 == 1, odd=seed % 4 == 0, documents=seed % 2 == 0)
+    stories = [
+        Story(random.Random(f"{seed} {number}"), replace(table, name=f"shop.h{number}"), make)
+        for number in range(count)
+    ]
+    copy = Keeping(spark, tmp_path, upserts=True)
+    first = FakeBatch(1)
+    for story in stories:
+        one = story.start()
+        first.header |= one.header
+        first.messages += one.messages
+    copy.write(first)
+    for epoch in range(2, batches + 2):
+        files = sorted(choice.sample([1, 2, 3], choice.choice([1, 1, 2])))
+        attempts = {file: FakeBatch(epoch) for file in files}
+        for story in stories:
+            story.step(epoch, attempts)
+        monkeypatch.setattr("headgate.sinks._carrier._SENT_BYTES", 0 if choice.random() < 0.2 else 128 << 20)
+        for batch in list(attempts.values())[:-1]:
+            copy.crash(batch)
+        copy.write(attempts[files[-1]])
+        if choice.random() < 0.7:
+            copy.fold()
+        if choice.random() < 0.3:
+            name = choice.choice(stories).table.name
+            spark.sql(f"OPTIMIZE delta.`{copy.lake.current(name)}`").collect()
+        for story in stories:
+            check(copy, story, epoch)
+    folders = [copy.lake.current(story.table.name) for story in stories]
+    written = {commit["operation"] for folder in folders for commit in DeltaTable(folder).history()}
+    assert {"STREAMING UPDATE", "UPDATE"} <= written
+    assert "MERGE" not in written
+
+
+def test_as_of_every_batch_it_is_the_table_of_the_server(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    choice, table, lake = random.Random(3), f"{mysql_db}.t", Lake.at(tmp_path / "lake")
+    pipeline = f"""
+        name = "history"
+        source = {{ url = "{mysql_server.url}", tables = ["{mysql_db}.*"], chunk_rows = 7 }}
+        target = {{ path = "{lake.path}", mode = ["history", "changelog"] }}
+        """
+    config = parse_config(pipeline)
+    kept: dict[int, Rows] = {}
+
+    def do(*statements: str) -> None:
+        with mysql_server.connect(database=mysql_db, autocommit=True) as connection, connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+
+    def write(count: int) -> None:
+        for _ in range(count):
+            key, to, text = choice.randrange(30), choice.randrange(30), f"v{choice.randrange(1000)}"
+            do(
+                choice.choice(
+                    [
+                        f"REPLACE INTO t (id, v) VALUES ({key}, '{text}')",
+                        f"UPDATE t SET v = '{text}' WHERE id = {key}",
+                        f"DELETE FROM t WHERE id = {key}",
+                        f"UPDATE IGNORE t SET id = {to} WHERE id = {key}",
+                        f"UPDATE t SET v = CONCAT(v, '{text}') WHERE id % 5 = {key % 5}",
+                    ]
+                )
+            )
+
+    def run(*again: str) -> None:
+        Pipeline(config, spark).run(once=True, resnapshot=again)
+        row = find_row(spark, lake)
+        assert row.tables[table].state == "live", row.tables[table].reason
+        kept[row.epoch] = source_rows(mysql_server, table, "id, v")
+        result = verify(spark, config, row, table)
+        assert (result.only_source, result.only_target, result.different, result.undecided) == (0, 0, 0, 0)
+        for epoch, rows in kept.items():
+            as_of = f"_seq['epoch'] <= {epoch} AND (_end_seq IS NULL OR _end_seq['epoch'] > {epoch})"
+            assert lake_rows(lake.current(table), ["id", "v"], where=as_of) == rows, f"as of batch {epoch}"
+
+    do("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(400), j JSON)")
+    write(60)
+    run()
+    for _ in range(2):
+        write(40)
+        run()
+    do("ALTER TABLE t ADD COLUMN n INT DEFAULT 7")
+    write(10)
+    run()
+    ended = lake_rows(lake.current(table), ["n"], where="NOT _is_current AND _end_seq['epoch'] < 3")
+    assert set(ended) == {(None,)}, "versions that have ended stay as they were"
+    do("SET SESSION sql_log_bin = 0", "UPDATE t SET v = 'unseen' WHERE id < 12", "DELETE FROM t WHERE id > 25")
+    before = lake_rows(lake.current(table))
+    run(table)
+    assert all(count == 1 for count in before.values())
+    do("ALTER TABLE t DROP COLUMN j", "TRUNCATE TABLE t")
+    write(30)
+    run()
+    assert "j" in [field.name for field in DeltaTable(lake.current(table)).schema().fields]
+    do("ALTER TABLE t MODIFY v TEXT CHARACTER SET latin1, MODIFY n BIGINT")
+    write(1)
+    Pipeline(config, spark).run(once=True)
+    state = find_row(spark, lake).tables[table]
+    assert (state.state, "n changed its type from int to bigint" in (state.reason or "")) == ("stopped", True)
+    with pytest.raises(ConfigError, match='expected "current" or "history", not both'):
+        parse_config(pipeline.replace('"changelog"', '"current"'))
+    do("CREATE TABLE keyless (a INT)")
+    with pytest.raises(ConfigError, match=r'mode "history" needs a key, and .*keyless has no primary key'):
+        Pipeline(config, spark).run(once=True)
