@@ -167,7 +167,7 @@ TABLE = pa.schema(
 )  # fmt: skip
 
 
-def opened(key: float, value: int, begun: int, seen: int = 4) -> dict[str, Any]:
+def opened(key: float, value: int | None, begun: int, seen: int = 4) -> dict[str, Any]:
     """An open row of the table."""
     seq = {"epoch": 3, "file": 1, "pos": 1, "ordinal": 0}
     return {"k": key, "v": value, "_seq": seq, "_gtid": "g", "_ts": begun, "dropped": "kept", "_valid_from": begun,
@@ -189,7 +189,9 @@ def settled(images: list[Image], rows: list[dict[str, Any]]) -> list[tuple[Any, 
 
 def test_an_open_row_ends_at_its_first_image() -> None:
     images: list[Image] = [("b", 7, 40, 1.0, 1, None), ("u", 7, 40, 1.0, 2, None), ("d", 9, 50, 1.0, 2, None)]
-    assert settled(images, [opened(1.0, 1, 10)]) == [(1.0, 1, 10, 40, 4, "kept"), (1.0, 2, 40, 50, 5, None)]
+    assert settled(images, [opened(1.0, None, 10)]) == [(1.0, 1, 10, 40, 4, "kept"), (1.0, 2, 40, 50, 5, None)]
+    images = [("c", 7, 40, 1.0, 2, None)]
+    assert settled(images, [opened(1.0, 1, 10)]) == [(1.0, 1, 10, 40, 4, "kept"), (1.0, 2, 40, None, 5, None)]
 
 
 def test_a_row_that_is_only_read_again_has_no_new_version() -> None:

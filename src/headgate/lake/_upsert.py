@@ -147,7 +147,7 @@ class Upserts:
         :raises CommitConflictError: another program committed first.
         """
         table, folder = self._at(known, base), known.log.folder
-        found = find_open(table, known.table, changes.keys, base.schema)
+        found = find_open(table, known.table, changes, base.schema)
         rows = changes.settle(found.rows, found.key_numbers)
         added = write_versions(by_kind(rows), base, folder, changes.key)
         about = {"outputMode": "Update", "epochId": str(changes.marker.version)}

@@ -12,7 +12,7 @@ replay writes nothing. (``_seq`` could not tell: after a failover a replay has o
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,10 @@ class VersionChanges:
     :param columns: names of those columns.
     :param key: columns of the table's key.
     :param keys: the keys that have changes, each once.
+    :param given: bool[keys]: whether the changes bring the values of the open version themselves.
+    :param values: the columns that they bring.
     :param settle: returns the rows to write in place of the open versions of these keys. Arguments: these versions, in
-        all columns of the table, and for each the number of its key (int64[n]).
+        all columns of the table, and for each the number of its key (int64[n]). The values of given ones are null.
     :param marker: of the batch.
     """
 
@@ -44,6 +46,8 @@ class VersionChanges:
     columns: Sequence[str]
     key: Sequence[str]
     keys: Keys
+    given: Any
+    values: Collection[str]
     settle: Callable[[pa.Table, Any], pa.Table]
     marker: Marker
 
@@ -105,20 +109,26 @@ class OpenRows:
     lookup: KeyLookup
 
 
-def find_open(table: Snapshot, keyed: KeyedTable, keys: Keys, schema: pa.Schema) -> OpenRows:
-    """Find and read the open versions with these keys.
+def find_open(table: Snapshot, keyed: KeyedTable, changes: VersionChanges, schema: pa.Schema) -> OpenRows:
+    """Find the open versions of keys, and read what the changes do not give: few columns, if they give the values.
 
     :raises OSError: a file cannot be read.
     """
     found, numbers, lookup = [schema.empty_table()], [np.empty(0, np.int64)], KeyLookup(np.zeros(0, np.bool_))
-    for file, rows, key_numbers in keyed.locate(table, keys, _may_have_open):
-        read = pa.concat_tables(read_rows(keyed.folder, file, rows, schema))
-        is_open = np.asarray(read[IS_CURRENT].combine_chunks())
-        if is_open.any():
-            keyed.remove(file, rows[is_open], lookup)
-            found.append(read.filter(pa.array(is_open)))
-            numbers.append(key_numbers[is_open])
-    return OpenRows(pa.concat_tables(found), np.concatenate(numbers), lookup)
+    own, located = [name for name in schema.names if name not in changes.values], []
+    for file, rows, key_numbers in keyed.locate(table, changes.keys, _may_have_open):
+        given = changes.given[key_numbers]
+        for chosen, columns in ((given, own), (~given, schema.names)):
+            found += read_rows(keyed.folder, file, rows[chosen], schema, columns)
+        numbers += [key_numbers[given], key_numbers[~given]]
+        located.append((file, np.concatenate([rows[given], rows[~given]])))
+    read = pa.concat_tables(found)
+    is_open = np.asarray(read[IS_CURRENT].combine_chunks())
+    first = 0
+    for file, rows in located:
+        keyed.remove(file, np.sort(rows[is_open[first : first + len(rows)]]), lookup)
+        first += len(rows)
+    return OpenRows(read.filter(pa.array(is_open)), np.concatenate(numbers)[is_open], lookup)
 
 
 def find_seen(table: Snapshot, keyed: KeyedTable, ending: Ending) -> tuple[dict[str, Any], KeyLookup]:

@@ -460,6 +460,7 @@ def source_options(
     """Return the options of the Spark source. Secrets are passed by name, never by value."""
     source = config.source
     every_change = not {"changelog", "kafka"}.isdisjoint(config.target.mode)
+    all_images = every_change or "history" in config.target.mode
     options = {
         "url": source.url,
         "tables": json.dumps(list(source.tables)),
@@ -471,8 +472,8 @@ def source_options(
         "snapshot_share": f"{source.snapshot_share:.9f}",
         **_policy_options(config),
         "epoch": str(epoch),
-        "images": "all" if every_change else "keys",
-        # They need every change, also of rows that the snapshot has yet to read; then chunks are merged.
+        "images": "all" if all_images else "keys",
+        # Changelogs and messages need every change, also of rows that the snapshot has yet to read: chunks are merged.
         "append": "false" if every_change else "true",
         "new_tables": "read" if source.snapshot_new_tables else "wait",
         "snapshot_cut": source.snapshot_cut,

@@ -216,6 +216,8 @@ def version_changes(
         row_columns(definition, Form.HISTORY),
         definition.key,
         keys_of([versions.ends[name] for name in definition.key]),
+        versions.given,
+        definition.types.keys(),
         lambda found, numbers: versions.settle(found, numbers, list(definition.types), marker.version),
         marker,
     )

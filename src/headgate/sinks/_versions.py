@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ from headgate.sinks._images import rank_images
 
 __all__ = ["Versions", "fold_versions"]
 
-_ONLY_READ: Final = "_only_read"
+_ONLY_READ, _GIVEN = "_only_read", "_given"
 
 
 @dataclass(frozen=True)
@@ -46,18 +46,27 @@ class Versions:
         and ``_end_gtid``; ``_valid_to`` and the last two are null while a version is open.
     :param key_numbers: int64[rows]: the number of each version's key: its row in ``ends``; ascending.
     :param ends: one row per key: its columns, ``_end_seq``, ``_end_gtid`` and ``_valid_to``, by which an open row of
-        the table ends, and ``_only_read`` (boolean): its only image is an ``r``.
+        the table ends; ``_only_read`` (boolean): its only image is an ``r``; ``_given`` (boolean): its first image is a
+        before-image, so it has the values of the table's open row.
+    :param firsts: the first image of each key, in the order of ``ends``.
     """
 
     rows: pa.Table
     key_numbers: Any
     ends: pa.Table
+    firsts: pa.Table
+
+    @property
+    def given(self) -> Any:
+        """bool[keys]: whether the images have the values of the table's open row."""
+        return np.asarray(self.ends[_GIVEN].combine_chunks())
 
     def settle(self, found: pa.Table, key_numbers: Any, names: Sequence[str], epoch: int) -> pa.Table:
         """Return the rows to write in place of the table's open rows of these keys: those rows, ended or confirmed, and
         the new versions. A row that was only read again, with the same values, stays open: it has no new version.
 
-        :param found: the open rows, in all columns of the table; the result's columns, too.
+        :param found: the open rows, in all columns of the table; the result's columns, too. Those of ``given`` keys may
+            lack the source's values.
         :param key_numbers: int64[found]: the number of each one's key.
         :param names: the source's columns, by which rows are compared.
         :param epoch: of the batch.
@@ -67,14 +76,17 @@ class Versions:
         stays = np.asarray(self.ends[_ONLY_READ].combine_chunks())[key_numbers]
         checked = np.flatnonzero(stays)
         stays[checked] = _equal_rows(found.take(checked), self.rows.take(firsts[checked]), names)
-        known = np.zeros(count, np.bool_)
-        known[key_numbers[stays]] = True
+        has_open = np.zeros(count, np.bool_)
+        has_open[key_numbers[stays]] = True
         begun = _micros(found[VALID_FROM])
         floors = np.full(count, np.iinfo(np.int64).min)
         np.maximum.at(floors, key_numbers[~stays], begun[~stays])
         confirmed = with_columns(found.filter(pa.array(stays)), {SEEN: pa.repeat(epoch, int(stays.sum()))})
-        ended = self._ended(found, key_numbers, begun, ~stays)
-        return pa.concat_tables([confirmed, ended, self._begun(found.schema, ~known, floors, epoch)])
+        given = ~stays & self.given[key_numbers]
+        read = self._ended(found, key_numbers, begun, ~stays & ~given)
+        known = self.firsts.take(pa.array(key_numbers[given]))
+        ended = with_columns(self._ended(found, key_numbers, begun, given), {name: known[name] for name in names})
+        return pa.concat_tables([confirmed, read, ended, self._begun(found.schema, ~has_open, floors, epoch)])
 
     def _ended(self, found: pa.Table, key_numbers: Any, begun: Any, chosen: Any) -> pa.Table:
         """Return the chosen open rows with their ends, not before their beginnings."""
@@ -124,6 +136,7 @@ def fold_versions(table: pa.Table, key: Sequence[str]) -> Versions:
     return Versions(
         *_version_rows(table, key, rows, begins, times, truncates, limits),
         _first_ends(table, key, rows, begins, stamps, truncates),
+        table.take(pa.array(rows[begins])),
     )
 
 
@@ -189,7 +202,8 @@ def _first_ends(table: pa.Table, key: Sequence[str], rows: Any, begins: Any, sta
     starts = np.flatnonzero(begins)
     first = rows[starts]
     at = np.minimum(first, truncates[0]) if len(truncates) else first
-    is_read = np.asarray(pc.equal(table["_op"], "r").combine_chunks())[first]
+    op = table["_op"].take(pa.array(first)).combine_chunks()
+    is_read, is_before = (np.asarray(pc.is_in(op, pa.array(kinds))) for kinds in (["r"], ["b", "d"]))
     alone = (np.diff(np.append(starts, len(rows))) == 1) & (at == first)
     ends = table.select(list(key)).take(pa.array(first))
     return (
@@ -197,6 +211,7 @@ def _first_ends(table: pa.Table, key: Sequence[str], rows: Any, begins: Any, sta
         .append_column(END_GTID, table["_gtid"].take(pa.array(at)))
         .append_column(VALID_TO, _moments(stamps[at]))
         .append_column(_ONLY_READ, pa.array(is_read & alone))
+        .append_column(_GIVEN, pa.array(is_before & (at == first)))
     )
 
 
