@@ -110,7 +110,7 @@ def test_both_modes_in_a_fixed_order() -> None:
             'name = "shop"\nzzz = 1',
             r"unknown key zzz \(known there: columns, name, notifications, signals, source,",
         ),
-        ('mode = "current"', 'mode = "history"', r'target\.mode.*"current", "changelog"'),
+        ('mode = "current"', 'mode = "copies"', r'target\.mode.*"current", "history", "changelog"'),
         ('path = "./lake"', "", r"target\.path is missing"),
         ('schema_changes = "strict"', 'time = "days"', r"tables\.shop\.orders\.time.*'microseconds'"),
         ("strict", "loose", r"tables\.shop\.orders\.schema_changes"),
