@@ -30,6 +30,8 @@ _SIZE = 1 << 20
 _WAIT_MS = 1000
 _ROOM = _SIZE + (64 << 10)
 _PATIENCE_SECONDS = 600.0
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
+"""What follows a body of one chunk. The relay sends larger answers so, each as one."""
 _MOST_DELAYS = 20_000_000
 _SCN, _DONE, _EVENTS, _DISORDER = range(4)
 
@@ -139,7 +141,7 @@ class _Consumer:
         self._array = np.frombuffer(self._buffer, np.uint8)
         self._view = memoryview(self._buffer)
         self._used = 0
-        self._body, self._end = 0, 0
+        self._body, self._end, self._trailer = 0, 0, 0
 
     def ask(self) -> None:
         scn, done = int(self.state[_SCN]), int(self.state[_DONE])
@@ -147,7 +149,7 @@ class _Consumer:
         latest = "&streamFromLatestScn=true" if self._latest and scn < 0 else ""
         target = f"/stream?sources={self._sources}&size={_SIZE}&output=binary&wait={_WAIT_MS}&checkPoint={quote(point)}"
         self.socket.sendall(f"GET {target}{latest} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
-        self._used = self._end = 0
+        self._used = self._body = 0
 
     def read(self) -> tuple[int, int] | None:
         """Where the answer's body begins and ends, once it is there."""
@@ -155,16 +157,29 @@ class _Consumer:
         if not received:
             raise RuntimeError("the relay closed a connection")
         self._used += received
-        if not self._end:
-            head = self._buffer.find(b"\r\n\r\n", 0, self._used)
-            if head < 0:
-                return None
-            lines = bytes(self._view[:head]).lower().split(b"\r\n")
-            if b" 200 " not in lines[0]:
-                raise RuntimeError(bytes(self._view[: self._used]).decode("utf-8", "replace"))
-            length = next(line for line in lines if line.startswith(b"content-length:"))
-            self._body, self._end = head + 4, head + 4 + int(length.partition(b":")[2])
-        return (self._body, self._end) if self._used >= self._end else None
+        if not self._body and not self._parse_head():
+            return None
+        return (self._body, self._end) if self._used >= self._end + self._trailer else None
+
+    def _parse_head(self) -> bool:
+        """Find the body's begin and end: it has a length, or is one chunk. False: the head has not arrived in full."""
+        head = self._buffer.find(b"\r\n\r\n", 0, self._used)
+        if head < 0:
+            return False
+        lines = bytes(self._view[:head]).lower().split(b"\r\n")
+        if b" 200 " not in lines[0]:
+            raise RuntimeError(bytes(self._view[: self._used]).decode("utf-8", "replace"))
+        length = next((line for line in lines if line.startswith(b"content-length:")), None)
+        if length is not None:
+            self._body, self._trailer = head + 4, 0
+            self._end = self._body + int(length.partition(b":")[2])
+            return True
+        line = self._buffer.find(b"\r\n", head + 4, self._used)
+        if line < 0:
+            return False
+        self._body, self._trailer = line + 2, len(_LAST_CHUNK)
+        self._end = self._body + int(self._view[head + 4 : line].tobytes(), 16)
+        return True
 
     def take(self, begin: int, end: int, delays: Any, used: int) -> int:
         return int(_walk(self._array, begin, end, time.time_ns(), self.state, delays, used))
