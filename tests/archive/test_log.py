@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
+import os
 import threading
 import time
 import urllib.error
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.types import ASGIApp, Message
 
 from headgate.archive import LogOfRelay
 from headgate.binlog import EndOfLog, Framer
@@ -104,6 +107,37 @@ def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             assert (type(ended.value), ended.value.fields) == (type(end), end.fields)
     with pytest.raises(ConnectError, match="does not answer"):
         log.head()
+
+
+def test_a_client_that_leaves_before_the_first_packet(tmp_path: Path) -> None:
+    async def leave(app: ASGIApp) -> None:
+        messages: list[Message] = [
+            {"type": "http.request", "body": b'{"had": ""}', "more_body": False}, {"type": "http.disconnect"},
+        ]  # fmt: skip
+        scope = {
+            "type": "http", "http_version": "1.1", "method": "POST", "path": "/log", "raw_path": b"/log", "headers": [],
+            "query_string": b"", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), "scheme": "http",
+        }  # fmt: skip
+        statuses = []
+
+        async def receive() -> Message:
+            return messages.pop(0)
+
+        async def send(message: Message) -> None:
+            statuses.append(message["status"])
+            await asyncio.Event().wait()  # nobody reads
+
+        await app(scope, receive, send)
+        assert statuses == [200]
+
+    def open_segments() -> list[str]:
+        names = [os.path.realpath(one) for one in Path("/proc/self/fd").iterdir()]
+        return sorted(one for one in names if one.startswith(str(tmp_path)) and one.endswith(".packets"))
+
+    with kept(tmp_path) as (relay, _):
+        before = open_segments()
+        asyncio.run(leave(create_app(relay)))
+        assert open_segments() == before
 
 
 @pytest.mark.parametrize("path", ["log", "groups/g"])

@@ -10,6 +10,7 @@ A request waits for its data in a separate thread pool, so that it blocks no oth
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
@@ -18,6 +19,7 @@ from anyio import CapacityLimiter, to_thread
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from headgate.archive import LogReader, LogSpool
 from headgate.errors import ConfigError, HeadgateError
@@ -86,6 +88,19 @@ def commands(relay: Relay) -> list[Command]:
     ]
 
 
+class _Range(StreamingResponse):
+    """A range of the log. It closes the reader, even if the client leaves before the first chunk is read."""
+
+    def __init__(self, reader: LogReader, chunks: AsyncIterator[bytes]) -> None:
+        super().__init__(chunks, headers={"x-headgate-server-uuid": reader.server_uuid}, media_type=_BINARY)
+        self._reader = reader
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        with contextlib.closing(self._reader):
+            await super().__call__(scope, receive, send)
+
+
 class _Log:
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
@@ -118,19 +133,12 @@ class _Log:
             return _failed(ConfigError(f"invalid request: {error.errors()[0]['msg']}"))
         except HeadgateError as error:
             return _failed(error)
-        headers = {"x-headgate-server-uuid": reader.server_uuid}
-        return StreamingResponse(self._chunks(reader), headers=headers, media_type=_BINARY)
+        return _Range(reader, self._chunks(reader))
 
     async def _chunks(self, reader: LogReader) -> AsyncIterator[bytes]:
         """Yield the answer; an error truncates it before its EOF packet, which the reader detects."""
-        try:
-            while True:
-                chunk = await self._in_thread(reader.read, _CHUNK)
-                if not chunk:
-                    return
-                yield chunk
-        finally:
-            reader.close()
+        while chunk := await self._in_thread(reader.read, _CHUNK):
+            yield chunk
 
     async def _in_thread(self, work: Any, *arguments: Any) -> Any:
         if self._limiter is None:
