@@ -45,7 +45,7 @@ class Served:
         self.relay, self.app, self.port = relay, app, port
         self._assemblers = {
             number: Assembler(
-                relay.names.of(number), relay.registry, one.feeder._scn, partition=number,
+                functools.partial(relay.names.find, number), relay.registry, one.feeder._scn, partition=number,
                 version=relay.config.event_version, scn_column=relay.config.scn_column,
                 before_images=relay.config.before_images,
             )
@@ -83,11 +83,9 @@ def physical(number: int, name: str, *sources: LogicalSource) -> PhysicalSource:
     return PhysicalSource(number, name, settings, sources, {"name": name, "id": number, "sources": listed})
 
 
-class Anywhere:
-    """One source for all tables."""
-
-    def source_of(self, db: str, table: str) -> LogicalSource:
-        return LogicalSource(1, "a.b.T", f"{db}.{table}")
+def anywhere(db: str, table: str) -> LogicalSource:
+    """Return one source for all tables."""
+    return LogicalSource(1, "a.b.T", f"{db}.{table}")
 
 
 @functools.cache
@@ -95,7 +93,7 @@ def load(version: int) -> None:
     """What a relay loads before it serves (``Feeder.prepare``), so that a client's first request does not wait until it
     is compiled, longer than the client waits for an answer.
     """
-    warm([rows.PERSON], Policies(), Anywhere(), "exact", version=version)
+    warm([rows.PERSON], Policies(), anywhere, "exact", version=version)
 
 
 @contextlib.contextmanager

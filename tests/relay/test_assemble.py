@@ -24,13 +24,12 @@ from tests.relay.rows import UUID, block, image
 TABLES = [TableDef("d", f"t{n}", (Column("id", "int", nullable=False),), (0,)) for n in range(3)]
 
 
-class Sources:
-    def source_of(self, db: str, table: str) -> LogicalSource:
-        return LogicalSource(1 + int(table[1:]), f"test.{table}", f"{db}.{table}")
+def source_of(db: str, table: str) -> LogicalSource:
+    return LogicalSource(1 + int(table[1:]), f"test.{table}", f"{db}.{table}")
 
 
 def assembler() -> Assembler:
-    return Assembler(Sources(), Registry(None), GtidGeneration(GenerationMap()), partition=1)
+    return Assembler(source_of, Registry(None), GtidGeneration(GenerationMap()), partition=1)
 
 
 def rows(table: int, ids: list[int], gtids: list[int], ordinals: list[int]) -> ImageBatch:

@@ -573,7 +573,7 @@ def test_rows_of_a_window_that_the_stream_does_not_have(monkeypatch: pytest.Monk
     with serving(shelf, times=RelayTimes(bootstrap_together=0.0)) as relay:
         put(relay, 1)
         feeder = relay.relay.partitions[1].feeder
-        await_position, read = feeder.await_position, shelf.read
+        await_position, read = feeder.position.wait, shelf.read
 
         def ahead(enough: Any, seconds: float) -> Any:
             found = await_position(enough, seconds)
@@ -584,7 +584,7 @@ def test_rows_of_a_window_that_the_stream_does_not_have(monkeypatch: pytest.Monk
                 put(relay, 3)
             return read(*given)
 
-        monkeypatch.setattr(feeder, "await_position", ahead)
+        monkeypatch.setattr(feeder.position, "wait", ahead)
         monkeypatch.setattr(shelf, "read", busy)
         recorder = Recorder()
         recorder.client = RelayClient(

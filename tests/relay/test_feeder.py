@@ -23,7 +23,7 @@ from headgate.relay._warm import warm
 from headgate.replication import Idle, _readers
 from headgate.replication._transport import Pacing
 from tests.relay.rows import UUID, block, people
-from tests.relay.serving import PATIENCE_SECONDS, Anywhere, served
+from tests.relay.serving import PATIENCE_SECONDS, anywhere, served
 from tests.relay.test_avro import TABLE
 
 
@@ -45,7 +45,7 @@ def test_columns_of_every_type_are_loaded(monkeypatch: pytest.MonkeyPatch, versi
 
     monkeypatch.setattr(EventBuffer, "read", noted)
     other = replace(TABLE, name="like_it")
-    warm([TABLE, other], Policies(), Anywhere(), "exact", version=version)
+    warm([TABLE, other], Policies(), anywhere, "exact", version=version)
     assert events == [(1, 1), (0, 1), (1, 1)]  # all, what is chosen of them, and that with fewer columns
 
 

@@ -60,10 +60,10 @@ from numba.core.dispatcher import Dispatcher
 from headgate._policies import Policies
 from headgate.relay._events import _decode
 from headgate.relay._warm import warm
-from tests.relay.serving import Anywhere
+from tests.relay.serving import anywhere
 from tests.relay.test_avro import TABLE
 
-warm([TABLE], Policies(), Anywhere(), "exact", version=1)
+warm([TABLE], Policies(), anywhere, "exact", version=1)
 kernels = {name: len(one.signatures) for name, one in vars(_decode).items() if isinstance(one, Dispatcher)}
 del kernels["_varint"]  # a part of the others
 assert len(kernels) > 5

@@ -204,7 +204,7 @@ class World:
         feeder = relay.partitions[1].feeder
         for place, source in enumerate(SOURCES):  # as it does for all tables that are there
             relay.registry.schema_of(source.name, self.history.table(place, max(self.came)))
-        self.came[number] = number_of(feeder.position().gtid)
+        self.came[number] = number_of(feeder.position.now().gtid)
         if feeder._file is not None:
             feeder._file.save()  # as it does before it serves
         return Served(relay, create_app(relay, suppliers={1: Shelf(self, number)}), self.boards[number].port)

@@ -26,7 +26,7 @@ TIMES = ClientTimes(wait=0.001, resume_check=0.0002, stalled=0.005)
 def addresses() -> Iterator[list[Board]]:
     with boards(2) as made, pytest.MonkeyPatch.context() as patch:
         patch.setattr("headgate.relay._buffer._SMALLEST_BUFFER", 0)
-        patch.setattr(Bootstrap, "_executed", lambda self: self._partition.feeder.position().gtid)
+        patch.setattr(Bootstrap, "_executed", lambda self: self._partition.feeder.position.now().gtid)
         yield made
 
 

@@ -94,7 +94,7 @@ class Assembler:
 
     def __init__(
         self,
-        sources: SourceOf,
+        source_of: SourceOf,
         registry: Registry,
         scn: Scn,
         *,
@@ -104,7 +104,7 @@ class Assembler:
         before_images: bool = False,
     ) -> None:
         self._column, self._with_before_images = scn_column, before_images
-        self._writers, self._scn = RowWriters(sources, registry), scn
+        self._writers, self._scn = RowWriters(source_of, registry), scn
         self._partition, self._version = partition, version
         self._waiting: list[ImageBatch] = []
         self._open: set[str] = set()

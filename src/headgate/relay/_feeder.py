@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -26,13 +26,12 @@ from headgate._policies import Policies
 from headgate.catalog import load_tables
 from headgate.databus import EOP_SIZE
 from headgate.errors import HeadgateError, IncompleteReadError, ServerBehindError
-from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
 from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._buffer import EventBuffer
 from headgate.relay._counters import EventStats
 from headgate.relay._events._schemas import Registry
-from headgate.relay._position import Position, State, StateFile
+from headgate.relay._position import Position, StateFile
 from headgate.relay._scn import Scn
 from headgate.relay._segments import Windows
 from headgate.relay._sources import PhysicalSource, SourceNames
@@ -74,7 +73,8 @@ def _behind_message(missing: str) -> str:
 class Feeder(Retrying):
     """Reads the binlog of one source into its buffer.
 
-    :param state: where to begin; ``file``: where to save it (None: nowhere).
+    :param position: where to begin, moved as it reads.
+    :param file: where to save it; None: nowhere.
     """
 
     def __init__(
@@ -90,9 +90,12 @@ class Feeder(Retrying):
         form: Form,
     ) -> None:
         super().__init__(f"headgate-relay-{source.name}", source.name, _RETRY_SECONDS)
-        self._source, self._names, self._registry, self._buffer, self._scn = source, names, registry, buffer, scn
-        self._form, self._position = form, position
-        self._file = None if file is None else StateFile(file, scn.kind, self._position, source.name)
+        self._source, self._registry, self._buffer, self._scn = source, registry, buffer, scn
+        self._source_of = partial(names.find, source.id)
+        self._form = form
+        self.position = position
+        """The state of the buffer."""
+        self._file = None if file is None else StateFile(file, scn.kind, self.position, source.name)
         self.stats = EventStats(f"{source.name}.inbound", buffer=buffer.info)
         """Totals, counted as windows are appended."""
         self.source_stats: dict[int, EventStats] = {}
@@ -105,12 +108,10 @@ class Feeder(Retrying):
         """
         with Connection.open(self._source.settings) as connection:
             tables = load_tables(connection.query, self._source.patterns)
-            missing = self.position().gtid - gtid_executed(connection)
+            missing = self.position.now().gtid - gtid_executed(connection)
         for table in tables:
-            source = self._names.find(self._source.id, table.db, table.name)
-            self._registry.schema_of(source.name, table)
-        names, form = self._names.of(self._source.id), self._form
-        warm(tables, form.policies, names, self._registry.types, version=form.version)
+            self._registry.schema_of(self._source_of(table.db, table.name).name, table)
+        warm(tables, self._form.policies, self._source_of, self._registry.types, version=self._form.version)
         if missing:  # a lagging replica, which will catch up, or a reset binlog, which will not
             self._note_problem(_behind_message(str(missing)))
             log.warning("%s: %s", self._source.name, self.problem)
@@ -132,28 +133,16 @@ class Feeder(Retrying):
     def stop(self) -> None:
         """Stop reading, even while waiting for a full buffer, and save the state."""
         self._stop.set()
-        self._position.close()
+        self.position.close()
         self._end()
         if self._file is not None:
             self._file.stop()
         self._buffer.close()
 
-    def position(self) -> State:
-        """Return the state of the buffer now; from any thread."""
-        return self._position.now()
-
-    def mark_within(self, gtid: GtidSet) -> State | None:
-        """See :meth:`Position.mark_within`."""
-        return self._position.mark_within(gtid)
-
-    def await_position(self, enough: Callable[[State], bool], seconds: float) -> State | None:
-        """See :meth:`Position.wait`."""
-        return self._position.wait(enough, seconds)
-
     def _work(self) -> None:
         form = self._form
         assembler = Assembler(
-            self._names.of(self._source.id),
+            self._source_of,
             self._registry,
             self._scn,
             partition=self._source.id,
@@ -163,7 +152,7 @@ class Feeder(Retrying):
         )
         items = follow(
             self._source.settings,
-            self.position().gtid,
+            self.position.now().gtid,
             tables=self._source.patterns,
             images="all" if form.before_images else "keys",
             policies=form.policies,
@@ -181,7 +170,7 @@ class Feeder(Retrying):
                 if finished is not None and not self._publish(finished):
                     return
                 if isinstance(item, Idle):
-                    self._position.reach(item.gtid, item.hint)
+                    self.position.reach(item.gtid, item.hint)
                 if self._file is not None and self._file.error is not None:
                     raise self._file.error
                 if isinstance(item, Idle):
@@ -208,7 +197,7 @@ class Feeder(Retrying):
         self._warn_too_large(windows)
         if not self._buffer.append(windows, give_up=self._stop.is_set):
             return False
-        self._position.publish(finished.gtids, int(windows.scns[-1]))
+        self.position.publish(finished.gtids, int(windows.scns[-1]))
         self._count(finished)
         return True
 

@@ -484,10 +484,6 @@ class SourceNames:
         """Return the physical partition of a source's events; None: unknown."""
         return self._physical.get(number)
 
-    def of(self, physical: int) -> _OfPhysical:
-        """Return the view of one physical source's reader."""
-        return _OfPhysical(self, physical)
-
     def find(self, physical: int, db: str, table: str) -> LogicalSource:
         """Return the source of a followed table; create that of a pattern's table when it first appears.
 
@@ -522,14 +518,3 @@ class SourceNames:
         if number > _LARGEST_ID:
             raise ConfigError(f"no source id is left after {first}")
         return number
-
-
-class _OfPhysical:
-    """See :class:`headgate.relay._assemble.SourceOf`."""
-
-    def __init__(self, names: SourceNames, physical: int) -> None:
-        self._names, self._physical = names, physical
-
-    def source_of(self, db: str, table: str) -> LogicalSource:
-        """Return the source of a followed table."""
-        return self._names.find(self._physical, db, table)

@@ -40,7 +40,7 @@ _BUFFER_BYTES = 1 << 20
 _GTID = "00000000-0000-0000-0000-000000000000:1"
 
 
-def warm(tables: Iterable[TableDef], policies: Policies, sources: SourceOf, types: Types, *, version: int) -> None:
+def warm(tables: Iterable[TableDef], policies: Policies, source_of: SourceOf, types: Types, *, version: int) -> None:
     """Load the loops for events of these tables; skip tables that have only kinds of columns seen before."""
     registry = Registry(None, types)  # private: consumers never see it
     seen: set[tuple[object, ...]] = set()
@@ -50,10 +50,10 @@ def warm(tables: Iterable[TableDef], policies: Policies, sources: SourceOf, type
             continue
         seen |= kinds
         with contextlib.suppress(HeadgateError):
-            assembler = Assembler(sources, registry, RelayGenerated(), partition=1, version=version)
+            assembler = Assembler(source_of, registry, RelayGenerated(), partition=1, version=version)
             finished = _events_of(replace(table, key=()), policies, assembler)
             if finished is not None:
-                source = sources.source_of(table.db, table.name)
+                source = source_of(table.db, table.name)
                 _answers_of(finished, source.id, registry.versions(source.name), version)
 
 

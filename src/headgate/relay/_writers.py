@@ -4,9 +4,9 @@ alike, so that a consumer cannot tell where a row came from.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -44,11 +44,8 @@ def _repeats(offsets: Any, data: Any, is_repeated: Any) -> None:
         is_repeated[i] = same
 
 
-class SourceOf(Protocol):
-    """Finds the logical source of a table."""
-
-    def source_of(self, db: str, table: str) -> LogicalSource:
-        """Return the source of a followed table."""
+SourceOf: TypeAlias = Callable[[str, str], LogicalSource]
+"""Returns the logical source of a followed table, given its database and name."""
 
 
 class EventKeys(NamedTuple):
@@ -144,8 +141,8 @@ class RowWriter:
 class RowWriters:
     """Writers of one binlog's tables, each made once."""
 
-    def __init__(self, sources: SourceOf, registry: Registry) -> None:
-        self._sources, self._registry = sources, registry
+    def __init__(self, source_of: SourceOf, registry: Registry) -> None:
+        self._source_of, self._registry = source_of, registry
         self._writers: dict[tuple[str, str], RowWriter] = {}
         self._used: dict[int, tuple[TableDef, RowWriter]] = {}
         """By the definition's object identity: finding an equal one needs a fingerprint, which is slow."""
@@ -162,7 +159,7 @@ class RowWriters:
         key = (table.full_name, table.fingerprint)
         writer = self._writers.get(key)
         if writer is None:
-            source = self._sources.source_of(table.db, table.name)
+            source = self._source_of(table.db, table.name)
             schema = self._registry.schema_of(source.name, table)
             encoder, metadata_version = RowEncoder(schema, table, fields), self._registry.metadata_version(schema)
             writer = self._writers[key] = RowWriter(source, schema, encoder, table.key, metadata_version)

@@ -103,7 +103,7 @@ def test_rows_out_of_a_lake(mysql_server: MySQLServer, mysql_db: str, spark: Spa
         )  # fmt: skip
         executed = GtidSet.parse(server.gtid_executed)
         feeder = relay.partitions[1].feeder
-        assert feeder.await_position(lambda state: state.gtid >= executed, 60) is not None
+        assert feeder.position.wait(lambda state: state.gtid >= executed, 60) is not None
         beginning = lake.begin()
         assert beginning.gtid is not None
         assert beginning.gtid <= executed
@@ -119,7 +119,7 @@ def test_rows_out_of_a_lake(mysql_server: MySQLServer, mysql_db: str, spark: Spa
         with pytest.raises(PlanGoneError, match="has reached the table's definition since"):
             lake.read(LogicalSource(1, "b", f"{db}.b"), beginning.token, {"part": 0}, executed, None)
         executed = GtidSet.parse(server.gtid_executed)
-        assert feeder.await_position(lambda state: state.gtid >= executed, 60) is not None
+        assert feeder.position.wait(lambda state: state.gtid >= executed, 60) is not None
         found = bootstrapped(relay, {1: lake})
         assert found == bootstrapped(relay, {})
         assert sorted(str(row.get("more")) for (source, _), row in found.items() if source.endswith(".b")) == [
@@ -179,7 +179,7 @@ def test_a_copy_of_another_definition(
         assert read("same") == [{"id": 1, "e": "\U0001f600", "v": 1}]
         executed = GtidSet.parse(server.gtid_executed)
         feeder = relay.partitions[1].feeder
-        assert feeder.await_position(lambda state: state.gtid >= executed, 60) is not None
+        assert feeder.position.wait(lambda state: state.gtid >= executed, 60) is not None
         waiting = Tables()
         with ThreadPoolExecutor(1) as pool:
             found = pool.submit(bootstrapped, relay, {1: lake}, waiting)

@@ -48,6 +48,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -103,7 +104,7 @@ class Bootstrap:
         self._partition, self._supplier = partition, supplier
         self._version, self._relay = relay.config.event_version, relay
         self._sessions, self._forgets = Sessions(folder), folder is None
-        self._writers = RowWriters(relay.names.of(partition.source.id), relay.registry)
+        self._writers = RowWriters(partial(relay.names.find, partition.source.id), relay.registry)
         self._lock = threading.Lock()
         self._cache: OrderedDict[tuple[int, str, int], Any] = OrderedDict()
 
@@ -136,9 +137,9 @@ class Bootstrap:
         if together is not None and buffer.holds(together.scn):
             return together.scn
         if beginning.gtid is None:
-            position = self._partition.feeder.position()
+            position = self._partition.feeder.position.now()
         else:
-            mark = self._partition.feeder.mark_within(beginning.gtid)
+            mark = self._partition.feeder.position.mark_within(beginning.gtid)
             if mark is None or not buffer.holds(max(mark.scn, 0)):
                 raise ServerBehindError(
                     "the supplier's tables are older than the relay's buffer: wait until they are newer, "
@@ -179,7 +180,7 @@ class Bootstrap:
         :raises ChunkRetryError: the relay is behind what the consumer has.
         """
         if scn < 0:
-            return max(self._partition.feeder.position().scn, 0)
+            return max(self._partition.feeder.position.now().scn, 0)
         least, wanted = max(scn, at_least), GtidSet()
         if rows:
             session = self._session(scn, at_least)
@@ -192,7 +193,7 @@ class Bootstrap:
 
         :raises ChunkRetryError: ``otherwise``, after 0.25 s.
         """
-        position = self._partition.feeder.await_position(
+        position = self._partition.feeder.position.wait(
             lambda state: max(state.scn, 0) >= least and state.gtid >= wanted, self._relay.times.bootstrap_position
         )
         if position is None:
