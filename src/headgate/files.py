@@ -1,4 +1,4 @@
-"""Small JSON files, written atomically, and locks of files and folders.
+"""Small files, written atomically; locks of files and folders; headgate's errors for the system's.
 
 Locks are advisory: they exclude only callers of these functions. The system releases them when the process ends.
 """
@@ -10,12 +10,38 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator, Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, HeadgateError
 
-__all__ = ["LockedError", "lock_file", "lock_folder", "read_json", "try_lock", "write_json"]
+__all__ = [
+    "LockedError",
+    "file_errors",
+    "lock_file",
+    "lock_folder",
+    "read_json",
+    "try_lock",
+    "write_all",
+    "write_json",
+    "write_text",
+]
+
+
+@contextlib.contextmanager
+def file_errors(problem: str, kind: type[HeadgateError] = ConfigError) -> Iterator[None]:
+    """Convert errors of files in the block, and text that is not UTF-8.
+
+    :param problem: what is impossible, such as ``/a/b cannot be read``; the error adds the reason.
+    :raises HeadgateError: one of ``kind``.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{problem}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise kind(f"{problem}: it is not UTF-8") from None
 
 
 class LockedError(Exception):
@@ -48,11 +74,9 @@ def lock_file(file: Path) -> Iterator[None]:
 
     :raises ConfigError: the lock file next to it cannot be created.
     """
-    try:
+    with file_errors(f"{file} cannot be locked"):
         file.parent.mkdir(parents=True, exist_ok=True)
         lock = file.with_name(f"{file.name}.lock").open("w")
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be locked: {error.strerror or error}") from None
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -76,20 +100,35 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def write_json(file: Path, value: Mapping[str, Any]) -> None:
-    """Write ``value`` to ``file``, atomically: a crash leaves the old content or the new one. The content is synced.
+    """Write ``value`` to ``file``; see :func:`write_text`.
 
     :raises ConfigError: the file cannot be written.
     """
+    with file_errors(f"{file} cannot be written"):
+        write_text(file, json.dumps(value))
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a file atomically: a crash leaves the old content or the new one. The content is synced.
+
+    :raises OSError: the file cannot be written.
+    """
     partial = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("w", encoding="utf-8") as out:
-            json.dump(value, out)
-            out.flush()
-            os.fsync(out.fileno())
-        partial.replace(file)
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror or error}") from None
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with partial.open("w", encoding="utf-8") as out:
+        out.write(text)
+        out.flush()
+        os.fsync(out.fileno())
+    partial.replace(file)
+
+
+def write_all(file: FileIO, data: memoryview) -> None:
+    """Write all of the data to a file without a buffer, which may take a part of it at a time.
+
+    :raises OSError: the file cannot be written.
+    """
+    while data:
+        data = data[file.write(data) :]
 
 
 def read_json(file: Path) -> dict[str, Any] | None:

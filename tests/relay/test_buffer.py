@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate import files
 from headgate.databus import FIRST, StreamPosition, scan_windows, skip
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
 from headgate.relay import _segments
@@ -446,8 +447,8 @@ def test_readers_do_not_wait_while_a_window_is_written(
         reader.join(5)
         write(file, data)
 
-    write = _segments._write_all
-    monkeypatch.setattr(_segments, "_write_all", slowly)
+    write = files.write_all
+    monkeypatch.setattr(_segments, "write_all", slowly)
     assert buffer.append(windows([window(20, 2)]))
     assert found == [(10, flat([first]), True)]
     assert taken(buffer, StreamPosition(10)) == flat([window(20, 2)])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.errors import ConfigError, HeadgateError, TargetError
-from headgate.files import read_json, write_json
+from headgate.files import file_errors, read_json, write_all, write_json
 from headgate.gtid import GtidSet
 from headgate.replication import CopiedEvents, CopiedFile, LogCopy
 
@@ -103,9 +102,7 @@ class LogSegment:
         :raises TargetError: the file cannot be written.
         """
         with _target(self.path):
-            rest = memoryview(data.data)
-            while rest:
-                rest = rest[self._file.write(rest) :]
+            write_all(self._file, data.data)
         self._written += len(data)
 
     def commit(self, pos: int) -> None:
@@ -225,9 +222,5 @@ def _stored(header: Path) -> LogSegment:
     return segment
 
 
-@contextlib.contextmanager
-def _target(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise TargetError(f"the relay's log {path} cannot be used: {error.strerror or error}") from None
+def _target(path: Path) -> contextlib.AbstractContextManager[None]:
+    return file_errors(f"the relay's log {path} cannot be used", TargetError)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headgate.errors import ConfigError
+from headgate.files import file_errors
 
 __all__ = ["KafkaCluster"]
 
@@ -33,11 +33,8 @@ class KafkaCluster:
         defaults: dict[str, Any] = {"bootstrap.servers": self.bootstrap, "log_level": 0}
         if self.settings_file is None:
             return defaults
-        try:
+        with file_errors(f"Kafka's settings_file {self.settings_file} cannot be read"):
             text = Path(self.settings_file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-            raise ConfigError(f"Kafka's settings_file {self.settings_file} cannot be read: {reason}") from None
         lines = [line.strip() for line in text.splitlines()]
         pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
         return {**defaults, **{name.strip(): value.strip() for name, _, value in pairs}}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from headgate.errors import ConfigError
+from headgate.files import file_errors
 
 if TYPE_CHECKING:
     from headgate.mysql._binlog_archive import BinlogArchive
@@ -50,12 +51,9 @@ class Secret:
         if self.value is not None:
             return self.value
         if self.file is not None:
-            try:
+            with file_errors(f"cannot read the password file {self.file}"):
                 path = os.path.expanduser(self.file)  # noqa: PTH111 - leaves ~nobody as it is
                 text = Path(path).read_text("utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-                raise ConfigError(f"cannot read the password file {self.file}: {reason}") from None
             return text.removesuffix("\n").removesuffix("\r")
         if self.env not in (None, PASSWORD_VARIABLE):
             password = os.environ.get(str(self.env))

@@ -30,6 +30,7 @@ import numpy as np
 
 from headgate.databus import EOP_SIZE, FIRST, StreamPosition, fit, seal, skip
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
+from headgate.files import file_errors
 from headgate.relay._events._choice import Choice, digest_of, first_window_of, gather, gather_smaller, select
 from headgate.relay._segments import Segment, StoredSegment, View, Windows, segment_memory, stored_segments
 
@@ -318,11 +319,9 @@ class EventBuffer:
 
     def _note_first(self) -> None:
         """Record that the first window ever is in the buffer."""
-        try:
-            if self._first_marker is not None:
+        if self._first_marker is not None:
+            with file_errors(f"{self._first_marker} cannot be written", TargetError):
                 self._first_marker.touch()
-        except OSError as error:
-            raise TargetError(f"{self._first_marker} cannot be written: {error.strerror or error}") from None
 
     def _forget_first(self) -> None:
         """Record that the first window ever is dropped."""

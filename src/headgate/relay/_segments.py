@@ -10,8 +10,7 @@ incomplete window is detected by its checksums and dropped. Files hold only wind
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,6 +20,7 @@ import numpy.typing as npt
 
 from headgate.databus import scan_windows
 from headgate.errors import ScnNotFoundError, TargetError
+from headgate.files import file_errors, write_all
 
 __all__ = ["Segment", "StoredSegment", "View", "Windows", "segment_memory", "stored_segments"]
 
@@ -122,7 +122,7 @@ class Segment:
         data = windows.data[begin : int(windows.ends[last - 1])]
         if self._file is not None and self.path is not None:
             with _target(self.path):
-                _write_all(self._file, data)
+                write_all(self._file, data.data)
         entries = slice(self._windows, self._windows + last - first)
         self._data[self.used : self.used + len(data)] = data
         self._index[0, entries] = windows.scns[first:last]
@@ -195,15 +195,5 @@ def stored_segments(folder: Path, until_scn: int) -> list[StoredSegment]:
     return segments
 
 
-def _write_all(file: Any, data: Bytes) -> None:
-    rest = memoryview(data.data)
-    while rest:
-        rest = rest[file.write(rest) :]
-
-
-@contextlib.contextmanager
-def _target(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise TargetError(f"the relay's buffer {path} cannot be used: {error.strerror or error}") from None
+def _target(path: Path) -> AbstractContextManager[None]:
+    return file_errors(f"the relay's buffer {path} cannot be used", TargetError)

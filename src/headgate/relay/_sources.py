@@ -49,7 +49,7 @@ from headgate._policies import Policies
 from headgate.catalog import TablePatterns
 from headgate.config import explain
 from headgate.errors import ConfigError
-from headgate.files import read_json, write_json
+from headgate.files import file_errors, read_json, write_json
 from headgate.mysql import ConnectionSettings, Secret
 from headgate.relay._events._schemas import Types
 from headgate.relay._origins import check_origins
@@ -272,11 +272,8 @@ def load_relay(files: Sequence[Path], properties: Path | None = None) -> RelayCo
 
 
 def _text(file: Path) -> str:
-    try:
+    with file_errors(f"{file} cannot be read"):
         return file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"{file} cannot be read: {reason}") from None
 
 
 # --- Databus's files --------------------------------------------------------------------------------------------------

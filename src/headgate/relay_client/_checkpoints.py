@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from headgate.databus import BootstrapPoint, StreamPosition, bootstrap_of, checkpoint_json, parse_position
 from headgate.errors import ConfigError
-from headgate.files import read_json
+from headgate.files import file_errors, read_json
 
 __all__ = ["CheckpointFile", "CheckpointStore", "Keeper"]
 
@@ -79,7 +79,7 @@ class CheckpointFile:
 
         :raises ConfigError: the file cannot be written.
         """
-        try:
+        with file_errors(f"{self._current} cannot be written"):
             self._new.parent.mkdir(parents=True, exist_ok=True)
             with self._new.open("w", encoding="utf-8") as out:
                 out.write(json.dumps(checkpoint, separators=(",", ":")) + "\n")
@@ -88,8 +88,6 @@ class CheckpointFile:
             if self._current.exists():
                 self._current.replace(self._old)
             self._new.replace(self._current)
-        except OSError as error:
-            raise ConfigError(f"{self._current} cannot be written: {error.strerror or error}") from None
 
 
 class Keeper:

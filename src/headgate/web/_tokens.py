@@ -15,6 +15,7 @@ from pathlib import Path
 from starlette.datastructures import Headers
 
 from headgate.errors import ConfigError
+from headgate.files import file_errors
 
 __all__ = ["Token", "is_loopback"]
 
@@ -49,12 +50,8 @@ class Token:
 
         :raises ConfigError: the file cannot be read, or its token is too short.
         """
-        try:
-            text = file.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-            raise ConfigError(f"the token file {file} cannot be read: {reason}") from None
-        return cls(text.strip())
+        with file_errors(f"the token file {file} cannot be read"):
+            return cls(file.read_text(encoding="utf-8").strip())
 
     def equals(self, text: str) -> bool:
         """Compare in a time that does not depend on the text, for texts of the same length."""

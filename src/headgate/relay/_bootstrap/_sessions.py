@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.errors import ConfigError
+from headgate.files import file_errors
 from headgate.gtid import GtidSet
 
 __all__ = ["DONE", "PartRead", "Session", "Sessions", "offset_of", "split_offset"]
@@ -111,13 +112,10 @@ class Session:
 
 
 def _append(file: Path, value: Mapping[str, Any]) -> None:
-    try:
-        with file.open("ab") as out:
-            out.write(json.dumps(value, separators=(",", ":")).encode() + b"\n")
-            out.flush()
-            os.fsync(out.fileno())
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be written: {error.strerror or error}") from None
+    with file_errors(f"{file} cannot be written"), file.open("ab") as out:
+        out.write(json.dumps(value, separators=(",", ":")).encode() + b"\n")
+        out.flush()
+        os.fsync(out.fileno())
 
 
 class Sessions:
@@ -166,11 +164,9 @@ class Sessions:
             session = Session(scn, str(gtid), fixed, token, begun_at=time.monotonic())
             if self._folder is not None:
                 session.file = self._folder / f"{scn}.jsonl"
-                try:
+                with file_errors(f"{self._folder} cannot be written"):
                     self._folder.mkdir(parents=True, exist_ok=True)
                     session.file.unlink(missing_ok=True)
-                except OSError as error:
-                    raise ConfigError(f"{self._folder} cannot be written: {error.strerror or error}") from None
                 head = {"v": 1, "scn": scn, "gtid": session.gtid, "fixed": fixed, "token": token, "base": session.base}
                 _append(session.file, head)
             self._known[scn] = session
@@ -193,10 +189,8 @@ class Sessions:
 
 def _load(file: Path) -> Session | None:
     """Load a session; cut off a partial last line. None: no line is whole."""
-    try:
+    with file_errors(f"{file} cannot be read"):
         lines = file.read_bytes().split(b"\n")
-    except OSError as error:
-        raise ConfigError(f"{file} cannot be read: {error.strerror or error}") from None
     whole = lines[:-1]  # a kill cut off what follows the last line end
     if lines[-1]:
         file.write_bytes(b"".join(line + b"\n" for line in whole))

@@ -21,7 +21,6 @@ these are the metadata, so each schema gets a version of that name, too. It is s
 from __future__ import annotations
 
 import json
-import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -31,6 +30,7 @@ from typing import Any, Final, Literal, TypeAlias
 from headgate.catalog import Column, TableDef
 from headgate.databus import Schema, avro_text
 from headgate.errors import ConfigError
+from headgate.files import file_errors, write_text
 
 __all__ = ["METADATA", "Registry", "Types", "field_attributes", "generate"]
 
@@ -255,7 +255,9 @@ class Registry:
 
     def _write(self, source: str, version: int, text: str) -> Schema:
         if self._folder is not None:
-            _write(self._folder / f"{source}.{version}.avsc", text + "\n")
+            file = self._folder / f"{source}.{version}.avsc"
+            with file_errors(f"the schema {file} cannot be written"):
+                write_text(file, text + "\n")
         return self._add(source, version, text)
 
 
@@ -283,14 +285,3 @@ def _decimals(schema: Any) -> list[Any]:
         return []
     declared = [(schema.get("precision"), schema.get("scale", 0))] if schema.get("logicalType") == "decimal" else []
     return declared + _decimals(list(schema.values()))
-
-
-def _write(file: Path, text: str) -> None:
-    """Write the file atomically."""
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        partial = file.with_name(f".{file.name}.{os.getpid()}")
-        partial.write_text(text, "utf-8")
-        partial.replace(file)
-    except OSError as error:
-        raise ConfigError(f"the schema {file} cannot be written: {error.strerror or error}") from None
