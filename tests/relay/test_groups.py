@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headgate.databus import PartitionReport
+from headgate.databus import MemberReport, Owned, PartitionReport
 from headgate.errors import ConfigError
 from headgate.relay._groups import Group, GroupFolder
 
@@ -23,6 +23,11 @@ LEASE = 10.0
 
 def at(scn: int) -> dict[str, Any]:
     return {"windowScn": scn}
+
+
+def report(folder: GroupFolder, group: str, member: str, *, start: Any = None, **more: Any) -> dict[int, Owned]:
+    """A member's report, with a lease of ``LEASE`` seconds."""
+    return folder.sync(group, MemberReport(member, **{"lease_ms": round(LEASE * 1000), **more}), start)
 
 
 def scn_of(checkpoint: Any) -> int:
@@ -45,15 +50,19 @@ def test_one_member_has_all_and_two_share() -> None:
 
 def test_a_group_that_bootstraps_begins_with_no_checkpoint(tmp_path: Path) -> None:
     folder = GroupFolder(tmp_path, clock=lambda: 0.0)
-    begun: dict[str, Any] = {"sources": [], "partitions": 2, "lease_seconds": LEASE, "start": at(5)}
-    known = folder.sync("older", "a", done={}, **begun)
+    begun: dict[str, Any] = {"sources": [], "partitions": 2, "start": at(5)}
+    known = report(folder, "older", "a", **begun)
     assert [(one.checkpoint, one.bootstrap) for one in known.values()] == [(at(5), False)] * 2
-    assert all(one.bootstrap for one in folder.sync("older", "a", done={}, bootstrap=True, **begun).values())
-    owned = folder.sync("g", "a", done={}, bootstrap=True, **begun)
+    assert all(one.bootstrap for one in report(folder, "older", "a", bootstrap=True, **begun).values())
+    owned = report(folder, "g", "a", bootstrap=True, **begun)
     assert [(one.checkpoint, one.bootstrap) for one in owned.values()] == [(None, True)] * 2
-    point = {"consumption_mode": "BOOTSTRAP_SNAPSHOT", "snapshot_offset": 7, "headgate_catchup": True}
-    folder.sync("g", "a", done={1: PartitionReport(1, point)}, leave=True, **begun)
-    again = GroupFolder(tmp_path, clock=lambda: 0.0).sync("g", "b", done={}, **begun)  # it does not say so
+    point: dict[str, str | int | bool | None] = {
+        "consumption_mode": "BOOTSTRAP_SNAPSHOT",
+        "snapshot_offset": 7,
+        "headgate_catchup": True,
+    }
+    report(folder, "g", "a", done={1: PartitionReport(1, point)}, leave=True, **begun)
+    again = report(GroupFolder(tmp_path, clock=lambda: 0.0), "g", "b", **begun)  # it does not say so
     assert [(one.generation, one.checkpoint, one.bootstrap) for one in again.values()] == [
         (2, None, True), (2, point, True),
     ]  # fmt: skip
@@ -251,32 +260,31 @@ def test_no_more_moves_than_needed(partitions: int, members: int) -> None:
 def test_a_folder_of_groups(tmp_path: Path) -> None:
     now = [1000.0]
     folder = GroupFolder(tmp_path, lambda: now[0])
-    common: dict[str, Any] = {"sources": ["s"], "partitions": 2, "lease_seconds": LEASE, "done": {}}
+    common: dict[str, Any] = {"sources": ["s"], "partitions": 2}
     assert folder.show("g") is None
-    assert sorted(folder.sync("g", "a", **common, start=at(3))) == [0, 1]
+    assert sorted(report(folder, "g", "a", **common, start=at(3))) == [0, 1]
     shown = folder.show("g")
     assert shown is not None
     assert [one["checkpoint"] for one in shown["partitions"]] == [at(3), at(3)]
     # A relay that starts later does not hold the time against members that could not reach it.
     now[0] += 3600
     again = GroupFolder(tmp_path, lambda: now[0])
-    assert again.sync("g", "b", **common) == {}
-    assert sorted(again.sync("g", "a", **common)) == [0, 1]
+    assert report(again, "g", "b", **common) == {}
+    assert sorted(report(again, "g", "a", **common)) == [0, 1]
     now[0] += LEASE + 1
-    assert sorted(again.sync("g", "b", **common)) == [0, 1]
+    assert sorted(report(again, "g", "b", **common)) == [0, 1]
 
 
 def test_what_a_folder_refuses(tmp_path: Path) -> None:
     folder = GroupFolder(tmp_path)
-    common: dict[str, Any] = {"lease_seconds": LEASE, "done": {}}
-    folder.sync("g", "a", sources=["s"], partitions=2, **common)
+    report(folder, "g", "a", sources=["s"], partitions=2)
     with pytest.raises(ConfigError, match="has 2 partitions, not 3"):
-        folder.sync("g", "b", sources=["s"], partitions=3, **common)
+        report(folder, "g", "b", sources=["s"], partitions=3)
     with pytest.raises(ConfigError, match="reads s, not all"):
-        folder.sync("g", "b", sources=[], partitions=2, **common)
+        report(folder, "g", "b", sources=[], partitions=2)
     for name in ("", "../g", ".g", "a/b", "x" * 101):
         with pytest.raises(ConfigError, match="not a group name"):
-            folder.sync(name, "a", sources=[], partitions=1, **common)
+            report(folder, name, "a", sources=[], partitions=1)
     (tmp_path / "h.json").write_text("{}")
     with pytest.raises(ConfigError, match="is not a group"):
         folder.show("h")
@@ -288,11 +296,9 @@ def test_members_at_once_in_one_folder(tmp_path: Path) -> None:
     def work(name: str) -> None:
         folder = GroupFolder(tmp_path)
         for n in range(20):
-            owned = folder.sync(
-                name, name, sources=[], partitions=1, lease_seconds=LEASE, done={0: PartitionReport(1, at(n))}
-            )
+            owned = report(folder, name, name, sources=[], partitions=1, done={0: PartitionReport(1, at(n))})
             assert list(owned) == [0]
-            folder.sync("all", name, sources=[], partitions=4, lease_seconds=3600, done={})
+            report(folder, "all", name, sources=[], partitions=4, lease_ms=600_000)
 
     threads = [threading.Thread(target=work, args=(f"m{n}",)) for n in range(4)]
     for one in threads:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from headgate.databus import Owned
 from headgate.errors import ConfigError, RelayConsumerError, TargetError
 from headgate.relay._http import _groups as groups
+from headgate.relay._http._commands import reply as new_reply
 from headgate.relay._http._parameters import InvalidParameterError
 from headgate.relay_client import ClientTimes, Consumer, Event, GroupMember, Result
 from headgate.relay_client._member import MemberState, PartitionCheckpoint, PartitionState
@@ -301,18 +301,20 @@ def test_an_older_relay_whose_groups_cannot_bootstrap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refuses: bool
 ) -> None:
     """One that refuses what it does not know, or one that passes over it."""
-    new_read, new_owned = groups._read, Owned.to_json
+    new_read = groups._read
 
     async def read(request: Request) -> Any:
         if refuses and "bootstrap" in json.loads(await request.body()):
             raise InvalidParameterError("groups", "bootstrap", "Extra inputs are not permitted")
         return await new_read(request)
 
-    def owned(one: Owned) -> dict[str, Any]:
-        return {name: value for name, value in new_owned(one).items() if name != "bootstrap"}
+    def reply(request: Request, value: Any) -> Any:
+        for owned in value["partitions"].values():
+            del owned["bootstrap"]
+        return new_reply(request, value)
 
     monkeypatch.setattr(groups, "_read", read)
-    monkeypatch.setattr(Owned, "to_json", owned)
+    monkeypatch.setattr(groups, "reply", reply)
     log = Log()
     with served(state=tmp_path) as relay:
         put(relay, 1)

@@ -46,7 +46,7 @@ from headgate.databus._checkpoint import (
     parse_position,
 )
 from headgate.databus._fields import EventFields, byte_ranges, event_fields
-from headgate.databus._group import LARGEST_GROUP, Owned, PartitionReport
+from headgate.databus._group import LARGEST_GROUP, MEMBER_REPORT, OWNED, MemberReport, Owned, PartitionReport
 from headgate.databus._schema import Schema, avro_text
 
 __all__ = [
@@ -57,10 +57,13 @@ __all__ = [
     "EOP_SOURCE",
     "FIRST",
     "LARGEST_GROUP",
+    "MEMBER_REPORT",
+    "OWNED",
     "PART_HEAD",
     "SNAPSHOT",
     "BootstrapPoint",
     "EventFields",
+    "MemberReport",
     "Owned",
     "PartitionReport",
     "Schema",

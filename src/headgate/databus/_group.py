@@ -1,15 +1,18 @@
-"""Messages between a member of a consumer group and the relay (``POST /groups/<name>``), for each partition.
+"""Messages between a member of a consumer group and the relay (``POST /groups/<name>``), as JSON.
 
-This is headgate's own; in Databus ZooKeeper kept the groups.
+This is headgate's own; in Databus ZooKeeper kept the groups. A member omits what has its default, because an older
+relay refuses parameters that it does not know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Final
 
-__all__ = ["LARGEST_GROUP", "Owned", "PartitionReport"]
+from pydantic import ConfigDict, Field, TypeAdapter
+
+__all__ = ["LARGEST_GROUP", "MEMBER_REPORT", "OWNED", "MemberReport", "Owned", "PartitionReport"]
 
 LARGEST_GROUP: Final = 1024
 """Most partitions: each is a connection and a thread of its owner, so more would not make sense."""
@@ -19,16 +22,35 @@ LARGEST_GROUP: Final = 1024
 class PartitionReport:
     """An owner's report about a partition."""
 
-    generation: int
-    checkpoint: Mapping[str, Any] | None = None
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid", strict=True)
+
+    generation: Annotated[int, Field(ge=0, lt=2**63)]
+    checkpoint: Mapping[str, bool | int | str | None] | None = None
     """The owner's position; None: unchanged."""
     release: bool = False
     """The owner has stopped and releases the partition."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the form that is sent."""
-        checkpoint = {} if self.checkpoint is None else {"checkpoint": dict(self.checkpoint)}
-        return {"generation": self.generation, "release": self.release, **checkpoint}
+
+@dataclass(frozen=True)
+class MemberReport:
+    """What a member sends."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    member: Annotated[str, Field(min_length=1, max_length=200)]
+    """Its name, which no other member ever has."""
+    partitions: Annotated[int, Field(ge=1, le=LARGEST_GROUP, strict=True)]
+    """Of the group."""
+    sources: Annotated[Sequence[str], Field(max_length=10_000)] = ()
+    """Names of logical sources; none: all."""
+    lease_ms: Annotated[int, Field(ge=100, le=600_000, strict=True)] = 10_000
+    """How long the member owns its partitions without another report."""
+    done: Annotated[Mapping[int, PartitionReport], Field(max_length=LARGEST_GROUP)] = field(default_factory=dict)
+    """By partition."""
+    leave: bool = False
+    """The member leaves the group."""
+    bootstrap: bool = False
+    """From now on the group delivers the table rows first."""
 
 
 @dataclass(frozen=True)
@@ -36,23 +58,14 @@ class Owned:
     """The relay's answer about a partition that the member owns."""
 
     generation: int
-    checkpoint: Mapping[str, Any] | None
+    checkpoint: Mapping[str, bool | int | str | None] | None
     """Where to begin; None: at the oldest event."""
-    release_requested: bool
+    release_requested: Annotated[bool, Field(alias="back")]
     """The owner must stop, report its checkpoint, and release the partition."""
     bootstrap: bool = False
-    """Rows come first if there is no checkpoint, or if no relay holds what comes after it."""
+    """Rows come first if there is no checkpoint, or if no relay holds what comes after it. An older relay omits it."""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the form that is sent."""
-        return {
-            "generation": self.generation,
-            "checkpoint": self.checkpoint,
-            "back": self.release_requested,
-            "bootstrap": self.bootstrap,
-        }
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Owned:
-        """Parse the received form; an older relay omits ``bootstrap``, a newer one may add fields."""
-        return cls(value["generation"], value["checkpoint"], value["back"], value.get("bootstrap", False))
+MEMBER_REPORT: Final = TypeAdapter(MemberReport)
+OWNED: Final = TypeAdapter(Mapping[int, Owned])
+"""The answer, by partition. A newer relay may add fields."""

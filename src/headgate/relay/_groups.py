@@ -41,7 +41,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.databus import Owned, PartitionReport
+from headgate.databus import MemberReport, Owned, PartitionReport
 from headgate.errors import ConfigError
 from headgate.files import lock_file, read_json, write_json
 
@@ -184,37 +184,24 @@ class GroupFolder:
         self._folder, self._clock = folder, clock
         self._prolonged: set[str] = set()
 
-    def sync(
-        self,
-        name: str,
-        member: str,
-        *,
-        sources: Sequence[str],
-        partitions: int,
-        lease_seconds: float,
-        done: Mapping[int, PartitionReport],
-        leave: bool = False,
-        start: Mapping[str, Any] | None = None,
-        bootstrap: bool = False,
-    ) -> dict[int, Owned]:
+    def sync(self, name: str, report: MemberReport, start: Mapping[str, Any] | None = None) -> dict[int, Owned]:
         """See :meth:`Group.sync`; create the group if it is missing.
 
         :param start: where its partitions begin, unless the group bootstraps; None: at the oldest event.
-        :param bootstrap: it does from now on.
         :raises ConfigError: an invalid name, the group has other sources or another number of partitions, or the file
             cannot be used.
         """
         file = self._file(name)
         with lock_file(file):
-            group = self._load(file) or Group.begin(sources, partitions)
-            _check_same(name, group, sources, partitions)
+            group = self._load(file) or Group.begin(report.sources, report.partitions)
+            _check_same(name, group, report.sources, report.partitions)
             now = self._clock()
             if name not in self._prolonged:
                 group.prolong(now)
-            group.bootstrap = group.bootstrap or bootstrap
+            group.bootstrap = group.bootstrap or report.bootstrap
             if start is not None and not group.bootstrap:
                 group.start_at(start)
-            owned = group.sync(member, lease_seconds, now, done, leave=leave)
+            owned = group.sync(report.member, report.lease_ms / 1000, now, report.done, leave=report.leave)
             write_json(file, group.to_json())
             self._prolonged.add(name)
         return owned

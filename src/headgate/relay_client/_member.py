@@ -24,10 +24,10 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
-from headgate.databus import LARGEST_GROUP, Owned, PartitionReport, bootstrap_of
+from headgate.databus import LARGEST_GROUP, MEMBER_REPORT, OWNED, MemberReport, Owned, PartitionReport, bootstrap_of
 from headgate.errors import ConfigError, HeadgateError, Transient
 from headgate.relay_client._checkpoints import CheckpointStore
 from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient
@@ -180,27 +180,6 @@ class MemberState(enum.Enum):
     LEFT = enum.auto()
 
 
-@dataclass(frozen=True)
-class _Setup:
-    """Arguments of a member."""
-
-    urls: str | Sequence[str]
-    group: str
-    partitions: int
-    sources: Sequence[str]
-    consumer_of: ConsumerOf
-    access: Access | None
-    retry: Retry | None
-    lease_seconds: float
-    callback_seconds: float | None
-    stores: Callable[[int, int], CheckpointStore] | None
-    checkpoint_seconds: float
-    dropped: Callable[[int], None]
-    before_images: bool
-    bootstrap: bool
-    times: ClientTimes
-
-
 class GroupMember:
     """Consumer of a share of a stream, until :meth:`stop`.
 
@@ -244,10 +223,20 @@ class GroupMember:
     ) -> None:
         if not 1 <= partitions <= LARGEST_GROUP or not 0.1 <= lease_seconds <= 600:
             raise ConfigError(f"a group has 1 to {LARGEST_GROUP} partitions and a lease of 0.1 to 600 seconds")
-        self._setup = _Setup(
-            urls, group, partitions, list(sources), consumer_of, access, retry, lease_seconds, callback_seconds, stores,
-            checkpoint_seconds, dropped, before_images, bootstrap, times or ClientTimes(),
-        )  # fmt: skip
+        self._group, self._partitions, self._sources = group, partitions, list(sources)
+        self._consumer_of, self._stores, self._dropped = consumer_of, stores, dropped
+        self._lease_seconds, self._checkpoint_seconds = lease_seconds, checkpoint_seconds
+        self._bootstrap, self._times = bootstrap, times or ClientTimes()
+        self._client_of = partial(
+            RelayClient,
+            urls,
+            self._sources,
+            access=access,
+            retry=retry,
+            callback_seconds=callback_seconds,
+            before_images=before_images,
+            times=self._times,
+        )
         self._transport = Transport([urls] if isinstance(urls, str) else urls, access)
         self._state = MemberState.JOINED
         self._leased_until = 0.0
@@ -282,9 +271,9 @@ class GroupMember:
         """Sync, then wait until the next sync is due or a thread needs one."""
         self._sync_now.clear()
         leaving = self._state is MemberState.LEAVING
-        pause = min(self._setup.times.sync, self._setup.lease_seconds / _SYNCS_A_LEASE)
+        pause = min(self._times.sync, self._lease_seconds / _SYNCS_A_LEASE)
         if not self._sync():
-            pause = min(pause, self._setup.times.after_failure)
+            pause = min(pause, self._times.after_failure)
             if not leaving:
                 pause = max(pause, self._transport.requested_wait_seconds())
         if self._workers if leaving else (self._error is None and not self._stop.is_set()):
@@ -318,7 +307,7 @@ class GroupMember:
             if not isinstance(error, Transient):
                 raise
             if self._state is MemberState.JOINED:
-                log.warning("group %s: %s", self._setup.group, error)
+                log.warning("group %s: %s", self._group, error)
                 self._state = MemberState.CUT_OFF
             self._transport.switch()
             return False
@@ -329,33 +318,32 @@ class GroupMember:
         for number in ended:
             self._drop(number)
         self._follow(owned)
-        self._leased_until = began + self._setup.lease_seconds  # last: lost partitions have been stopped
+        self._leased_until = began + self._lease_seconds  # last: lost partitions have been stopped
         return True
 
     def _drop(self, number: int) -> None:
         worker = self._workers.pop(number)
         self._error = self._error or (None if worker.state is PartitionState.LOST else worker.error)
-        self._setup.dropped(number)
+        self._dropped(number)
 
-    def _post_reports(self, done: Mapping[int, PartitionReport], *, leave: bool = False) -> dict[int, Owned]:
-        setup = self._setup
-        request = {
-            "member": self.name,
-            "partitions": setup.partitions,
-            "sources": setup.sources,
-            "lease_ms": round(setup.lease_seconds * 1000),
-            "leave": leave,
-            "done": {number: one.to_json() for number, one in done.items()},
-        }
-        if setup.bootstrap:  # an older relay refuses an unknown parameter
-            request["bootstrap"] = True
+    def _post_reports(self, done: Mapping[int, PartitionReport], *, leave: bool = False) -> Mapping[int, Owned]:
+        report = MemberReport(
+            self.name,
+            self._partitions,
+            self._sources,
+            round(self._lease_seconds * 1000),
+            done,
+            leave=leave,
+            bootstrap=self._bootstrap,
+        )
+        request = MEMBER_REPORT.dump_python(report, mode="json", exclude_defaults=True)
         try:
-            partitions = self._transport.post(f"groups/{setup.group}", request)["partitions"]
+            partitions = self._transport.post(f"groups/{self._group}", request)["partitions"]
         except ConfigError as error:
             raise self._older() if "parameter bootstrap " in error.message else error from None
-        if setup.bootstrap and not all("bootstrap" in one for one in partitions.values()):
+        if self._bootstrap and not all("bootstrap" in one for one in partitions.values()):
             raise self._older()
-        return {int(number): Owned.from_json(one) for number, one in partitions.items()}
+        return OWNED.validate_python(partitions)
 
     def _older(self) -> ConfigError:
         return ConfigError(f"the relay {self._transport.relay} cannot bootstrap groups; use a newer relay")
@@ -372,28 +360,20 @@ class GroupMember:
                 self._begin(number, one)
 
     def _begin(self, number: int, owned: Owned) -> None:
-        setup = self._setup
-        store = None if setup.stores is None else setup.stores(number, owned.generation)
+        store = None if self._stores is None else self._stores(number, owned.generation)
         checkpoint = PartitionCheckpoint(owned.checkpoint, self._sync_now, store)
-        client = RelayClient(
-            setup.urls,
-            setup.sources,
-            setup.consumer_of(number, owned.generation),
+        client = self._client_of(
+            self._consumer_of(number, owned.generation),
             checkpoint,
-            access=setup.access,
-            retry=setup.retry,
-            share=Share(number, setup.partitions),
-            callback_seconds=setup.callback_seconds,
+            share=Share(number, self._partitions),
             may_deliver=lambda: checkpoint.is_begun and time.monotonic() < self._leased_until,
-            checkpoint_seconds=0.0 if store is None else setup.checkpoint_seconds,  # without a store it costs nothing
-            before_images=setup.before_images,
+            checkpoint_seconds=0.0 if store is None else self._checkpoint_seconds,  # without a store it costs nothing
             bootstrap=owned.bootstrap,
-            times=setup.times,
         )
         if owned.release_requested:  # reclaimed before this member began it
             client.stop()
         self._workers[number] = _Worker(number, owned.generation, checkpoint, client, self._sync_now)
-        log.info("group %s: partition %d starts here, generation %d", setup.group, number, owned.generation)
+        log.info("group %s: partition %d starts here, generation %d", self._group, number, owned.generation)
 
     def _leave(self) -> None:
         """Finish open windows, report, and release all partitions."""
@@ -413,7 +393,7 @@ class GroupMember:
             # If a callback still runs, others must wait for the lease's end.
             self._post_reports(reports, leave=all(one.ended for one in owned.values()))
         except HeadgateError as error:
-            log.warning("group %s: could not leave it; others wait until its lease ends: %s", self._setup.group, error)
+            log.warning("group %s: could not leave it; others wait until its lease ends: %s", self._group, error)
         for worker in self._workers.values():
             worker.client.stop()
         self._transport.close()
