@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from starlette.types import ASGIApp, Message
 
-from headgate.archive import LogOfRelay
+from headgate.archive import LogOfRelay, Series
 from headgate.binlog import EndOfLog, Framer
 from headgate.errors import (
     AccessError,
@@ -81,8 +81,8 @@ def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert read(log, executed_before=gtids(3), server_uuid=A) > 500
         head = log.head()
         assert (head.server_uuid, head.gtid, head.begin) == (A, gtids(10), GtidSet())
-        assert head.series == ((A, GtidSet(), gtids(10)),)
-        assert [one[:2] for one in log.files()] == [(A, "binlog.000001")]
+        assert head.series == (Series(A, GtidSet(), gtids(10)),)
+        assert [(one.server_uuid, one.name) for one in log.files()] == [(A, "binlog.000001")]
         with pytest.raises(BinlogPurgedError, match="as server") as purged:
             read(log, executed_before=gtids(3), server_uuid=B)
         assert GtidSet.parse(purged.value.needed) == gtids(10, 4)

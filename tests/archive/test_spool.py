@@ -176,7 +176,7 @@ def test_what_went_in_comes_out(events: list[tuple[str, int]], step: int, checks
             found, end = read(spool, had, most=step)
             assert [one for one in found if one[0] > had] == server.places()[had:]
             assert end is not None
-            assert end.file == spool.files()[-1][1]
+            assert end.file == spool.files()[-1].name
         if first:
             with pytest.raises(BinlogPurgedError):
                 spool.reader(LogRequest(executed_before=gtids(first - 1)))
@@ -215,7 +215,7 @@ def test_an_answer_is_of_one_server(over_two_servers: tuple[LogSpool, Server, Se
     assert [(one.server_uuid, one.begin, one.end) for one in spool.head().series] == [
         (A, gtids(0), gtids(10)), (B, gtids(10), gtids(15)),
     ]  # fmt: skip
-    assert [(uuid, name) for uuid, name, _, _ in spool.files()] == [
+    assert [(one.server_uuid, one.name) for one in spool.files()] == [
         (A, "binlog.000001"), (A, "binlog.000002"), (B, "binlog.000001"),
     ]  # fmt: skip
     found, end = read(spool, 0)
@@ -277,7 +277,7 @@ def test_a_transaction_larger_than_the_space_is_kept_until_more_has_come(folder:
         for _ in range(100):
             server.commit(1_000)
         feed(spool, A, server.dump(3), 1_000)
-        assert sum(size for _, _, size, _ in spool.files()) < 40_000
+        assert sum(one.bytes for one in spool.files()) < 40_000
         with pytest.raises(BinlogPurgedError):
             read(spool, 1)
 

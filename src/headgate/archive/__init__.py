@@ -13,6 +13,18 @@ from headgate.archive._feeder import LogFeeder
 from headgate.archive._reader import LogReader
 from headgate.archive._remote import LogOfRelay, relay_prerequisite
 from headgate.archive._spool import LogSpool
-from headgate.archive._wire import LogHead, Series
+from headgate.archive._wire import FILES, HEAD, RANGE, LogHead, RangeRequest, Series
 
-__all__ = ["LogFeeder", "LogHead", "LogOfRelay", "LogReader", "LogSpool", "Series", "relay_prerequisite"]
+__all__ = [
+    "FILES",
+    "HEAD",
+    "RANGE",
+    "LogFeeder",
+    "LogHead",
+    "LogOfRelay",
+    "LogReader",
+    "LogSpool",
+    "RangeRequest",
+    "Series",
+    "relay_prerequisite",
+]

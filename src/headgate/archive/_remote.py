@@ -20,7 +20,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 from headgate import errors
-from headgate.archive._wire import LogFile, LogHead
+from headgate.archive._wire import FILES, HEAD, RANGE, LogFile, LogHead, RangeRequest
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
@@ -30,7 +30,6 @@ from headgate.errors import (
     HeadgateError,
     ServerBehindError,
 )
-from headgate.gtid import GtidSet
 from headgate.mysql import ArchivedLog, ByteStream, Connection, LogRequest, Prerequisite
 from headgate.web import LONGEST_SECONDS, WebServer, is_retryable, seconds_to_wait
 
@@ -92,13 +91,7 @@ class LogOfRelay:
         """
         if request.endless:
             raise ConfigError("an endless read of a relay's log is not possible: read up to its end repeatedly")
-        body: dict[str, Any] = {
-            "source": self.source,
-            "server_uuid": request.server_uuid,
-            "until": request.until,
-            **{name: None if one is None else str(one) for name, one in _sets(request).items()},
-        }
-        with self._response("POST", "/log", body) as answer:
+        with self._response("POST", "/log", RANGE.dump_json(RangeRequest.of(self.source, request))) as answer:
             uuid = answer.getheader("x-headgate-server-uuid") or ""
             yield ArchivedLog(ByteStream(_Body(answer, self)), uuid)
 
@@ -110,14 +103,14 @@ class LogOfRelay:
         value = self._json("/log/head")
         if value["failed"]:
             raise _stopped(value)
-        return LogHead.from_json(value)
+        return HEAD.validate_python(value)
 
     def files(self) -> list[LogFile]:
         """Return the servers' files in the archive, oldest first.
 
         :raises HeadgateError: as :meth:`head`.
         """
-        return [LogFile.from_json(one) for one in self._json("/log/files")]
+        return FILES.validate_python(self._json("/log/files"))
 
     def _json(self, path: str) -> Any:
         query = "" if self.source is None else f"?source={quote(self.source, safe='')}"
@@ -128,10 +121,9 @@ class LogOfRelay:
                 raise self._lost(error) from None
 
     @contextmanager
-    def _response(self, method: str, target: str, body: Any = None) -> Iterator[http.client.HTTPResponse]:
+    def _response(self, method: str, target: str, content: bytes | None = None) -> Iterator[http.client.HTTPResponse]:
         """Yield a successful response; while the relay requests to wait, retry for up to about two minutes."""
         server, waited = self._server(), 0.0
-        content = None if body is None else json.dumps(body).encode()
         while True:
             with contextlib.closing(server.connect()) as connection:
                 with server.convert_errors():
@@ -207,10 +199,6 @@ def relay_prerequisite(connection: Connection, relay: LogOfRelay) -> Prerequisit
         actual = f"reads the log of server {head.server_uuid}"
         return Prerequisite("relay", expected, actual, "fail", "configure both with addresses of the same server")
     return Prerequisite("relay", expected, expected, "ok")
-
-
-def _sets(request: LogRequest) -> dict[str, GtidSet | None]:
-    return {"had": request.executed_before, "wanted": request.wanted, "executed": request.executed}
 
 
 class _Body:

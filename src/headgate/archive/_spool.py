@@ -208,7 +208,7 @@ class LogSpool:
             if series and series[-1].server_uuid == uuid:
                 continue
             if series:
-                series[-1] = series[-1]._replace(end=segment.before)
+                series[-1] = replace(series[-1], end=segment.before)
             series.append(Series(uuid, segment.before, self._gtid))
         return series
 
@@ -218,9 +218,9 @@ class LogSpool:
             files: list[LogFile] = []
             for segment in self._segments:
                 one = LogFile(segment.begin.server_uuid, segment.begin.file, segment.size, segment.before)
-                if files and files[-1][:2] == one[:2]:
+                if files and (files[-1].server_uuid, files[-1].name) == (one.server_uuid, one.name):
                     first = files.pop()
-                    one = first._replace(bytes=first.bytes + one.bytes)
+                    one = replace(first, bytes=first.bytes + one.bytes)
                 files.append(one)
             return files
 

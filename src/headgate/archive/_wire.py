@@ -1,44 +1,48 @@
-"""The description of a binlog archive's content, local or over HTTP (``/log/head``, ``/log/files``)."""
+"""The description of a binlog archive's content, and requests for it, local or over HTTP (``/log``, ``/log/head``,
+``/log/files``). GTID sets are text in JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, ClassVar, Final, TypeAlias
+
+from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter, WithJsonSchema
 
 from headgate.gtid import GtidSet
+from headgate.mysql import LogRequest
 
-__all__ = ["LogFile", "LogHead", "Series"]
+__all__ = ["FILES", "HEAD", "RANGE", "LogFile", "LogHead", "RangeRequest", "Series"]
+
+Gtids: TypeAlias = Annotated[
+    GtidSet,
+    PlainValidator(lambda one: one if isinstance(one, GtidSet) else GtidSet.parse(one)),
+    PlainSerializer(str),
+    WithJsonSchema({"type": "string"}),
+]
 
 
-class Series(NamedTuple):
+@dataclass(frozen=True)
+class Series:
     """A range of one server's log."""
 
     server_uuid: str
-    begin: GtidSet
+    begin: Gtids
     """All transactions before it."""
-    end: GtidSet
+    end: Gtids
     """All transactions up to its end."""
 
 
-class LogFile(NamedTuple):
+@dataclass(frozen=True)
+class LogFile:
     """A binlog file of a server in the archive, or a part of it."""
 
     server_uuid: str
     name: str
     bytes: int
     """Archived bytes."""
-    before: GtidSet
+    before: Gtids
     """All transactions before it."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return self._asdict() | {"before": str(self.before)}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> LogFile:
-        """Parse the JSON form."""
-        return cls(str(value["server_uuid"]), str(value["name"]), int(value["bytes"]), GtidSet.parse(value["before"]))
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,9 @@ class LogHead:
 
     server_uuid: str
     """The server whose log is read now; empty: nothing was read yet."""
-    gtid: GtidSet
+    gtid: Gtids
     """All archived transactions, and those before them."""
-    begin: GtidSet
+    begin: Gtids
     """All transactions before the oldest archived one."""
     file: str
     pos: int
@@ -61,23 +65,34 @@ class LogHead:
         """Return the series that has all of these transactions, if any."""
         return next((one for one in self.series if wanted <= one.end and not wanted & one.begin), None)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        series = [{"server_uuid": one.server_uuid, "begin": str(one.begin), "end": str(one.end)} for one in self.series]
-        return vars(self) | {"gtid": str(self.gtid), "begin": str(self.begin), "series": series}
+
+@dataclass(frozen=True)
+class RangeRequest:
+    """A request for a range of the log: see :class:`headgate.mysql.LogRequest`."""
+
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    source: str | None = None
+    """Name of the physical source."""
+    had: Gtids | None = None
+    """``executed_before``."""
+    wanted: Gtids | None = None
+    executed: Gtids | None = None
+    server_uuid: str | None = None
+    until: tuple[str, int] | None = None
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> LogHead:
-        """Parse the JSON form."""
-        series = tuple(
-            Series(str(one["server_uuid"]), GtidSet.parse(one["begin"]), GtidSet.parse(one["end"]))
-            for one in value["series"]
-        )
-        return cls(
-            value["server_uuid"],
-            GtidSet.parse(value["gtid"]),
-            GtidSet.parse(value["begin"]),
-            value["file"],
-            int(value["pos"]),
-            series,
-        )
+    def of(cls, source: str | None, request: LogRequest) -> RangeRequest:
+        """Return the request to a relay."""
+        had, wanted, executed = request.executed_before, request.wanted, request.executed
+        return cls(source, had, wanted, executed, request.server_uuid, request.until)
+
+    @property
+    def log_request(self) -> LogRequest:
+        """The request to the archive itself."""
+        return LogRequest(self.had, self.wanted, self.executed, self.server_uuid, self.until)
+
+
+FILES: Final = TypeAdapter(list[LogFile])
+HEAD: Final = TypeAdapter(LogHead)
+RANGE: Final = TypeAdapter(RangeRequest)

@@ -45,7 +45,7 @@ from headgate.databus._checkpoint import (
     checkpoint_json,
     parse_position,
 )
-from headgate.databus._fields import EventFields, byte_ranges, event_fields
+from headgate.databus._fields import EventFields, byte_ranges, event_fields, gather_ranges
 from headgate.databus._group import LARGEST_GROUP, MEMBER_REPORT, OWNED, MemberReport, Owned, PartitionReport
 from headgate.databus._schema import Schema, avro_text
 
@@ -78,6 +78,7 @@ __all__ = [
     "event_fields",
     "event_sizes",
     "fit",
+    "gather_ranges",
     "i16_at",
     "i64_at",
     "is_intact",

@@ -12,7 +12,7 @@ from numba import njit
 from headgate.databus._binary import i16_at, i64_at, size_at, source_at, u32_at
 from headgate.kernels import copy
 
-__all__ = ["EventFields", "byte_ranges", "event_fields"]
+__all__ = ["EventFields", "byte_ranges", "event_fields", "gather_ranges"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -122,10 +122,16 @@ def _gather(buf: Any, starts: Any, sizes: Any, offsets: Any, out: Any) -> None:
         copy(out, np.int64(offsets[i]), buf, starts[i], sizes[i])
 
 
-def byte_ranges(data: Any, starts: Int64s, sizes: Int64s) -> pa.Array:
-    """Return ranges of the bytes (uint8[]) as a binary array; together less than 2 GiB."""
+def gather_ranges(data: Any, starts: Int64s, sizes: Int64s) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
+    """Return ranges of the bytes (uint8[]) one after the other, with offsets; together less than 2 GiB."""
     offsets = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=offsets[1:])
     gathered = np.empty(int(offsets[-1]), np.uint8)
     _gather(data, starts, sizes, offsets, gathered)
+    return offsets, gathered
+
+
+def byte_ranges(data: Any, starts: Int64s, sizes: Int64s) -> pa.Array:
+    """Return ranges of the bytes as :func:`gather_ranges`, as a binary array."""
+    offsets, gathered = gather_ranges(data, starts, sizes)
     return pa.Array.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(gathered)])

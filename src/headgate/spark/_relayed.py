@@ -99,13 +99,12 @@ class RelayedServer(MySQLServer):
         if part is None:
             self._files = None  # nothing is new, or the server's log is read
             return end
-        uuid, begin, last = part
         self._files = [
             (one.name, one.bytes, one.before)
             for one in self._relay.files()
-            if one.server_uuid == uuid and begin <= one.before <= last
+            if one.server_uuid == part.server_uuid and part.begin <= one.before <= part.end
         ]
-        return had | (end & last)
+        return had | (end & part.end)
 
     def reads_windows(self, end: GtidSet) -> bool:
         """Whether ``end`` is in the present server's part, or the server itself may be read."""

@@ -273,7 +273,7 @@ def test_failovers(tmp_path: Path) -> None:
             stream.server = replica
             do(replica, "d", "UPDATE changes SET v = 'two' WHERE id < 3", "INSERT INTO sibling VALUES (77, 'new')")
             kept.wait_for(replica.gtid_executed)
-            assert [uuid for uuid, _, _ in kept.log.head().series] == [primary.server_uuid, replica.server_uuid]
+            assert [one.server_uuid for one in kept.log.head().series] == [primary.server_uuid, replica.server_uuid]
             assert stream.batch("UPDATE sibling SET v = 'meanwhile' WHERE id = 77")
             assert GtidSet.parse(stream.offset.gtid) == cut > first
             kept.wait_for(replica.gtid_executed)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
+from headgate.databus import gather_ranges
 from headgate.errors import DecodeError, UnsupportedError
 from headgate.kernels import copy, u8
 
@@ -95,12 +96,6 @@ def _spans(buf: Any, cursor: Any, ends: Any, valid: Any, starts: Any, sizes: Any
         starts[i] = at
         sizes[i] = size
         cursor[i] = at + size
-
-
-@njit(cache=True, nogil=True)
-def _gather(buf: Any, starts: Any, sizes: Any, offsets: Any, out: Any) -> None:
-    for i in range(starts.shape[0]):
-        copy(out, offsets[i], buf, starts[i], sizes[i])
 
 
 @njit(cache=True, nogil=True)
@@ -194,18 +189,9 @@ def _value_spans(rows: _RowCursors, valid: Bools) -> tuple[Int64s, Int64s]:
     return starts, sizes
 
 
-def _gathered(rows: _RowCursors, starts: Int64s, sizes: Int64s) -> tuple[Any, Any]:
-    """Return int32 offsets, and the bytes in sequence."""
-    offsets = np.zeros(len(sizes) + 1, np.int64)
-    np.cumsum(sizes, out=offsets[1:])
-    out = np.empty(int(offsets[-1]), np.uint8)
-    _gather(rows.data, starts, sizes, offsets, out)
-    return offsets.astype(np.int32), out
-
-
 def _of_bytes(kind: pa.DataType) -> _Read:
     def read(rows: _RowCursors, valid: Bools) -> pa.Array:
-        return _array(kind, valid, *_gathered(rows, *_value_spans(rows, valid)))
+        return _array(kind, valid, *gather_ranges(rows.data, *_value_spans(rows, valid)))
 
     return read
 
@@ -222,7 +208,7 @@ def _of_decimals(kind: pa.DataType) -> _Read:
 def _floats(rows: _RowCursors, valid: Bools) -> pa.Array:
     counts, starts = np.zeros(len(valid), np.int64), np.zeros(len(valid), np.int64)
     _items(rows.data, rows.cursor, rows.ends, valid, counts, starts, 4)
-    offsets, data = _gathered(rows, starts, counts * 4)
+    offsets, data = gather_ranges(rows.data, starts, counts * 4)
     items = pa.Array.from_buffers(pa.float32(), int(offsets[-1]) // 4, [None, pa.py_buffer(data)])
     buffers = [_bitmap(valid), pa.py_buffer(offsets // 4)]
     return pa.Array.from_buffers(pa.list_(pa.float32()), len(valid), buffers, children=[items])

@@ -16,15 +16,13 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 from anyio import CapacityLimiter, to_thread
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from headgate.archive import LogReader, LogSpool
+from headgate.archive import FILES, HEAD, RANGE, LogReader, LogSpool
 from headgate.errors import ConfigError, HeadgateError
-from headgate.gtid import GtidSet
-from headgate.mysql import LogRequest
 from headgate.relay._http._commands import PROCESSING, Command, body_of, failure, object_of
 from headgate.relay._http._openapi import JSON
 from headgate.relay._http._parameters import text
@@ -39,25 +37,6 @@ _BINARY: Final = "application/octet-stream"
 _TEXT: Final = {"type": "string"}
 _NUMBER: Final = {"type": "integer"}
 _SOURCE: Final = text("source", "The physical source's name; required if the relay has several.")
-
-
-class _LogBody(BaseModel):
-    """The body of a request: see :class:`headgate.mysql.LogRequest`; GTID sets are text."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    source: str | None = None
-    had: str | None = None
-    wanted: str | None = None
-    executed: str | None = None
-    server_uuid: str | None = None
-    until: tuple[str, int] | None = None
-
-    def request(self) -> LogRequest:
-        """:raises ConfigError: a GTID set is invalid."""
-        had, wanted, executed = (
-            None if one is None else GtidSet.parse(one) for one in (self.had, self.wanted, self.executed)
-        )
-        return LogRequest(had, wanted, executed, self.server_uuid, self.until)
 
 
 def commands(relay: Relay) -> list[Command]:
@@ -82,7 +61,7 @@ def commands(relay: Relay) -> list[Command]:
             log.read_range,
             "A range of the binlog, as the server would send it",
             media=[_BINARY],
-            body=_LogBody.model_json_schema(),
+            body=RANGE.json_schema(),
             headers={"x-headgate-server-uuid": "The server whose log it is."},
         ),
     ]
@@ -120,15 +99,14 @@ class _Log:
             _, spool = self._spool(parameters["source"])
         except ConfigError as error:
             return _failed(error)
-        files = await self._in_thread(spool.files)
-        return JSONResponse([one.to_json() for one in files])
+        return JSONResponse(FILES.dump_python(await self._in_thread(spool.files), mode="json"))
 
     async def read_range(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         del parameters
         try:
-            body = _LogBody.model_validate_json(await body_of(request, "log"))
+            body = RANGE.validate_json(await body_of(request, "log"))
             _, spool = self._spool(body.source)
-            reader = await self._in_thread(spool.reader, body.request())
+            reader = await self._in_thread(spool.reader, body.log_request)
         except ValidationError as error:
             return _failed(ConfigError(f"invalid request: {error.errors()[0]['msg']}"))
         except HeadgateError as error:
@@ -161,7 +139,7 @@ class _Log:
 def _head(partition: Partition, spool: LogSpool) -> dict[str, Any]:
     feeder = partition.log_feeder
     return {
-        **spool.head().to_json(),
+        **HEAD.dump_python(spool.head(), mode="json"),
         "failed": feeder is not None and feeder.failed,
         "problem": None if feeder is None else feeder.problem,
         "error": _describe_error(feeder.error) if feeder is not None and feeder.error is not None else None,
