@@ -28,11 +28,10 @@ from numba import njit
 from headgate.catalog import TableDef
 from headgate.databus import EOP_SIZE, put_eops, seal
 from headgate.errors import UnsupportedError
-from headgate.relay._events._avro import EncodedRows
 from headgate.relay._events._schemas import Registry
 from headgate.relay._scn import Scn, Transactions
 from headgate.relay._segments import Windows
-from headgate.relay._writers import BeforeImages, EventKeys, RowWriter, RowWriters, SourceOf
+from headgate.relay._writers import BeforeImages, EncodedEvents, RowWriter, RowWriters, SourceOf
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, LogBlock
 
 __all__ = ["Assembler", "Finished"]
@@ -71,16 +70,10 @@ class _Part:
 
 @dataclass(frozen=True)
 class _EncodedPart:
-    """One batch's encoded events, with their sizes."""
+    """One batch's encoded events, with their ranks."""
 
-    writer: RowWriter
     ranks: Int64s
-    deletes: Any
-    stamps: Int64s
-    keys: EventKeys
-    rows: EncodedRows
-    sizes: Int64s
-    before_images: BeforeImages | None = None
+    events: EncodedEvents
 
 
 class Assembler:
@@ -160,15 +153,11 @@ class Assembler:
         before_images = self._choose_events(part, batch, writer) if self._with_before_images else None
         batch = batch if before_images is None else batch.filter(pa.array(part.is_event))
         columns = batch.columns[-len(part.image.table.columns) :]
-        rows = writer.encoder.encode(columns)
-        keys = writer.keys(columns)
-        sizes = writer.sizes(rows, keys, self._version)
-        if before_images is not None:
-            sizes[before_images.events] += before_images.sizes
         letters = _letters(batch.column(0))
         deletes = (letters == _DELETES[0]) | (letters == _DELETES[1])
         stamps = np.asarray(batch.column(3).view(pa.int64())) * _NS_PER_US
-        return _EncodedPart(writer, _event_ranks(part), deletes, stamps, keys, rows, sizes, before_images)
+        events = writer.encode(columns, self._version, deletes=deletes, stamps=stamps, before_images=before_images)
+        return _EncodedPart(_event_ranks(part), events)
 
     @staticmethod
     def _choose_events(part: _Part, batch: pa.RecordBatch, writer: RowWriter) -> BeforeImages:
@@ -215,25 +204,13 @@ class Assembler:
         eop = EOP_SIZE[self._version]
         sizes = np.zeros(rows, np.int64)
         for one in encoded:
-            sizes[one.ranks] = one.sizes
+            sizes[one.ranks] = one.events.sizes
         window_of = np.repeat(np.arange(len(scns)), lasts - firsts + 1)
         offsets = np.cumsum(sizes) - sizes + window_of * eop
         eops = offsets[lasts] + sizes[lasts]
         out = np.empty(int(eops[-1]) + eop, np.uint8)
         for one in encoded:
-            one.writer.put(
-                out,
-                offsets[one.ranks],
-                one.sizes,
-                one.keys,
-                one.rows,
-                version=self._version,
-                deletes=one.deletes,
-                stamps=one.stamps,
-                scns=scns[window_of[one.ranks]],
-                partition=self._partition,
-                before_images=one.before_images,
-            )
+            one.events.put(out, offsets[one.ranks], scns[window_of[one.ranks]], self._partition)
         put_eops(out, eops, self._version, stamps[lasts], scns, self._partition)
         seal(out, 0, len(out))
         return Windows(out, scns, eops + eop, stamps[lasts], np.bincount(window_of[sizes > 0], minlength=len(scns)))
@@ -289,9 +266,10 @@ def _is_ordered(file: Any, pos: Any, ordinal: Any) -> bool:
 def _counts(encoded: Sequence[_EncodedPart]) -> dict[int, tuple[int, int, int]]:
     counts: dict[int, tuple[int, int, int]] = {}
     for one in encoded:
-        events, size, payload = counts.get(one.writer.source.id, (0, 0, 0))
-        more = (len(one.sizes), int(one.sizes.sum()), int(one.rows.sizes.sum()))
-        counts[one.writer.source.id] = (events + more[0], size + more[1], payload + more[2])
+        number = one.events.writer.source.id
+        events, size, payload = counts.get(number, (0, 0, 0))
+        sizes = one.events.sizes
+        counts[number] = (events + len(sizes), size + int(sizes.sum()), payload + int(one.events.rows.sizes.sum()))
     return counts
 
 

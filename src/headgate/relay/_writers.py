@@ -20,7 +20,7 @@ from headgate.relay._events._avro import EncodedRows, RowEncoder
 from headgate.relay._events._schemas import Registry
 from headgate.relay._sources import LogicalSource
 
-__all__ = ["BeforeImages", "EventKeys", "RowWriter", "RowWriters", "SourceOf"]
+__all__ = ["BeforeImages", "EncodedEvents", "RowWriter", "RowWriters", "SourceOf"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -105,37 +105,62 @@ class RowWriter:
         _repeats(keys.offsets, keys.data, is_repeated)
         return is_repeated
 
-    @staticmethod
-    def sizes(rows: EncodedRows, keys: EventKeys, version: int) -> Int64s:
-        """Return the bytes of each row's event."""
-        has_numbers = len(keys.numbers) > 0
-        sizes: Int64s = event_sizes(
-            version, rows.sizes, None if has_numbers else np.diff(keys.offsets).astype(np.int64)
-        )
-        return sizes
-
-    def put(
-        self, out: Any, at: Int64s, sizes: Int64s, keys: EventKeys, rows: EncodedRows, *,
-        version: int, deletes: Any, stamps: Int64s, scns: Int64s, partition: int,
+    def encode(
+        self,
+        columns: Sequence[pa.Array],
+        version: int,
+        *,
+        deletes: npt.NDArray[np.bool_],
+        stamps: Int64s,
         before_images: BeforeImages | None = None,
-    ) -> None:  # fmt: skip
+    ) -> EncodedEvents:
+        """Return rows as events of a version, without SCNs.
+
+        :param deletes: whether each is a DELETE.
+        :param stamps: commit times, ns since 1970.
+        :raises DecodeError: as :meth:`RowEncoder.encode`.
+        """
+        rows, keys = self.encoder.encode(columns), self.keys(columns)
+        key_sizes = None if len(keys.numbers) else np.diff(keys.offsets).astype(np.int64)
+        sizes: Int64s = event_sizes(version, rows.sizes, key_sizes)
+        if before_images is not None:
+            sizes[before_images.events] += before_images.sizes
+        return EncodedEvents(self, version, keys, rows, sizes, deletes, stamps, before_images)
+
+
+@dataclass(frozen=True)
+class EncodedEvents:
+    """Events of one definition with known sizes, to be written at the caller's offsets."""
+
+    writer: RowWriter
+    version: int
+    keys: EventKeys
+    rows: EncodedRows
+    sizes: Int64s
+    deletes: npt.NDArray[np.bool_]
+    stamps: Int64s
+    before_images: BeforeImages | None
+
+    def put(self, out: Any, at: Int64s, scns: Int64s, partition: int) -> None:
         """Write the events except their CRCs.
 
-        :param at: their offsets in ``out``; the others as in :func:`headgate.databus._binary.put_events`.
+        :param at: their offsets in ``out``.
+        :param partition: the physical one.
         """
+        writer, befores = self.writer, self.before_images
         values = np.empty(len(at), np.int64)
         before_at = _NO_BEFORE_IMAGES
-        if before_images is not None:
+        if befores is not None:
             before_at = np.full(len(at), -1, np.int64)
-            before_at[before_images.events] = before_images.rows.sizes
+            before_at[befores.events] = befores.rows.sizes
         put_events(
-            out, at, sizes, version, deletes, stamps, scns, self.source.id, partition, self.source.partition,
-            np.frombuffer(self.schema.digest, np.uint8), self.schema.version, *keys, values, before_at,
-            self.metadata_version,
+            out, at, self.sizes, self.version, self.deletes, self.stamps, scns, writer.source.id, partition,
+            writer.source.partition, np.frombuffer(writer.schema.digest, np.uint8), writer.schema.version, *self.keys,
+            values, before_at, writer.metadata_version,
         )  # fmt: skip
-        rows.put(values, out)
-        if before_images is not None:
-            before_images.rows.put(before_at[before_images.events], out)
+        self.rows.put(values, out)
+        if befores is not None:
+            befores.rows.put(before_at[befores.events], out)
 
 
 class RowWriters:

@@ -320,24 +320,14 @@ class Bootstrap:
             return np.zeros(0, np.uint8)
         columns = [column.combine_chunks() for column in rows.columns.columns]
         writer = self._writers.of(rows.table, list(rows.columns.schema))
-        encoded, keys = writer.encoder.encode(columns), writer.keys(columns)
-        sizes = writer.sizes(encoded, keys, self._version)
-        count = len(sizes)
+        count = rows.columns.num_rows
         if count >= DONE:
             raise ChunkRetryError("a part has more rows than a snapshot_offset can count", table=rows.table.full_name)
-        out = np.empty(int(sizes.sum()), np.uint8)
-        writer.put(
-            out,
-            np.cumsum(sizes) - sizes,
-            sizes,
-            keys,
-            encoded,
-            version=self._version,
-            deletes=np.zeros(count, np.bool_),
-            stamps=np.full(count, time.time_ns(), np.int64),
-            scns=np.full(count, scn, np.int64),
-            partition=self._partition.source.id,
-        )
+        stamps = np.full(count, time.time_ns(), np.int64)
+        events = writer.encode(columns, self._version, deletes=np.zeros(count, np.bool_), stamps=stamps)
+        out = np.empty(int(events.sizes.sum()), np.uint8)
+        offsets = np.cumsum(events.sizes) - events.sizes
+        events.put(out, offsets, np.full(count, scn, np.int64), self._partition.source.id)
         seal(out, 0, len(out))
         return out
 
