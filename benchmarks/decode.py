@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from benchmarks._bench import Timing, Workloads, median, progress, report, server, verdict
 from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
-from headgate.replication import LogBlock, read_range
+from headgate.replication import DecodeOptions, LogBlock, LogRead, read_range
 
 BOUNDS = {"bulk": 3_000_000, "oltp": 400_000}
 
@@ -24,7 +24,7 @@ def decode(load: Workloads, wanted: GtidSet) -> int:
     """Read and decode the range; changes (an update's two images are one)."""
     changes = 0
     reader = read_range(
-        load.settings, wanted, executed=load.end, server_uuid=None, tables=TablePatterns(["bench.*"]), epoch=1
+        LogRead(load.settings, wanted=wanted, executed=load.end), DecodeOptions(TablePatterns(["bench.*"]), epoch=1)
     )
     for item in reader:
         if isinstance(item, LogBlock):

@@ -30,7 +30,7 @@ from headgate.archive import LogOfRelay, LogSpool
 from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
-from headgate.replication import LogBlock, copy_log, read_range
+from headgate.replication import DecodeOptions, LogBlock, LogRead, copy_log, read_range
 
 
 @contextlib.contextmanager
@@ -65,7 +65,7 @@ def copy(load: Workloads, start: GtidSet) -> int:
 def read(load: Workloads, settings: ConnectionSettings) -> int:
     """The rows of the bulk workload."""
     items = read_range(
-        settings, load.bulk, executed=load.end, server_uuid=None, tables=TablePatterns([f"{DB}.*"]), epoch=1
+        LogRead(settings, wanted=load.bulk, executed=load.end), DecodeOptions(TablePatterns([f"{DB}.*"]), epoch=1)
     )
     return sum(image.batch.num_rows for item in items if isinstance(item, LogBlock) for image in item.images)
 

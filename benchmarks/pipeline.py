@@ -26,7 +26,7 @@ import pyarrow as pa
 from benchmarks._bench import DB, Timing, Workloads, median, progress, report, server, verdict
 from headgate.catalog import TablePatterns
 from headgate.engine import build_session
-from headgate.replication import LogBlock, read_range
+from headgate.replication import DecodeOptions, LogBlock, LogRead, read_range
 from headgate.spark import register
 
 BOUND = 0.7
@@ -48,7 +48,7 @@ def write_file(load: Workloads, frame: Any, path: Path) -> None:
     """The rows of ``frame`` as an Arrow file with batches as large as the source makes them."""
     batches = []
     reader = read_range(
-        load.settings, load.bulk, executed=load.end, server_uuid=None, tables=TablePatterns([f"{DB}.*"]), epoch=1
+        LogRead(load.settings, wanted=load.bulk, executed=load.end), DecodeOptions(TablePatterns([f"{DB}.*"]), epoch=1)
     )
     sizes = [image.batch.num_rows for item in reader if isinstance(item, LogBlock) for image in item.images]
     table = frame.toArrow()

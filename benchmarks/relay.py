@@ -49,7 +49,7 @@ from benchmarks._load import Inserts, SteadyWriter, Updates
 from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
-from headgate.replication import LogBlock, read_range
+from headgate.replication import DecodeOptions, LogBlock, LogRead, read_range
 from headgate.testing import MySQLServer
 
 ROWS = 100_000
@@ -285,9 +285,9 @@ def decode_rate(mysql: MySQLServer, start: str, end: str) -> float:
 
     def decode() -> int:
         items = read_range(
-            settings, executed - had, executed=executed, server_uuid=None, tables=TablePatterns([f"{DB}.orders"]),
-            epoch=1, images="keys",
-        )  # fmt: skip
+            LogRead(settings, wanted=executed - had, executed=executed),
+            DecodeOptions(TablePatterns([f"{DB}.orders"]), epoch=1, images="keys"),
+        )
         return sum(image.batch.num_rows for item in items if isinstance(item, LogBlock) for image in item.images)
 
     decode()

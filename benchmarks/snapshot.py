@@ -18,7 +18,7 @@ from headgate.catalog import TableDef, TablePatterns, load_tables
 from headgate.columns import TableCodec
 from headgate.mysql import Connection, select_blocks
 from headgate.replication import ImageBatch
-from headgate.snapshot import advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.snapshot import ChunkRead, advance, first_chunk_bounds, next_chunk, read_chunks
 
 BOUND = 0.9
 _CHUNK_ROWS = 250_000
@@ -52,7 +52,7 @@ def by_chunks(load: Workloads, table: TableDef) -> int:
             chunks.append(chunk)
             plan = advance(plan, chunk)
     for item in read_chunks(
-        load.settings, chunks, executed=load.end, server_uuid=uuid, epoch=1, planned_us=time.time_ns() // 1000
+        ChunkRead(load.settings, chunks, load.end, uuid, epoch=1, planned_us=time.time_ns() // 1000)
     ):
         assert isinstance(item, ImageBatch), item
         rows += item.batch.num_rows

@@ -9,8 +9,8 @@ from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
-from headgate.replication import Idle, ImageBatch, LogBlock, follow, read_range
-from headgate.snapshot import Redo, read_chunks
+from headgate.replication import DecodeOptions, Idle, ImageBatch, LogBlock, LogRead, follow, read_range
+from headgate.snapshot import ChunkOptions, ChunkRead, Redo, read_chunks
 from headgate.testing import MySQLServer
 
 META = ("_seq", "_gtid", "_ts")
@@ -51,7 +51,8 @@ class Log:
         end = self.executed()
         return list(
             read_range(
-                self.settings, end - self.start, executed=end, server_uuid=None, tables=self.tables, epoch=1, **options
+                LogRead(self.settings, wanted=end - self.start, executed=end),
+                DecodeOptions(self.tables, epoch=1, **options),
             )
         )
 
@@ -62,7 +63,11 @@ class Log:
     def between(self, start: GtidSet, end: GtidSet) -> list[dict[str, Any]]:
         """The images of a range of the log."""
         return plain(
-            list(read_range(self.settings, end - start, executed=end, server_uuid=None, tables=self.tables, epoch=1))
+            list(
+                read_range(
+                    LogRead(self.settings, wanted=end - start, executed=end), DecodeOptions(self.tables, epoch=1)
+                )
+            )
         )
 
     def chunk(self, table: str, end: GtidSet | None = None, **options: Any) -> list[dict[str, Any]]:
@@ -70,11 +75,9 @@ class Log:
         end = self.executed() if end is None else end
         with Connection.open(self.settings) as connection:
             uuid = str(connection.query("SELECT @@global.server_uuid")[0][0])
-        read = read_chunks(
-            self.settings, [ChunkSpec(f"{self.db}.{table}", 0, None, None)], executed=end, server_uuid=uuid, epoch=1,
-            planned_us=0, **options,
-        )  # fmt: skip
-        found = list(read)
+        chunk = ChunkSpec(f"{self.db}.{table}", 0, None, None)
+        read = ChunkRead(self.settings, [chunk], end, uuid, epoch=1, planned_us=0)
+        found = list(read_chunks(read, ChunkOptions(**options)))
         assert not any(isinstance(item, Redo) for item in found), str(found)
         return plain(found)
 

@@ -19,7 +19,7 @@ from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ByteStream, Connection, ConnectionSettings
 from headgate.replication import Idle, ImageBatch, LogBlock, WindowReader
 from headgate.replication._log_read import LogRead
-from headgate.replication._readers import following_items, range_items
+from headgate.replication._readers import following_items, read_range
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._transport import Pacing, Transport
 from headgate.testing._binlog import EOF_PACKET, BinlogWriter, packed, packets
@@ -305,10 +305,10 @@ def _rows(image: ImageBatch) -> Iterator[Row]:
         yield row["_gtid"], seq["file"], seq["pos"], seq["ordinal"], row["id"]
 
 
-def read_range(network: Network, had: GtidSet, uuid: str | None = UUID) -> Iterator[Row]:
+def rows_read(network: Network, had: GtidSet, uuid: str | None = UUID) -> Iterator[Row]:
     end = network.server.position
     read = LogRead(SETTINGS, wanted=end - had, executed=end, server_uuid=uuid)
-    return rows(range_items(read, OPTIONS, network.transport()))
+    return rows(read_range(read, OPTIONS, network.transport()))
 
 
 def read_window(network: Network, had: GtidSet, uuid: str | None = UUID) -> Iterator[Row]:
@@ -331,7 +331,7 @@ def read_following(network: Network, had: GtidSet, _uuid: str | None = None) -> 
 
 
 READERS: Final[dict[str, Callable[..., Iterator[Row]]]] = {
-    "range": read_range,
+    "range": rows_read,
     "window": read_window,
     "follow": read_following,
 }

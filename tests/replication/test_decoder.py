@@ -43,7 +43,7 @@ class Log(WrittenLog):
     def read(self, ambiguous: str, segments: int = 1) -> tuple[list[Stopped], dict[str, list[tuple[object, int]]]]:
         """What was stopped; of each table its values with the ordinals of their changes."""
         options = DecodeOptions(TablePatterns(["d.*"]), ambiguous=ambiguous)
-        decoder = LogDecoder(GtidSet.parse(f"{UUID}:1-9"), options, lambda _db, _table: ())
+        decoder = LogDecoder(GtidSet.parse(f"{UUID}:1-9"), options)
         stops, rows = [], dict[str, list[tuple[object, int]]]()
         for found in self.decoded(decoder, segments):
             if isinstance(found, Stopped):

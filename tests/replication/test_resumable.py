@@ -31,7 +31,7 @@ from headgate.mysql import ArchivedLog, ByteStream, LogRequest
 from headgate.replication import Idle, LogHint, RangeEnd, WindowReader
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
-from headgate.replication._readers import following_items, previous_gtids, range_items
+from headgate.replication._readers import following_items, previous_gtids, read_range
 from headgate.replication._requests import gtid_request
 from headgate.replication._resumable import TRANSITIONS, DumpEvent, DumpState, ResumableDump, Scan, scan
 from headgate.replication._transport import BackOff, Pacing, check_planned
@@ -49,8 +49,8 @@ from tests.replication.pretended import (
     PretendedServer,
     error_packet,
     gtids,
-    read_range,
     read_window,
+    rows_read,
 )
 from tests.replication.pretended import rows as rows_of
 
@@ -105,7 +105,7 @@ def test_a_connection_is_cut_at_any_border(reader: str, anonymous: bool) -> None
     server = tiny(anonymous=anonymous)
     expected = whole(server, reader)
     network = Network(server)
-    list(read_range(network, beginning(server)))
+    list(rows_read(network, beginning(server)))
     for cut in borders(network.sent[0]):
         network = Network(server, [Ends(after_bytes=cut)], step=100)
         assert list(READERS[reader](network, beginning(server))) == expected, f"cut behind {cut} bytes"
@@ -151,7 +151,7 @@ def test_whatever_the_cuts_the_log_comes_once_and_in_order(
     had = data.draw(st.sampled_from(places))
     network = Network(server, script, step=step, attempts=len(script) + 1)
     found = list(READERS[reader](network, had))
-    assert found == list(read_range(Network(server), had))
+    assert found == list(rows_read(Network(server), had))
     missing = range(1 + (0 if anonymous else had.count()), server.number + 1)
     if not anonymous:
         assert [row[-1] for row in found] == [one for number in missing for one in server.rows[number]]
@@ -166,7 +166,7 @@ def test_a_range_with_holes(wanted: set[int], script: list[Ends], step: int) -> 
     numbers = GtidSet.parse(f"{UUID}:" + ":".join(str(one) for one in sorted(wanted)))
     read = LogRead(SETTINGS, wanted=numbers, executed=server.executed, server_uuid=UUID)
     network = Network(server, script, step=step, attempts=len(script) + 1)
-    *blocks, end = range_items(read, OPTIONS, network.transport())
+    *blocks, end = read_range(read, OPTIONS, network.transport())
     found = [row["id"] for item in blocks for image in item.images for row in image.batch.to_pylist()]  # type: ignore[union-attr]
     assert found == [one for number in sorted(wanted) for one in server.rows[number]]
     assert isinstance(end, RangeEnd)
@@ -180,7 +180,7 @@ def test_changes_handed_on_before_a_cut_do_not_come_again() -> None:
     server = PretendedServer()
     server.commit([1, 2], [3])
     network = Network(server, [Ends(after_packets=7)])  # up to the first WRITE_ROWS
-    seen = [(row[-1], len(network.dumps)) for row in read_range(network, GtidSet())]
+    seen = [(row[-1], len(network.dumps)) for row in rows_read(network, GtidSet())]
     assert seen == [(1, 1), (2, 1), (3, 2)]
 
 
@@ -192,7 +192,7 @@ def test_a_clean_end_proves_nothing(reader: str) -> None:
     """``KILL QUERY`` on the dump's thread ends it with an EOF packet, anywhere."""
     server = tiny()
     expected, network = whole(server, reader), Network(server)
-    list(read_range(network, GtidSet()))
+    list(rows_read(network, GtidSet()))
     count = len(network.sent[0])
     for ended in range(count + 1):
         network = Network(server, [Ends(after_packets=ended, tail=EOF_PACKET)])
@@ -223,7 +223,7 @@ def test_heartbeats_are_no_transactions(reader: str) -> None:
     beat = server.idle_packet()
     network = Network(server, [Ends(after_packets=2, tail=beat * 3 + EOF_PACKET)])
     if reader == "range":
-        assert list(read_range(network, GtidSet())) == whole(server)
+        assert list(rows_read(network, GtidSet())) == whole(server)
     else:  # the server has read its log that far, and says that nothing of it is outside ``had``
         assert list(read_window(network, server.executed)) == []
     assert len(network.dumps) == (2 if reader == "range" else 1)
@@ -237,7 +237,7 @@ def test_whole_transactions_are_progress() -> None:
     # Three packets begin a file, a heartbeat stands for what is not sent again, five are a transaction.
     script = [Ends(after_packets=8, tail=EOF_PACKET), *[Ends(after_packets=9, tail=EOF_PACKET)] * 28]
     network = Network(server, script)
-    assert list(read_range(network, GtidSet())) == whole(server)
+    assert list(rows_read(network, GtidSet())) == whole(server)
     assert len(network.dumps) == 30
     assert max(network.pauses) <= 0.1
 
@@ -281,11 +281,11 @@ def test_an_error_that_lasts_is_raised_at_once(reader: str, why: str) -> None:
 def test_a_passing_error_that_stays_is_raised_as_it_is() -> None:
     network = Network(small(), [Ends(after_packets=3, tail=PASSING["the thread was killed"])] * 9)
     with pytest.raises(TransientServerError, match="1317") as caught:
-        list(read_range(network, GtidSet()))
+        list(rows_read(network, GtidSet()))
     assert caught.value.missing == f"{UUID}:1-5"
     network = Network(small(), [Ends(after_packets=3)] * 9, attempts=3)
     with pytest.raises(ConnectionLostError):
-        list(read_range(network, GtidSet()))
+        list(rows_read(network, GtidSet()))
     assert len(network.dumps) == 3
 
 
@@ -295,7 +295,7 @@ def test_a_damaged_event_is_never_skipped() -> None:
     event.data = event.data[:-1] + bytes([event.data[-1] ^ 1])
     network = Network(server)
     with pytest.raises(ChecksumError):
-        list(read_range(network, GtidSet()))
+        list(rows_read(network, GtidSet()))
     assert len(network.dumps) == 1
 
 
@@ -304,7 +304,7 @@ def test_a_damaged_event_is_never_skipped() -> None:
 
 def test_another_server_than_the_planned_one() -> None:
     right, wrong = small(), small(uuid=OTHER)
-    for reader in (read_range, read_window):
+    for reader in (rows_read, read_window):
         network = Network(right, route=[wrong, None, wrong])
         assert list(reader(network, GtidSet())) == whole(right)
         assert len(network.dumps) == 1, "nothing was asked of the wrong one"
@@ -312,14 +312,14 @@ def test_another_server_than_the_planned_one() -> None:
         with pytest.raises(ServerBehindError, match=f"connected to server {OTHER}, but the read was planned on {UUID}"):
             list(reader(network, GtidSet()))
         assert (network.dumps, len(network.pauses), network.open) == ([], 7, 0)
-    assert list(read_range(Network(wrong), GtidSet(), None)) == whole(right)
+    assert list(rows_read(Network(wrong), GtidSet(), None)) == whole(right)
 
 
 def test_another_server_after_a_cut() -> None:
     """A reader of one server waits for it; one that follows goes on with any that has what was read."""
     right, wrong = small(), small(uuid=OTHER)
     network = Network(right, [Ends(after_packets=20)], [right, wrong, right], step=60)
-    assert list(read_range(network, GtidSet())) == whole(right)
+    assert list(rows_read(network, GtidSet())) == whole(right)
     assert len(network.dumps) == 2
     network = Network(wrong, [Ends(after_packets=20)], [right], step=60)
     assert list(READERS["follow"](network, GtidSet())) == whole(right)
@@ -371,9 +371,9 @@ def test_a_log_without_gtids_stays_with_its_server(reader: str) -> None:
 
 def test_nobody_answers() -> None:
     server = small()
-    assert list(read_range(Network(server, route=[None] * 7), GtidSet())) == whole(server)
+    assert list(rows_read(Network(server, route=[None] * 7), GtidSet())) == whole(server)
     with pytest.raises(ConnectError):
-        list(read_range(Network(server, route=[None] * 8), GtidSet()))
+        list(rows_read(Network(server, route=[None] * 8), GtidSet()))
 
 
 def test_who_asks() -> None:
@@ -386,7 +386,7 @@ def test_who_asks() -> None:
     assert {flags & NON_BLOCK for flags, _ in network.dumps} == {0}
     assert any("heartbeat_period = 1000000000" in sql for sql in network.queries)
     network = Network(server, [Ends(after_packets=9)] * 2)
-    list(read_range(network, GtidSet()))
+    list(rows_read(network, GtidSet()))
     assert {(flags & NON_BLOCK, server_id) for flags, server_id in network.dumps} == {(NON_BLOCK, 0)}
     assert not any("heartbeat" in sql for sql in network.queries)
     assert sum("checksum = 'CRC32'" in sql for sql in network.queries) == len(network.dumps)
@@ -515,7 +515,7 @@ def test_a_copy_of_the_log_is_read_like_the_log(reader: str, falls_back: bool) -
             window = WindowReader(settings, had, server_uuid=UUID, tables=TABLES, transport=network.transport())
             return [row[-1] for row in rows_of(window.read_to(*server.status))]
         wanted = LogRead(settings, wanted=server.executed - had, executed=server.executed, server_uuid=UUID)
-        return [row[-1] for row in rows_of(range_items(wanted, OPTIONS, network.transport()))]
+        return [row[-1] for row in rows_of(read_range(wanted, OPTIONS, network.transport()))]
 
     assert read(had) == list(range(2, 13))
     assert (len(archive.requests), network.dumps) == (3, []), "the server was not asked"
@@ -583,7 +583,7 @@ def test_states_of_a_read() -> None:
 
 def test_who_leaves_closes() -> None:
     network = Network(small())
-    rows: Iterator[Any] = read_range(network, GtidSet())
+    rows: Iterator[Any] = rows_read(network, GtidSet())
     next(rows)
     assert network.open == 1
     rows.close()  # type: ignore[attr-defined]
@@ -613,7 +613,7 @@ def test_a_scan_sees_all_events_once() -> None:
     server = small()
     count = sum(len(file.events) for file in server.files) - 1  # a ROTATE is a position
     network = Network(server)
-    list(read_range(network, GtidSet()))
+    list(rows_read(network, GtidSet()))
     for ended in range(len(network.sent[0])):
         numbers = Numbers()
         read = LogRead(SETTINGS, start=("binlog.000001", 4), until=server.status, server_uuid=UUID)

@@ -12,7 +12,7 @@ from headgate.errors import BinlogPurgedError, ConnectionLostError, IncompleteRe
 from headgate.replication import LogBlock
 from headgate.replication._changes import Changes, EventPosition
 from headgate.replication._log_read import LogRead
-from headgate.replication._readers import range_items
+from headgate.replication._readers import read_range
 from headgate.testing._binlog import EOF_PACKET
 from tests.replication.pretended import (
     OPTIONS,
@@ -61,7 +61,7 @@ def read(network: Network, first: int = 6) -> list[tuple[str, int, int]]:
     last = network.server.number
     asked = LogRead(SETTINGS, wanted=gtids(first, last), executed=network.server.executed, server_uuid=UUID)
     found = []
-    for item in range_items(asked, OPTIONS, network.transport()):
+    for item in read_range(asked, OPTIONS, network.transport()):
         for image in item.images if isinstance(item, LogBlock) else ():
             rows = image.batch.to_pylist()
             found += [(row["_gtid"].rpartition(":")[2], row["_seq"]["ordinal"], row["id"]) for row in rows]

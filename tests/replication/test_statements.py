@@ -37,7 +37,7 @@ class Log(WrittenLog):
         self.events.append(self.writer.rows(codes.WRITE_ROWS, 1, 1, bytes([0, value])))
 
     def read(self, patterns: Sequence[str] = FOLLOWED, wanted: GtidSet = WANTED) -> tuple[list[object], LogDecoder]:
-        decoder = LogDecoder(wanted, DecodeOptions(TablePatterns(patterns)), lambda _db, _table: ())
+        decoder = LogDecoder(wanted, DecodeOptions(TablePatterns(patterns)))
         return list(self._told(decoder)), decoder
 
     def _told(self, decoder: LogDecoder) -> Iterator[object]:

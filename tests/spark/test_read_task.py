@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._policies import DEFAULT
 from headgate.catalog import Column, TableDef
 from headgate.mysql import ConnectionSettings
 from headgate.replication import META_FIELDS, ImageBatch, LogBlock, canonical_schema
+from headgate.snapshot import ChunkOptions
 from headgate.spark import _read_task
 from headgate.spark._carried import _truncate
 from headgate.spark._progress import TaskProgress
@@ -66,7 +66,7 @@ def test_the_two_images_of_an_update_are_one_change_in_the_progress(monkeypatch:
         def changes(self, table: str, count: int) -> None:
             told.append((table, count))
 
-    read = list(read_task(ConnectionSettings("localhost"), task, images="all", policies=DEFAULT, progress=Told()))
+    read = list(read_task(ConnectionSettings("localhost"), task, "all", ChunkOptions(), Told()))
     assert [item.batch.num_rows for item in read if isinstance(item, ImageBatch)] == [4]
     assert told == [("d.t", 3)]
 

@@ -256,18 +256,19 @@ class _SnapshotReader:
 
     def _read(self, chunks: list[Chunk]) -> Iterator[ImageBatch]:
         from headgate.replication import ImageBatch
-        from headgate.snapshot import Redo, read_chunks
+        from headgate.snapshot import ChunkOptions, ChunkRead, Redo, read_chunks
 
         items = read_chunks(
-            self._settings,
-            chunks,
-            executed=self.executed,
-            server_uuid=self._server_uuid,
-            epoch=0,
-            planned_us=self._planned_us,
-            first_ordinal=self._ordinal,
-            policies=self._policies,
-            locks=self._locks,
+            ChunkRead(
+                self._settings,
+                chunks,
+                self.executed,
+                self._server_uuid,
+                epoch=0,
+                planned_us=self._planned_us,
+                first_ordinal=self._ordinal,
+            ),
+            ChunkOptions(self._policies, locks=self._locks),
         )
         for item in items:
             if isinstance(item, Redo):

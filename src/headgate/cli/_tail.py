@@ -71,19 +71,14 @@ def command(
             _warn_missing(connection, patterns)
 
     from headgate._policies import Policies
-    from headgate.replication import follow, read_range
+    from headgate.replication import DecodeOptions, LogRead, follow, read_range
 
     policies = Policies(temporals="text", ambiguous_keys="spell")
     items: Iterable[LogItem]
     if until_current:
         items = read_range(
-            settings,
-            executed - read_before,
-            executed=executed,
-            server_uuid=uuid,
-            tables=patterns,
-            epoch=0,
-            policies=policies,
+            LogRead(settings, wanted=executed - read_before, executed=executed, server_uuid=uuid),
+            DecodeOptions(patterns, policies=policies),
         )
     else:
         items = follow(settings, read_before, tables=patterns, policies=policies)

@@ -9,6 +9,7 @@ from headgate.replication._copy import (
     copy_log,
     rotate_packet,
 )
+from headgate.replication._log_read import LogRead
 from headgate.replication._meta import (
     ABSENT_FIELD,
     GTID_TYPE,
@@ -25,6 +26,7 @@ from headgate.replication._probe import commit_time
 from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
 from headgate.replication._settings import check_settings
 from headgate.replication._starts import position_text, start_of
+from headgate.replication._tables import DecodeOptions
 from headgate.replication._times import gtids_before
 from headgate.replication._types import (
     Ddl,
@@ -52,12 +54,14 @@ __all__ = [
     "CopiedFile",
     "CopiedPosition",
     "Ddl",
+    "DecodeOptions",
     "Idle",
     "ImageBatch",
     "LogBlock",
     "LogCopy",
     "LogHint",
     "LogItem",
+    "LogRead",
     "RangeEnd",
     "Stopped",
     "WindowReader",

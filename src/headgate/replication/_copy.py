@@ -110,9 +110,7 @@ class LogCopy:
         self._uuid = server_uuid
         self._executed_before = executed_before
         self._framer = Framer()
-        self._decoder = LogDecoder(
-            executed_before, DecodeOptions(TablePatterns([])), lambda _db, _table: (), inside=False
-        )
+        self._decoder = LogDecoder(executed_before, DecodeOptions(TablePatterns([])), inside=False)
 
     @property
     def needed(self) -> int:

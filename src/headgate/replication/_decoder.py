@@ -16,7 +16,7 @@ for every choice of tables.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 from uuid import UUID
 
@@ -59,11 +59,11 @@ from headgate.replication._meta import (
     op_array,
     seq_array,
 )
-from headgate.replication._partial import REMEDY, DefaultsOf, PartialImages
+from headgate.replication._partial import REMEDY, PartialImages
 from headgate.replication._probe import original_commit_us
 from headgate.replication._requests import FIRST_EVENT
 from headgate.replication._statements import check_change, check_copy, check_rollback, shorten
-from headgate.replication._tables import DecodeOptions, DefinitionOf, Slot, TableSlots
+from headgate.replication._tables import DecodeOptions, Lookups, Slot, TableSlots
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number, key_reason
 from headgate.replication._xa import PendingImages, Point, PreparedTransactions, parse_prepare, parse_xa_statement
 
@@ -81,11 +81,7 @@ class LogDecoder:
 
     :param wanted: the transactions to decode.
     :param inside: True: those in ``wanted``; False: all others.
-    :param key_of: returns key columns of tables without a primary key.
     :param skip: a transaction and the number of its changes that were yielded before a reconnect.
-    :param defaults_of: returns defaults of columns that partial row images of inserts leave out.
-    :param definition_of: returns definitions of tables whose columns the log does not name.
-    :param lower_case: whether the server stores names in lower case; called only if a statement has others.
     :param prepared: the prepared XA transactions, whose rows come out where they are committed. None: rows come out
         where they are logged, committed or not.
     """
@@ -94,13 +90,10 @@ class LogDecoder:
         self,
         wanted: GtidSet,
         options: DecodeOptions,
-        key_of: Callable[[str, str], Sequence[str]],
+        lookups: Lookups | None = None,
         *,
         inside: bool = True,
         skip: tuple[str, int] | None = None,
-        defaults_of: DefaultsOf | None = None,
-        definition_of: DefinitionOf | None = None,
-        lower_case: Callable[[], bool] = lambda: False,
         prepared: PreparedTransactions | None = None,
     ) -> None:
         sid, first, last = wanted.as_arrays()
@@ -109,10 +102,11 @@ class LogDecoder:
         self._scanner = Scanner(GtidFilter.build(sid, first, last, inside=inside and self._source is None))
         self._wanted, self._inside = wanted, inside
         self._options = options
-        self._tables = TableSlots(options, key_of, definition_of)
+        lookups = lookups or Lookups()
+        self._tables = TableSlots(options, lookups.key_of, lookups.definition_of)
         self._file = ""
-        self._partial = PartialImages(defaults_of)
-        self._lower_case = lower_case
+        self._partial = PartialImages(lookups.defaults_of)
+        self._lower_case = lookups.lower_case
         self._received = GtidSetBuilder()
         self._skip = skip
         self._continued = 0

@@ -12,7 +12,7 @@ from headgate.replication._decoder import LogDecoder
 from headgate.replication._defaults import Defaults
 from headgate.replication._definitions import Definitions
 from headgate.replication._log_read import LogRead
-from headgate.replication._tables import DecodeOptions
+from headgate.replication._tables import DecodeOptions, Lookups
 from headgate.replication._transport import TRANSPORT, Transport
 from headgate.replication._xa import PreparedTransactions
 
@@ -52,17 +52,9 @@ class LogDecoding:
         prepared: PreparedTransactions | None = None,
     ) -> LogDecoder:
         definitions = self._definitions
-        return LogDecoder(
-            transactions,
-            self._options,
-            self._key_of,
-            inside=inside,
-            skip=skip,
-            definition_of=definitions.at,
-            defaults_of=Defaults(self._settings, definitions).at,
-            lower_case=self._case_lookup(),
-            prepared=prepared,
-        )
+        defaults = Defaults(self._settings, definitions)
+        lookups = Lookups(self._key_of, defaults.at, definitions.at, self._case_lookup())
+        return LogDecoder(transactions, self._options, lookups, inside=inside, skip=skip, prepared=prepared)
 
     def _key_of(self, db: str, table: str) -> Sequence[str]:
         """Return key columns from information_schema for a table without a primary key, when the log announces it."""

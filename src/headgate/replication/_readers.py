@@ -27,7 +27,7 @@ from headgate.replication._tables import DecodeOptions
 from headgate.replication._transport import TRANSPORT, Pacing, Transport
 from headgate.replication._types import Ddl, LogBlock, LogHint, LogItem, RangeEnd, Stopped
 
-__all__ = ["WindowReader", "cut_in_order", "follow", "following_items", "previous_gtids", "range_items", "read_range"]
+__all__ = ["WindowReader", "cut_in_order", "follow", "following_items", "previous_gtids", "read_range"]
 
 TransactionItem: TypeAlias = LogBlock | Ddl | Stopped
 """Items from the log's transactions."""
@@ -38,36 +38,14 @@ _SMALLEST_PIECE: Final = 16 << 10
 
 
 def read_range(
-    settings: ConnectionSettings,
-    wanted: GtidSet,
-    *,
-    executed: GtidSet,
-    server_uuid: str | None,
-    tables: TablePatterns,
-    epoch: int,
-    hint: LogHint | None = None,
-    images: str = "all",
-    policies: Policies = DEFAULT,
-    ambiguous: str = "raise",
+    read: LogRead, options: DecodeOptions, transport: Transport = TRANSPORT
 ) -> Iterator[TransactionItem | RangeEnd]:
-    """Yield exactly the transactions ``wanted``, then a ``RangeEnd``.
+    """Yield exactly the transactions ``read.wanted``, then a ``RangeEnd``.
 
-    :param executed: what the server had executed when the range was planned (contains ``wanted``).
-    :param server_uuid: the server it was planned on; ``None``: any that has executed it.
-    :param hint: position of a reader that had everything before ``wanted``.
-    :param ambiguous: if a table's columns are unknown: ``raise``, or ``stop``: yield a ``Stopped``, not its images.
     :raises BinlogPurgedError: the log no longer holds it.
     :raises IncompleteReadError: it did not arrive in full, after several tries.
     :raises SchemaAmbiguousError: the log does not name the columns of a table, and they can no longer be known.
     """
-    read = LogRead(settings, wanted=wanted, executed=executed, server_uuid=server_uuid, hint=hint)
-    return range_items(read, DecodeOptions(tables, epoch, images, policies, ambiguous=ambiguous))
-
-
-def range_items(
-    read: LogRead, options: DecodeOptions, transport: Transport = TRANSPORT
-) -> Iterator[TransactionItem | RangeEnd]:
-    """As :func:`read_range`."""
     dump = ResumableDump(read, LogDecoding(read.settings, options, transport), transport)
     yield from dump.items()
     file, pos = dump.end or ("", 0)
@@ -177,7 +155,7 @@ def cut_in_order(
     ``executed``. The cut may exceed the limit by the changes in one piece of the log.
     """
     read = LogRead(settings, wanted=executed - executed_before, executed=executed, hint=hint)
-    decoder = LogDecoder(executed - executed_before, DecodeOptions(TablePatterns([])), lambda _db, _table: ())
+    decoder = LogDecoder(executed - executed_before, DecodeOptions(TablePatterns([])))
     with open_dump(read) as dump:
         dump.stream.at_once = min(max(_CUT_BYTES_A_ROW * limit_rows, _SMALLEST_PIECE), dump.stream.at_once)
         for item in dump.items():

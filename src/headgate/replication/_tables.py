@@ -23,8 +23,9 @@ from headgate.catalog import TableDef, TablePatterns, table_from_table_map
 from headgate.columns import TableCodec
 from headgate.errors import DecodeError, HeadgateError, SchemaAmbiguousError
 from headgate.replication._meta import canonical_schema
+from headgate.replication._partial import DefaultsOf
 
-__all__ = ["DecodeOptions", "DefinitionOf", "Slot", "TableSlots"]
+__all__ = ["DecodeOptions", "DefinitionOf", "Lookups", "Slot", "TableSlots"]
 
 DefinitionOf = Callable[[TableMap, str, int], TableDef]
 """Definition of a table at an event without column names, which begins at this position of this file.
@@ -46,6 +47,20 @@ class DecodeOptions:
     ambiguous: str = "raise"
     """Action if a followed table's columns are unknown, or a key value is ambiguous: ``raise``, or ``stop``: leave its
     images out and report that."""
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """What a decoder looks up at the server, when it needs it."""
+
+    key_of: Callable[[str, str], Sequence[str]] = lambda _db, _table: ()
+    """Returns key columns of tables without a primary key."""
+    defaults_of: DefaultsOf | None = None
+    """Returns defaults of columns that partial row images of inserts leave out."""
+    definition_of: DefinitionOf | None = None
+    """Returns definitions of tables whose columns the log does not name."""
+    lower_case: Callable[[], bool] = lambda: False
+    """Returns whether the server stores names in lower case; called only if a statement has others."""
 
 
 @dataclass

@@ -7,10 +7,13 @@ from headgate.snapshot._locks import TableLocks
 from headgate.snapshot._plan import advance, first_chunk_bounds, next_chunk
 from headgate.snapshot._ranges import in_range
 from headgate.snapshot._reader import check_server, read_chunks
+from headgate.snapshot._request import ChunkOptions, ChunkRead
 from headgate.snapshot._window import Window
 
 __all__ = [
     "Chunk",
+    "ChunkOptions",
+    "ChunkRead",
     "HighWatermark",
     "Redo",
     "TableLocks",

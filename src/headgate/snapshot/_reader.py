@@ -76,13 +76,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import DEFAULT, Policies
 from headgate.binlog_positions import end_of
 from headgate.carrier import HighWatermark, Redo, Stop
 from headgate.catalog import Column, TableDef, exact_patterns, load_stats, load_table
@@ -101,7 +99,7 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.kernels import RowBlock
-from headgate.mysql import Connection, ConnectionSettings, log_position, log_status, select_blocks
+from headgate.mysql import Connection, log_position, log_status, select_blocks
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
 from headgate.replication import (
@@ -111,7 +109,6 @@ from headgate.replication import (
     SNAPSHOT_FILE,
     SNAPSHOT_POS,
     ImageBatch,
-    LogHint,
     canonical_schema,
     key_reason,
     op_array,
@@ -119,8 +116,9 @@ from headgate.replication import (
 )
 from headgate.snapshot._filters import Undecided, fulfils
 from headgate.snapshot._keys import bound_columns, fits, range_condition
-from headgate.snapshot._locks import TableLocks, View, open_view
+from headgate.snapshot._locks import View, open_view
 from headgate.snapshot._ranges import in_range, key_conditions
+from headgate.snapshot._request import ChunkOptions, ChunkRead
 from headgate.snapshot._task_log import TaskLog
 from headgate.snapshot._undo import undo
 from headgate.snapshot._window import Window
@@ -146,41 +144,17 @@ class _RetryChunk(Exception):
 
 
 def read_chunks(
-    settings: ConnectionSettings,
-    chunks: Sequence[ChunkSpec],
+    read: ChunkRead,
+    options: ChunkOptions | None = None,
     *,
-    executed: GtidSet,
-    server_uuid: str,
-    epoch: int,
-    planned_us: int,
-    hint: LogHint | None = None,
-    first_ordinal: int = 0,
-    policies: Policies = DEFAULT,
-    truncate: Literal["keep", "redo"] = "redo",
-    locks: TableLocks | None = None,
-    partial: Literal["refuse", "tell"] = "refuse",
-    only: pa.Table | None = None,
-    ambiguous: Literal["raise", "stop"] = "raise",
     on_rows: Callable[[str, int], object] = lambda _table, _rows: None,
 ) -> Iterator[ImageBatch | Redo | Stop | HighWatermark]:
-    """Yield each chunk's rows exactly as of ``executed``, as ``r`` images; or one ``Redo`` or ``Stop`` in their place.
+    """Yield each chunk's rows exactly as of E, as ``r`` images; or one ``Redo`` or ``Stop`` in their place.
 
     A chunk yields batches only after all checks have passed, so never both. An empty chunk yields one batch without
     rows: that it was read, and its definition, count too. With ``Policies.window`` ``keep`` or ``drop`` a
-    ``HighWatermark`` follows the rows of a chunk whose table was written meanwhile: only then is a row not as of
-    ``executed``.
+    ``HighWatermark`` follows the rows of a chunk whose table was written meanwhile: only then is a row not as of E.
 
-    :param executed: E. Read from the server's ``gtid_executed`` before this call.
-    :param planned_us: ``_ts`` of the rows, microseconds since 1970-01-01 UTC.
-    :param hint: binlog position of a reader whose set was E or a part of it.
-    :param first_ordinal: ``_seq.ordinal`` of the first row; the task's rows are numbered on from there.
-    :param truncate: if the chunk's table was truncated in its window: yield a ``Redo``, or the rows that remain.
-    :param locks: lock the tables while the view of all chunks is opened; None: no locks.
-    :param partial: rows of which an image holds only a part: an error, or yielded with ``_absent``, their unknown
-        columns. For rows that are rewound; not for chunks with a filter or a surrogate key.
-    :param only: key columns, as the table's codecs produce them: SELECT only the rows with these keys. The window may
-        restore more. For chunks of one table, with a key and without a filter.
-    :param ambiguous: rows whose key cannot be distinguished from another: an error, or a ``Stop``.
     :param on_rows: called with ``(db.table, rows)`` while rows arrive.
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
@@ -188,39 +162,29 @@ def read_chunks(
     :raises AmbiguousKeyError: a row's key cannot be distinguished from another, with ``ambiguous="raise"``.
     :raises ChunkRetryError: a SELECT took too long, its table changed, or tables could not be locked.
     """
-    if not chunks:
+    if not read.chunks:
         return
+    options = options or ChunkOptions()
 
     def check(connection: Connection) -> None:
-        check_server(connection, executed, server_uuid)
+        check_server(connection, read.executed, read.server_uuid)
 
-    with Connection.open(settings) as connection, ExitStack() as stack:
+    with Connection.open(read.settings) as connection, ExitStack() as stack:
         check(connection)
         view = View(connection)
-        tables = _existing(connection, chunks) if locks is not None else []
-        if locks is not None and tables:
-            view = stack.enter_context(open_view(settings, tables, locks, check))
-        log = TaskLog(settings, chunks, executed, server_uuid, hint, policies)
-        report_absent = partial == "tell"
-        task = _Task(
-            connection,
-            view,
-            log,
-            policies,
-            truncate,
-            chunks[-1],
-            report_absent=report_absent,
-            only=only,
-            on_rows=on_rows,
-        )
-        stamp = _Stamp(epoch, planned_us, first_ordinal, report_absent=report_absent)
-        for chunk in chunks:
+        tables = _existing(connection, read.chunks) if options.locks is not None else []
+        if options.locks is not None and tables:
+            view = stack.enter_context(open_view(read.settings, tables, options.locks, check))
+        log = TaskLog(read, options.policies)
+        task = _Task(connection, view, log, read.chunks[-1], options, on_rows)
+        stamp = _Stamp(read, report_absent=options.partial == "tell")
+        for chunk in read.chunks:
             try:
                 table, rows = task.read(chunk)
             except _RetryChunk as retry:
                 yield Redo(chunk, str(retry), retry.whole_table)
             except AmbiguousKeyError as error:
-                if ambiguous == "raise":
+                if options.ambiguous == "raise":
                     raise
                 yield Stop(chunk.table, key_reason(error, chunk.table), chunk=chunk.number)
             else:
@@ -275,23 +239,14 @@ class _Task:
         connection: Connection,
         view: View,
         log: TaskLog,
-        policies: Policies,
-        truncate: Literal["keep", "redo"],
         last: ChunkSpec,
-        *,
-        report_absent: bool,
-        only: pa.Table | None,
+        options: ChunkOptions,
         on_rows: Callable[[str, int], object],
     ) -> None:
+        self._connection, self._view, self._log, self._last = connection, view, log, last
+        self._policies, self._truncate, self._only = options.policies, options.truncate, options.only
+        self._report_absent = options.partial == "tell"
         self._on_rows = on_rows
-        self._report_absent = report_absent
-        self._only = only
-        self._connection = connection
-        self._view = view
-        self._last = last
-        self._log = log
-        self._policies = policies
-        self._truncate = truncate
         self._windows: dict[str, Window] = {}
         self._tables: dict[str, TableDef] = {}
         connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -482,11 +437,9 @@ def _moves_partly(batch: pa.RecordBatch, key: Sequence[str]) -> bool:
 class _Stamp:
     """Turns rows into canonical ``r`` batches with consecutive ordinals."""
 
-    def __init__(self, epoch: int, planned_us: int, first_ordinal: int, *, report_absent: bool) -> None:
+    def __init__(self, read: ChunkRead, *, report_absent: bool) -> None:
         self._report_absent = report_absent  # the rows' last column is _absent
-        self._epoch = epoch
-        self._planned_us = planned_us
-        self._ordinal = first_ordinal
+        self._epoch, self._planned_us, self._ordinal = read.epoch, read.planned_us, read.first_ordinal
 
     def batches(self, table: TableDef, rows: pa.Table) -> Iterator[ImageBatch]:
         """Yield the rows of one chunk; one batch without rows if the chunk is empty."""

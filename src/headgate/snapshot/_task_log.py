@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,10 +9,8 @@ import pyarrow.compute as pc
 from headgate._policies import Policies
 from headgate.carrier import HighWatermark
 from headgate.catalog import TableDef, exact_patterns
-from headgate.gtid import GtidSet
-from headgate.mysql import ConnectionSettings
-from headgate.offsets import ChunkSpec
-from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, LogBlock, LogHint, WindowReader, file_number
+from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, LogBlock, WindowReader, file_number
+from headgate.snapshot._request import ChunkRead
 
 __all__ = ["TaskLog"]
 
@@ -22,23 +18,15 @@ __all__ = ["TaskLog"]
 class TaskLog:
     """A task's window: the log since E, by table."""
 
-    def __init__(
-        self,
-        settings: ConnectionSettings,
-        chunks: Sequence[ChunkSpec],
-        executed: GtidSet,
-        server_uuid: str,
-        hint: LogHint | None,
-        policies: Policies,
-    ) -> None:
-        self._names = {chunk.table for chunk in chunks}
+    def __init__(self, read: ChunkRead, policies: Policies) -> None:
+        self._names = {chunk.table for chunk in read.chunks}
         self._policies = policies
         self._reader = WindowReader(
-            settings,
-            executed,
-            server_uuid=server_uuid,
+            read.settings,
+            read.executed,
+            server_uuid=read.server_uuid,
             tables=exact_patterns(self._names),
-            hint=hint,
+            hint=read.hint,
             policies=policies,
         )
         self._waiting: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._names}

@@ -28,7 +28,7 @@ from headgate.columns import TableCodec, column_rules, rule_marks
 from headgate.errors import UnsupportedError
 from headgate.mysql import ConnectionSettings
 from headgate.replication import Ddl, ImageBatch, RangeEnd, Stopped, canonical_schema
-from headgate.snapshot import TableLocks
+from headgate.snapshot import ChunkOptions, TableLocks
 from headgate.spark._progress import TaskProgress
 from headgate.spark._read_task import ImagesWanted, read_task, table_now
 from headgate.spark._tasks import Task
@@ -52,9 +52,8 @@ def carrier_rows(
     if task.header is not None:
         yield encode(task.header)
     gathered = Gatherer("chunk" if task.log is None else "rows", partial(_definition, policies=policies))
-    for item in read_task(
-        settings, task, images=images, policies=policies, ambiguous="stop", locks=locks, progress=progress
-    ):
+    options = ChunkOptions(policies, locks=locks, ambiguous="stop")
+    for item in read_task(settings, task, images, options, progress):
         if isinstance(item, ImageBatch):
             image = item
             if not image.table.columns:

@@ -125,7 +125,7 @@ class PastTables:
         from headgate.gtid import GtidSet
         from headgate.mysql import Connection
         from headgate.replication import ImageBatch, check_settings
-        from headgate.snapshot import Chunk, Redo, read_chunks
+        from headgate.snapshot import Chunk, ChunkOptions, ChunkRead, Redo, read_chunks
         from headgate.spark._typed import typed_fields
 
         options, settings = self._parsed(table), self._parsed(table).settings()
@@ -136,15 +136,15 @@ class PastTables:
         schema = pa.schema(typed_fields(known, options.policies, meta=False, report_absent=True))
         batches = []
         for item in read_chunks(
-            settings,
-            [Chunk(table, 0, None, None)],
-            executed=GtidSet.parse(gtid),
-            server_uuid=uuid,
-            epoch=0,
-            planned_us=time.time_ns() // 1000,
-            policies=options.policies,
-            partial="tell",
-            only=self.key_table(table, keys),
+            ChunkRead(
+                settings,
+                [Chunk(table, 0, None, None)],
+                GtidSet.parse(gtid),
+                uuid,
+                epoch=0,
+                planned_us=time.time_ns() // 1000,
+            ),
+            ChunkOptions(options.policies, partial="tell", only=self.key_table(table, keys)),
         ):
             if isinstance(item, Redo):
                 raise ChunkRetryError(item.reason, table=table)
@@ -160,19 +160,13 @@ class PastTables:
         from headgate.catalog import TablePatterns
         from headgate.errors import ChunkRetryError
         from headgate.gtid import GtidSet
-        from headgate.replication import Ddl, LogBlock, Stopped, read_range
+        from headgate.replication import Ddl, DecodeOptions, LogBlock, LogRead, Stopped, read_range
 
         options, executed = self._parsed(table), GtidSet.parse(end)
         names = self._key_schema(self._table(table)).names
         for item in read_range(
-            options.settings(),
-            executed - GtidSet.parse(start),
-            executed=executed,
-            server_uuid=None,
-            tables=TablePatterns(options.patterns),
-            epoch=0,
-            images="keys",
-            policies=options.policies,
+            LogRead(options.settings(), wanted=executed - GtidSet.parse(start), executed=executed),
+            DecodeOptions(TablePatterns(options.patterns), images="keys", policies=options.policies),
         ):
             if isinstance(item, (Ddl, Stopped)):
                 raise ChunkRetryError("the table was altered meanwhile", table=table)
@@ -213,18 +207,11 @@ def _chunk_rows(wanted: int, stats: TableStats | None) -> int:
 
 
 def _rows(options: Options, task: Task, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    from headgate.snapshot import ChunkOptions
     from headgate.spark._typed import typed_rows
 
-    yield from typed_rows(
-        options.settings(),
-        task,
-        str(options.table),
-        schema,
-        images=options.images,
-        policies=options.policies,
-        locks=options.locks(initial=task.initial),
-        partial_rows="tell",
-    )
+    chunks = ChunkOptions(options.policies, locks=options.locks(initial=task.initial), partial="tell")
+    yield from typed_rows(options.settings(), task, str(options.table), schema, options.images, chunks)
 
 
 def _moves(batch: pa.RecordBatch, names: list[str]) -> Iterator[tuple[Key, Key]]:

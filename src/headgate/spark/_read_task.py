@@ -10,15 +10,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import Policies
 from headgate.carrier import ABSENT, HighWatermark, Redo, Signals, Stop, count_changes
 from headgate.catalog import TableDef, TablePatterns, exact_pattern, load_table
 from headgate.control import inserted_rows
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.offsets import Hint
-from headgate.replication import Ddl, ImageBatch, LogBlock, LogHint, RangeEnd, Stopped, file_number, read_range
-from headgate.snapshot import TableLocks, read_chunks
+from headgate.replication import (
+    Ddl,
+    DecodeOptions,
+    ImageBatch,
+    LogBlock,
+    LogHint,
+    LogRead,
+    RangeEnd,
+    Stopped,
+    file_number,
+    read_range,
+)
+from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate.spark._progress import TaskProgress
 from headgate.spark._tasks import Task, Unread
 
@@ -31,22 +41,14 @@ ImagesWanted: TypeAlias = Literal["all", "keys"]
 def read_task(
     settings: ConnectionSettings,
     task: Task,
-    *,
     images: ImagesWanted,
-    policies: Policies,
-    ambiguous: Literal["raise", "stop"] = "raise",
-    locks: TableLocks | None = None,
-    partial: Literal["refuse", "tell"] = "refuse",
-    truncate: Literal["keep", "redo"] = "redo",
+    options: ChunkOptions,
     progress: TaskProgress | None = None,
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Stop | HighWatermark | Signals | RangeEnd]:
     """Yield everything of a task: images (except those of unread ranges), statements, signals, outcomes of chunks.
 
-    :param ambiguous: for tables with unknown columns, and keys that cannot be distinguished from others: raise, or
-        yield a ``Stopped`` instead of the images, a ``Stop`` instead of a chunk.
-    :param locks: how chunks lock their tables, if at all.
-    :param partial: for rows of chunks of which an image holds only a part: see ``read_chunks``.
-    :param truncate: for tables that are truncated while chunks are read: see ``read_chunks``.
+    :param options: how chunks are read. ``ambiguous`` is also for tables with unknown columns: raise, or yield a
+        ``Stopped`` instead of the images.
     :param progress: receives what has been read.
     """
     executed, progress = GtidSet.parse(task.executed), progress or TaskProgress()
@@ -54,16 +56,16 @@ def read_task(
         signals = _SignalTable(task.log.signal_table, TablePatterns(task.patterns))
         unread = {item.table: item for item in task.log.unread}
         for item in read_range(
-            settings,
-            GtidSet.parse(task.log.wanted),
-            executed=executed,
-            server_uuid=task.server_uuid,
-            tables=signals.read,
-            epoch=task.epoch,
-            hint=_hint(task.log.hint),
-            images=images,
-            policies=policies,
-            ambiguous=ambiguous,
+            LogRead(
+                settings,
+                wanted=GtidSet.parse(task.log.wanted),
+                executed=executed,
+                server_uuid=task.server_uuid,
+                hint=_hint(task.log.hint),
+            ),
+            DecodeOptions(
+                signals.read, epoch=task.epoch, images=images, policies=options.policies, ambiguous=options.ambiguous
+            ),
         ):
             if isinstance(item, LogBlock):
                 for image in item.images:
@@ -81,11 +83,17 @@ def read_task(
     if task.retries is not None:
         yield from (Redo(chunk, task.retries) for chunk in task.chunks)
         return
-    yield from read_chunks(
-        settings, task.chunks, executed=executed, server_uuid=task.server_uuid, epoch=task.epoch,
-        planned_us=task.planned_us, hint=_hint(task.hint), first_ordinal=task.first_ordinal, policies=policies,
-        locks=locks, partial=partial, truncate=truncate, ambiguous=ambiguous, on_rows=progress.rows,
-    )  # fmt: skip
+    read = ChunkRead(
+        settings,
+        task.chunks,
+        executed,
+        task.server_uuid,
+        epoch=task.epoch,
+        planned_us=task.planned_us,
+        hint=_hint(task.hint),
+        first_ordinal=task.first_ordinal,
+    )
+    yield from read_chunks(read, options, on_rows=progress.rows)
 
 
 class _SignalTable:

@@ -124,27 +124,21 @@ class _ReaderBase:
         from headgate.spark._typed import typed_rows
 
         options, settings = self._parsed, self._parsed.settings()
-        arguments: Any = {
-            "images": options.images,
-            "policies": options.policies,
-            "locks": options.locks(initial=task.initial),
-        }
+        locks = options.locks(initial=task.initial)
         if options.table is None:
             with TaskProgress.of(options.control_path, task.epoch, task.number) as progress:
-                yield from carrier_rows(settings, task, **arguments, progress=progress)
+                yield from carrier_rows(
+                    settings, task, images=options.images, policies=options.policies, locks=locks, progress=progress
+                )
             return
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        from headgate.snapshot import ChunkOptions
+
         schema = to_arrow_schema(self._schema, timezone="UTC")
-        yield from typed_rows(
-            settings,
-            task,
-            options.table,
-            schema,
-            **arguments,
-            partial_rows=options.partial_rows,
-            truncate=self._truncate,
-        )
+        partial: Literal["refuse", "tell"] = "tell" if options.partial_rows == "tell" else "refuse"
+        chunks = ChunkOptions(options.policies, self._truncate, locks, partial)
+        yield from typed_rows(settings, task, options.table, schema, options.images, chunks)
 
 
 class _StreamReader(_ReaderBase, DataSourceStreamReader, SupportsTriggerAvailableNow):

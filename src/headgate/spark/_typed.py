@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
 
 import pyarrow as pa
 
@@ -14,7 +13,7 @@ from headgate.columns import TableCodec
 from headgate.errors import ChunkRetryError, ConfigError
 from headgate.mysql import ConnectionSettings
 from headgate.replication import ImageBatch, canonical_schema
-from headgate.snapshot import TableLocks
+from headgate.snapshot import ChunkOptions
 from headgate.spark._read_task import ImagesWanted, read_task, table_now
 from headgate.spark._tasks import Task
 
@@ -38,35 +37,16 @@ def typed_fields(table: TableDef, policies: Policies, *, meta: bool, report_abse
 
 
 def typed_rows(
-    settings: ConnectionSettings,
-    task: Task,
-    table: str,
-    schema: pa.Schema,
-    *,
-    images: ImagesWanted,
-    policies: Policies,
-    locks: TableLocks | None = None,
-    partial_rows: Literal["error", "tell"] = "error",
-    truncate: Literal["keep", "redo"] = "redo",
+    settings: ConnectionSettings, task: Task, table: str, schema: pa.Schema, images: ImagesWanted, options: ChunkOptions
 ) -> Iterator[pa.RecordBatch]:
     """Yield a task's rows of one table, in exactly ``schema``.
 
-    :param partial_rows: ``report_absent``: ``schema`` has a column ``_absent``: a row's unknown columns.
-    :param truncate: for tables that are truncated while chunks are read: see ``read_chunks``.
+    :param options: with ``partial="tell"``, ``schema`` has a column ``_absent``: a row's unknown columns.
     :raises UnsupportedError: a row image leaves columns out, which typed rows cannot represent.
     :raises SchemaChangedError: the table has a column that the query's schema lacks, or another type.
     :raises ChunkRetryError: a chunk cannot be read as of this batch.
     """
-    report_absent = partial_rows == "tell"
-    for item in read_task(
-        settings,
-        task,
-        images=images,
-        policies=policies,
-        locks=locks,
-        partial="tell" if report_absent else "refuse",
-        truncate=truncate,
-    ):
+    for item in read_task(settings, task, images, options):
         if isinstance(item, Redo):
             raise ChunkRetryError(
                 f"a chunk cannot be read exactly: {item.reason}; start the query again: a stream with a new checkpoint,"
@@ -74,7 +54,7 @@ def typed_rows(
                 table=item.chunk.table,
             )
         if isinstance(item, ImageBatch) and item.table.full_name == table and item.batch.num_rows:
-            yield typed_batch(item.batch, table, schema, images, with_absent=report_absent)
+            yield typed_batch(item.batch, table, schema, images, with_absent=options.partial == "tell")
 
 
 def find_table(settings: ConnectionSettings, name: str) -> TableDef:

@@ -32,6 +32,7 @@ from headgate.control import (
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import SourceOffset
 from headgate.replication import ImageBatch
+from headgate.snapshot import ChunkOptions
 from headgate.spark import Options, Planner
 from headgate.spark._notes import SnapshotRequest
 from headgate.spark._read_task import read_task
@@ -130,7 +131,7 @@ class Run:
         missed: set[str] = set()
         inserted: list[dict[str, Any]] = []
         for task in tasks:
-            for item in read_task(self.settings, task, images="all", policies=self.given.policies):
+            for item in read_task(self.settings, task, "all", ChunkOptions(self.given.policies)):
                 if isinstance(item, Redo):
                     missed.add(item.chunk.table)
                     self.missed.append(item.reason)

@@ -10,7 +10,7 @@ from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.lake import Lake
 from headgate.mysql import ConnectionSettings
-from headgate.replication import LogBlock, read_range
+from headgate.replication import DecodeOptions, LogBlock, LogRead, read_range
 from headgate.testing import MySQLServer
 from tests.integration.outside import lake_rows
 
@@ -25,7 +25,7 @@ def changes_in_log(server: MySQLServer, tables: Collection[str], wanted: GtidSet
     settings = ConnectionSettings.from_url(server.url)
     patterns = TablePatterns(list(tables))
     found: Changes = Counter()
-    for item in read_range(settings, wanted, executed=end, server_uuid=None, tables=patterns, epoch=0):
+    for item in read_range(LogRead(settings, wanted=wanted, executed=end), DecodeOptions(patterns)):
         if isinstance(item, LogBlock):
             for image in item.images:
                 for row in image.batch.select(["_op", "_seq", "_gtid"]).to_pylist():

@@ -18,7 +18,17 @@ import pytest
 from headgate.errors import BinlogPurgedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, log_status
-from headgate.replication import LogHint, RangeEnd, WindowReader, commit_time, cut_in_order, previous_gtids, read_range
+from headgate.replication import (
+    DecodeOptions,
+    LogHint,
+    LogRead,
+    RangeEnd,
+    WindowReader,
+    commit_time,
+    cut_in_order,
+    previous_gtids,
+    read_range,
+)
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log, plain
 
@@ -104,7 +114,8 @@ def test_hints_into_files_of_either_kind(log: Log) -> None:
     def read(wanted: GtidSet, hint: LogHint | None) -> tuple[list[int], LogHint]:
         items = list(
             read_range(
-                log.settings, wanted, executed=log.executed(), server_uuid=uuid, tables=log.tables, epoch=1, hint=hint
+                LogRead(log.settings, wanted=wanted, executed=log.executed(), server_uuid=uuid, hint=hint),
+                DecodeOptions(log.tables, epoch=1),
             )
         )
         last = items[-1]
@@ -138,7 +149,9 @@ def test_positions_are_those_of_the_events(log: Log) -> None:
     name, size, encrypted = files(log)[-1]
     assert (name, encrypted, size) == (file, True, pos + 512)
     end = log.executed()
-    items = list(read_range(log.settings, end - log.start, executed=end, server_uuid=None, tables=log.tables, epoch=1))
+    items = list(
+        read_range(LogRead(log.settings, wanted=end - log.start, executed=end), DecodeOptions(log.tables, epoch=1))
+    )
     last = items[-1]
     assert isinstance(last, RangeEnd)
     assert (last.file, last.pos) == (file, pos)

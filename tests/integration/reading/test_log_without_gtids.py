@@ -21,8 +21,18 @@ from headgate.errors import BinlogPurgedError, ServerBehindError, UnsupportedErr
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, log_position
 from headgate.offsets import ChunkSpec
-from headgate.replication import Ddl, Idle, RangeEnd, commit_time, cut_in_order, follow, read_range
-from headgate.snapshot import Redo, read_chunks
+from headgate.replication import (
+    Ddl,
+    DecodeOptions,
+    Idle,
+    LogRead,
+    RangeEnd,
+    commit_time,
+    cut_in_order,
+    follow,
+    read_range,
+)
+from headgate.snapshot import ChunkRead, Redo, read_chunks
 from headgate.testing import MySQLServer
 from tests.integration.beside import beside
 from tests.integration.changes import plain
@@ -68,20 +78,18 @@ class Scene:
 
     def read(self, start: GtidSet | None = None, end: GtidSet | None = None, **options: Any) -> list[Any]:
         end = end or self.position()
-        return list(
-            read_range(
-                self.settings, end - (start or self.start), executed=end, server_uuid=self.server.server_uuid,
-                tables=TABLES, epoch=1, **options,
-            )
-        )  # fmt: skip
+        uuid, wanted = self.server.server_uuid, end - (start or self.start)
+        read = LogRead(self.settings, wanted=wanted, executed=end, server_uuid=uuid)
+        return list(read_range(read, DecodeOptions(TABLES, epoch=1, **options)))
 
     def chunk(self, executed: GtidSet) -> list[dict[str, Any]]:
         found = list(
             read_chunks(
-                self.settings, [ChunkSpec("d.t", 0)], executed=executed, server_uuid=self.server.server_uuid, epoch=1,
-                planned_us=0,
+                ChunkRead(
+                    self.settings, [ChunkSpec("d.t", 0)], executed, self.server.server_uuid, epoch=1, planned_us=0
+                )
             )
-        )  # fmt: skip
+        )
         assert not any(isinstance(item, Redo) for item in found), found
         return plain(found)
 

@@ -15,9 +15,11 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed, log_status
 from headgate.replication import (
     Ddl,
+    DecodeOptions,
     Idle,
     LogBlock,
     LogHint,
+    LogRead,
     RangeEnd,
     WindowReader,
     cut_in_order,
@@ -25,9 +27,6 @@ from headgate.replication import (
     previous_gtids,
     read_range,
 )
-from headgate.replication._log_read import LogRead
-from headgate.replication._readers import range_items
-from headgate.replication._tables import DecodeOptions
 from headgate.replication._transport import Pacing, Transport
 from headgate.testing import MySQLServer
 
@@ -72,8 +71,8 @@ class Range:
         patterns = TablePatterns(tables or [f"{self.db}.*"])
         return list(
             read_range(
-                settings_of(self.server), end - self.start, executed=end, server_uuid=None, tables=patterns, epoch=1,
-                **self.options,
+                LogRead(settings_of(self.server), wanted=end - self.start, executed=end),
+                DecodeOptions(patterns, epoch=1, **self.options),
             )
         )  # fmt: skip
 
@@ -159,12 +158,8 @@ def test_tagged_gtids(mysql_server: MySQLServer, mysql_db: str) -> None:
     end = executed(mysql_server)
     start = span.start | GtidSet.parse(rows[1]["_gtid"]) | GtidSet.parse(rows[0]["_gtid"])
     rest = read_range(
-        settings_of(mysql_server),
-        end - start,
-        executed=end,
-        server_uuid=None,
-        tables=TablePatterns([f"{mysql_db}.*"]),
-        epoch=1,
+        LogRead(settings_of(mysql_server), wanted=end - start, executed=end),
+        DecodeOptions(TablePatterns([f"{mysql_db}.*"]), epoch=1),
     )
     assert [row["id"] for row in images(rest)] == [3, 4]
 
@@ -273,12 +268,8 @@ def test_purged_logs_and_other_servers_are_refused() -> None:
         with pytest.raises(ServerBehindError, match="planned on"):
             list(
                 read_range(
-                    settings_of(server),
-                    end - span.start,
-                    executed=end,
-                    server_uuid="0" * 36,
-                    tables=TablePatterns(["d.*"]),
-                    epoch=1,
+                    LogRead(settings_of(server), wanted=end - span.start, executed=end, server_uuid="0" * 36),
+                    DecodeOptions(TablePatterns(["d.*"]), epoch=1),
                 )
             )
         server.purge_log(file)
@@ -296,12 +287,8 @@ def test_a_killed_dump_is_not_taken_for_the_end(mysql_server: MySQLServer, mysql
         mysql_server.execute(f"INSERT INTO {mysql_db}.t (v) VALUES {values}")
     end, others = executed(mysql_server), running_dumps(mysql_server)
     reader = read_range(
-        settings_of(mysql_server),
-        end - span.start,
-        executed=end,
-        server_uuid=None,
-        tables=TablePatterns([f"{mysql_db}.*"]),
-        epoch=1,
+        LogRead(settings_of(mysql_server), wanted=end - span.start, executed=end),
+        DecodeOptions(TablePatterns([f"{mysql_db}.*"]), epoch=1),
     )
     seen = 0
     killed: set[int] = set()
@@ -340,7 +327,7 @@ def test_an_incomplete_range_is_an_error(mysql_server: MySQLServer) -> None:
     read = LogRead(settings_of(mysql_server), wanted=ghost, executed=executed(mysql_server))
     transport = Transport(pacing=Pacing(attempts=2, sleep=pauses.append))
     with pytest.raises(IncompleteReadError) as caught:
-        list(range_items(read, DecodeOptions(TablePatterns(["d.*"])), transport))
+        list(read_range(read, DecodeOptions(TablePatterns(["d.*"])), transport))
     assert caught.value.missing == str(ghost)
     assert len(pauses) == 1
 

@@ -13,8 +13,8 @@ from headgate.errors import UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
-from headgate.replication import ImageBatch, LogBlock, read_range
-from headgate.snapshot import read_chunks
+from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, read_range
+from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate.testing import MySQLServer
 
 ROWS = "country = 'DE' AND amount > 10 AND (gone IS NULL OR gone >= '2026-01-02')"
@@ -60,9 +60,11 @@ class Source:
 
     def chunk(self, executed: GtidSet) -> dict[int, Any]:
         found = read_chunks(
-            self.settings, [ChunkSpec(self.name, 0)], executed=executed, server_uuid=self.server.server_uuid, epoch=1,
-            planned_us=0, policies=self.policies,
-        )  # fmt: skip
+            ChunkRead(
+                self.settings, [ChunkSpec(self.name, 0)], executed, self.server.server_uuid, epoch=1, planned_us=0
+            ),
+            ChunkOptions(self.policies),
+        )
         rows: dict[int, Any] = {}
         for item in found:
             assert isinstance(item, ImageBatch), item
@@ -73,9 +75,9 @@ class Source:
 
     def images(self, start: GtidSet, end: GtidSet, images: str) -> list[tuple[str, int, Any]]:
         found = read_range(
-            self.settings, end - start, executed=end, server_uuid=None, tables=TablePatterns([self.name]), epoch=1,
-            images=images, policies=self.policies,
-        )  # fmt: skip
+            LogRead(self.settings, wanted=end - start, executed=end),
+            DecodeOptions(TablePatterns([self.name]), epoch=1, images=images, policies=self.policies),
+        )
         batches = [image.batch for item in found if isinstance(item, LogBlock) for image in item.images]
         return [(row["_op"], row["id"], row["amount"]) for batch in batches for row in batch.to_pylist()]
 

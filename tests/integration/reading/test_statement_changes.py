@@ -23,8 +23,8 @@ from headgate.errors import UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, log_status
 from headgate.offsets import ChunkSpec
-from headgate.replication import Idle, LogBlock, WindowReader, cut_in_order, follow, read_range
-from headgate.snapshot import read_chunks
+from headgate.replication import DecodeOptions, Idle, LogBlock, LogRead, WindowReader, cut_in_order, follow, read_range
+from headgate.snapshot import ChunkRead, read_chunks
 from headgate.testing import MySQLServer
 from tests.integration.changes import plain
 from tests.integration.relay.test_binlog_archive import keeping
@@ -91,7 +91,8 @@ class World:
         end = GtidSet.parse(self.server.gtid_executed)
         return list(
             read_range(
-                self.settings, end - start, executed=end, server_uuid=None, tables=TablePatterns(patterns), epoch=1
+                LogRead(self.settings, wanted=end - start, executed=end),
+                DecodeOptions(TablePatterns(patterns), epoch=1),
             )
         )
 
@@ -282,9 +283,15 @@ def test_plain_changes_elsewhere_are_passed_over(world: World, tmp_path: Path, k
     assert told(items) == expected
     assert cut_in_order(world.settings, start, end, limit_rows=1) > start
     chunk = read_chunks(
-        world.settings, [ChunkSpec(f"{here}.t", 0, None, None)], executed=start,
-        server_uuid=world.server.server_uuid, epoch=1, planned_us=1,
-    )  # fmt: skip
+        ChunkRead(
+            world.settings,
+            [ChunkSpec(f"{here}.t", 0, None, None)],
+            start,
+            world.server.server_uuid,
+            epoch=1,
+            planned_us=1,
+        )
+    )
     assert told(list(chunk)) == [("r", 1)], "the window from the set on is read over these changes"
 
 
@@ -360,7 +367,7 @@ def test_names_of_databases_where_the_server_has_them_in_lower_case(own_server: 
 
     def read(wanted: GtidSet) -> list[Any]:
         tables = TablePatterns(["shop.*"])
-        return list(read_range(settings, wanted, executed=end, server_uuid=None, tables=tables, epoch=1))
+        return list(read_range(LogRead(settings, wanted=wanted, executed=end), DecodeOptions(tables, epoch=1)))
 
     assert len(read(middle - start)) == 1
     with pytest.raises(UnsupportedError, match=r"\(a change in database shop\)"):
@@ -416,9 +423,14 @@ def test_a_relay_keeps_a_log_with_statements_for_those_who_can_read_on(
         def read(db: str) -> list[LogBlock]:
             settings = ConnectionSettings.from_url(server.url)
             items = read_range(
-                type(settings)(**{**vars(settings), "log": kept.log}), wanted, executed=world.now(),
-                server_uuid=server.server_uuid, tables=TablePatterns([f"{db}.*"]), epoch=1,
-            )  # fmt: skip
+                LogRead(
+                    type(settings)(**{**vars(settings), "log": kept.log}),
+                    wanted=wanted,
+                    executed=world.now(),
+                    server_uuid=server.server_uuid,
+                ),
+                DecodeOptions(TablePatterns([f"{db}.*"]), epoch=1),
+            )
             return [item for item in items if isinstance(item, LogBlock)]
 
         assert [row["id"] for row in plain(list(read(here)))] == [7]

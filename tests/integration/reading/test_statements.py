@@ -11,7 +11,7 @@ import pytest
 from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
-from headgate.replication import Ddl, LogBlock, read_range
+from headgate.replication import Ddl, DecodeOptions, LogBlock, LogRead, read_range
 from headgate.testing import MySQLServer
 
 ODD_NAMES = [
@@ -45,12 +45,8 @@ class Log:
         """Statements in short, and images as ``op table``."""
         end = self.executed()
         items = read_range(
-            self.settings,
-            end - self.had,
-            executed=end,
-            server_uuid=None,
-            tables=TablePatterns([f"{self.db}.*"]),
-            epoch=1,
+            LogRead(self.settings, wanted=end - self.had, executed=end),
+            DecodeOptions(TablePatterns([f"{self.db}.*"]), epoch=1),
         )
         self.had = end
         return [text for item in items for text in self._short(item)]

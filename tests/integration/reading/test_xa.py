@@ -15,9 +15,11 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed, log_status
 from headgate.offsets import ChunkSpec
 from headgate.replication import (
+    DecodeOptions,
     Idle,
     ImageBatch,
     LogBlock,
+    LogRead,
     RangeEnd,
     WindowReader,
     _xa,
@@ -26,7 +28,7 @@ from headgate.replication import (
     read_range,
 )
 from headgate.replication._dump import Dump
-from headgate.snapshot import read_chunks
+from headgate.snapshot import ChunkRead, read_chunks
 from headgate.testing import MySQLServer
 
 
@@ -80,10 +82,10 @@ class Site:
         end = self.executed()
         items = list(
             read_range(
-                self.settings, end - self.start if wanted is None else wanted, executed=end, server_uuid=None,
-                tables=TablePatterns([f"{self.db}.{tables}"]), epoch=3,
+                LogRead(self.settings, wanted=end - self.start if wanted is None else wanted, executed=end),
+                DecodeOptions(TablePatterns([f"{self.db}.{tables}"]), epoch=3),
             )
-        )  # fmt: skip
+        )
         assert isinstance(items[-1], RangeEnd)
         return images(items)
 
@@ -284,9 +286,15 @@ def test_a_chunk_shows_what_was_committed_at_e(site: Site) -> None:
 
     def chunk() -> list[tuple[int, str]]:
         found = read_chunks(
-            site.settings, [ChunkSpec(f"{site.db}.t", 0, None, None)], executed=end,
-            server_uuid=site.server.server_uuid, epoch=5, planned_us=1,
-        )  # fmt: skip
+            ChunkRead(
+                site.settings,
+                [ChunkSpec(f"{site.db}.t", 0, None, None)],
+                end,
+                site.server.server_uuid,
+                epoch=5,
+                planned_us=1,
+            )
+        )
         rows = [row for item in found if isinstance(item, ImageBatch) for row in item.batch.to_pylist()]
         return sorted((row["id"], row["v"]) for row in rows)
 

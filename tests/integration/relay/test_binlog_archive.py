@@ -23,8 +23,18 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, LogRequest, log_status
 from headgate.offsets import ChunkSpec
 from headgate.relay import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
-from headgate.replication import Ddl, LogBlock, RangeEnd, WindowReader, commit_time, cut_in_order, read_range
-from headgate.snapshot import read_chunks
+from headgate.replication import (
+    Ddl,
+    DecodeOptions,
+    LogBlock,
+    LogRead,
+    RangeEnd,
+    WindowReader,
+    commit_time,
+    cut_in_order,
+    read_range,
+)
+from headgate.snapshot import ChunkRead, read_chunks
 from headgate.testing import MySQLServer
 from headgate.web.serving import Serving
 
@@ -68,15 +78,15 @@ def do(server: MySQLServer, db: str, *statements: str) -> None:
             cursor.execute(statement)
 
 
-def read(settings: ConnectionSettings, server: MySQLServer, db: str, wanted: GtidSet, **more: Any) -> list[Any]:
+def read(settings: ConnectionSettings, server: MySQLServer, db: str, wanted: GtidSet, images: str = "all") -> list[Any]:
     """What a range gives: statements, and rows with all their places."""
     executed = GtidSet.parse(server.gtid_executed)
     items = list(
         read_range(
-            settings, wanted, executed=executed, server_uuid=server.server_uuid, tables=TablePatterns([f"{db}.*"]),
-            epoch=3, **more,
+            LogRead(settings, wanted=wanted, executed=executed, server_uuid=server.server_uuid),
+            DecodeOptions(TablePatterns([f"{db}.*"]), epoch=3, images=images),
         )
-    )  # fmt: skip
+    )
     assert isinstance(items[-1], RangeEnd)
     return [*rows_of(items), items[-1]]
 
@@ -158,8 +168,8 @@ def test_both_roads_give_the_same_rows_at_the_same_places(
             assert cuts[1] <= cuts[0] or cuts[0] <= cuts[1]  # the pieces that bytes arrive in decide how far it goes
         one = GtidSet.parse(numbers[7])
         assert commit_time(relayed, one) == commit_time(direct, one)
-        (*_, last) = [(name, before) for _, name, _, before in kept.log.files()]
-        assert last[0] == place[0]
+        last = kept.log.files()[-1]
+        assert last.name == place[0]
 
 
 def test_a_window_waits_until_the_relay_has_it(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> None:
@@ -194,11 +204,17 @@ def test_a_window_waits_until_the_relay_has_it(mysql_server: MySQLServer, mysql_
         reader = threading.Thread(
             target=lambda: found.extend(
                 read_chunks(
-                    replace(direct, log=kept.log), [ChunkSpec(f"{db}.t", 0, None, None)], executed=executed,
-                    server_uuid=server.server_uuid, epoch=1, planned_us=0,
+                    ChunkRead(
+                        replace(direct, log=kept.log),
+                        [ChunkSpec(f"{db}.t", 0, None, None)],
+                        executed,
+                        server.server_uuid,
+                        epoch=1,
+                        planned_us=0,
+                    )
                 )
             )
-        )  # fmt: skip
+        )
         reader.start()
         assert asked.wait(DEADLINE_SECONDS)
         assert not found

@@ -21,7 +21,7 @@ import pytest
 from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
-from headgate.replication import Ddl, LogBlock, read_range
+from headgate.replication import Ddl, DecodeOptions, LogBlock, LogRead, read_range
 from headgate.testing import MySQLServer
 from tests.integration.changes import plain
 from tests.integration.schema.test_schema_changes import Follower
@@ -90,7 +90,7 @@ class Ghost:
     def apply(self) -> None:
         """The changes since the last time, as they are in the log."""
         end, tables = self.executed(), TablePatterns([f"{self.db}.t"])
-        read = read_range(self.settings, end - self.had, executed=end, server_uuid=None, tables=tables, epoch=1)
+        read = read_range(LogRead(self.settings, wanted=end - self.had, executed=end), DecodeOptions(tables, epoch=1))
         with self.server.connect(database=self.db, autocommit=False) as connection, connection.cursor() as cursor:
             for row in plain(list(read)):
                 if row["_op"] in ("b", "d"):
@@ -254,7 +254,8 @@ def test_the_log_of_gh_ost_beside_writers_is_the_table(mysql_server: MySQLServer
         writers.go_on()
     end = ghost.executed()
     read = read_range(
-        ghost.settings, end - start, executed=end, server_uuid=None, tables=TablePatterns([f"{mysql_db}.*"]), epoch=1
+        LogRead(ghost.settings, wanted=end - start, executed=end),
+        DecodeOptions(TablePatterns([f"{mysql_db}.*"]), epoch=1),
     )
     statements, tables = replayed(list(read))
     assert statements == [

@@ -23,8 +23,17 @@ from headgate.catalog import TablePatterns, load_tables
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
-from headgate.replication import ImageBatch, LogBlock, read_range
-from headgate.snapshot import TableLocks, Window, advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, read_range
+from headgate.snapshot import (
+    ChunkOptions,
+    ChunkRead,
+    TableLocks,
+    Window,
+    advance,
+    first_chunk_bounds,
+    next_chunk,
+    read_chunks,
+)
 from headgate.testing import MySQLServer, replica_pair
 
 Key: TypeAlias = tuple[Any, ...]
@@ -142,7 +151,7 @@ class Reader:
         chunks = [chunk for table in load_tables(self.connection.query, PATTERNS) for chunk in self.plan(table)]
         state: State = {name: {} for name in TABLES}
         found = read_chunks(
-            self.settings, chunks, executed=executed, server_uuid=self.uuid, epoch=1, planned_us=0, locks=self.locks
+            ChunkRead(self.settings, chunks, executed, self.uuid, epoch=1, planned_us=0), ChunkOptions(locks=self.locks)
         )
         for item in found:
             assert isinstance(item, ImageBatch), item
@@ -180,7 +189,8 @@ class Replay:
         """Reads the transactions of ``end - start``, in log order."""
         found: list[tuple[tuple[int, ...], str, str, str, Key, Row]] = []
         for block in read_range(
-            settings, end - start, executed=end, server_uuid=uuid, tables=PATTERNS, epoch=1, images="all"
+            LogRead(settings, wanted=end - start, executed=end, server_uuid=uuid),
+            DecodeOptions(PATTERNS, epoch=1, images="all"),
         ):
             for item in block.images if isinstance(block, LogBlock) else ():
                 seqs = list(zip(*(part.to_pylist() for part in item.batch.column("_seq").flatten()), strict=True))

@@ -24,7 +24,7 @@ from headgate.offsets import ChunkSpec
 from headgate.pipeline import Pipeline
 from headgate.relay import LogicalSource
 from headgate.replication import ImageBatch, Stopped
-from headgate.snapshot import Redo, advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.snapshot import ChunkOptions, ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log
 from tests.integration.relay.test_relay import DELETE, UPSERT, relaying
@@ -143,10 +143,10 @@ def test_chunks_put_them_back_where_they_were(log: Log, kind: str) -> None:
 def read(log: Log, chunks: list[ChunkSpec], executed: GtidSet) -> list[Any]:
     found = list(
         read_chunks(
-            log.settings, chunks, executed=executed, server_uuid=log.server.server_uuid, epoch=1, planned_us=1,
-            policies=SPELL,
+            ChunkRead(log.settings, chunks, executed, log.server.server_uuid, epoch=1, planned_us=1),
+            ChunkOptions(SPELL),
         )
-    )  # fmt: skip
+    )
     assert not any(isinstance(item, Redo) for item in found)
     return found
 
@@ -199,10 +199,10 @@ def test_a_task_reads_its_other_chunks_after_one_that_it_cannot(log: Log) -> Non
     chunks = [ChunkSpec(f"{log.db}.{table}", 0, None, None) for table in ("t", "u", "t")]
     found = list(
         read_chunks(
-            log.settings, chunks, executed=log.executed(), server_uuid=log.server.server_uuid, epoch=1, planned_us=1,
-            ambiguous="stop",
+            ChunkRead(log.settings, chunks, log.executed(), log.server.server_uuid, epoch=1, planned_us=1),
+            ChunkOptions(ambiguous="stop"),
         )
-    )  # fmt: skip
+    )
     first, rows, last = found
     assert isinstance(rows, ImageBatch)
     assert rows.batch.column("id").to_pylist() == [1, 2]
@@ -219,9 +219,9 @@ def test_a_window_with_such_an_image_has_the_chunk_read_again(log: Log) -> None:
     log.do("INSERT INTO t VALUES (_ujis X'A1C0')", "DELETE FROM t WHERE k <> 'a'")
     chunk = ChunkSpec(f"{log.db}.t", 0, None, None)
     (redo,) = read_chunks(
-        log.settings, [chunk], executed=executed, server_uuid=log.server.server_uuid, epoch=1, planned_us=1,
-        ambiguous="stop",
-    )  # fmt: skip
+        ChunkRead(log.settings, [chunk], executed, log.server.server_uuid, epoch=1, planned_us=1),
+        ChunkOptions(ambiguous="stop"),
+    )
     assert isinstance(redo, Redo)
     assert "row images of the window cannot be read" in redo.reason
     assert log.chunk("t") == [{"_op": "r", "k": "a"}]

@@ -7,7 +7,7 @@ to the reader as if it had happened while it read.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +20,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.replication import SNAPSHOT_FILE, SNAPSHOT_POS
-from headgate.snapshot import HighWatermark, Redo, read_chunks
+from headgate.snapshot import ChunkOptions, ChunkRead, HighWatermark, Redo, read_chunks
 from headgate.snapshot._reader import _Task
 from headgate.testing import MySQLServer
 
@@ -48,8 +48,12 @@ class Scene:
         return ChunkSpec(f"{self.db}.{table}", number, first, last)
 
     def read(self, *chunks: ChunkSpec, **options: Any) -> list[Any]:
-        given = {"executed": self.executed, "server_uuid": self.server.server_uuid, "epoch": 5, "planned_us": 1000}
-        return list(read_chunks(self.settings, chunks or [self.chunk()], **{**given, **options}))
+        """Read some chunks; by default one of all of ``t``. Options of the read, and how chunks are read."""
+        uuid = self.server.server_uuid
+        read = ChunkRead(self.settings, chunks or [self.chunk()], self.executed, uuid, epoch=5, planned_us=1000)
+        names = {"executed", "first_ordinal", "server_uuid"} & options.keys()
+        read = replace(read, **{name: options.pop(name) for name in names})
+        return list(read_chunks(read, ChunkOptions(**options)))
 
 
 def ids(found: list[Any]) -> list[int]:

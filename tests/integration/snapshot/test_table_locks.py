@@ -13,7 +13,7 @@ import pytest
 from headgate.errors import AccessError, ChunkRetryError, Transient
 from headgate.mysql import Connection, ConnectionSettings, select_blocks
 from headgate.offsets import ChunkSpec
-from headgate.snapshot import Redo, TableLocks, read_chunks
+from headgate.snapshot import ChunkOptions, ChunkRead, Redo, TableLocks, read_chunks
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log, plain
 
@@ -35,9 +35,9 @@ def log(mysql_server: MySQLServer) -> Iterator[Log]:
 
 def read(log: Log, *chunks: ChunkSpec, locks: TableLocks | None, settings: ConnectionSettings | None = None) -> Any:
     return read_chunks(
-        settings or log.settings, chunks, executed=log.start, server_uuid=log.server.server_uuid, epoch=1, planned_us=0,
-        locks=locks,
-    )  # fmt: skip
+        ChunkRead(settings or log.settings, chunks, log.start, log.server.server_uuid, epoch=1, planned_us=0),
+        ChunkOptions(locks=locks),
+    )
 
 
 def counted(rows: list[dict[str, Any]]) -> Counter[tuple[Any, Any]]:

@@ -16,7 +16,7 @@ from headgate._policies import Policies, Window
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, log_status, select_blocks
 from headgate.offsets import ChunkSpec
-from headgate.snapshot import read_chunks
+from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log, plain
 
@@ -60,9 +60,9 @@ def read_in_the_window(log: Log, rule: Window, patch: pytest.MonkeyPatch) -> tup
     patch.setattr("headgate.snapshot._reader.log_status", closing)
     executed: GtidSet = log.start
     found = read_chunks(
-        log.settings, [ChunkSpec("timeline.t", 0)], executed=executed, server_uuid=log.server.server_uuid, epoch=1,
-        planned_us=0, policies=Policies(window=rule),
-    )  # fmt: skip
+        ChunkRead(log.settings, [ChunkSpec("timeline.t", 0)], executed, log.server.server_uuid, epoch=1, planned_us=0),
+        ChunkOptions(Policies(window=rule)),
+    )
     return seen, plain(list(found))
 
 

@@ -23,7 +23,7 @@ from headgate.catalog import (
 from headgate.columns import TableCodec
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed, select_blocks
 from headgate.offsets import ChunkSpec
-from headgate.snapshot import advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.snapshot import ChunkRead, advance, first_chunk_bounds, next_chunk, read_chunks
 from headgate.testing import MySQLServer
 from tests.integration.logdump import log_end, read_table
 
@@ -163,8 +163,6 @@ def test_chunks_by_a_key_of_a_multi_byte_set_are_exact(
         *(f"UPDATE {name} SET k = CONCAT('山', k) WHERE k = '{key}'" for key in keys[2::7]),
         f"INSERT INTO {name} VALUES ('山', 'new'), ('水', 'new')",
     )
-    found = list(
-        read_chunks(settings, chunks, executed=executed, server_uuid=mysql_server.server_uuid, epoch=1, planned_us=1)
-    )
+    found = list(read_chunks(ChunkRead(settings, chunks, executed, mysql_server.server_uuid, epoch=1, planned_us=1)))
     rows = [row for item in found for row in item.batch.select(["k", "v"]).to_pylist()]  # type: ignore[union-attr]
     assert sorted((row["k"], row["v"]) for row in rows) == sorted((key, "old") for key in keys)

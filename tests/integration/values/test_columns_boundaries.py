@@ -26,8 +26,8 @@ from headgate.cli._jsonl import block_lines, snapshot_lines
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed, log_status
 from headgate.offsets import ChunkSpec
-from headgate.replication import ImageBatch, LogBlock, LogHint, read_range
-from headgate.snapshot import read_chunks
+from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogHint, LogRead, read_range
+from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate.testing import MySQLServer
 
 Values: TypeAlias = dict[str, list[Any]]
@@ -70,17 +70,23 @@ def write_twice(server: MySQLServer, table: str, columns: Sequence[str], rows: S
 def snapshot(at: Stretch, policies: Policies = DEFAULT) -> list[ImageBatch]:
     settings, chunk = ConnectionSettings.from_url(at.server.url), ChunkSpec(at.table, 0, None, None)
     found = read_chunks(
-        settings, [chunk], executed=at.before, server_uuid=at.server.server_uuid, epoch=1, planned_us=0, hint=at.hint,
-        policies=policies,
-    )  # fmt: skip
+        ChunkRead(settings, [chunk], at.before, at.server.server_uuid, epoch=1, planned_us=0, hint=at.hint),
+        ChunkOptions(policies),
+    )
     return [item for item in found if isinstance(item, ImageBatch)]
 
 
 def logged(at: Stretch, policies: Policies = DEFAULT) -> list[LogBlock]:
     found = read_range(
-        ConnectionSettings.from_url(at.server.url), at.after - at.before, executed=at.after, epoch=1, hint=at.hint,
-        server_uuid=at.server.server_uuid, tables=TablePatterns([at.table]), policies=policies,
-    )  # fmt: skip
+        LogRead(
+            ConnectionSettings.from_url(at.server.url),
+            wanted=at.after - at.before,
+            executed=at.after,
+            server_uuid=at.server.server_uuid,
+            hint=at.hint,
+        ),
+        DecodeOptions(TablePatterns([at.table]), epoch=1, policies=policies),
+    )
     return [item for item in found if isinstance(item, LogBlock)]
 
 

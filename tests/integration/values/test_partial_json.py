@@ -14,7 +14,7 @@ from headgate.catalog import TablePatterns
 from headgate.errors import UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
-from headgate.replication import LogBlock, read_range
+from headgate.replication import DecodeOptions, LogBlock, LogRead, read_range
 from headgate.testing import MySQLServer
 
 LONG = "x" * 200
@@ -44,9 +44,9 @@ class Session:
         with Connection.open(self.settings) as connection:
             end = gtid_executed(connection)
         items = read_range(
-            self.settings, end - GtidSet.parse(self.start), executed=end, server_uuid=None,
-            tables=TablePatterns([f"{self.db}.t"]), epoch=1, **options,
-        )  # fmt: skip
+            LogRead(self.settings, wanted=end - GtidSet.parse(self.start), executed=end),
+            DecodeOptions(TablePatterns([f"{self.db}.t"]), epoch=1, **options),
+        )
         found = [image for item in items if isinstance(item, LogBlock) for image in item.images]
         return [row for image in found for row in image.batch.to_pylist()]
 

@@ -18,8 +18,8 @@ from headgate.errors import UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
-from headgate.replication import ImageBatch, LogBlock, follow, read_range
-from headgate.snapshot import HighWatermark, Redo, read_chunks
+from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, follow, read_range
+from headgate.snapshot import ChunkOptions, ChunkRead, HighWatermark, Redo, read_chunks
 from headgate.testing import MySQLServer
 
 
@@ -44,9 +44,9 @@ class Session:
         with Connection.open(self.settings) as connection:
             end = gtid_executed(connection)
         items = read_range(
-            self.settings, end - GtidSet.parse(self.start), executed=end, server_uuid=None,
-            tables=TablePatterns([f"{self.db}.*"]), epoch=1, **options,
-        )  # fmt: skip
+            LogRead(self.settings, wanted=end - GtidSet.parse(self.start), executed=end),
+            DecodeOptions(TablePatterns([f"{self.db}.*"]), epoch=1, **options),
+        )
         rows = [
             {"_absent": None, **row}
             for item in items
@@ -309,14 +309,16 @@ class Chunks:
             image = self.random.choice(images)
             self.session.do(f"SET SESSION binlog_row_image = '{image}'", self.random.choice(choices))
 
-    def read(self, chunks: Sequence[ChunkSpec], window: str, **writing: Any) -> list[Any]:
+    def read(self, chunks: Sequence[ChunkSpec], window: Any, **writing: Any) -> list[Any]:
         """What ``read_chunks`` gives; something is written before and between the chunks."""
         found = []
         self.write(15, **writing)
         for item in read_chunks(
-            self.session.settings, chunks, executed=self.executed, server_uuid=self.session.server.server_uuid,
-            epoch=1, planned_us=0, policies=Policies(window=window),  # type: ignore[arg-type]
-        ):  # fmt: skip
+            ChunkRead(
+                self.session.settings, chunks, self.executed, self.session.server.server_uuid, epoch=1, planned_us=0
+            ),
+            ChunkOptions(Policies(window=window)),
+        ):
             found.append(item)
             self.write(15, **writing)
         return found
@@ -341,7 +343,7 @@ class Chunks:
             end = gtid_executed(connection)
         patterns = TablePatterns([f"{self.session.db}.*"])
         for item in read_range(
-            self.session.settings, end - self.executed, executed=end, server_uuid=None, tables=patterns, epoch=2
+            LogRead(self.session.settings, wanted=end - self.executed, executed=end), DecodeOptions(patterns, epoch=2)
         ):
             for image in item.images if isinstance(item, LogBlock) else ():
                 self.copy.apply(image)
@@ -421,9 +423,9 @@ def test_what_is_not_known_of_rows_that_are_turned_back(session: Session, only: 
     )  # fmt: skip
     wanted = pa.table({"id": pa.array([2, 4, 6, 7, 8, 10, 12], pa.int32())})
     found = read_chunks(
-        session.settings, [scene.chunk()], executed=scene.executed, server_uuid=session.server.server_uuid, epoch=1,
-        planned_us=0, partial="tell", only=wanted if only else None,
-    )  # fmt: skip
+        ChunkRead(session.settings, [scene.chunk()], scene.executed, session.server.server_uuid, epoch=1, planned_us=0),
+        ChunkOptions(partial="tell", only=wanted if only else None),
+    )
     rows = {row["id"]: row for item in found if isinstance(item, ImageBatch) for row in item.batch.to_pylist()}
     assert sorted(rows) == ([2, 4, 6, 8, 10, 12] if only else sorted(before))
     absent = {key: json.loads(row["_absent"]) for key, row in rows.items() if row["_absent"]}

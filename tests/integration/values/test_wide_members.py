@@ -11,7 +11,7 @@ from headgate.catalog import exact_patterns, load_tables
 from headgate.mysql import Connection
 from headgate.offsets import ChunkSpec
 from headgate.replication import LogBlock
-from headgate.snapshot import Redo, advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.snapshot import ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log, plain
 
@@ -74,7 +74,7 @@ def test_chunks_of_such_a_key_are_turned_back(log: Log, key: str) -> None:
     assert len(chunks) == 4
     read = []
     for chunk in chunks:
-        found = list(read_chunks(log.settings, [chunk], executed=end, server_uuid=uuid, epoch=1, planned_us=0))
+        found = list(read_chunks(ChunkRead(log.settings, [chunk], end, uuid, epoch=1, planned_us=0)))
         assert not any(isinstance(item, Redo) for item in found)
         read += keys_of(plain(found))
     assert sorted(read) == before

@@ -26,7 +26,7 @@ from headgate.mysql import Connection, ConnectionSettings
 from headgate.offsets import SnapshotProgress
 from headgate.relay._sources import LogicalSource
 from headgate.replication import META_FIELDS, ImageBatch, LogHint, check_settings
-from headgate.snapshot import Chunk, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.snapshot import Chunk, ChunkOptions, ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
 
 __all__ = [
     "Beginning",
@@ -159,14 +159,16 @@ class ChunkSupplier:
             uuid = check_settings(connection, exact_patterns([source.table])).server_uuid
         items = list(
             read_chunks(
-                self._settings,
-                [Chunk.from_dict(part["chunk"])],
-                executed=executed,
-                server_uuid=uuid,
-                epoch=0,
-                planned_us=time.time_ns() // 1000,
-                policies=self._policies,
-                hint=hint,
+                ChunkRead(
+                    self._settings,
+                    [Chunk.from_dict(part["chunk"])],
+                    executed,
+                    uuid,
+                    epoch=0,
+                    planned_us=time.time_ns() // 1000,
+                    hint=hint,
+                ),
+                ChunkOptions(self._policies),
             )
         )
         for item in items:
