@@ -182,7 +182,7 @@ def test_tokens_and_tls(tmp_path: Path) -> None:
             LogOfRelay(url, ca_file=str(tmp_path / "nothing")).head()
 
 
-def test_a_tenant_that_asks_too_often_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tenant_that_asks_too_often_waits(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     pauses: list[float] = []
 
@@ -190,10 +190,9 @@ def test_a_tenant_that_asks_too_often_waits(tmp_path: Path, monkeypatch: pytest.
         pauses.append(seconds)
         time.sleep(seconds)
 
-    monkeypatch.setattr("headgate.archive._remote._sleep", sleep)
     tenants = [Tenant("operator", Token(TOKEN), requests_per_second=1)]
     with kept(tmp_path / "state", tenants=tenants) as (_, url):
-        log = LogOfRelay(url, token_file=str(tmp_path / "token"))
+        log = LogOfRelay(url, token_file=str(tmp_path / "token"), sleep=sleep)
         assert log.head().gtid == gtids(10)
         assert read(log, executed_before=gtids(3)) > 500
     assert pauses

@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.archive import LogSpool, _spool
-from headgate.archive import _files as _spool_files
+from headgate.archive import LogSpool, SegmentSizes
 from headgate.binlog import EndOfLog, Framer, LogPosition, Segment, codes
 from headgate.errors import (
     BinlogPurgedError,
@@ -36,6 +35,7 @@ A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 SOURCE = "5e11fa47-71ca-11e1-9e33-c80aa9429562"
 Place = tuple[int, str, int]
+SMALL = SegmentSizes(smallest=700, between_marks=300)
 
 
 def gtids(last: int, first: int = 1) -> GtidSet:
@@ -147,11 +147,9 @@ def decoded(data: bytes) -> tuple[list[Place], LogPosition | None]:
 def test_what_went_in_comes_out(events: list[tuple[str, int]], step: int, checksums: bool) -> None:
     server = Server(A, checksums)
     server.commit()
-    with TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+    with TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        patch.setattr(_spool, "_SMALLEST", 700)
-        patch.setattr(_spool_files, "_MARK_BYTES", 300)
-        spool = stack.enter_context(closing(LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)))
+        spool = stack.enter_context(closing(LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)))
         for what, number in [*events, ("dump", step), ("killed", 0)]:
             had = spool.gtid.count()
             if what == "commit":
@@ -168,7 +166,7 @@ def test_what_went_in_comes_out(events: list[tuple[str, int]], step: int, checks
                 if kept:
                     with kept[-1].open("ab") as file:
                         file.write(server.dump(0)[100 : 100 + number])
-                spool = stack.enter_context(closing(LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)))
+                spool = stack.enter_context(closing(LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)))
             assert sum(file.stat().st_size for file in folder.glob("*.packets")) < 25_000
         first, last = spool.begin.count(), server.number
         assert (spool.begin, spool.gtid) == (gtids(first), gtids(last))
@@ -188,8 +186,7 @@ def test_what_went_in_comes_out(events: list[tuple[str, int]], step: int, checks
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(_spool, "_SMALLEST", 700)
+def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
@@ -268,7 +265,7 @@ def test_a_place_without_events_is_reached(over_two_servers: tuple[LogSpool, Ser
 
 def test_a_transaction_larger_than_the_space_is_kept_until_more_has_come(folder: Path) -> None:
     """Else nobody could read it, however quick he is."""
-    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)
+    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
     with closing(spool):
         for size in (100, 200_000, 100):
             server.commit(size)
@@ -321,7 +318,7 @@ def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
 
 def test_who_follows_and_is_overtaken_asks_again(folder: Path) -> None:
     """He hears it as a lost connection, after which he may read the server; what cannot be had ends him for good."""
-    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)
+    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
     asked = LogRequest(executed_before=GtidSet(), endless=True)
     with closing(spool):
         for n in range(1, 3):
@@ -342,7 +339,7 @@ def test_damaged_files(folder: Path) -> None:
     server = Server(A)
     for _ in range(21):
         server.commit(100)
-    spool = LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)
+    spool = LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
     feed(spool, A, server.dump(0), 400)
     spool.close()
     files = sorted(folder.glob("*.packets"))
@@ -351,7 +348,7 @@ def test_damaged_files(folder: Path) -> None:
         data = bytearray(file.read_bytes())
         data[place] ^= 255
         file.write_bytes(data)
-    spool = LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)
+    spool = LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
     assert spool.gtid < gtids(21)  # the end of the last file: as if it had not been written
     with pytest.raises(TargetError, match="damaged"):
         spool.reader(LogRequest(executed_before=spool._segments[1].before))
@@ -362,7 +359,7 @@ def test_damaged_files(folder: Path) -> None:
     spool.close()
     (folder / f"{files[0].stem}.json").write_text("{}")
     with pytest.raises(ConfigError, match="not a binlog archive"):
-        LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01)
+        LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
 
 
 def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
 from headgate.errors import ScnOrderError, UnsupportedError
-from headgate.relay import LogicalSource
+from headgate.relay import LogicalSource, RelayLimits
 from headgate.relay._http._notifier import AppendNotifier
 from headgate.replication import ImageBatch
 from tests.relay.rows import PERSON, UUID, block, image, people
@@ -45,6 +45,11 @@ def relay() -> Iterator[Served]:
 
 @pytest.fixture
 def with_events(relay: Served) -> Served:
+    fill(relay)
+    return relay
+
+
+def fill(relay: Served) -> None:
     """Three transactions: two persons; a pet and a person; a person deleted."""
     relay.put(
         block(people([1, 2])),
@@ -54,7 +59,6 @@ def with_events(relay: Served) -> Served:
         ),
         block(people([1], ops="d", gtids=[f"{UUID}:3"], pos=[400])),
     )
-    return relay
 
 
 def refused(answer: Answer, error: str, cause: str | None = None, *, status: int = 500) -> None:
@@ -293,15 +297,13 @@ def test_too_far_behind(with_events: Served) -> None:
     assert answer.headers["x-dbus-error-cause-message"] == answer.json["message"]
 
 
-def test_answers_have_a_bound_but_an_event_is_always_given(
-    with_events: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headgate.relay._http._reading._LARGEST_BATCH", 100)
-    assert short(stream(with_events)) == [(1, 1)]
-    monkeypatch.setattr("headgate.relay._http._reading._LARGEST_BATCH", 10)
-    assert short(stream(with_events)) == [(1, 1)]
-    small = with_events.get("stream", sources="40", size="50", output="binary")
-    assert int(small.headers["x-dbus-pending-event-size"]) > 50
+@pytest.mark.parametrize("most", [100, 10])
+def test_answers_have_a_bound_but_an_event_is_always_given(most: int) -> None:
+    with served(limits=RelayLimits(answer=most)) as relay:
+        fill(relay)
+        assert short(stream(relay)) == [(1, 1)]
+        small = relay.get("stream", sources="40", size="50", output="binary")
+        assert int(small.headers["x-dbus-pending-event-size"]) > 50
 
 
 TEXTS = st.text(max_size=30) | st.sampled_from(["40", "41", "-1", "1000", "json", "binary", "true", "2", "{}", "[]"])

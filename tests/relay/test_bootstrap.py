@@ -20,7 +20,7 @@ from headgate.columns import TableCodec
 from headgate.databus import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event, event_fields, is_intact
 from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.relay import LogicalSource, Relay, RelayConfig, RelayTimes, create_app
+from headgate.relay import LogicalSource, Relay, RelayConfig, RelayLimits, RelayTimes, create_app
 from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._sessions import DONE, PartRead, Sessions, split_offset
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, rows_of_chunks
@@ -194,10 +194,9 @@ def test_a_batch_ends_within_a_part_and_goes_on_after_a_restart(tmp_path: Path) 
         assert shelf.reads == [(0, f"{UUID}:1")] * 2  # as of the same set
 
 
-def test_a_row_larger_than_the_largest_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_larger_than_the_largest_answer() -> None:
     """It comes alone, to a client that asks for as many bytes as the answer names."""
-    monkeypatch.setattr("headgate.relay._http._bootstrap._LARGEST_BATCH", 50)
-    with serving(Shelf([1, 2])) as relay:
+    with serving(Shelf([1, 2]), limits=RelayLimits(answer=50)) as relay:
         put(relay, 1)
         at = point(bootstrap_start_scn=start(relay), windowScn=GENERATION, windowOffset=-1)
         rows, n = [], 1

@@ -16,7 +16,7 @@ from headgate import files
 from headgate.databus import FIRST, StreamPosition, scan_windows, skip
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
 from headgate.relay import _segments
-from headgate.relay._buffer import Batch, EventBuffer
+from headgate.relay._buffer import Batch, BufferLimits, EventBuffer
 from headgate.relay._events._choice import choice_of, select
 from headgate.relay._segments import Windows
 from tests.databus.test_events import WRITERS, Spec, eop
@@ -454,12 +454,9 @@ def test_readers_do_not_wait_while_a_window_is_written(
     assert taken(buffer, StreamPosition(10)) == flat([window(20, 2)])
 
 
-def test_stored_windows_that_are_large_do_not_stay_in_memory(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stored_windows_that_are_large_do_not_stay_in_memory(make: Make, tmp_path: Path) -> None:
     """But for the one that was read last, whose reader comes again for more of it."""
-    monkeypatch.setattr("headgate.relay._buffer._VIEWS_BYTES", 100_000)
-    buffer = make(folder=tmp_path / "events", disk_bytes=1 << 30)
+    buffer = make(folder=tmp_path / "events", disk_bytes=1 << 30, limits=BufferLimits(views=100_000))
     parts = put(buffer, [10, 20], events=1_000) + put(buffer, [30, 40, 50], events=100) + put(buffer, range(60, 2000))
     for n, at_most in ((10, 1), (20, 1), (30, 2), (40, 2), (20, 1)):
         buffer.read(StreamPosition(n, 0), 1_000)

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 
-from headgate.relay import RelayTimes, Tenant, Token
+from headgate.relay import RelayLimits, RelayTimes, Tenant, Token
 from headgate.testing import Proxy
 from headgate.web.serving import Serving
 from tests.browser import Browser
@@ -100,13 +100,13 @@ def test_going_on_after_any_message(relay: Served) -> None:
     refused(ask(relay, seconds="x"), INVALID)
 
 
-def test_a_large_transaction_comes_in_pieces(relay: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    everything = ids(ask(relay))
-    for size in (150, 1):
-        monkeypatch.setattr("headgate.relay._http._live._PIECE", size)
-        with contextlib.closing(Listening(relay.port, "/events")) as listening:
+@pytest.mark.parametrize("size", [150, 1])
+def test_a_large_transaction_comes_in_pieces(relay: Served, size: int) -> None:
+    with served(limits=RelayLimits(piece=size)) as sparing:
+        fill(sparing)
+        with contextlib.closing(Listening(sparing.port, "/events")) as listening:
             body = listening.until(f'data: {{"scn":{SECOND}}}\n\n'.encode())
-        assert [one["id"] for one in messages(body)] == everything, size
+    assert [one["id"] for one in messages(body)] == ids(ask(relay))
 
 
 class Listening:

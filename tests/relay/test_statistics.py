@@ -252,7 +252,7 @@ def test_bytes_of_answers_without_an_end_are_counted_as_they_go(relay: Served) -
 
 
 def test_an_error_of_a_connection() -> None:
-    traffic = Traffic()
+    traffic = Traffic(1000)
     for number, error in enumerate([None, ConnectionResetError(), TimeoutError()]):
         traffic.opened(number, "a")
         traffic.lost(number, "a", error)
@@ -261,9 +261,8 @@ def test_an_error_of_a_connection() -> None:
         assert (found["numClosedConns"], found["errorTotalCount"], found["errorTimeoutCount"]) == (3, 2, 1)
 
 
-def test_addresses_may_be_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.relay._counters._CLIENTS", 2)
-    traffic = Traffic()
+def test_addresses_may_be_any_number() -> None:
+    traffic = Traffic(2)
     for number, client in enumerate("abcb"):
         traffic.opened(number, client)
     assert sorted(traffic.clients) == ["b", "c"]

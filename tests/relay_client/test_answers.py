@@ -243,9 +243,7 @@ def test_another_relay_is_asked_at_once(server: Answering, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_reader_of_the_log_waits_as_long_as_it_is_asked_to(
-    server: Answering, monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
+def test_a_reader_of_the_log_waits_as_long_as_it_is_asked_to(server: Answering, status: int) -> None:
     pauses: list[float] = []
 
     def sleep(seconds: float) -> None:
@@ -253,8 +251,7 @@ def test_a_reader_of_the_log_waits_as_long_as_it_is_asked_to(
         if len(pauses) == 2:
             server.status, server.headers = 500, {"x-dbus-error-cause": "ServerBehindError", "retry-after": "7"}
 
-    monkeypatch.setattr("headgate.archive._remote._sleep", sleep)
-    log = LogOfRelay(server.url)
+    log = LogOfRelay(server.url, sleep=sleep)
     for what in (log.head, lambda: log.open(LogRequest(executed_before=GtidSet())).__enter__()):
         server.status, server.headers, server.asked = status, {"retry-after": "7"}, 0
         pauses.clear()
@@ -264,14 +261,13 @@ def test_a_reader_of_the_log_waits_as_long_as_it_is_asked_to(
         assert all(7 <= pause <= 7.7 for pause in pauses)
 
 
-def test_a_reader_of_the_log_does_not_wait_for_ever(server: Answering, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_of_the_log_does_not_wait_for_ever(server: Answering) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr("headgate.archive._remote._sleep", pauses.append)
     for asked, most in (("86400", 2), ("20", 4), ("0", 0), ("soon", 0)):
         server.status, server.headers = 429, {"retry-after": asked}
         pauses.clear()
         with pytest.raises(ConnectError, match="HTTP status 429"):
-            LogOfRelay(server.url).head()
+            LogOfRelay(server.url, sleep=pauses.append).head()
         assert len(pauses) <= most
         assert sum(pauses) <= 132
         assert bool(pauses) == bool(most)

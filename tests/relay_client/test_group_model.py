@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from headgate.relay import RelayTimes
-from headgate.relay_client import ClientTimes, Consumer, Event, GroupMember, Result, Retry, Share
+from headgate.relay import BufferLimits, RelayLimits, RelayTimes
+from headgate.relay_client import ClientTuning, Consumer, Event, GroupMember, Result, Retry, Share
 from tests.relay_client.modelled import GENERATION, KEYS, SOURCES, Board, History, Rough, World, boards
 from tests.relay_client.test_member import InThread, wait_until
 from tests.relay_client.test_model import TRANSACTIONS
@@ -21,15 +21,13 @@ from tests.relay_client.told import is_in, value_of
 
 PARTITIONS = 3
 LEASE_SECONDS = 0.15
-TIMES = ClientTimes(wait=0.02, resume_check=0.002, sync=0.02, after_failure=0.01)
+TUNING = ClientTuning(wait=0.02, resume_check=0.002, sync=0.02, after_failure=0.01, stream_bytes=400, rows_bytes=2000)
 RELAY_TIMES = RelayTimes(bootstrap_position=0.01, bootstrap_together=0.2)
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[Board]:
-    with boards(1) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headgate.relay_client._reading._STREAM_SIZE", 400)
-        patch.setattr("headgate.relay_client._reading._ROWS_SIZE", 2000)
+    with boards(1) as made:
         yield made[0]
 
 
@@ -119,7 +117,7 @@ class Member(InThread):
             url, "g", PARTITIONS, [one.name for one in SOURCES],
             lambda partition, generation: Writer(table, f"m{number}", partition, generation),
             lease_seconds=lease, bootstrap=bootstrap, retry=Retry(first_seconds=0.001, longest_seconds=0.01),
-            times=TIMES,
+            tuning=TUNING,
         )  # fmt: skip
         super().__init__(member)
 
@@ -154,12 +152,12 @@ def test_whoever_comes_and_goes_the_group_holds_what_the_server_holds(
 ) -> None:  # fmt: skip
     history, table = History(transactions), Table(errors)
     url, members, count = f"http://127.0.0.1:{address.port}", list[Member](), 0
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headgate.relay._buffer._SMALLEST_BUFFER", 0)
+    with tempfile.TemporaryDirectory() as folder:
         memory = 3000 if small and bootstrap else 1 << 20
         world = World(
             history, Rough(initial=initial, requests=requests), [address], Path(folder), lag=None, part_keys=KEYS // 3,
             most_requests=100_000, memory_bytes=memory, disk_bytes=2 * memory, times=RELAY_TIMES,
+            limits=RelayLimits(BufferLimits(smallest=0)),
         )  # fmt: skip
         world.holds_last = True
         try:

@@ -17,7 +17,7 @@ from headgate.errors import ConfigError, RelayConsumerError, TargetError
 from headgate.relay._http import _groups as groups
 from headgate.relay._http._commands import reply as new_reply
 from headgate.relay._http._parameters import InvalidParameterError
-from headgate.relay_client import ClientTimes, Consumer, Event, GroupMember, Result
+from headgate.relay_client import ClientTuning, Consumer, Event, GroupMember, Result
 from headgate.relay_client._member import MemberState, PartitionCheckpoint, PartitionState
 from headgate.testing import Proxy
 from tests.relay.rows import UUID, block, people
@@ -114,7 +114,7 @@ class Running(InThread):
         given = {
             "partitions": PARTITIONS,
             "lease_seconds": 1.0,
-            "times": ClientTimes(sync=0.1),
+            "tuning": ClientTuning(sync=0.1),
             "port": relay.port,
             **more,
         }
@@ -329,10 +329,8 @@ def test_an_older_relay_whose_groups_cannot_bootstrap(
     assert f"127.0.0.1:{relay.port} cannot bootstrap groups; use a newer relay" in str(asking.error)
 
 
-def test_members_share_a_bootstrap_and_go_on_with_that_of_one_that_crashed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("headgate.relay_client._reading._ROWS_SIZE", 2_000)
+def test_members_share_a_bootstrap_and_go_on_with_that_of_one_that_crashed(tmp_path: Path) -> None:
+    some_rows = ClientTuning(sync=0.1, rows_bytes=2_000)
     log, held, release = Log(), threading.Event(), threading.Event()
     parts = [list(range(n, n + 20)) for n in range(1000, 1200, 20)]
     rows = {key for part in parts for key in part}
@@ -347,7 +345,7 @@ def test_members_share_a_bootstrap_and_go_on_with_that_of_one_that_crashed(
 
     with bootstrapping(Shelf(*parts), state=tmp_path) as relay:
         put(relay, 1)
-        first = Running(relay, log, "a", hold, bootstrap=True)
+        first = Running(relay, log, "a", hold, bootstrap=True, tuning=some_rows)
         with running(first):
             assert held.wait(PATIENCE_SECONDS)  # in the middle of a bootstrap; its stream has had nothing yet
             wait_until(lambda: bootstraps(relay)[0].get("snapshot_offset", 0) > 0)
@@ -357,7 +355,7 @@ def test_members_share_a_bootstrap_and_go_on_with_that_of_one_that_crashed(
             release.set()  # callbacks that have begun end, and their rows are old: before anything newer comes
             first.stop()
             put(relay, 100, 101)  # rows that are there are changed
-            second = Running(relay, log, "b")  # the group knows that it bootstraps
+            second = Running(relay, log, "b", tuning=some_rows)  # the group knows that it bootstraps
             with running(second):
                 wait_until(lambda: second.owned == set(range(PARTITIONS)))
                 wait_until(
@@ -396,7 +394,7 @@ def test_no_row_is_given_before_the_relay_knows_where_the_bootstrap_began(
             return really(self, done, **more)
 
         monkeypatch.setattr(GroupMember, "_post_reports", ask)
-        rare = {"lease_seconds": 600.0, "times": ClientTimes(sync=1000.0)}  # reports, but for what has to be reported
+        rare = {"lease_seconds": 600.0, "tuning": ClientTuning(sync=1000.0)}  # reports, but for what has to be reported
         member = Running(relay, log, "a", look, bootstrap=True, partitions=1, **rare)
         with running(member):
             wait_until(lambda: len(log.events) == 3 or member.error is not None)

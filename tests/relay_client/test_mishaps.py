@@ -10,7 +10,8 @@ import pytest
 
 from headgate.databus import FIRST, StreamPosition, checkpoint_json
 from headgate.errors import RelayConsumerError, ScnNotFoundError
-from headgate.relay_client import ClientTimes, Consumer, Event, RelayClient, Result, Retry
+from headgate.relay import BufferLimits, RelayLimits
+from headgate.relay_client import ClientTuning, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay_client._reading import Reader
 from headgate.relay_client._transport import Transport
 from tests.relay.rows import UUID, block, people
@@ -155,7 +156,6 @@ def test_no_callback_begins_while_rows_may_not_be_given() -> None:
 
 def test_hiccups_on_the_way_back_to_where_a_callback_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """They are not in a row, so a few tries are enough, however long the way is."""
-    monkeypatch.setattr("headgate.relay_client._reading._STREAM_SIZE", 200)
     streams = itertools.count()
     fail_once(monkeypatch, lambda path, _: path == "stream" and next(streams) % 2 == 1)
 
@@ -167,12 +167,12 @@ def test_hiccups_on_the_way_back_to_where_a_callback_failed(monkeypatch: pytest.
     consumer = Calls(answer)
     with served() as relay:
         relay.put(block(people(range(1, 11), gtids=[f"{UUID}:1"] * 10, pos=[100] * 10)))
-        run(relay, consumer, retry=Retry(0.001, 1.0, 0.001, tries=2))
+        run(relay, consumer, retry=Retry(0.001, 1.0, 0.001, tries=2), tuning=ClientTuning(stream_bytes=200))
     assert consumer.keys == [*range(1, 9), *range(1, 11)]
     assert consumer.calls.count("on_error") > 5
 
 
-def test_what_fails_at_a_transactions_beginning_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_at_a_transactions_beginning_again_and_again_is_given_up() -> None:
     """Also where the one before comes again and is done each time, in a request of its own."""
 
     def answer(what: Any, turn: int) -> Any:
@@ -184,9 +184,9 @@ def test_what_fails_at_a_transactions_beginning_again_and_again_is_given_up(monk
     with served() as relay:
         first = relay.put(block(people([1], gtids=[f"{UUID}:1"], pos=[100])))
         put(relay, 2)
-        monkeypatch.setattr("headgate.relay_client._reading._STREAM_SIZE", len(first))
+        tuning = ClientTuning(stream_bytes=len(first))
         with pytest.raises(RelayConsumerError, match="given up after 4 tries: a callback returned ERROR"):
-            run(relay, consumer, retry=Retry(0.001, 1.0, 0.001, tries=3))
+            run(relay, consumer, retry=Retry(0.001, 1.0, 0.001, tries=3), tuning=tuning)
     assert consumer.keys == [1, 2] * 4
 
 
@@ -244,7 +244,7 @@ def test_a_quiet_relay_that_holds_what_the_other_does_not(monkeypatch: pytest.Mo
         put(first, 60, 61)
         put(second, *range(1, 40))
         store = Memory(checkpoint_json(StreamPosition(GENERATION + 39)))
-        run([first, second], consumer, store=store, times=ClientTimes(wait=0.001))
+        run([first, second], consumer, store=store, tuning=ClientTuning(wait=0.001))
     assert consumer.keys == [40]
     assert consumer.calls.count("on_error") == 1
 
@@ -320,7 +320,7 @@ def test_an_event_of_a_schema_that_the_relay_has_forgotten(monkeypatch: pytest.M
 
 def test_a_bootstrap_that_goes_on_at_a_relay_that_has_all_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of the first were given, so the second gives rows, too; and it comes to an end."""
-    monkeypatch.setattr("headgate.relay._buffer._SMALLEST_BUFFER", 0)
+    limits = RelayLimits(BufferLimits(smallest=0))
     down: set[int] = set()
     really = Transport._open
 
@@ -338,7 +338,7 @@ def test_a_bootstrap_that_goes_on_at_a_relay_that_has_all_changes(monkeypatch: p
         return "stop" if what == "on_stop_bootstrap" else None
 
     consumer, down = Calls(answer), {1}
-    with serving(Shelf([7], [8]), memory_bytes=2000) as first, serving(Shelf([7], [8])) as second:
+    with serving(Shelf([7], [8]), memory_bytes=2000, limits=limits) as first, serving(Shelf([7], [8])) as second:
         put(first, *range(1, 40))
         put(second, *range(1, 40))
         store = Memory(checkpoint_json(StreamPosition(GENERATION + 1)))

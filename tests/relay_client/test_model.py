@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,18 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from headgate.errors import RelayConsumerError, ScnNotFoundError
-from headgate.relay import RelayTimes
+from headgate.relay import BufferLimits, RelayLimits, RelayTimes
 from headgate.relay._bootstrap._bootstrap import Bootstrap
-from headgate.relay_client import ClientTimes, RelayClient, Retry, Share
+from headgate.relay_client import ClientTuning, RelayClient, Retry, Share
 from tests.relay_client.modelled import KEYS, SOURCES, Board, History, Rough, World, Write, boards
 from tests.relay_client.told import Killed, Story
 
-TIMES = ClientTimes(wait=0.001, resume_check=0.0002, stalled=0.005)
+TUNING = ClientTuning(wait=0.001, resume_check=0.0002, stalled=0.005)
 
 
 @pytest.fixture(scope="module")
 def addresses() -> Iterator[list[Board]]:
     with boards(2) as made, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headgate.relay._buffer._SMALLEST_BUFFER", 0)
         patch.setattr(Bootstrap, "_executed", lambda self: self._partition.feeder.position.now().gtid)
         yield made
 
@@ -80,7 +80,7 @@ def live(story: Story, urls: list[str], **more: Any) -> None:
         story.begin()
         story.client = client = RelayClient(
             urls, story.sources, story.sinks, story, retry=Retry(first_seconds=0.0001, longest_seconds=0.0005),
-            may_deliver=story.may_deliver, share=story.share, bootstrap=bootstrap, times=TIMES, **more,
+            may_deliver=story.may_deliver, share=story.share, bootstrap=bootstrap, **more,
         )  # fmt: skip
         try:
             client.run()
@@ -120,9 +120,7 @@ def test_whatever_happens_the_consumer_holds_what_the_server_holds(addresses: li
     befores = version == 2 and data.draw(st.booleans(), "befores")
     events = sum(map(len, history.events))
     nuisance = 3 + 5 * len(rough.requests) + len(rough.reads) + len(rough.callbacks) + len(rough.holds)
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("headgate.relay_client._reading._STREAM_SIZE", size)
-        patch.setattr("headgate.relay_client._reading._ROWS_SIZE", size + 1350)
+    with tempfile.TemporaryDirectory() as folder:
         together = data.draw(st.sampled_from([0.0, 3600.0]), "together")
         times = RelayTimes(bootstrap_position=0.002, bootstrap_together=together, mark=0.0)
         world = World(
@@ -131,6 +129,7 @@ def test_whatever_happens_the_consumer_holds_what_the_server_holds(addresses: li
             part_keys=data.draw(st.sampled_from([1, 2, KEYS]), "part_keys"),
             most_requests=nuisance * (20 + 2 * len(history) + events), memory_bytes=memory, disk_bytes=disk,
             event_version=version, before_images=False, times=times,
+            limits=RelayLimits(BufferLimits(smallest=0)),
         )  # fmt: skip
         sources = [one.name for one in data.draw(st.sampled_from([SOURCES, SOURCES[:1]]), "sources")]
         share = data.draw(st.sampled_from([None, None, Share(0, 2), Share(1, 3)]), "share")
@@ -139,7 +138,8 @@ def test_whatever_happens_the_consumer_holds_what_the_server_holds(addresses: li
             live(
                 story, [f"http://127.0.0.1:{one.port}" for one in addresses[:relays]],
                 bootstrap=data.draw(st.sampled_from([True, True, False]), "bootstrap"), before_images=befores,
-                callback_seconds=limit, checkpoint_seconds=data.draw(st.sampled_from([0.0, 0.0, 3600.0]), "seconds"),
+                tuning=replace(TUNING, stream_bytes=size, rows_bytes=size + 1350), callback_seconds=limit,
+                checkpoint_seconds=data.draw(st.sampled_from([0.0, 0.0, 3600.0]), "seconds"),
             )  # fmt: skip
             for one in story.sinks:
                 assert story.partial or one.table == story.table(len(history))

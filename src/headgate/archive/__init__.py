@@ -10,6 +10,7 @@
 """
 
 from headgate.archive._feeder import LogFeeder
+from headgate.archive._files import SegmentSizes
 from headgate.archive._reader import LogReader
 from headgate.archive._remote import LogOfRelay, relay_prerequisite
 from headgate.archive._spool import LogSpool
@@ -25,6 +26,7 @@ __all__ = [
     "LogReader",
     "LogSpool",
     "RangeRequest",
+    "SegmentSizes",
     "Series",
     "relay_prerequisite",
 ]

@@ -22,13 +22,21 @@ from headgate.files import file_errors, read_json, write_all, write_json
 from headgate.gtid import GtidSet
 from headgate.replication import CopiedEvents, CopiedFile, LogCopy
 
-__all__ = ["LogSegment", "Mark", "stored_log"]
+__all__ = ["LogSegment", "Mark", "SegmentSizes", "stored_log"]
 
 _SUFFIX: Final = ".packets"
-_MARK_BYTES: Final = 256 << 10
-"""Most bytes that are read in vain by a reader that begins inside a segment."""
 
 Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class SegmentSizes:
+    """Sizes of an archive's segments, in bytes."""
+
+    smallest: int = 64 << 10
+    largest: int = 64 << 20
+    between_marks: int = 256 << 10
+    """Most bytes that are read in vain by a reader that begins inside a segment."""
 
 
 class Mark(NamedTuple):
@@ -51,6 +59,7 @@ class LogSegment:
     begin: CopiedFile
     before: GtidSet
     """All transactions before it."""
+    between_marks: int
     whole: tuple[int, int] = (0, 0)
     """Bytes of whole transactions, and the position after them in the server's file. While it grows it is replaced as
     one value, so that concurrent readers see two numbers that belong together."""
@@ -116,8 +125,8 @@ class LogSegment:
 
     @property
     def wants_mark(self) -> bool:
-        """Whether the last mark is at least 256 KiB behind."""
-        return self.marks is not None and self.size - self.marks[-1].offset >= _MARK_BYTES
+        """Whether the last mark is at least ``between_marks`` behind."""
+        return self.marks is not None and self.size - self.marks[-1].offset >= self.between_marks
 
     def drop_open(self) -> None:
         """Cut off uncommitted bytes."""
@@ -174,11 +183,11 @@ class LogSegment:
         stop = 0
         with contextlib.suppress(HeadgateError):  # damaged bytes count as not written
             while stop < len(data) or at < stop:
-                stop = min(len(data), max(stop, at + _MARK_BYTES))
+                stop = min(len(data), max(stop, at + self.between_marks))
                 item, used = copy.next(data, at, stop)
                 if isinstance(item, CopiedEvents) and item.whole:
                     size, end = at + item.whole, item.pos
-                    if size - marks[-1].offset >= _MARK_BYTES:
+                    if size - marks[-1].offset >= self.between_marks:
                         marks.append(Mark(size, end, copy.gtid()))
                 if used == at:
                     if stop == len(data):
@@ -189,12 +198,12 @@ class LogSegment:
         return marks, copy.gtid()
 
 
-def stored_log(folder: Path) -> tuple[list[LogSegment], GtidSet]:
+def stored_log(folder: Path, sizes: SegmentSizes) -> tuple[list[LogSegment], GtidSet]:
     """Return the stored segments, oldest first, and all transactions up to their end. The last is open for writing.
 
     :raises HeadgateError: a file cannot be read.
     """
-    segments = [_stored(header) for header in sorted(folder.glob("*.json")) if header.stem.isdigit()]
+    segments = [_stored(header, sizes) for header in sorted(folder.glob("*.json")) if header.stem.isdigit()]
     known = {one.path for one in segments}
     for path in folder.glob(f"*{_SUFFIX}"):
         if path not in known:  # the header was not written yet
@@ -207,13 +216,15 @@ def stored_log(folder: Path) -> tuple[list[LogSegment], GtidSet]:
     return segments, gtid
 
 
-def _stored(header: Path) -> LogSegment:
+def _stored(header: Path, sizes: SegmentSizes) -> LogSegment:
     value = read_json(header) or {}
     try:
         begin = CopiedFile(
             str(value["server_uuid"]), str(value["file"]), int(value["pos"]), base64.b64decode(value["description"])
         )
-        segment = LogSegment(int(header.stem), header.parent, begin, GtidSet.parse(value["before"]))
+        segment = LogSegment(
+            int(header.stem), header.parent, begin, GtidSet.parse(value["before"]), sizes.between_marks
+        )
         segment.whole = segment.path.stat().st_size, begin.pos
     except (KeyError, TypeError, ValueError, HeadgateError, OSError):
         raise ConfigError(

@@ -12,9 +12,9 @@ import http.client
 import json
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
@@ -39,7 +39,6 @@ _LONGEST_PAUSES_SECONDS: Final = LONGEST_SECONDS
 """Total waiting time of one request after which a busy relay is an error. A single pause is at most as long plus a
 tenth, so a request waits for about two minutes at most.
 """
-_sleep: Final = time.sleep
 _CAUSES: Final[Mapping[str, type[HeadgateError]]] = {
     one.__name__: one for one in (BinlogPurgedError, ConfigError, ServerBehindError)
 }
@@ -69,6 +68,8 @@ class LogOfRelay:
     """PEM file with the certificates to trust; None: the system's."""
     falls_back: bool = False
     """Whether to read at the server what the relay's log no longer has."""
+    sleep: Callable[[float], object] = field(default=time.sleep, repr=False, compare=False)
+    """Waits so many seconds, as a busy relay requests."""
 
     def __post_init__(self) -> None:
         try:
@@ -136,7 +137,7 @@ class LogOfRelay:
             if not delay or waited > _LONGEST_PAUSES_SECONDS:
                 raise problem
             pause = delay * random.uniform(1.0, 1.1)  # tasks that were refused together do not retry together
-            _sleep(pause)
+            self.sleep(pause)
             waited += pause
 
     def _token(self) -> str | None:

@@ -37,7 +37,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from headgate.archive._files import LogSegment, Mark, stored_log
+from headgate.archive._files import LogSegment, Mark, SegmentSizes, stored_log
 from headgate.archive._reader import LogReader, Reached
 from headgate.archive._wire import LogFile, LogHead, Series
 from headgate.errors import BinlogPurgedError, ConnectionLostError, ServerBehindError, TargetError
@@ -54,8 +54,6 @@ _NEWEST: Final = 2
 """Segments that are never deleted: the newest one, and the last one with a transaction. That one may exceed
 ``disk_bytes``, and readers have to reach it first.
 """
-_LARGEST: Final = 64 << 20
-_SMALLEST: Final = 64 << 10
 _HEARTBEAT_SECONDS: Final = 1.0
 
 
@@ -66,6 +64,7 @@ class LogSpool:
     :param begin: returns the GTID set at which a new archive begins.
     :param reset: delete the existing archive.
     :param wait_seconds: how long a request waits for content that the archive does not have yet.
+    :param sizes: of its segments.
     :raises HeadgateError: the folder cannot be used.
     """
 
@@ -77,11 +76,13 @@ class LogSpool:
         *,
         reset: bool = False,
         wait_seconds: float = 20.0,
+        sizes: SegmentSizes | None = None,
     ) -> None:
+        self._sizes = sizes = sizes or SegmentSizes()
         self._folder, self._disk_bytes, self._wait_seconds = folder, disk_bytes, wait_seconds
-        self._segment_bytes = min(_LARGEST, max(_SMALLEST, disk_bytes // _PARTS))
+        self._segment_bytes = min(sizes.largest, max(sizes.smallest, disk_bytes // _PARTS))
         self._changed = threading.Condition()
-        self._segments, self._gtid = stored_log(folder)
+        self._segments, self._gtid = stored_log(folder, sizes)
         stored = read_json(folder / "begin.json")
         if reset:
             for one in self._segments:
@@ -142,7 +143,7 @@ class LogSpool:
             last.drop_open()
             last.close()
             number = last.number + 1
-        segment = LogSegment(number, self._folder, replace(file, pos=pos), self._gtid)
+        segment = LogSegment(number, self._folder, replace(file, pos=pos), self._gtid, self._sizes.between_marks)
         segment.create()
         self._segments.append(segment)
         while len(self._segments) > _NEWEST and sum(one.size for one in self._segments) > self._disk_bytes:

@@ -27,25 +27,58 @@ survive kills. ``databus`` defines events byte by byte; ``relay_client`` has con
 """
 
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, Supplier, keyed_table
+from headgate.relay._buffer import BufferLimits
 from headgate.relay._http._app import create_app
 from headgate.relay._relay import Relay
 from headgate.relay._scn import KINDS, Kind
-from headgate.relay._sources import LogicalSource, PhysicalSource, RelayConfig, RelayTimes, load_relay
+from headgate.relay._sources import LogicalSource, PhysicalSource, RelayConfig, RelayLimits, RelayTimes, load_relay
 from headgate.relay._tenants import Tenant
+from headgate.relay_client import (
+    CHECKPOINT_SECONDS,
+    Access,
+    CheckpointFile,
+    CheckpointStore,
+    ClientTuning,
+    Consumer,
+    ConsumerOf,
+    Event,
+    GroupMember,
+    RelayClient,
+    Result,
+    Retry,
+    Share,
+    Subscription,
+)
 from headgate.web import Token, is_loopback
 
 __all__ = [
+    "CHECKPOINT_SECONDS",
     "KINDS",
+    "Access",
     "Beginning",
+    "BufferLimits",
+    "CheckpointFile",
+    "CheckpointStore",
+    "ClientTuning",
+    "Consumer",
+    "ConsumerOf",
+    "Event",
+    "GroupMember",
     "Kind",
     "LogicalSource",
     "PartGoneError",
     "PhysicalSource",
     "PlanGoneError",
     "Relay",
+    "RelayClient",
     "RelayConfig",
+    "RelayLimits",
     "RelayTimes",
+    "Result",
+    "Retry",
     "Rows",
+    "Share",
+    "Subscription",
     "Supplier",
     "Tenant",
     "Token",

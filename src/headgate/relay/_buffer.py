@@ -34,18 +34,15 @@ from headgate.files import file_errors
 from headgate.relay._events._choice import Choice, digest_of, first_window_of, gather, gather_smaller, select
 from headgate.relay._segments import Segment, StoredSegment, View, Windows, segment_memory, stored_segments
 
-__all__ = ["Batch", "BufferInfo", "EventBuffer", "KeyIsNoNumberError", "Policy", "Stops", "WindowRange"]
+__all__ = ["Batch", "BufferInfo", "BufferLimits", "EventBuffer", "KeyIsNoNumberError", "Policy", "Stops", "WindowRange"]
 
 Policy: TypeAlias = Literal["overwrite", "block"]
 
 _LARGEST_SEGMENT: Final = 4 << 20
-_SMALLEST_BUFFER: Final = 256 << 10
 _SEGMENTS: Final = 16
 """``memory_bytes`` divided by the usual segment size: one eviction drops a small part of a full buffer."""
 _VIEWS_KEPT: Final = 4
 """Stored segments that stay in memory after a read: slow readers follow each other through them."""
-_VIEWS_BYTES: Final = 128 << 20
-"""Bound of their bytes, except for a single one: segments of large windows are large."""
 _WAIT_SECONDS: Final = 0.25
 _CHOSEN_AT_ONCE: Final = 65_536
 _STOPS_KEPT: Final = 1024
@@ -185,10 +182,21 @@ class BufferInfo:
     """Bytes of files."""
 
 
+@dataclass(frozen=True)
+class BufferLimits:
+    """Limits of a buffer, in bytes."""
+
+    smallest: int = 256 << 10
+    """Least ``memory_bytes``."""
+    views: int = 128 << 20
+    """Bytes of stored segments that stay in memory after a read, except for a single one: segments of large windows are
+    large."""
+
+
 class EventBuffer:
     """A ring of windows in memory and files.
 
-    :param memory_bytes: bound of memory, at least 256 KiB.
+    :param memory_bytes: bound of memory, at least ``limits.smallest``.
     :param folder: where segments are also written; None: memory only.
     :param disk_bytes: bound of the files, at least ``memory_bytes`` if there is a folder.
     :param until_scn: windows in the folder are kept up to this SCN (−1: none).
@@ -204,9 +212,11 @@ class EventBuffer:
         folder: Path | None = None,
         disk_bytes: int = 0,
         until_scn: int = -1,
+        limits: BufferLimits | None = None,
     ) -> None:
-        if memory_bytes < _SMALLEST_BUFFER:
-            raise ConfigError(f"memory_bytes must be at least {_SMALLEST_BUFFER}, not {memory_bytes}")
+        self._limits = limits or BufferLimits()
+        if memory_bytes < self._limits.smallest:
+            raise ConfigError(f"memory_bytes must be at least {self._limits.smallest}, not {memory_bytes}")
         if folder is not None and disk_bytes < memory_bytes:
             raise ConfigError(f"disk_bytes ({disk_bytes}) is less than memory_bytes ({memory_bytes})")
         self._bound, self._disk_bound = memory_bytes, disk_bytes
@@ -435,7 +445,8 @@ class EventBuffer:
             with self._lock:
                 self._views[segment.path] = view
                 while len(self._views) > 1 and (
-                    len(self._views) > _VIEWS_KEPT or sum(len(one.data) for one in self._views.values()) > _VIEWS_BYTES
+                    len(self._views) > _VIEWS_KEPT
+                    or sum(len(one.data) for one in self._views.values()) > self._limits.views
                 ):
                     self._views.popitem(last=False)
         return view

@@ -23,8 +23,6 @@ _T = TypeVar("_T")
 _NS_PER_MS: Final = 1_000_000
 _KEPT: Final = ("numPeers", "dimension")
 """Not reset: the known peers and the name."""
-_CLIENTS: Final = 1000
-"""Most clients with counters, the most recent ones: there may be any number of addresses."""
 _COUNTED: Final = 100_000
 """Most clients that ``numClients`` counts."""
 
@@ -304,17 +302,17 @@ class ContainerStats(Counters):
 
 
 class Latest(OrderedDict[str, _T]):
-    """Counters by name, of the most recent clients."""
+    """Counters by name, of so many clients, the most recent ones."""
 
-    def __init__(self, make: Callable[[str], _T]) -> None:
+    def __init__(self, most: int, make: Callable[[str], _T]) -> None:
         super().__init__()
-        self._make = make
+        self._most, self._make = most, make
 
     def touch(self, name: str) -> _T:
         """Return a client's counters, now the most recent."""
         if name not in self:
             self[name] = self._make(name)
-            while len(self) > _CLIENTS:
+            while len(self) > self._most:
                 self.popitem(last=False)
         self.move_to_end(name)
         return self[name]

@@ -97,8 +97,8 @@ class Relay:
         self.selections = Selections(self.names)
         self.registry = Registry(config.schemas, config.types, before_images=config.before_images)
         shared = config.generations or (None if folder is None else folder / "generations.json")
-        self.usage = Usage()
-        self.traffic = Traffic()
+        self.usage = Usage(config.limits.clients)
+        self.traffic = Traffic(config.limits.clients)
         self.delivered = DeliveredEvents(config.event_version)
         self.generations = GenerationMap(shared)
         self.partitions: Mapping[int, Partition] = {
@@ -129,6 +129,7 @@ class Relay:
             folder=self._events_folder(source),
             disk_bytes=config.disk_bytes,
             until_scn=state.scn,
+            limits=config.limits.buffer,
         )
         scn = make_scn(config.scn, last=state.scn, generations=self.generations)
         form = Form(config.event_version, config.scn_column, config.before_images, config.policies)

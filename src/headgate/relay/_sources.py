@@ -51,13 +51,14 @@ from headgate.config import explain
 from headgate.errors import ConfigError
 from headgate.files import file_errors, read_json, write_json
 from headgate.mysql import ConnectionSettings, Secret
+from headgate.relay._buffer import BufferLimits
 from headgate.relay._events._schemas import Types
 from headgate.relay._origins import check_origins
 from headgate.relay._scn import OF_COLUMNS, Kind
 from headgate.relay._tenants import Tenant
 from headgate.web import Token
 
-__all__ = ["LogicalSource", "PhysicalSource", "RelayConfig", "SourceNames", "load_relay"]
+__all__ = ["LogicalSource", "PhysicalSource", "RelayConfig", "RelayLimits", "RelayTimes", "SourceNames", "load_relay"]
 
 _URI_PATH: Final = re.compile(r"/([0-9]+)/[0-9a-zA-Z._-]+")
 _CONSTANT: Final = re.compile(r"constant:([0-9]+)")
@@ -183,6 +184,19 @@ class RelayTimes:
 
 
 @dataclass(frozen=True)
+class RelayLimits:
+    """Sizes of a relay's buffers and answers, in bytes, and numbers of clients."""
+
+    buffer: BufferLimits = field(default_factory=BufferLimits)
+    answer: int = 16 << 20
+    """A larger answer is split into several, whatever is requested, except a single event."""
+    piece: int = 256 << 10
+    """Events that are read ahead for a live connection."""
+    clients: int = 1000
+    """Most clients with counters, the most recent ones: there may be any number of addresses."""
+
+
+@dataclass(frozen=True)
 class RelayConfig:
     """All settings of a relay."""
 
@@ -222,6 +236,7 @@ class RelayConfig:
     log_disk_bytes: int = 0
     """Of the binlog archive, for readers that need the whole binlog; 0: no archive."""
     times: RelayTimes = RelayTimes()
+    limits: RelayLimits = RelayLimits()
 
     @property
     def policies(self) -> Policies:

@@ -31,12 +31,15 @@ class OfClient:
 
 
 class Usage:
-    """Counters of the requests to one relay."""
+    """Counters of the requests to one relay.
 
-    def __init__(self) -> None:
+    :param clients: most clients with counters.
+    """
+
+    def __init__(self, clients: int) -> None:
         self.total = HttpStats("total")
         self.container = ContainerStats()
-        self.clients = Latest(lambda name: OfClient(HttpStats(name, peers=1), EventStats(name, peers=1)))
+        self.clients = Latest(clients, lambda name: OfClient(HttpStats(name, peers=1), EventStats(name, peers=1)))
         self._by_source: dict[int, HttpStats] = {}
         self._waiting: dict[tuple[int, ...], HttpStats] = {}
         """Requests by list of sources, not yet counted for each of them: lists may be long, and requests many."""
@@ -86,12 +89,15 @@ class Usage:
 
 
 class Traffic:
-    """Counters of the connections of one relay."""
+    """Counters of the connections of one relay.
 
-    def __init__(self) -> None:
+    :param clients: most addresses with counters.
+    """
+
+    def __init__(self, clients: int) -> None:
         self.total = TrafficStats("outbound")
         self.inbound = TrafficStats("inbound")
-        self.clients = Latest(TrafficStats)
+        self.clients = Latest(clients, TrafficStats)
 
     def opened(self, key: Hashable, client: str) -> None:
         """Count a new connection.

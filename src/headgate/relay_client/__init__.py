@@ -20,15 +20,15 @@ from headgate.relay_client._consumer import Consumer, Event, Result, Subscriptio
 from headgate.relay_client._member import ConsumerOf, GroupMember
 from headgate.relay_client._reading import Share
 from headgate.relay_client._retry import Retry
-from headgate.relay_client._times import ClientTimes
 from headgate.relay_client._transport import Access
+from headgate.relay_client._tuning import ClientTuning
 
 __all__ = [
     "CHECKPOINT_SECONDS",
     "Access",
     "CheckpointFile",
     "CheckpointStore",
-    "ClientTimes",
+    "ClientTuning",
     "Consumer",
     "ConsumerOf",
     "Event",

@@ -32,8 +32,8 @@ from headgate.relay_client._checkpoints import CheckpointStore, Keeper
 from headgate.relay_client._consumer import Consumer, Result, Subscription
 from headgate.relay_client._reading import Reader, Share, Trail, Wanted
 from headgate.relay_client._retry import Failures, Retry, Setbacks
-from headgate.relay_client._times import ClientTimes
 from headgate.relay_client._transport import Access, Transport
+from headgate.relay_client._tuning import ClientTuning
 
 __all__ = ["CHECKPOINT_SECONDS", "ClientState", "RelayClient"]
 
@@ -116,7 +116,7 @@ class RelayClient:
     :param callback_seconds: time limit of one callback; None: no limit.
     :param may_deliver: checked before each event; while it returns False, nothing is delivered.
     :param bootstrap: deliver the existing rows first, if there is no checkpoint, or if no relay holds what follows it.
-    :param times: intervals.
+    :param tuning: intervals and sizes of requests.
     :raises ConfigError: a URL is not that of a relay.
 
     >>> class Names(headgate.Consumer):
@@ -148,14 +148,12 @@ class RelayClient:
         callback_seconds: float | None = None,
         may_deliver: Callable[[], bool] = lambda: True,
         bootstrap: bool = False,
-        times: ClientTimes | None = None,
+        tuning: ClientTuning | None = None,
     ) -> None:
-        self._times = times or ClientTimes()
+        self._tuning = tuning or ClientTuning()
         listed = [consumers] if isinstance(consumers, Consumer) else consumers
         subscriptions = [one if isinstance(one, Subscription) else Subscription(one) for one in listed]
-        wanted = Wanted(
-            list(sources), dict(filters or {}), share, 2 if before_images else 0, max(1, round(1000 * self._times.wait))
-        )
+        wanted = Wanted(list(sources), dict(filters or {}), share, 2 if before_images else 0, self._tuning)
         self._reader = Reader(Transport([urls] if isinstance(urls, str) else urls, access), wanted)
         self._callbacks = Callbacks(subscriptions, callback_seconds)
         self._runs = Runs(self._callbacks)
@@ -241,7 +239,7 @@ class RelayClient:
             self._reader.look_up()
             self._move(_Signal.LOOKED_UP if self._rows is None else _Signal.LOOKED_UP_FOR_ROWS)
         if not self._may_deliver():
-            self._stop.wait(self._times.resume_check)
+            self._stop.wait(self._tuning.resume_check)
         elif self._rows is not None:
             self._bootstrap(self._rows)
         else:
@@ -333,7 +331,7 @@ class RelayClient:
         if body:
             self._last_data_at = time.monotonic()
             self._deliver(body)
-        elif len(self._reader.transport) > 1 and time.monotonic() - self._last_data_at >= self._times.stalled:
+        elif len(self._reader.transport) > 1 and time.monotonic() - self._last_data_at >= self._tuning.stalled:
             self._last_data_at = time.monotonic()
             if self._state is ClientState.CONFIRMING or not self._reader.is_running():
                 self._switch()

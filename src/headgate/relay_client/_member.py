@@ -34,8 +34,8 @@ from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient
 from headgate.relay_client._consumer import Consumer, Subscription
 from headgate.relay_client._reading import Share
 from headgate.relay_client._retry import Retry
-from headgate.relay_client._times import ClientTimes
 from headgate.relay_client._transport import Access, Transport
+from headgate.relay_client._tuning import ClientTuning
 
 __all__ = ["ConsumerOf", "GroupMember"]
 
@@ -198,7 +198,7 @@ class GroupMember:
     :param before_images: as in :class:`RelayClient`.
     :param bootstrap: from now on the group delivers the existing rows first, to all of its members, if a partition has
         no checkpoint, or if no relay holds what follows it.
-    :param times: intervals.
+    :param tuning: intervals and sizes of requests.
     :raises ConfigError: a URL is invalid, or a number is out of its range.
     """
 
@@ -219,14 +219,14 @@ class GroupMember:
         dropped: Callable[[int], None] = lambda _: None,
         before_images: bool = False,
         bootstrap: bool = False,
-        times: ClientTimes | None = None,
+        tuning: ClientTuning | None = None,
     ) -> None:
         if not 1 <= partitions <= LARGEST_GROUP or not 0.1 <= lease_seconds <= 600:
             raise ConfigError(f"a group has 1 to {LARGEST_GROUP} partitions and a lease of 0.1 to 600 seconds")
         self._group, self._partitions, self._sources = group, partitions, list(sources)
         self._consumer_of, self._stores, self._dropped = consumer_of, stores, dropped
         self._lease_seconds, self._checkpoint_seconds = lease_seconds, checkpoint_seconds
-        self._bootstrap, self._times = bootstrap, times or ClientTimes()
+        self._bootstrap, self._tuning = bootstrap, tuning or ClientTuning()
         self._client_of = partial(
             RelayClient,
             urls,
@@ -235,7 +235,7 @@ class GroupMember:
             retry=retry,
             callback_seconds=callback_seconds,
             before_images=before_images,
-            times=self._times,
+            tuning=self._tuning,
         )
         self._transport = Transport([urls] if isinstance(urls, str) else urls, access)
         self._state = MemberState.JOINED
@@ -271,9 +271,9 @@ class GroupMember:
         """Sync, then wait until the next sync is due or a thread needs one."""
         self._sync_now.clear()
         leaving = self._state is MemberState.LEAVING
-        pause = min(self._times.sync, self._lease_seconds / _SYNCS_A_LEASE)
+        pause = min(self._tuning.sync, self._lease_seconds / _SYNCS_A_LEASE)
         if not self._sync():
-            pause = min(pause, self._times.after_failure)
+            pause = min(pause, self._tuning.after_failure)
             if not leaving:
                 pause = max(pause, self._transport.requested_wait_seconds())
         if self._workers if leaving else (self._error is None and not self._stop.is_set()):

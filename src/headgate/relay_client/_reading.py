@@ -23,14 +23,10 @@ from headgate.databus import (
 from headgate.errors import ConfigError, ProtocolError, RelayDivergedError, ScnNotFoundError
 from headgate.relay_client._consumer import Event
 from headgate.relay_client._transport import Transport
+from headgate.relay_client._tuning import ClientTuning
 
 __all__ = ["Reader", "Share", "Trail", "Wanted"]
 
-_STREAM_SIZE: Final = 1 << 20
-_ROWS_SIZE: Final = 2 << 20
-"""Bytes of a first request, of the stream and of a bootstrap's rows; later as many as a larger event has."""
-_LARGEST_SIZE: Final = 256 << 20
-"""Bytes; a larger event is refused rather than held. MySQL's largest packet has 1 GiB."""
 _PENDING: Final = "x-dbus-pending-event-size"
 """Header with the size of the next event, if it does not fit."""
 
@@ -60,8 +56,7 @@ class Wanted:
     """Of the keys of all sources without a filter; None: all."""
     version: int
     """Newest version of events that the client understands; 0: the relay chooses."""
-    wait_ms: int
-    """How long the relay may wait for an event before it answers without one, in milliseconds."""
+    tuning: ClientTuning
 
 
 class Trail:
@@ -133,16 +128,16 @@ class Reader:
         """Return events from a position on; empty: none are ready, or the next request must be larger."""
         more = {
             "checkPoint": _text(checkpoint_json(position)),
-            "wait": str(self._wanted.wait_ms),
+            "wait": str(max(1, round(1000 * self._wanted.tuning.wait))),
             "maxev": str(self._wanted.version),
         }
-        body, _ = self._events("stream", "size", _STREAM_SIZE, more, position.scn)
+        body, _ = self._events("stream", "size", self._wanted.tuning.stream_bytes, more, position.scn)
         return body
 
     def rows(self, point: BootstrapPoint) -> tuple[bytes, bool] | None:
         """Return rows of a bootstrap, and whether they are the source's last; None: the next request must be larger."""
         more = {"checkPoint": _text(point.to_json())}
-        body, headers = self._events("bootstrap", "batchSize", _ROWS_SIZE, more, point.start)
+        body, headers = self._events("bootstrap", "batchSize", self._wanted.tuning.rows_bytes, more, point.start)
         return None if _PENDING in headers else (body, headers.get("PhaseCompleted") == "TRUE")
 
     def scn(self, command: str, more: Mapping[str, str], point: BootstrapPoint) -> int:
@@ -168,8 +163,8 @@ class Reader:
         pending = headers.get(_PENDING)
         if pending is not None:
             self._sizes[command] = int(pending)
-            if int(pending) > _LARGEST_SIZE:
-                raise ProtocolError(f"an event of {pending} bytes is larger than {_LARGEST_SIZE}")
+            if int(pending) > (largest := self._wanted.tuning.largest_bytes):
+                raise ProtocolError(f"an event of {pending} bytes is larger than {largest}")
         if not is_intact(np.frombuffer(body, np.uint8)):
             raise self.transport.failure("the relay sent damaged events")
         return body, headers

@@ -1,15 +1,15 @@
-"""Intervals of a consumer."""
+"""Intervals and sizes of a consumer."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["ClientTimes"]
+__all__ = ["ClientTuning"]
 
 
 @dataclass(frozen=True)
-class ClientTimes:
-    """Intervals of a consumer, in seconds."""
+class ClientTuning:
+    """Intervals of a consumer, in seconds, and sizes of its requests, in bytes."""
 
     wait: float = 1.0
     """How long the relay may wait for an event before it answers without one; at least a millisecond."""
@@ -21,3 +21,9 @@ class ClientTimes:
     """Longest time between two reports of a group's member; a third of the lease at most."""
     after_failure: float = 0.2
     """Pause of a member after a report without an answer."""
+    stream_bytes: int = 1 << 20
+    """Of a first request of the stream; later as many as a larger event has."""
+    rows_bytes: int = 2 << 20
+    """The same of a bootstrap's rows."""
+    largest_bytes: int = 256 << 20
+    """A larger event is refused rather than held. MySQL's largest packet has 1 GiB."""

@@ -30,7 +30,7 @@ from headgate.mysql import ConnectionSettings
 from headgate.relay import KINDS, Kind, LogicalSource, Relay, RelayConfig, create_app
 from headgate.relay._bootstrap._suppliers import ChunkSupplier
 from headgate.relay._scn import OF_COLUMNS
-from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
+from headgate.relay_client import CheckpointFile, ClientTuning, Consumer, Event, RelayClient, Result, Retry
 from headgate.testing import MySQLServer
 from headgate.testing._folders import free_port
 from headgate.web.serving import Serving
@@ -444,6 +444,7 @@ def killed(server: MySQLServer, path: Path, kills: int, seed: int, *options: str
         consume(
             relays.port, tables, CheckpointFile(path / "consumer", "c"),
             retry=Retry(longest_seconds=0.5, deadline_seconds=DEADLINE_SECONDS),
+            tuning=ClientTuning(rows_bytes=SMALL_ANSWERS),
         )  # fmt: skip
         assert relays.left == 0
     assert relays.error is None
@@ -459,10 +460,7 @@ def killed(server: MySQLServer, path: Path, kills: int, seed: int, *options: str
 
 @pytest.mark.parametrize("options", [("--disk-bytes", "100000000"), ()], ids=["disk", "memory"])
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
-def test_kills_of_the_relay(
-    mysql_server: MySQLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int, options: tuple[str, ...]
-) -> None:
-    monkeypatch.setattr("headgate.relay_client._reading._ROWS_SIZE", SMALL_ANSWERS)
+def test_kills_of_the_relay(mysql_server: MySQLServer, tmp_path: Path, kills: int, options: tuple[str, ...]) -> None:
     killed(mysql_server, tmp_path, kills, 23 + kills, *options)
 
 

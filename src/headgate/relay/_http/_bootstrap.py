@@ -36,8 +36,6 @@ from headgate.relay._tenants import Client, client_of
 
 __all__ = ["commands"]
 
-_LARGEST_BATCH: Final = 16 << 20
-"""A larger answer is split into several, whatever ``batchSize`` is, except a single event."""
 _MARGIN: Final = 900
 """Bytes that Databus reserves in addition to the checkpoint of the request."""
 _POINT: Final = Annotated[
@@ -145,7 +143,8 @@ class _Commands:
         head = len(compact(point.to_json())) + _MARGIN
         size, client = max(parameters["batchSize"] - head, 0), client_of(request)
         answer = self._changes if point.mode == CATCHUP else self._rows
-        source, piece, after = await run_in_threadpool(answer, client, point, min(size, _LARGEST_BATCH), parameters)
+        most = min(size, self._relay.config.limits.answer)
+        source, piece, after = await run_in_threadpool(answer, client, point, most, parameters)
         if not piece.batch.size and 0 < piece.batch.pending <= size:
             source, piece, after = await run_in_threadpool(answer, client, point, piece.batch.pending, parameters)
         headers = _headers(request)

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from starlette.datastructures import Headers
@@ -31,7 +31,6 @@ from headgate.relay._tenants import Client, Tenant
 __all__ = ["Gate"]
 
 _BUSY_SECONDS: Final = 1
-_pause = asyncio.sleep
 
 
 class _Allowance:
@@ -83,10 +82,20 @@ class _Limits:
 
 
 class Gate:
-    """Admits authorized requests within limits, with the :class:`Client` in their state."""
+    """Admits authorized requests within limits, with the :class:`Client` in their state.
 
-    def __init__(self, app: ASGIApp, tenants: Sequence[Tenant], clock: Callable[[], float] = time.monotonic) -> None:
-        self._app = app
+    :param clock: returns seconds.
+    :param pause: waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        tenants: Sequence[Tenant],
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
+        self._app, self._pause = app, pause
         self._limits: Mapping[str, _Limits] = {one.name: _Limits(one, clock) for one in tenants}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,7 +125,7 @@ class Gate:
             if message["type"] == "http.response.body":
                 pause = limits.sent(len(message.get("body", b"")))
                 if pause and message.get("more_body"):
-                    await _pause(pause)
+                    await self._pause(pause)
 
         limits.running += 1
         try:

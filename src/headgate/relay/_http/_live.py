@@ -44,7 +44,6 @@ __all__ = ["command"]
 MEDIA: Final = "text/event-stream"
 _HEADERS: Final = {"content-type": MEDIA, "cache-control": "no-store"}
 _POSITION: Final = re.compile(r"([0-9]{1,19})(?::([0-9]{1,10}))?", re.ASCII)
-_PIECE: Final = 256 << 10
 _RETRY_MS: Final = 1000
 _COMMON: Final = {"sources", "checkPoint", "streamFromLatestScn", "filters", "maxev"}
 """The parameters that mean the same as in ``/stream``."""
@@ -67,7 +66,7 @@ def command(relay: Relay, streams: Streams) -> Command:
 
 class _Live:
     def __init__(self, relay: Relay, streams: Streams) -> None:
-        self._relay, self._streams = relay, streams
+        self._relay, self._streams, self._piece = relay, streams, relay.config.limits.piece
 
     async def events(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         stream_request = self._stream_request(request, parameters)
@@ -79,7 +78,7 @@ class _Live:
         return StreamingResponse(self._messages(stream_request, batch, parameters["seconds"]), headers=_HEADERS)
 
     def _stream_request(self, request: Request, parameters: Mapping[str, Any]) -> StreamRequest:
-        unused = {"subs": None, "checkPointMult": None, "wait": 0, "size": _PIECE, "output": "rows"}
+        unused = {"subs": None, "checkPointMult": None, "wait": 0, "size": self._piece, "output": "rows"}
         client, selections = client_of(request), self._relay.selections
         if parameters["sources"] is None:
             parameters = {**parameters, "sources": readable(client, selections)}
@@ -124,7 +123,7 @@ class _Live:
         lines, events = row_lines(decoded)
         texts = _with_ends(fields, window_offsets(fields, position), lines, events)
         positions = positions_after(fields, {number: position})
-        return text_bytes(texts), replace(stream_request, positions=positions, size=_PIECE)
+        return text_bytes(texts), replace(stream_request, positions=positions, size=self._piece)
 
 
 def _with_ends(fields: EventFields, offsets: Any, lines: pa.Array, events: Any) -> pa.Array:

@@ -26,8 +26,6 @@ from headgate.relay._selections import Selection
 
 __all__ = ["Streams", "joined"]
 
-_LARGEST_BATCH: Final = 16 << 20
-"""A larger answer is split into several, whatever ``size`` is, except a single event."""
 _CHOSEN_QUICKLY: Final = 8 << 20
 """Choosing from so many bytes takes some milliseconds."""
 
@@ -105,7 +103,9 @@ class Streams:
     def _read_now(
         self, stream_request: StreamRequest, positions: Mapping[int, StreamPosition], delivered: list[_Delivered]
     ) -> Batch:
-        batch = self._read_up_to(min(stream_request.size, _LARGEST_BATCH), stream_request, positions, delivered)
+        batch = self._read_up_to(
+            min(stream_request.size, self._relay.config.limits.answer), stream_request, positions, delivered
+        )
         if not batch.size and 0 < batch.pending <= stream_request.size:
             batch = self._read_up_to(batch.pending, stream_request, positions, delivered)
         return batch
