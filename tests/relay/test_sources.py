@@ -254,4 +254,4 @@ def test_selections() -> None:
     assert selections.of((1, 2, new.id)).whole == {1}
     for number in range(1000):  # what is kept is bounded
         selections.of((number,))
-    assert len(selections._selections) <= 256
+    assert selections._known.cache_info().currsize <= 256

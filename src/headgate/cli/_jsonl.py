@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from headgate.catalog import TableDef
 from headgate.columns import HEX_MARK, needs_hex, read_hex_key
-from headgate.kernels import base64_text, escaped, fixed_point, json_objects, json_string, quoted
+from headgate.kernels import json_objects, json_string, json_values
 from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, ImageBatch, LogBlock
 
 __all__ = ["block_lines", "ddl_line", "snapshot_lines"]
@@ -131,24 +131,9 @@ def _with_spelled(text: pa.Array, array: pa.Array) -> pa.Array:
 
 def _values(table: TableDef, index: int, array: pa.Array) -> pa.Array:
     """Return one column's values as JSON text, ``null`` for NULL."""
-    column, kind = table.columns[index], array.type
-    if pa.types.is_string(kind):
-        text = quoted(escaped(array))
-        if index in table.key and needs_hex(column):
-            text = _with_spelled(text, array)
-    elif pa.types.is_decimal(kind):
-        text = quoted(fixed_point(array)) if column.type == "decimal" else array.cast(pa.string())
-    elif pa.types.is_binary(kind):
-        text = quoted(base64_text(array))
-    elif pa.types.is_struct(kind):
-        srid, wkb = array.field("srid").cast(pa.string()), base64_text(array.field("wkb"))
-        text = pc.if_else(
-            array.is_valid(), pc.binary_join_element_wise('{"srid":', srid, ',"wkb":"', wkb, '"}', ""), None
-        )
-    elif pa.types.is_list(kind):
-        numbers = pa.ListArray.from_arrays(array.offsets, array.values.cast(pa.string()))
-        text = pc.binary_join_element_wise("[", pc.binary_join(numbers, ","), "]", "")
-        text = pc.if_else(array.is_valid(), text, None)
-    else:
-        text = array.cast(pa.string())
-    return text.fill_null("null")
+    column = table.columns[index]
+    if pa.types.is_decimal(array.type) and column.type != "decimal":  # BIGINT UNSIGNED
+        return array.cast(pa.string()).fill_null("null")
+    text = json_values(array)
+    spelled = pa.types.is_string(array.type) and index in table.key and needs_hex(column)
+    return _with_spelled(text, array) if spelled else text

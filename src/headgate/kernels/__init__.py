@@ -13,6 +13,7 @@ from headgate.kernels._arrow_text import (
     fixed_point,
     json_objects,
     json_string,
+    json_values,
     quoted,
     text_bytes,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "fixed_point",
     "json_objects",
     "json_string",
+    "json_values",
     "quoted",
     "store8",
     "text_bytes",

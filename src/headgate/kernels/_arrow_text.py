@@ -11,7 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-__all__ = ["base64_text", "escaped", "fixed_point", "json_objects", "json_string", "quoted", "text_bytes"]
+__all__ = [
+    "base64_text",
+    "escaped",
+    "fixed_point",
+    "json_objects",
+    "json_string",
+    "json_values",
+    "quoted",
+    "text_bytes",
+]
 
 _BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 _ESCAPES: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
@@ -127,6 +136,34 @@ def _whole_objects(names: Sequence[str], texts: Sequence[pa.Array], rows: int) -
     for name, text in zip(names, texts, strict=True):
         parts += [f"{',' if parts else '{'}{json_string(name)}:", text]
     return pc.binary_join_element_wise(*parts, "}", "")
+
+
+def json_values(array: pa.Array) -> pa.Array:
+    """Return a column's values as JSON, ``null`` for NULL; values that JSON lacks as in docs/json-lines.md."""
+    kind = array.type
+    if pa.types.is_string(kind):
+        text = quoted(escaped(array))
+    elif pa.types.is_decimal(kind):
+        text = quoted(fixed_point(array))
+    elif pa.types.is_binary(kind):
+        text = quoted(base64_text(array))
+    elif pa.types.is_timestamp(kind):
+        text = quoted(array.cast(pa.timestamp("us")).cast(pa.string()))
+    elif pa.types.is_date(kind):
+        text = quoted(array.cast(pa.string()))
+    elif pa.types.is_struct(kind):
+        names, fields = [field.name for field in kind], [array.field(order) for order in range(len(kind))]
+        objects = json_objects(names, [json_values(one) for one in fields], len(array))
+        text = pc.if_else(array.is_valid(), objects, None)
+    elif pa.types.is_list(kind):
+        numbers = pa.ListArray.from_arrays(array.offsets, json_values(array.values))
+        lists = pc.binary_join_element_wise("[", pc.binary_join(numbers, ","), "]", "")
+        text = pc.if_else(array.is_valid(), lists, None)
+    elif pa.types.is_floating(kind):
+        text = pc.if_else(pc.is_finite(array), array, None).cast(pa.string())
+    else:
+        text = array.cast(pa.string())
+    return text.fill_null("null")
 
 
 def text_bytes(texts: pa.Array) -> bytes:

@@ -6,8 +6,8 @@ only when a new table appears.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from headgate.relay._sources import LogicalSource, SourceNames
@@ -37,29 +37,20 @@ class Selections:
 
     def __init__(self, names: SourceNames) -> None:
         self._names = names
-        self._selections: dict[tuple[int, ...] | None, tuple[int, Selection]] = {}
-        """With the number of changes that were known before it was made."""
+        self._known = lru_cache(_MOST_KEPT)(self._select)
 
     def of(self, ids: tuple[int, ...]) -> Selection:
         """Return the selection of these ids now."""
-        return self._known(ids)
+        return self._known(ids, self._names.changes)
 
     def everything(self) -> Selection:
         """Return the selection of all current sources."""
-        return self._known(None)
+        return self._known(None, self._names.changes)
 
-    def _known(self, ids: tuple[int, ...] | None) -> Selection:
-        changes = self._names.changes
-        entry = self._selections.get(ids)
-        if entry is None or entry[0] != changes:
-            if len(self._selections) >= _MOST_KEPT:
-                self._selections.clear()
-            entry = changes, self._select([one.id for one in self._names.all()] if ids is None else ids)
-            self._selections[ids] = entry
-        return entry[1]
-
-    def _select(self, wanted: Iterable[int]) -> Selection:
-        ids = tuple(wanted)
+    def _select(self, wanted: tuple[int, ...] | None, changes: int) -> Selection:
+        """:param changes: the number that was known before, so that a later one has another selection."""
+        del changes
+        ids = tuple(one.id for one in self._names.all()) if wanted is None else wanted
         named = [(one, self._names.by_id(one)) for one in ids]
         physical = {one.id: self._names.physical_of(one.id) for one in self._names.all()}
         requested = frozenset(ids)

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, M
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -43,6 +43,7 @@ __all__ = [
     "PROCESSING",
     "TEXT",
     "UNKNOWN",
+    "Answer",
     "Command",
     "body_of",
     "compact",
@@ -76,6 +77,9 @@ _NO_PATH: Final[Mapping[str, str]] = MappingProxyType({})
 PRETTY: Final = presence("pretty", "Answer with a name and value a line.")
 
 
+Answer: TypeAlias = Callable[[Request, Mapping[str, Any]], Awaitable[Response]]
+
+
 @dataclass(frozen=True)
 class Command:
     """One command.
@@ -86,7 +90,7 @@ class Command:
 
     path: str
     """In Starlette's form: ``/bufferInfo/inbound/{name}/{partition}``; segments in braces are in ``parameters``."""
-    answer: Callable[[Request, Mapping[str, Any]], Awaitable[Response]]
+    answer: Answer
     summary: str
     parameters: Sequence[Parameter] = ()
     result: Mapping[str, Any] = field(default_factory=dict)

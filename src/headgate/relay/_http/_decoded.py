@@ -7,7 +7,6 @@ object per row.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,7 +18,7 @@ import pyarrow.compute as pc
 
 from headgate.databus import EOP_SOURCE, EventFields, Schema, StreamPosition, byte_ranges
 from headgate.errors import DecodeError
-from headgate.kernels import base64_text, escaped, fixed_point, quoted
+from headgate.kernels import json_objects, json_string, json_values
 from headgate.relay._events._decode import RowDecoder
 from headgate.relay._events._schemas import Registry
 from headgate.relay._sources import SourceNames
@@ -165,28 +164,25 @@ def row_lines(decoded: Sequence[DecodedRows]) -> tuple[pa.Array, npt.NDArray[np.
 
 
 def _lines(rows: DecodedRows) -> pa.Array:
-    scn, _, op, stamp, key = rows.meta
+    scn, events, op, stamp, key = rows.meta
     time = pc.replace_substring(stamp.cast(pa.timestamp("us"), safe=False).cast(pa.string()), " ", "T")
-    texts = _values(key) if pa.types.is_integer(key.type) else quoted(escaped(_text(key)))
+    names, texts = [field.name for field in rows.fields], [json_values(column) for column in rows.columns]
+    before: list[Any] = [] if rows.before_images is None else [',"before":', json_values(rows.before_images)]
     parts: list[Any] = [
-        f'{{"source":{_string(rows.schema.source)},"scn":',
+        f'{{"source":{json_string(rows.schema.source)},"scn":',
         scn.cast(pa.string()),
         ',"opcode":"',
         op,
         '","key":',
-        texts,
+        json_values(key if pa.types.is_integer(key.type) else _text(key)),
         ',"ts":"',
         time,
-        'Z","row":{',
+        'Z","row":',
+        json_objects(names, texts, len(events)),
+        *before,
+        "}",
     ]
-    for order, (field, column) in enumerate(zip(rows.fields, rows.columns, strict=True)):
-        parts += [f"{',' if order else ''}{_string(field.name)}:", _values(column)]
-    parts += ["}}"] if rows.before_images is None else ['},"before":', _values(rows.before_images), "}"]
     return pc.binary_join_element_wise(*parts, "")
-
-
-def _string(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _text(key: pa.Array) -> pa.Array:
@@ -195,35 +191,6 @@ def _text(key: pa.Array) -> pa.Array:
         return key.cast(pa.string())
     except pa.ArrowInvalid:
         return pa.array([one.decode("utf-8", "replace") for one in key.to_pylist()], pa.string())
-
-
-def _values(array: pa.Array) -> pa.Array:
-    """Return a column's values as JSON; values that JSON lacks as in docs/json-lines.md."""
-    kind = array.type
-    if pa.types.is_string(kind):
-        text = quoted(escaped(array))
-    elif pa.types.is_decimal(kind):
-        text = quoted(fixed_point(array))
-    elif pa.types.is_binary(kind):
-        text = quoted(base64_text(array))
-    elif pa.types.is_timestamp(kind):
-        text = quoted(array.cast(pa.timestamp("us")).cast(pa.string()))
-    elif pa.types.is_date(kind):
-        text = quoted(array.cast(pa.string()))
-    elif pa.types.is_struct(kind):
-        parts: list[Any] = []
-        for order, field in enumerate(kind):
-            parts += [f"{',' if order else '{'}{_string(field.name)}:", _values(array.field(order))]
-        text = pc.if_else(array.is_valid(), pc.binary_join_element_wise(*parts, "}", ""), None)
-    elif pa.types.is_list(kind):
-        numbers = pa.ListArray.from_arrays(array.offsets, _values(array.values))
-        text = pc.binary_join_element_wise("[", pc.binary_join(numbers, ","), "]", "")
-        text = pc.if_else(array.is_valid(), text, None)
-    elif pa.types.is_floating(kind):
-        text = pc.if_else(pc.is_finite(array), array, None).cast(pa.string())
-    else:
-        text = array.cast(pa.string())
-    return text.fill_null("null")
 
 
 # --- positions --------------------------------------------------------------------------------------------------------

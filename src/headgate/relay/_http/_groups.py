@@ -20,7 +20,7 @@ from headgate.databus import MEMBER_REPORT, OWNED, MemberReport, Owned, StreamPo
 from headgate.errors import ConfigError
 from headgate.relay._groups import GroupFolder
 from headgate.relay._http._commands import PRETTY, Command, body_of, object_of, reply
-from headgate.relay._http._parameters import InvalidParameterError, segment
+from headgate.relay._http._parameters import SCHEMA_REFERENCE, InvalidParameterError, segment
 from headgate.relay._relay import Relay
 from headgate.relay._tenants import Client, client_of
 
@@ -41,7 +41,7 @@ def commands(relay: Relay) -> list[Command]:
             "Report as a member of a consumer group, and get the partitions that it owns",
             [name],
             object_of(partitions={**objects, "additionalProperties": owned}),
-            body=MEMBER_REPORT.json_schema(),
+            body=MEMBER_REPORT.json_schema(ref_template=SCHEMA_REFERENCE),
             for_all=True,
         ),
         Command(

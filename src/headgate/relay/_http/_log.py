@@ -23,9 +23,9 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.archive import FILES, HEAD, RANGE, LogReader, LogSpool
 from headgate.errors import ConfigError, HeadgateError
-from headgate.relay._http._commands import PROCESSING, Command, body_of, failure, object_of
+from headgate.relay._http._commands import PROCESSING, Answer, Command, body_of, failure, object_of
 from headgate.relay._http._openapi import JSON
-from headgate.relay._http._parameters import text
+from headgate.relay._http._parameters import SCHEMA_REFERENCE, text
 from headgate.relay._relay import Partition, Relay
 
 __all__ = ["commands"]
@@ -47,10 +47,12 @@ def commands(relay: Relay) -> list[Command]:
         server_uuid=_TEXT, gtid=_TEXT, begin=_TEXT, file=_TEXT, pos=_NUMBER, series=series, failed={"type": "boolean"}
     )
     return [
-        Command("/log/head", log.head, "What the binlog archive has, as GTID sets", [_SOURCE], head, [JSON]),
+        Command(
+            "/log/head", _answering(log.head), "What the binlog archive has, as GTID sets", [_SOURCE], head, [JSON]
+        ),
         Command(
             "/log/files",
-            log.files,
+            _answering(log.files),
             "The servers' binlog files in the archive, oldest first",
             [_SOURCE],
             {"type": "array", "items": object_of(server_uuid=_TEXT, name=_TEXT, bytes=_NUMBER, before=_TEXT)},
@@ -58,10 +60,10 @@ def commands(relay: Relay) -> list[Command]:
         ),
         Command(
             "/log",
-            log.read_range,
+            _answering(log.read_range),
             "A range of the binlog, as the server would send it",
             media=[_BINARY],
-            body=RANGE.json_schema(),
+            body=RANGE.json_schema(ref_template=SCHEMA_REFERENCE),
             headers={"x-headgate-server-uuid": "The server whose log it is."},
         ),
     ]
@@ -87,30 +89,23 @@ class _Log:
 
     async def head(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         del request
-        try:
-            partition, spool = self._spool(parameters["source"])
-        except ConfigError as error:
-            return _failed(error)
+        partition, spool = self._spool(parameters["source"])
         return JSONResponse(await self._in_thread(_head, partition, spool))
 
     async def files(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         del request
-        try:
-            _, spool = self._spool(parameters["source"])
-        except ConfigError as error:
-            return _failed(error)
+        _, spool = self._spool(parameters["source"])
         return JSONResponse(FILES.dump_python(await self._in_thread(spool.files), mode="json"))
 
     async def read_range(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         del parameters
+        content = await body_of(request, "log")
         try:
-            body = RANGE.validate_json(await body_of(request, "log"))
-            _, spool = self._spool(body.source)
-            reader = await self._in_thread(spool.reader, body.log_request)
+            body = RANGE.validate_json(content)
         except ValidationError as error:
-            return _failed(ConfigError(f"invalid request: {error.errors()[0]['msg']}"))
-        except HeadgateError as error:
-            return _failed(error)
+            raise ConfigError(f"invalid request: {error.errors()[0]['msg']}") from None
+        _, spool = self._spool(body.source)
+        reader = await self._in_thread(spool.reader, body.log_request)
         return _Range(reader, self._chunks(reader))
 
     async def _chunks(self, reader: LogReader) -> AsyncIterator[bytes]:
@@ -150,6 +145,14 @@ def _describe_error(error: HeadgateError) -> dict[str, Any]:
     return {"name": type(error).__name__, "message": error.message, "fields": error.fields}
 
 
-def _failed(error: HeadgateError) -> Response:
-    more = {"x-headgate-fields": json.dumps(error.fields)}
-    return failure(PROCESSING, error.message, type(error).__name__, more=more)
+def _answering(answer: Answer) -> Answer:
+    """Return the handler of a command; its errors name their class and fields."""
+
+    async def answering(request: Request, parameters: Mapping[str, Any]) -> Response:
+        try:
+            return await answer(request, parameters)
+        except HeadgateError as error:
+            more = {"x-headgate-fields": json.dumps(error.fields)}
+            return failure(PROCESSING, error.message, type(error).__name__, more=more)
+
+    return answering

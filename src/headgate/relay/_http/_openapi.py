@@ -80,9 +80,8 @@ def describe(commands: Sequence[Command], *, tokens: bool) -> dict[str, Any]:
                 paths.setdefault(one.path, {})[method.lower()] = _operation(one, method, tokens)
     schemas = {"Error": _ERROR, "Row": _ROW}
     for one in commands:
-        for parameter in one.takes("POST"):
-            schemas |= parameter.schema.get("$defs", {})
-        schemas |= {name: _with_references(schema) for name, schema in (one.body or {}).get("$defs", {}).items()}
+        for schema in (one.body or {}, *(parameter.schema for parameter in one.takes("POST"))):
+            schemas |= schema.get("$defs", {})
     value: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "headgate relay", "version": "1", "description": _ABOUT},
@@ -114,18 +113,13 @@ def _operation(command: Command, method: str, tokens: bool) -> dict[str, Any]:
         "responses": {"200": good, **refusals, "500": _failure("An error, in Databus's form.", cause=True)},
     }
     if command.body is not None:
-        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _with_references(command.body)}}}
+        operation["requestBody"] = {"required": True, "content": {JSON: {"schema": _without_definitions(command.body)}}}
     return operation
 
 
-def _with_references(schema: Any) -> Any:
-    """Return a schema whose references point to the description's components."""
-    if isinstance(schema, Mapping):
-        return {name: _with_references(one) for name, one in schema.items() if name != "$defs"}
-    if isinstance(schema, list):
-        return [_with_references(one) for one in schema]
-    is_reference = isinstance(schema, str) and schema.startswith("#/$defs/")
-    return schema.replace("#/$defs/", "#/components/schemas/") if is_reference else schema
+def _without_definitions(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema whose definitions are components of the description."""
+    return {name: one for name, one in schema.items() if name != "$defs"}
 
 
 def _parameter(one: Parameter) -> dict[str, Any]:
@@ -137,7 +131,7 @@ def _parameter(one: Parameter) -> dict[str, Any]:
         "required": one.required or one.in_path,
     }
     if one.is_json:
-        return description | {"content": {JSON: {"schema": _with_references(one.schema)}}}
+        return description | {"content": {JSON: {"schema": _without_definitions(one.schema)}}}
     return description | {"schema": dict(one.schema)}
 
 
