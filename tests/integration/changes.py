@@ -91,7 +91,7 @@ class Following:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._stream = follow(log.settings, log.start, tables=log.tables)
+        self._stream = follow(log.settings, log.start, DecodeOptions(log.tables))
 
     def items(self) -> list[Any]:
         """Everything up to what the server has executed now."""

@@ -6,7 +6,6 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from headgate.relay._buffer import Batch, EventBuffer
 from headgate.relay._position import State, load_state
 from headgate.relay._relay import Relay
 from headgate.relay._warm import warm
-from headgate.replication import Idle, _readers
+from headgate.replication import Idle
 from headgate.replication._transport import Pacing
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, anywhere, served
@@ -49,17 +48,15 @@ def test_columns_of_every_type_are_loaded(monkeypatch: pytest.MonkeyPatch, versi
     assert events == [(1, 1), (0, 1), (1, 1)]  # all, what is chosen of them, and that with fewer columns
 
 
-def test_a_server_that_is_away_keeps_nobody_from_ending(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_away_keeps_nobody_from_ending(relay: Relay) -> None:
     feeder = relay.partitions[1].feeder
-    slow = partial(Pacing, first_pause_seconds=1000.0, longest_pause_seconds=1000.0)
-    monkeypatch.setattr(_readers, "Pacing", slow)
-    waits, really = threading.Event(), feeder._pause
+    waits, pause = threading.Event(), feeder._pause
 
     def noticed(seconds: float) -> None:
         waits.set()
-        really(seconds)
+        pause(seconds)
 
-    monkeypatch.setattr(feeder, "_pause", noticed)
+    feeder._pacing = Pacing(first_pause_seconds=1000.0, longest_pause_seconds=1000.0, sleep=noticed)
     feeder._stop.clear()
     feeder.start()
     assert waits.wait(60)

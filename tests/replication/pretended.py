@@ -19,7 +19,7 @@ from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ByteStream, Connection, ConnectionSettings
 from headgate.replication import Idle, ImageBatch, LogBlock, WindowReader
 from headgate.replication._log_read import LogRead
-from headgate.replication._readers import following_items, read_range
+from headgate.replication._readers import follow, read_range
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._transport import Pacing, Transport
 from headgate.testing._binlog import EOF_PACKET, BinlogWriter, packed, packets
@@ -318,7 +318,7 @@ def read_window(network: Network, had: GtidSet, uuid: str | None = UUID) -> Iter
 
 
 def read_following(network: Network, had: GtidSet, _uuid: str | None = None) -> Iterator[Row]:
-    items = following_items(LogRead.endless(SETTINGS, had, TABLES), OPTIONS, network.transport())
+    items = follow(SETTINGS, had, OPTIONS, network.transport())
 
     def until_idle() -> Iterator[Any]:
         for item in items:

@@ -31,7 +31,7 @@ from headgate.mysql import ArchivedLog, ByteStream, LogRequest
 from headgate.replication import Idle, LogHint, RangeEnd, WindowReader
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
-from headgate.replication._readers import following_items, previous_gtids, read_range
+from headgate.replication._readers import follow, previous_gtids, read_range
 from headgate.replication._requests import gtid_request
 from headgate.replication._resumable import TRANSITIONS, DumpEvent, DumpState, ResumableDump, Scan, scan
 from headgate.replication._transport import BackOff, Pacing, check_planned
@@ -412,7 +412,7 @@ def test_a_hint_serves_at_its_own_server_alone() -> None:
 def test_following_says_what_was_read() -> None:
     server = small()
     network = Network(server, [Ends(after_packets=20)], step=60)
-    items = following_items(LogRead.endless(SETTINGS, GtidSet(), TABLES), OPTIONS, network.transport())
+    items = follow(SETTINGS, GtidSet(), OPTIONS, network.transport())
     idle = next(item for item in items if isinstance(item, Idle) and item.gtid == server.executed)
     assert idle.hint == LogHint(UUID, *server.status)
     items.close()  # type: ignore[attr-defined]
@@ -438,7 +438,7 @@ def test_a_wait_can_be_ended() -> None:
         raise StoppedError
 
     network = Network(small(), route=[None])
-    items = following_items(LogRead.endless(SETTINGS, GtidSet(), TABLES), OPTIONS, network.transport(sleep=stop))
+    items = follow(SETTINGS, GtidSet(), OPTIONS, network.transport(sleep=stop))
     with pytest.raises(StoppedError):
         list(items)
 

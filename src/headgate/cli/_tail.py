@@ -73,15 +73,14 @@ def command(
     from headgate._policies import Policies
     from headgate.replication import DecodeOptions, LogRead, follow, read_range
 
-    policies = Policies(temporals="text", ambiguous_keys="spell")
+    options = DecodeOptions(patterns, policies=Policies(temporals="text", ambiguous_keys="spell"))
     items: Iterable[LogItem]
     if until_current:
         items = read_range(
-            LogRead(settings, wanted=executed - read_before, executed=executed, server_uuid=uuid),
-            DecodeOptions(patterns, policies=policies),
+            LogRead(settings, wanted=executed - read_before, executed=executed, server_uuid=uuid), options
         )
     else:
-        items = follow(settings, read_before, tables=patterns, policies=policies)
+        items = follow(settings, read_before, options)
     for lines in _lines(items, output):
         write_lines(lines)
 

@@ -36,7 +36,7 @@ from headgate.relay._scn import Scn
 from headgate.relay._segments import Windows
 from headgate.relay._sources import PhysicalSource, SourceNames
 from headgate.relay._warm import warm
-from headgate.replication import Idle, LogBlock, follow
+from headgate.replication import DecodeOptions, Idle, LogBlock, Pacing, Transport, follow
 from headgate.retrying import Retrying
 
 __all__ = ["Feeder", "Form"]
@@ -92,7 +92,7 @@ class Feeder(Retrying):
         super().__init__(f"headgate-relay-{source.name}", source.name, _RETRY_SECONDS)
         self._source, self._registry, self._buffer, self._scn = source, registry, buffer, scn
         self._source_of = partial(names.find, source.id)
-        self._form = form
+        self._form, self._pacing = form, Pacing(sleep=self._pause)
         self.position = position
         """The state of the buffer."""
         self._file = None if file is None else StateFile(file, scn.kind, self.position, source.name)
@@ -153,10 +153,10 @@ class Feeder(Retrying):
         items = follow(
             self._source.settings,
             self.position.now().gtid,
-            tables=self._source.patterns,
-            images="all" if form.before_images else "keys",
-            policies=form.policies,
-            sleep=self._pause,
+            DecodeOptions(
+                self._source.patterns, images="all" if form.before_images else "keys", policies=form.policies
+            ),
+            Transport(pacing=self._pacing),
         )
         begun_at = time.monotonic()
         try:

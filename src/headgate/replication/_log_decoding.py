@@ -25,7 +25,7 @@ class LogDecoding:
     def __init__(self, settings: ConnectionSettings, options: DecodeOptions, transport: Transport = TRANSPORT) -> None:
         self._settings, self._options, self._transport = settings, options, transport
         self._definitions = Definitions(settings, transport=transport)
-        self._prepared = PreparedTransactions(settings, self._decoder_as_logged, transport)
+        self._prepared = PreparedTransactions(settings, self._decoder_as_logged, transport, options.held_bytes)
 
     def begin(self, server_uuid: str, read: LogRead, skip: tuple[str, int] | None) -> LogDecoder:
         """Return a decoder for a dump of this server that has begun."""

@@ -6,8 +6,7 @@ knows when a read is complete.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -24,10 +23,10 @@ from headgate.replication._log_read import LogRead
 from headgate.replication._requests import FIRST_EVENT
 from headgate.replication._resumable import FollowingDump, ResumableDump
 from headgate.replication._tables import DecodeOptions
-from headgate.replication._transport import TRANSPORT, Pacing, Transport
+from headgate.replication._transport import TRANSPORT, Transport
 from headgate.replication._types import Ddl, LogBlock, LogHint, LogItem, RangeEnd, Stopped
 
-__all__ = ["WindowReader", "cut_in_order", "follow", "following_items", "previous_gtids", "read_range"]
+__all__ = ["WindowReader", "cut_in_order", "follow", "previous_gtids", "read_range"]
 
 TransactionItem: TypeAlias = LogBlock | Ddl | Stopped
 """Items from the log's transactions."""
@@ -101,32 +100,18 @@ class WindowReader:
 
 
 def follow(
-    settings: ConnectionSettings,
-    executed_before: GtidSet,
-    *,
-    tables: TablePatterns,
-    epoch: int = 0,
-    images: str = "all",
-    policies: Policies = DEFAULT,
-    sleep: Callable[[float], object] = time.sleep,
+    settings: ConnectionSettings, executed_before: GtidSet, options: DecodeOptions, transport: Transport = TRANSPORT
 ) -> Iterator[LogItem]:
     """Yield everything outside ``executed_before`` as it is committed, endlessly; ``Idle`` whenever the log's end was
     reached.
 
     Each connection is checked first: after a failover it may lead to a server whose log lacks changes.
 
-    :param sleep: waits, so many seconds, before a reconnect. An error that it raises ends the read at once.
     :raises BinlogPurgedError: the log no longer holds what comes after ``executed_before``.
     :raises ServerSettingError: the server's log does not have all changes of the tables, or not as rows.
     """
-    read, options = LogRead.endless(settings, executed_before, tables), DecodeOptions(tables, epoch, images, policies)
-    return following_items(read, options, Transport(pacing=Pacing(sleep=sleep)))
-
-
-def following_items(read: LogRead, options: DecodeOptions, transport: Transport = TRANSPORT) -> Iterator[LogItem]:
-    """As :func:`follow`."""
-    decoding = LogDecoding(read.settings, options, transport)
-    return FollowingDump[TransactionItem](read, decoding, transport).items()
+    read = LogRead.endless(settings, executed_before, options.tables)
+    return FollowingDump[TransactionItem](read, LogDecoding(settings, options, transport), transport).items()
 
 
 def previous_gtids(settings: ConnectionSettings, file: str, transport: Transport = TRANSPORT) -> GtidSet:

@@ -47,6 +47,8 @@ class DecodeOptions:
     ambiguous: str = "raise"
     """Action if a followed table's columns are unknown, or a key value is ambiguous: ``raise``, or ``stop``: leave its
     images out and report that."""
+    held_bytes: int = 64 << 20
+    """Bytes of images that are held of transactions prepared and not committed. Images beyond are read again."""
 
 
 @dataclass(frozen=True)

@@ -44,13 +44,11 @@ from headgate.replication._log_read import LogRead
 from headgate.replication._meta import seq_array
 from headgate.replication._requests import FIRST_EVENT, has_no_file
 from headgate.replication._resumable import ItemDecoder, ResumableDump, Scan, scan
-from headgate.replication._transport import TRANSPORT, Transport
+from headgate.replication._transport import Transport
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, LogHint, Stopped, file_number
 
 __all__ = ["PendingImages", "Point", "Prepared", "PreparedTransactions", "parse_prepare", "parse_xa_statement"]
 
-_PENDING_BYTES: Final = 64 << 20
-"""Bytes of images that a reader keeps of transactions prepared and not committed. Images beyond are read again."""
 _STATEMENT: Final = re.compile(
     r"XA\s+(START|BEGIN|END|COMMIT|ROLLBACK)\s+X'([0-9A-F]*)'\s*,\s*X'([0-9A-F]*)'\s*,\s*(\d+)\s*", re.IGNORECASE
 )
@@ -111,11 +109,17 @@ class PreparedTransactions:
     """Prepared transactions that a reader knows, and the search for others. Outlives the reader's dumps.
 
     :param decoder_of: returns a decoder of these transactions that yields rows where they are logged.
+    :param held_bytes: most bytes of images that are held until the commit.
     """
 
     def __init__(
-        self, settings: ConnectionSettings, decoder_of: Callable[[GtidSet], _Decoder], transport: Transport = TRANSPORT
+        self,
+        settings: ConnectionSettings,
+        decoder_of: Callable[[GtidSet], _Decoder],
+        transport: Transport,
+        held_bytes: int,
     ) -> None:
+        self._held_bytes = held_bytes
         self._settings = settings
         self._decoder_of = decoder_of
         self._transport = replace(transport, pacing=replace(transport.pacing, attempts=1))  # the reader retries
@@ -134,7 +138,7 @@ class PreparedTransactions:
 
     def buffer(self, position: tuple[str, int]) -> PendingImages:
         """Return a buffer for the images of a transaction that begins."""
-        return PendingImages(position, _PENDING_BYTES - self._pending_bytes)
+        return PendingImages(position, self._held_bytes - self._pending_bytes)
 
     def remember(self, xid: str, gtid: str, pending: PendingImages) -> None:
         """Record a prepared transaction."""

@@ -20,7 +20,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.relay._bootstrap._suppliers import ChunkSupplier
 from headgate.relay._sources import LogicalSource
-from headgate.replication import Idle, check_settings, follow
+from headgate.replication import DecodeOptions, Idle, check_settings, follow
 from headgate.snapshot import Chunk
 from headgate.spark._past import PastTables
 from headgate.testing import MySQLServer, Proxy, replica_pair
@@ -139,7 +139,7 @@ def test_a_replica_that_does_not_log_what_it_applies(tmp_path: Path) -> None:
         remedy = refused(stream.batch, "log_replica_updates")
         assert remedy == "restart the server with log_replica_updates=ON in its configuration"
         tables = TablePatterns(["d.*"])
-        refused(lambda: next(iter(follow(servers.settings, had, tables=tables))), "log_replica_updates")
+        refused(lambda: next(iter(follow(servers.settings, had, DecodeOptions(tables)))), "log_replica_updates")
         servers.replica.restart({"log_replica_updates": True})
         with pytest.raises(BinlogPurgedError):
             stream.batch()
@@ -149,7 +149,7 @@ def test_a_server_whose_log_leaves_the_tables_out(tmp_path: Path) -> None:
     """It logs their transactions as empty ones: nothing but the filter itself shows that rows are missing."""
     with pair(FILTERED) as servers:
         stream = servers.stream(tmp_path)
-        tail = follow(servers.settings, GtidSet.parse(stream.offset.gtid), tables=TablePatterns(["d.sib*"]))
+        tail = follow(servers.settings, GtidSet.parse(stream.offset.gtid), DecodeOptions(TablePatterns(["d.sib*"])))
         assert isinstance(next(iter(tail)), Idle)
         stream.do("UPDATE sibling SET v = 'one'")
         servers.fail_over()

@@ -145,7 +145,7 @@ def test_stretches_are_divided_anywhere_between_transactions(scene: Scene) -> No
 
 
 def test_the_log_as_it_grows(scene: Scene) -> None:
-    items, met = follow(scene.settings, scene.start, tables=TABLES), []
+    items, met = follow(scene.settings, scene.start, DecodeOptions(TABLES)), []
     scene.do(*WRITES)
     goal = scene.position()
     for item in items:

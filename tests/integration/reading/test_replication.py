@@ -62,8 +62,8 @@ def running_dumps(server: MySQLServer) -> set[int]:
 class Range:
     """What a test does to the server between two points."""
 
-    def __init__(self, server: MySQLServer, db: str, **options: Any) -> None:
-        self.server, self.db, self.options = server, db, options
+    def __init__(self, server: MySQLServer, db: str, hint: LogHint | None = None, **options: Any) -> None:
+        self.server, self.db, self.hint, self.options = server, db, hint, options
         self.start = executed(server)
 
     def read(self, tables: list[str] | None = None) -> list[Any]:
@@ -71,10 +71,10 @@ class Range:
         patterns = TablePatterns(tables or [f"{self.db}.*"])
         return list(
             read_range(
-                LogRead(settings_of(self.server), wanted=end - self.start, executed=end),
+                LogRead(settings_of(self.server), wanted=end - self.start, executed=end, hint=self.hint),
                 DecodeOptions(patterns, epoch=1, **self.options),
             )
-        )  # fmt: skip
+        )
 
 
 def test_every_change_once_in_order(mysql_server: MySQLServer, mysql_db: str) -> None:
@@ -306,7 +306,7 @@ def test_a_killed_dump_is_not_taken_for_the_end(mysql_server: MySQLServer, mysql
 def test_following(mysql_server: MySQLServer, mysql_db: str) -> None:
     mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY)")
     start, others = executed(mysql_server), running_dumps(mysql_server)
-    stream: Iterator[Any] = follow(settings_of(mysql_server), start, tables=TablePatterns([f"{mysql_db}.*"]))
+    stream: Iterator[Any] = follow(settings_of(mysql_server), start, DecodeOptions(TablePatterns([f"{mysql_db}.*"])))
     assert isinstance(next(item for item in stream if isinstance(item, Idle)), Idle)
     mysql_server.execute(f"INSERT INTO {mysql_db}.t VALUES (1), (2)")
     block = next(item for item in stream if isinstance(item, LogBlock))

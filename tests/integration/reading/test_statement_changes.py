@@ -274,7 +274,7 @@ def test_plain_changes_elsewhere_are_passed_over(world: World, tmp_path: Path, k
         place = log_status(connection)
     window = WindowReader(world.settings, start, server_uuid=None, tables=TablePatterns([f"{here}.t"]))
     assert told(list(window.read_to(*place))) == expected
-    stream, items = follow(world.settings, start, tables=TablePatterns([f"{here}.*"])), []
+    stream, items = follow(world.settings, start, DecodeOptions(TablePatterns([f"{here}.*"]))), []
     for item in stream:
         items.append(item)
         if isinstance(item, Idle) and end <= item.gtid:

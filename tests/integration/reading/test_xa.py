@@ -39,7 +39,7 @@ class Site:
         self.server, self.db = server, db
         self.settings = ConnectionSettings.from_url(server.url)
         self.do("CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT)", "CREATE TABLE u (id INT PRIMARY KEY, v INT)")
-        self.start = self.executed()
+        self.start, self.held_bytes = self.executed(), 64 << 20
 
     def do(self, *statements: str) -> None:
         with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
@@ -83,11 +83,14 @@ class Site:
         items = list(
             read_range(
                 LogRead(self.settings, wanted=end - self.start if wanted is None else wanted, executed=end),
-                DecodeOptions(TablePatterns([f"{self.db}.{tables}"]), epoch=3),
+                self.options(tables),
             )
         )
         assert isinstance(items[-1], RangeEnd)
         return images(items)
+
+    def options(self, tables: str = "*") -> DecodeOptions:
+        return DecodeOptions(TablePatterns([f"{self.db}.{tables}"]), epoch=3, held_bytes=self.held_bytes)
 
     def finish(self) -> None:
         """Prepared transactions hold locks: nothing may stay prepared."""
@@ -122,10 +125,10 @@ def site(mysql_server: MySQLServer, mysql_db: str) -> Iterator[Site]:
 
 
 @pytest.fixture(params=["held", "read again"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+def way(request: pytest.FixtureRequest, site: Site) -> str:
     """Both ways to the images of a transaction that one reader sees prepared and committed."""
     if request.param == "read again":
-        monkeypatch.setattr(_xa, "_PENDING_BYTES", 0)
+        site.held_bytes = 0
     return str(request.param)
 
 
@@ -325,7 +328,7 @@ def test_following_gives_them_at_their_commit(site: Site) -> None:
     site.prepare("x", "INSERT INTO t VALUES (1, 'a')")
     site.mark()
     site.prepare("y", "INSERT INTO t VALUES (2, 'b')")
-    stream: Any = follow(site.settings, site.start, tables=TablePatterns([f"{site.db}.*"]))
+    stream: Any = follow(site.settings, site.start, site.options())
 
     def until_idle() -> list[tuple[str, int]]:
         wanted, found = site.executed(), []

@@ -204,7 +204,7 @@ def test_a_default_that_changes_while_the_log_is_followed(session: Session) -> N
     """What was asked before an ALTER is not used after it, and all that came before it was right."""
     session.do("CREATE TABLE t (id INT PRIMARY KEY, a INT DEFAULT 1)", "SET SESSION binlog_row_image = 'MINIMAL'")
     session.mark()
-    items = follow(session.settings, GtidSet.parse(session.start), tables=TablePatterns([f"{session.db}.*"]))
+    items = follow(session.settings, GtidSet.parse(session.start), DecodeOptions(TablePatterns([f"{session.db}.*"])))
 
     def next_value() -> int:
         for item in items:
