@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -187,3 +188,80 @@ def test_only_types_that_spark_writes_the_same_are_plain() -> None:
              pa.map_(pa.string(), pa.string()), pa.struct([("a", pa.time64("us"))]), pa.decimal256(50, 2)]  # fmt: skip
     assert all(is_plain(kind) for kind in plain)
     assert not any(is_plain(kind) for kind in other)
+
+
+def encodings(path: Path) -> dict[str, bool]:
+    """Of each column of a file: whether its values are stored as differences."""
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    columns = [group.column(i) for i in range(group.num_columns)]
+    for column in columns:
+        assert column.has_dictionary_page != ("DELTA_BINARY_PACKED" in column.encodings)
+    return {column.path_in_schema: not column.has_dictionary_page for column in columns}
+
+
+def test_numbers_that_hardly_repeat_are_stored_as_differences(tmp_path: Path) -> None:
+    count = 1000
+    numbers = pa.array(range(count), pa.int64())
+    few, text = pa.array([n % 7 for n in range(count)], pa.int32()), pa.array([f"text {n}" for n in range(count)])
+    parts = [pa.field("unlike", pa.int64()), pa.field("like", pa.int32())]
+    table = pa.table(
+        {
+            "key": numbers,
+            "few": few,
+            "text": text,
+            "price": numbers.cast(pa.decimal128(19)).cast(pa.decimal128(18)),
+            "large": numbers.cast(pa.decimal128(19)),
+            "at": numbers.cast(pa.timestamp("us")),
+            "day": pa.array(range(count), pa.int32()).cast(pa.date32()),
+            "ratio": numbers.cast(pa.float64()),
+            "small": pa.array([n % 100 for n in range(count)], pa.int8()),
+            "lists": pa.array([[n, n] for n in range(count)], pa.list_(pa.int64())),
+            "s": pa.StructArray.from_arrays([numbers, few], fields=parts),
+            "mostly null": pa.array([n if n % 2 else None for n in range(count)], pa.int64()),
+            "a.b": numbers,
+        }
+    )
+    (add,) = added(write_files(table.to_batches(), str(tmp_path), table.schema, "snappy"))
+    assert pq.read_table(tmp_path / add["path"]).equals(table)
+    found = encodings(tmp_path / add["path"])
+    assert {name for name, packed in found.items() if packed} == {"key", "price", "at", "day", "s.unlike", "a.b"}
+    assert set(found) - {"key", "price", "at", "day", "s.unlike", "a.b"} == {
+        "few", "text", "large", "ratio", "small", "lists.list.element", "s.like", "mostly null",
+    }  # fmt: skip
+
+
+def test_a_name_that_two_columns_have_in_a_file_keeps_the_default(tmp_path: Path) -> None:
+    """``a.b`` is a column, and a part of ``a``."""
+    part = pa.StructArray.from_arrays([pa.array(["x", "y", "z"])], names=["b"])
+    table = pa.table({"a.b": pa.array([1, 2, 3]), "a": part})
+    (add,) = added(write_files(table.to_batches(), str(tmp_path), table.schema, "snappy"))
+    assert pq.read_table(tmp_path / add["path"]).equals(table)
+    assert encodings(tmp_path / add["path"]) == {"a.b": False}
+
+
+def test_a_sample_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_parquet, "_SAMPLE_ROWS", 100)
+    table = pa.table({"sorted": pa.array(range(1050)), "pairs": pa.array([n // 2 for n in range(1050)])})
+    (add,) = added(write_files(table.to_batches(), str(tmp_path), table.schema, "snappy"))
+    assert pq.read_table(tmp_path / add["path"]).equals(table)
+    assert encodings(tmp_path / add["path"]) == {"sorted": True, "pairs": True}, "no value is in the sample twice"
+
+
+WHOLE = {
+    "byte": (pa.int8(), st.integers(-(1 << 7), (1 << 7) - 1)),
+    "int": (pa.int32(), st.integers(-(1 << 31), (1 << 31) - 1)),
+    "long": (pa.int64(), st.integers(-(1 << 63), (1 << 63) - 1)),
+    "at": (pa.timestamp("us", "UTC"), st.datetimes(timezones=st.just(UTC))),
+    "day": (pa.date32(), st.dates()),
+    "price": (pa.decimal128(18, 2), st.decimals(places=2, min_value=-(10**16) + 1, max_value=10**16 - 1)),
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@given(st.data())
+def test_whole_numbers_are_read_as_written(kind: str, data: st.DataObject) -> None:
+    arrow, values = WHOLE[kind]
+    column = pa.array(data.draw(st.lists(st.none() | values, min_size=1, max_size=300, unique=True)), arrow)
+    with tempfile.TemporaryDirectory() as folder:
+        (add,) = added(write_files([pa.record_batch({"c": column})], folder, pa.schema([("c", arrow)]), "snappy"))
+        assert pq.read_table(Path(folder, add["path"]))["c"].combine_chunks().equals(column)
