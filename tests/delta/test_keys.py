@@ -107,7 +107,8 @@ def test_an_index_on_disk_is_the_one_in_memory(tmp_path: Path, kind: pa.DataType
     def part(numbers: Sequence[int]) -> Keys:
         return keys_of([pa.array([n * 7919 % 10_007 for n in numbers]).cast(kind)])
 
-    write_index(tmp_path / "a", [part(range(4000)), part(range(4000, 9000))])
+    with (tmp_path / "a").open("wb") as out:
+        write_index(out, [part(range(4000)), part(range(4000, 9000))])
     found = read_index(tmp_path / "a")
     assert found is not None
     sought = keys_of([pa.array([0, 7919, 10_006, 20_000, 5]).cast(kind)])
@@ -116,13 +117,14 @@ def test_an_index_on_disk_is_the_one_in_memory(tmp_path: Path, kind: pa.DataType
 
 
 def test_a_damaged_index_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_index(tmp_path / "a", refill(100)())
+    with (tmp_path / "a").open("wb") as out:
+        write_index(out, refill(100)())
     whole = (tmp_path / "a").read_bytes()
     for data in (b"", whole[:20], whole[:-8], b"\0" * len(whole)):
         (tmp_path / "a").write_bytes(data)
         assert read_index(tmp_path / "a") is None
     (tmp_path / "a").write_bytes(whole[:-3] + b"?" + whole[-2:])
-    monkeypatch.setattr(index_module, "_start_of_machine", lambda: 5)  # it was written before the machine failed
+    monkeypatch.setattr(index_module, "boot_number", lambda: 5)  # it was written before the machine failed
     assert read_index(tmp_path / "a") is None
     (tmp_path / "a").write_bytes(whole)
     assert read_index(tmp_path / "a") is not None
@@ -159,7 +161,7 @@ def test_the_cache_keeps_what_fits_and_loses_nothing_but_time(tmp_path: Path, mo
 def test_the_cache_tells_what_it_builds_and_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.delta._index._ON_DISK_ROWS", 1)
     cache = IndexCache(tmp_path, 10**6)
-    assert (cache.tables_building, cache.bytes_on_disk) == (0, 0)
+    assert (cache.tables_building, cache.files.bytes_on_disk) == (0, 0)
     seen = []
 
     def keys() -> list[Keys]:
@@ -171,8 +173,8 @@ def test_the_cache_tells_what_it_builds_and_takes(tmp_path: Path, monkeypatch: p
 
     cache.get("/t", "a", ["id"], keys)
     assert (seen, cache.tables_building) == ([1, 1, 2], 0)
-    assert cache.bytes_on_disk == sum(path.stat().st_size for path in tmp_path.rglob("*.keys"))
-    assert IndexCache(tmp_path, 10**6).bytes_on_disk == cache.bytes_on_disk > 0, "those of other runs count"
+    assert cache.files.bytes_on_disk == sum(path.stat().st_size for path in tmp_path.rglob("*.keys"))
+    assert IndexCache(tmp_path, 10**6).files.bytes_on_disk == cache.files.bytes_on_disk > 0, "those of other runs count"
     with pytest.raises(OSError, match="gone"):
         cache.get("/t", "d", ["id"], fails)
     assert cache.tables_building == 0

@@ -20,11 +20,12 @@ from headgate.delta._files import Listed, files_of
 from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_version
 from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, UNMAPPED, ColumnNames, is_mapped_otherwise, names_of
-from headgate.delta._parquet import CODECS, VARIANT, discard_files, is_plain, write_files
+from headgate.delta._parquet import CODECS, VARIANT, as_rows, discard_files, is_plain, write_files
 from headgate.delta._statistics import with_loose_bounds
 
 if TYPE_CHECKING:
     from headgate.delta._change import KeyedTable, KeyLookup, Sequences
+    from headgate.delta._column_copies import ColumnCopies
     from headgate.delta._copy import copy_file, read_rows
     from headgate.delta._fold import Fold, FoldLayout, choose_files, prepare_fold
     from headgate.delta._history import FileHistory, data_files_in
@@ -42,6 +43,7 @@ __all__ = [
     "TYPE_FEATURES",
     "UNMAPPED",
     "VARIANT",
+    "ColumnCopies",
     "ColumnNames",
     "DataFile",
     "FileHistory",
@@ -59,6 +61,7 @@ __all__ = [
     "TableLog",
     "VectorFile",
     "addition",
+    "as_rows",
     "checkpointed_version",
     "choose_files",
     "commit",
@@ -89,6 +92,7 @@ _LATE = {
     "KeyLookup": "_change", "IndexCache": "_index", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
     "keys_of": "_keys", "Fold": "_fold", "FoldLayout": "_fold", "choose_files": "_fold", "prepare_fold": "_fold",
     "VectorFile": "_vectors", "positions_of": "_vectors", "copy_file": "_copy", "read_rows": "_copy",
+    "ColumnCopies": "_column_copies",
     "to_variant": "_variant",
     "FileHistory": "_history", "data_files_in": "_history",
 }  # fmt: skip

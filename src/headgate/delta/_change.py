@@ -20,6 +20,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from headgate.delta._column_copies import ColumnCopies
+from headgate.delta._copy import read_rows
 from headgate.delta._files import files_of
 from headgate.delta._index import IndexCache, KeyIndex
 from headgate.delta._keys import Keys, exact_number, is_exact, keys_of
@@ -85,10 +87,18 @@ class KeyedTable:
     :param key: the columns of its key.
     :param types: their types.
     :param indexes: cache of the data files' key indexes.
+    :param copies: cache of their columns, if single rows are read.
     """
 
-    def __init__(self, folder: str, key: Sequence[str], types: Sequence[pa.DataType], indexes: IndexCache) -> None:
-        self.folder, self.key, self.types, self.indexes = folder, tuple(key), tuple(types), indexes
+    def __init__(
+        self,
+        folder: str,
+        key: Sequence[str],
+        types: Sequence[pa.DataType],
+        indexes: IndexCache,
+        copies: ColumnCopies | None = None,
+    ) -> None:
+        self.folder, self.key, self.types, self.indexes, self.copies = folder, tuple(key), tuple(types), indexes, copies
         self._vectors: dict[str, tuple[Mapping[str, Any], Positions]] = {}
         self._known: set[str] = set()
         """Paths of files with an index."""
@@ -151,6 +161,16 @@ class KeyedTable:
         masks = [np.asarray(chosen(batch)) for batch in self._batches(file, columns)]
         rows = np.flatnonzero(np.concatenate(masks)) if masks else np.empty(0, np.int64)
         return rows[~np.isin(rows, rows_of(self._vector(file)))]
+
+    def read(self, file: DataFile, rows: Any, schema: pa.Schema) -> pa.Table:
+        """Read single rows of a file, deleted ones included: fast, if :attr:`copies` has these columns of it.
+
+        :param rows: int64[n], ascending.
+        :raises OSError: the file cannot be read.
+        """
+        if self.copies is not None:
+            return self.copies.rows(self.folder, file, rows, schema)
+        return pa.concat_tables([schema.empty_table(), *read_rows(self.folder, file, rows, schema)])
 
     def remove(self, file: DataFile, rows: Any, lookup: KeyLookup) -> None:
         """Record these rows of a file as deleted, unless all were deleted before."""
@@ -246,6 +266,8 @@ class KeyedTable:
             self._known.discard(path)
             self._vectors.pop(path, None)
             self.indexes.forget(self.folder, path, self.key)
+            if self.copies is not None:
+                self.copies.forget(self.folder, path)
 
 
 def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,20 +36,15 @@ def copy_file(
     return list(write_files(rows, folder, schema, codec, always, source.names))
 
 
-def read_rows(
-    folder: str, source: DataFile, numbers: Any, schema: pa.Schema, columns: Sequence[str] | None = None
-) -> Iterator[pa.Table]:
+def read_rows(folder: str, source: DataFile, numbers: Any, schema: pa.Schema) -> Iterator[pa.Table]:
     """Read some rows of a file, deleted ones included, in parts that memory can hold.
 
     :param numbers: int64[n]: the rows, ascending.
-    :param schema: of the result; columns that are not read, or that the file lacks, are null.
-    :param columns: those to read; None: all.
+    :param schema: the columns to read; those that the file lacks are null.
     :raises OSError: the file cannot be read.
     """
-    if not len(numbers):
-        return
     with source.open(folder) as opened:
-        present = [name for name in (schema.names if columns is None else columns) if name in opened.columns]
+        present = [name for name in schema.names if name in opened.columns]
         for part in opened.rows(numbers, present):
             yield as_rows(part, schema)
 

@@ -29,12 +29,10 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import uuid
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
@@ -43,6 +41,7 @@ import numpy as np
 from numba import njit
 
 from headgate.delta._keys import Keys
+from headgate.delta._local_files import LocalFiles, boot_number
 from headgate.errors import DecodeError
 
 __all__ = ["IndexCache", "KeyIndex", "build_index"]
@@ -157,30 +156,11 @@ def _padded(size: int) -> int:
     return -(-size // 8) * 8
 
 
-def _start_of_machine() -> int:
-    """Return a number that identifies this boot of the machine; 0 if unknown."""
-    try:
-        text = Path("/proc/sys/kernel/random/boot_id").read_text()
-    except OSError:
-        return 0
-    return int(text.strip().replace("-", "")[:15], 16)
-
-
-def write_index(path: Path, keys: Iterable[Keys]) -> None:
-    """Write the index of a file whose rows have these keys, part by part.
+def write_index(out: Any, parts: Sequence[Keys]) -> None:
+    """Write the index of a file whose rows have these keys, part by part, into an open file.
 
     :raises OSError: it cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with aside.open("xb") as out:
-            _write(out, list(keys))
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
-
-
-def _write(out: Any, parts: Sequence[Keys]) -> None:
     count = sum(part.count for part in parts)
     exact = all(part.is_exact for part in parts)
     bytes_ = 0 if exact else sum(len(part.data) for part in parts)
@@ -211,7 +191,7 @@ def _write(out: Any, parts: Sequence[Keys]) -> None:
         joined = parts[0].data if len(parts) == 1 else np.concatenate([part.data for part in parts])
         put(joined)
     out.seek(0)
-    head = [_MAGIC, _start_of_machine(), checksum, count, _EXACT if exact else _BYTES, bytes_]
+    head = [_MAGIC, boot_number(), checksum, count, _EXACT if exact else _BYTES, bytes_]
     out.write(np.array(head, np.uint64).tobytes())
 
 
@@ -239,7 +219,7 @@ def read_index(path: Path) -> KeyIndex | None:
     size = 8 * count + _padded(4 * count) + (_padded(bytes_) + 8 * (count + 1) if kind == _BYTES else 0)
     if magic != _MAGIC or kind not in (_EXACT, _BYTES) or size != len(rest):
         return None
-    if (start != _start_of_machine() or not start) and zlib.crc32(rest.data) != checksum:
+    if (start != boot_number() or not start) and zlib.crc32(rest.data) != checksum:
         return None
     row_numbers_at = 8 * count
     row_numbers = rest[row_numbers_at : row_numbers_at + 4 * count].view(np.uint32)
@@ -256,33 +236,23 @@ def read_index(path: Path) -> KeyIndex | None:
     )
 
 
-@dataclass
 class IndexCache:
     """Key indexes of data files on this machine, about ``most`` bytes at most; the least recently used are removed.
 
-    Many processes may share the folder: each file is complete, and stays readable if it is removed while mapped.
     Indexes of small data files are only kept in memory: building one takes no longer than reading it.
     """
 
-    folder: Path
-    most: int
-    _open: dict[str, KeyIndex] = field(default_factory=dict)
-    _lock: Lock = field(default_factory=Lock)
-    _building: Counter[str] = field(default_factory=Counter)  # by table: indexes that are being built
-    _bytes: int | None = None  # as of the last write
+    def __init__(self, folder: Path, most: int) -> None:
+        self.files = LocalFiles(folder, ".keys", most)
+        self._open: dict[str, KeyIndex] = {}
+        self._lock = Lock()
+        self._building: Counter[str] = Counter()  # by table: indexes that are being built
 
     @property
     def tables_building(self) -> int:
         """Number of tables for which an index is being built."""
         with self._lock:
             return len(self._building)
-
-    @property
-    def bytes_on_disk(self) -> int:
-        """Bytes of the indexes on disk, as of this object's last write, else as of its first query."""
-        if self._bytes is None:
-            self._bytes = sum(size for _, size, _ in self._files())
-        return self._bytes
 
     def get(self, table: str, file: str, key: Sequence[str], keys: Callable[[], Iterable[Keys]]) -> KeyIndex:
         """Return the index of a data file; build it if it is missing.
@@ -297,14 +267,13 @@ class IndexCache:
             known = self._open.get(mark)
         if known is not None:
             return known
-        path = self._path(mark)
+        path = self.files.path(mark)
         index = read_index(path)
         if index is None:
             with self._marked(table):
                 index = self._make(path, list(keys()))
         else:
-            with contextlib.suppress(OSError):
-                os.utime(path)
+            self.files.touch(path)
         with self._lock:
             self._open[mark] = index
         return index
@@ -315,43 +284,19 @@ class IndexCache:
         with self._lock:
             known = self._open.pop(mark, None)
         if known is None or known.rows >= _ON_DISK_ROWS:
-            self._path(mark).unlink(missing_ok=True)
-
-    def _path(self, mark: str) -> Path:
-        return self.folder / mark[:2] / f"{mark}.keys"
+            self.files.path(mark).unlink(missing_ok=True)
 
     def _make(self, path: Path, parts: list[Keys]) -> KeyIndex:
         index = None
         if sum(part.count for part in parts) >= _ON_DISK_ROWS:
             with contextlib.suppress(OSError):  # disk full or not writable: keep it in memory
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write_index(path, parts)
+                with self.files.create(path) as out:
+                    write_index(out, parts)
                 index = read_index(path)
-                self._trim(path)
+                for other in self.files.trim(path):
+                    with self._lock:
+                        self._open.pop(other, None)
         return index if index is not None else build_index(_joined(parts))
-
-    def _trim(self, kept: Path) -> None:
-        """Remove the least recently used files until the rest fits, except ``kept``."""
-        files = self._files()
-        total = sum(size for _, size, _ in files)
-        for _, size, path in sorted(files):
-            if total <= self.most:
-                break
-            if path != kept:
-                path.unlink(missing_ok=True)
-                total -= size
-                with self._lock:
-                    self._open.pop(path.name.removesuffix(".keys"), None)
-        self._bytes = total
-
-    def _files(self) -> list[tuple[int, int, Path]]:
-        """Last use (ns), bytes and path of each file."""
-        files = []
-        for path in self.folder.glob("*/*.keys"):
-            with contextlib.suppress(FileNotFoundError):
-                status = path.stat()
-                files.append((status.st_mtime_ns, status.st_size, path))
-        return files
 
     @contextlib.contextmanager
     def _marked(self, table: str) -> Iterator[None]:

@@ -30,7 +30,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headgate.delta import FoldLayout, IndexCache, KeyedTable, KeyLookup, Put, Snapshot, TableLog, commit, discard_files
+from headgate.delta import (
+    ColumnCopies,
+    FoldLayout,
+    IndexCache,
+    KeyedTable,
+    KeyLookup,
+    Put,
+    Snapshot,
+    TableLog,
+    commit,
+    discard_files,
+)
 from headgate.errors import CommitConflictError, TargetError
 from headgate.lake._append import CommitBase, inspect_base
 from headgate.lake._delta import retry_conflicts
@@ -68,7 +79,8 @@ class Upserts:
     """
 
     def __init__(self, cache: Path | None = None, folds: Folds | None = None) -> None:
-        self._indexes = IndexCache(cache or _cache_folder(), _INDEX_BYTES)
+        folder = cache or _cache_folder()
+        self._indexes, self._copies = IndexCache(folder, _INDEX_BYTES), ColumnCopies(folder, _INDEX_BYTES)
         self._folds = folds or Folds()
         self._tables: dict[str, _Known] = {}
         self._refused: dict[str, str] = {}
@@ -80,7 +92,8 @@ class Upserts:
 
     def indexes(self) -> IndexStatus:
         """Return the status of the key indexes on this machine."""
-        return IndexStatus(tables_building=self._indexes.tables_building, bytes_on_disk=self._indexes.bytes_on_disk)
+        bytes_on_disk = self._indexes.files.bytes_on_disk + self._copies.files.bytes_on_disk
+        return IndexStatus(tables_building=self._indexes.tables_building, bytes_on_disk=bytes_on_disk)
 
     def supports(self, delta: DeltaPath) -> bool:
         """Return whether the table supports upserts, as far as is known without the changes."""
@@ -292,7 +305,7 @@ class Upserts:
         with self._lock:
             known = self._tables.get(path)
             if known is None or known.table.key != tuple(key) or known.table.types != tuple(types):
-                known = _Known(TableLog(path), KeyedTable(path, key, types, self._indexes), delta.put)
+                known = _Known(TableLog(path), KeyedTable(path, key, types, self._indexes, self._copies), delta.put)
                 self._tables[path] = known
             return known
 

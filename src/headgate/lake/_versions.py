@@ -14,13 +14,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta import DataFile, KeyedTable, KeyLookup, Keys, Snapshot, discard_files, read_rows, write_files
+from headgate.delta import (
+    DataFile,
+    KeyedTable,
+    KeyLookup,
+    Keys,
+    Snapshot,
+    as_rows,
+    discard_files,
+    read_rows,
+    write_files,
+)
 from headgate.lake._append import CommitBase, Marker
 from headgate.lake._form import END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, with_columns
 
@@ -109,17 +119,21 @@ class OpenRows:
     lookup: KeyLookup
 
 
+_ENDS: Final = (VALID_TO, END_SEQ, END_GTID)
+"""Columns that are null in open versions."""
+
+
 def find_open(table: Snapshot, keyed: KeyedTable, changes: VersionChanges, schema: pa.Schema) -> OpenRows:
     """Find the open versions of keys, and read what the changes do not give: few columns, if they give the values.
 
     :raises OSError: a file cannot be read.
     """
     found, numbers, lookup = [schema.empty_table()], [np.empty(0, np.int64)], KeyLookup(np.zeros(0, np.bool_))
-    own, located = [name for name in schema.names if name not in changes.values], []
+    own, located = pa.schema([one for one in schema if one.name not in (*changes.values, *_ENDS)]), []
     for file, rows, key_numbers in keyed.locate(table, changes.keys, _may_have_open):
         given = changes.given[key_numbers]
-        for chosen, columns in ((given, own), (~given, schema.names)):
-            found += read_rows(keyed.folder, file, rows[chosen], schema, columns)
+        found.append(as_rows(keyed.read(file, rows[given], own), schema))
+        found += read_rows(keyed.folder, file, rows[~given], schema)
         numbers += [key_numbers[given], key_numbers[~given]]
         located.append((file, np.concatenate([rows[given], rows[~given]])))
     read = pa.concat_tables(found)
