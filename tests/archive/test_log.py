@@ -152,6 +152,16 @@ def test_a_body_of_any_size_is_not_held(tmp_path: Path, path: str) -> None:
             assert f"more than {4 << 20} bytes" in answer.headers["x-dbus-error-message"]
 
 
+@pytest.mark.parametrize("body", ['{"had": true}', '{"had": "x"}', '{"until": "x"}', '{"more": 1}', "no"])
+def test_what_is_no_request_is_refused(tmp_path: Path, body: str) -> None:
+    with kept(tmp_path) as (_, url):
+        request = urllib.request.Request(f"{url}/log", body.encode(), {"content-type": "application/json"})
+        with pytest.raises(urllib.error.HTTPError) as refused, urllib.request.urlopen(request, timeout=30):
+            pass
+        with closing(refused.value) as answer:
+            assert (answer.code, answer.headers["x-dbus-error-cause"]) == (500, "ConfigError")
+
+
 def test_one_of_several_sources(tmp_path: Path) -> None:
     with kept(tmp_path, sources=2) as (_, url):
         for what in (LogOfRelay.head, lambda log: read(log, executed_before=gtids(3))):

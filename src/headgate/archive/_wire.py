@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Final, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
 from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter, WithJsonSchema
 
@@ -14,12 +14,17 @@ from headgate.mysql import LogRequest
 
 __all__ = ["FILES", "HEAD", "RANGE", "LogFile", "LogHead", "RangeRequest", "Series"]
 
-Gtids: TypeAlias = Annotated[
-    GtidSet,
-    PlainValidator(lambda one: one if isinstance(one, GtidSet) else GtidSet.parse(one)),
-    PlainSerializer(str),
-    WithJsonSchema({"type": "string"}),
-]
+
+def _parse(value: Any) -> GtidSet:
+    """:raises HeadgateError: text that is not a GTID set."""
+    if isinstance(value, GtidSet):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("a GTID set is text")  # noqa: TRY004 - pydantic's form
+    return GtidSet.parse(value)
+
+
+Gtids: TypeAlias = Annotated[GtidSet, PlainValidator(_parse), PlainSerializer(str), WithJsonSchema({"type": "string"})]
 
 
 @dataclass(frozen=True)
