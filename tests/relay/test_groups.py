@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headgate.databus import MemberReport, Owned, PartitionReport
 from headgate.errors import ConfigError
-from headgate.relay._groups import Group, GroupFolder
+from headgate.relay._groups import GROUP, Group, GroupFolder
 
 LEASE = 10.0
 
@@ -149,7 +148,7 @@ class Rebalance(RuleBasedStateMachine):
             for number, (generation, scn) in one.owned.items()
         }
         before = [scn_of(each.checkpoint) for each in self.group.partitions]
-        self.group = Group.from_json(json.loads(json.dumps(self.group.to_json())))  # a relay that is killed
+        self.group = GROUP.validate_json(GROUP.dump_json(self.group))  # a relay that is killed
         owned = self.group.sync(one.name, LEASE, self.now, done, leave=leave)
         assert [scn_of(each.checkpoint) for each in self.group.partitions] >= before
         if not answered or leave:

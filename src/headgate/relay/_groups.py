@@ -41,11 +41,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from pydantic import TypeAdapter
+
 from headgate.databus import MemberReport, Owned, PartitionReport
 from headgate.errors import ConfigError
 from headgate.files import lock_file, read_json, write_json
 
-__all__ = ["Group", "GroupFolder"]
+__all__ = ["GROUP", "Group", "GroupFolder"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
 
@@ -74,14 +76,14 @@ class Group:
     """
 
     sources: Sequence[str]
-    partitions: list[_Partition]
-    members: dict[str, _Member] = field(default_factory=dict)
     bootstrap: bool = False
+    members: dict[str, _Member] = field(default_factory=dict)
+    partitions: list[_Partition] = field(default_factory=list)
 
     @classmethod
     def begin(cls, sources: Sequence[str], partitions: int) -> Group:
         """Return a group without members."""
-        return cls(list(sources), [_Partition() for _ in range(partitions)])
+        return cls(list(sources), partitions=[_Partition() for _ in range(partitions)])
 
     def start_at(self, checkpoint: Mapping[str, Any]) -> None:
         """Set the checkpoint of partitions that have none. It is fixed before the first of them is read: if a first
@@ -153,25 +155,9 @@ class Group:
                 one.back = True
                 count -= 1
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the file's form."""
-        return {
-            "v": 1,
-            "sources": list(self.sources),
-            "bootstrap": self.bootstrap,
-            "members": {name: vars(one) for name, one in self.members.items()},
-            "partitions": [vars(one) for one in self.partitions],
-        }
 
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> Group:
-        """:raises ValueError: it is not a group."""
-        try:
-            members = {name: _Member(**one) for name, one in value["members"].items()}
-            partitions = [_Partition(**one) for one in value["partitions"]]
-            return cls(value["sources"], partitions, members, bool(value.get("bootstrap", False)))
-        except (KeyError, TypeError, AttributeError):
-            raise ValueError("not a group") from None
+GROUP: Final = TypeAdapter(Group)
+"""The file's form, with ``v``."""
 
 
 class GroupFolder:
@@ -202,7 +188,7 @@ class GroupFolder:
             if start is not None and not group.bootstrap:
                 group.start_at(start)
             owned = group.sync(report.member, report.lease_ms / 1000, now, report.done, leave=report.leave)
-            write_json(file, group.to_json())
+            write_json(file, _to_json(group))
             self._prolonged.add(name)
         return owned
 
@@ -212,7 +198,7 @@ class GroupFolder:
         :raises ConfigError: an invalid name, or the file cannot be read.
         """
         group = self._load(self._file(name))
-        return None if group is None else group.to_json()
+        return None if group is None else _to_json(group)
 
     def _file(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
@@ -223,9 +209,13 @@ class GroupFolder:
     def _load(file: Path) -> Group | None:
         value = read_json(file)
         try:
-            return None if value is None else Group.from_json(value)
+            return None if value is None else GROUP.validate_python(value)
         except ValueError:
             raise ConfigError(f"{file} is not a group of consumers") from None
+
+
+def _to_json(group: Group) -> dict[str, Any]:
+    return {"v": 1, **GROUP.dump_python(group)}
 
 
 def _check_same(name: str, group: Group, sources: Sequence[str], partitions: int) -> None:
