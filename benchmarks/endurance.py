@@ -96,6 +96,8 @@ class Sample:
     table_mb: float
     driver_mb: int
     jvm_mb: int
+    load: float
+    """Processes that ran or waited, on average in the last minute; those of other programs, too."""
 
     @classmethod
     def take(cls, lake: Path, table: Path, process: int, batches: int, begun: float, last: Sequence[float]) -> Sample:
@@ -105,7 +107,7 @@ class Sample:
         return cls(
             batches, round(time.monotonic() - begun, 1), *percentiles(last),
             len(sizes), sum(in_log for in_log, _ in sizes), megabytes(size for _, size in sizes),
-            len(live), megabytes(live), *memories(process),
+            len(live), megabytes(live), *memories(process), round(os.getloadavg()[0], 1),
         )  # fmt: skip
 
     def tell(self, part: str, batches: int) -> None:
@@ -113,7 +115,7 @@ class Sample:
             f"{part}: {self.batches:,} batches in {self.seconds:,.0f} s, {self.batches / self.seconds:.1f}/s, "
             f"the last {batches:,} with p50 {self.p50_s:.3f} s; {self.files:,} files, {self.mb:,.0f} MB, "
             f"of the newest version {self.table_files} and {self.table_mb:,.0f} MB; "
-            f"driver {self.driver_mb:,} MB, JVM {self.jvm_mb:,} MB"
+            f"driver {self.driver_mb:,} MB, JVM {self.jvm_mb:,} MB; load {self.load}"
         )
 
 
