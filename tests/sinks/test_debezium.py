@@ -8,19 +8,22 @@ import json
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from headgate.carrier import CarriedColumn
 from headgate.errors import DecodeError
-from headgate.sinks._debezium import NEW_KEY, OLD_KEY, RECORDS, Envelope
+from headgate.sinks._debezium import NEW_KEY, OLD_KEY, RECORDS, Envelope, Places, Source
+from headgate.sinks._debezium_json import JsonForm
 from headgate.sinks._debezium_schema import TRANSACTION_KEY, TRANSACTION_VALUE
 from headgate.sinks._debezium_transactions import TransactionEnd
 from headgate.sinks._debezium_values import connect_type, json_values
 from tests.fix_carrier import UUID, FakeTable
 
 TABLE = FakeTable(columns=(("id", "int"), ("item", "string")))
-ENVELOPE = Envelope("shop", "1.2.3", "binlog.", truncates=True)
+SOURCE = Source("shop", "1.2.3", "binlog.")
+ENVELOPE = Envelope(JsonForm(SOURCE), truncates=True)
 
 VALUES: list[tuple[str, str, pa.Array, list[Any]]] = [
     ("tinyint", "tinyint", pa.array([-1, None], pa.int8()), [-1, None]),
@@ -78,7 +81,7 @@ def messages(images: list[tuple[Any, ...]], table: FakeTable = TABLE, envelope: 
         (
             row["part"],
             row["key"] and json.loads(row["key"]),
-            row["head"] and json.loads(row["head"] + "null" + row["tail"]),
+            row["value"] and json.loads(row["value"]),
             row["header"],
             row["other_key"],
         )
@@ -133,10 +136,32 @@ def test_a_changed_key() -> None:
         ({"id": 2}, ("c", None, {"id": 2, "item": "a"})),
     ]
     assert [(header, other) for *_, header, other in found] == [
-        (NEW_KEY, '{"id":2}'),
+        (NEW_KEY, b'{"id":2}'),
         (None, None),
-        (OLD_KEY, '{"id":1}'),
+        (OLD_KEY, b'{"id":1}'),
     ]
+
+
+@pytest.mark.parametrize("schemas", [False, True])
+def test_numbers_in_a_transaction(schemas: bool) -> None:
+    envelope = Envelope(JsonForm(SOURCE, schemas))
+    images = TABLE.batch(7, [("b", 20, 1, "a"), ("u", 20, 2, "a"), ("c", 30, 3, "x" * 100)])
+    values = envelope.records(TABLE.carried, images)["value"]
+    places = Places(pa.array(["u:1", "u:1", 'u:"2', "u:3"]), np.array([1, 2, 3, 4]), np.array([5, 6, 7, 2**40]))
+    numbered = envelope.numbered(values, places)
+    found = [value and json.loads(value) for value in numbered.to_pylist()]
+    assert [one is None for one in found] == [False, False, False, True]
+    payloads = [one["payload"] if schemas else one for one in found if one]
+    assert [one["transaction"] for one in payloads] == [
+        {"id": "u:1", "total_order": 1, "data_collection_order": 5},
+        {"id": "u:1", "total_order": 2, "data_collection_order": 6},
+        {"id": 'u:"2', "total_order": 3, "data_collection_order": 7},
+    ]
+    plain = [one and json.loads(one) for one in values.to_pylist()]
+    for one in (*plain, *found):
+        if one:
+            (one["payload"] if schemas else one)["transaction"] = None
+    assert found == plain
 
 
 def test_a_snapshot_row() -> None:
@@ -150,7 +175,7 @@ def test_without_a_key_tombstones_and_truncates() -> None:
     keyless = FakeTable(columns=TABLE.columns, key=())
     found = messages([("b", 20, 1, "a"), ("u", 20, 2, "a"), ("d", 30, 2, "a")], keyless)
     assert [(key, value and value["op"]) for _, key, value, *_ in found] == [(None, "u"), (None, "d")]
-    plain = Envelope("shop", "1.2.3", "binlog.", tombstones=False)
+    plain = Envelope(JsonForm(SOURCE), tombstones=False)
     found = messages([("d", 10, 1, "a"), ("t", 40, None, None)], envelope=plain)
     assert [value and value["op"] for _, _, value, *_ in found] == ["d"]
 
@@ -189,7 +214,7 @@ def fits(value: Any, schema: dict[str, Any]) -> None:
 
 
 def test_messages_with_their_schemas_fit_them() -> None:
-    envelope = Envelope("shop", "1.2.3", "binlog.", truncates=True, schemas=True)
+    envelope = Envelope(JsonForm(SOURCE, schemas=True), truncates=True)
     images = [("c", 10, 1, "a"), ("b", 20, 1, "a"), ("u", 20, 2, "b"), ("d", 30, 2, "b"), ("t", 40, None, None)]
     found = messages(images, envelope=envelope)
     assert len(found) == 7

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
@@ -25,7 +24,7 @@ def records(rows: Sequence[tuple[int | None, str, bool]]) -> pa.RecordBatch:
         "table": [table for _, table, _ in rows],
         "gtid": [None if number is None else f"u:{number}" for number, *_ in rows],
         "ts_us": [(number or 0) * 1000 for number, *_ in rows],
-        "head": ["{" if counts else None for *_, counts in rows],
+        "value": [b"{" if counts else None for *_, counts in rows],
     }
     arrays = [pa.array(columns.get(one.name, [None] * len(rows)), one.type) for one in RECORDS]
     return pa.RecordBatch.from_arrays(arrays, schema=RECORDS)
@@ -45,12 +44,9 @@ def test_numbers(log: list[list[tuple[str, bool]]], cuts: list[int]) -> None:
     bounds = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
     numbers, found, ended = TransactionNumbers(), [], []
     for start, end in pairwise(bounds):
-        blocks, more = numbers.number(records(rows[start:end]))
-        found += [
-            (block["id"], block["total_order"], block["data_collection_order"])
-            for block, (*_, counted) in zip(map(json.loads, blocks.to_pylist()), rows[start:end], strict=True)
-            if counted
-        ]
+        places, more = numbers.number(records(rows[start:end]))
+        numbered = zip(places.gtid.to_pylist(), places.total.tolist(), places.in_table.tolist(), strict=True)
+        found += [place for place, (*_, counted) in zip(numbered, rows[start:end], strict=True) if counted]
         ended += more
     assert found == expected
     assert [

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -11,10 +13,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from headgate.config import parse_config
+from headgate.control import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
-from headgate.sinks._debezium import RECORDS
+from headgate.sinks._debezium import RECORDS, Envelope
 from headgate.sinks._heartbeats import Heartbeats
-from headgate.sinks._kafka import HeartbeatSender, KafkaTarget, SentBatch, Topics
+from headgate.sinks._kafka import KafkaTarget, SentBatch
+from headgate.sinks._kafka_cluster import HeartbeatSender, Topics
 from headgate.sinks._topic_names import TopicNames
 
 DEFAULT = TopicNames("shop", "{prefix}.{db}.{table}")
@@ -101,10 +105,10 @@ class FakeProducer:
     def __len__(self) -> int:
         return len(self.queue)
 
-    def produce(self, topic: str, value: bytes | None, key: bytes | None, **options: Any) -> None:
+    def produce(self, topic: str, value: bytes | None, key: bytes | None, partition: int = -1, **options: Any) -> None:
         if len(self.queue) == self.room:
             raise BufferError
-        self.queue.append((topic, value, key, options))
+        self.queue.append((topic, value, key, {**({"partition": partition} if partition >= 0 else {}), **options}))
 
     def poll(self, _: float) -> int:
         if self.on_poll is not None:
@@ -147,11 +151,23 @@ def opened(producer: FakeProducer, settings: str = "") -> KafkaTarget:
     return target
 
 
+STAMPS = b'"op":"c","ts_ms":1700000000000,"ts_us":1700000000000000,"ts_ns":1700000000000000000}'
+
+
+def value(row: int, transaction: str = "null") -> bytes:
+    return f'{{"row":{row},"transaction":{transaction},'.encode() + STAMPS
+
+
+def produce(target: KafkaTarget, *rows: dict[str, Any]) -> None:
+    """Send messages as a batch."""
+    target._produce(BATCH, Envelope(target._form("binlog.")), batches(*rows))
+
+
 def record(row: int, **cells: Any) -> dict[str, Any]:
-    """A message of the log; its value is what stands around the block ``transaction``."""
+    """A message of the log; its value is JSON with no transaction."""
     default = {
         "table": "shop.a", "file": 1, "pos": row, "ordinal": 0, "part": 0, "gtid": "u:1", "ts_us": row,
-        "key": f"k{row}", "head": f"<{row} ", "tail": ">", "header": None, "other_key": None,
+        "key": f"k{row}".encode(), "value": value(row), "header": None, "other_key": None,
     }  # fmt: skip
     return {**default, **cells}
 
@@ -165,17 +181,17 @@ def test_messages_leave_in_their_order() -> None:
     rows = [
         record(1),
         record(2, table="shop.b", key=None),
-        record(3, head=None, tail=None),
-        record(4, header="__debezium.newkey", other_key="k5"),
+        record(3, value=None),
+        record(4, header="__debezium.newkey", other_key=b"k5"),
         record(5),
     ]
-    opened(producer)._produce(BATCH, batches(*rows))
+    produce(opened(producer), *rows)
     assert producer.sent == [
-        ("shop.shop.a", b"<1 null>", b"k1", {}),
-        ("shop.shop.b", b"<2 null>", None, {"partition": 0}),
+        ("shop.shop.a", value(1), b"k1", {}),
+        ("shop.shop.b", value(2), None, {"partition": 0}),
         ("shop.shop.a", None, b"k3", {}),
-        ("shop.shop.a", b"<4 null>", b"k4", {"headers": [("__debezium.newkey", b"k5")]}),
-        ("shop.shop.a", b"<5 null>", b"k5", {}),
+        ("shop.shop.a", value(4), b"k4", {"headers": [("__debezium.newkey", b"k5")]}),
+        ("shop.shop.a", value(5), b"k5", {}),
     ]
     assert producer.calls == []
 
@@ -184,14 +200,17 @@ def test_messages_leave_in_their_order() -> None:
 def test_begins_and_ends_of_transactions(form: str) -> None:
     producer = FakeProducer()
     target = opened(producer, f'transactions = true\nformat = "{form}"\n')
-    target._produce(BATCH, batches(record(1), record(2), record(3, gtid="u:2")))
+    closing = b"}" if form == "json-schema" else b""
+    produce(
+        target, *(record(n, gtid=gtid, value=value(n) + closing) for n, gtid in ((1, "u:1"), (2, "u:1"), (3, "u:2")))
+    )
     values = [json.loads(value) for topic, value, *_ in producer.sent if topic == "shop.transaction"]
     payloads = [value["payload"] if form == "json-schema" else value for value in values]
     assert [(one["status"], one["id"], one["event_count"]) for one in payloads] == [
         ("BEGIN", "u:1", None), ("END", "u:1", 2), ("BEGIN", "u:2", None), ("END", "u:2", 1),
     ]  # fmt: skip
     changes = [value for topic, value, *_ in producer.sent if topic == "shop.shop.a"]
-    assert b'"total_order":2' in changes[1].replace(b" ", b"")
+    assert changes[1] == value(2, '{"id":"u:1","total_order":2,"data_collection_order":2}') + closing
 
 
 def test_a_batch_is_a_transaction_that_ends_with_its_identity() -> None:
@@ -199,10 +218,10 @@ def test_a_batch_is_a_transaction_that_ends_with_its_identity() -> None:
     retriable = KafkaException(KafkaError(KafkaError._TIMED_OUT, "later", retriable=True))
     producer.commit_errors = [retriable, retriable]
     target = opened(producer, 'delivery = "exactly-once"')
-    target._produce(BATCH, batches(record(1)))
+    produce(target, record(1))
     assert producer.calls == ["begin", "commit", "commit", "commit"]
     assert producer.sent[-1] == ("headgate-batches.shop", BATCH.to_json(), b"shop", {"partition": 0})
-    target._produce(BATCH, batches(record(1)))  # a replay
+    produce(target, record(1))  # a replay
     assert (len(producer.sent), len(producer.calls)) == (2, 4)
 
 
@@ -211,7 +230,7 @@ def test_a_commit_that_fails_is_no_commit() -> None:
     producer.commit_errors = [KafkaException(KafkaError(KafkaError.INVALID_TXN_STATE, "no"))]
     target = opened(producer, 'delivery = "exactly-once"')
     with pytest.raises(KafkaException):
-        target._produce(BATCH, batches(record(1)))
+        produce(target, record(1))
     assert target._sent is None
 
 
@@ -222,7 +241,7 @@ def test_a_refused_message_ends_the_batch(room: int) -> None:
     refused = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large")
     target._delivered(None, None)  # type: ignore[arg-type]
     with pytest.raises(TargetError, match="Kafka: too large"):
-        target._produce(BATCH, batches(record(1), record(2)))
+        produce(target, record(1), record(2))
 
 
 def test_messages_that_nobody_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +249,7 @@ def test_messages_that_nobody_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.sinks._kafka.time.monotonic", lambda: float(next(now)))
     target = opened(FakeProducer(on_poll=lambda: None))
     with pytest.raises(ConnectError, match="not accept all messages in time"):
-        target._produce(BATCH, batches(record(1)))
+        produce(target, record(1))
 
 
 def test_close_drops_what_was_not_sent() -> None:
@@ -250,7 +269,7 @@ def raise_system_error() -> None:
 def sending_fails(target: KafkaTarget, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> BaseException:
     """Return what ``send`` raises, as ``error``."""
     monkeypatch.setattr(target._topics, "create", lambda _: None)
-    monkeypatch.setattr(target, "_envelope", lambda _: None)
+    monkeypatch.setattr("headgate.sinks._kafka._log_base", lambda _: "binlog.")
     monkeypatch.setattr(SentBatch, "of", lambda _: BATCH)
     monkeypatch.setattr("headgate.sinks._kafka._records", lambda *_: batches(record(1)))
     messages: dict[str, Sequence[Any]] = {"shop.a": []}
@@ -423,23 +442,83 @@ def test_brokers_that_refuse_heartbeats_end_them(
     assert isinstance(beats.error, TargetError)
 
 
+# --- topics
+
+
+class FakeAdmin:
+    """Kafka's client of topics; the brokers answer each request to create one with ``answer``.
+
+    :param listing: what asking for the topics raises.
+    """
+
+    def __init__(self, answer: Exception | None = None, listing: Exception | None = None) -> None:
+        self.answer, self.listing = answer, listing
+        self.created: list[str] = []
+
+    def list_topics(self, timeout: float) -> Any:
+        if self.listing is not None:
+            raise self.listing
+        return SimpleNamespace(topics={"old": SimpleNamespace(error=None)})
+
+    def create_topics(self, topics: list[Any]) -> dict[str, Future[None]]:
+        self.created += [one.topic for one in topics]
+        futures = {one.topic: Future[None]() for one in topics}
+        for future in futures.values():
+            if self.answer is None:
+                future.set_result(None)
+            else:
+                future.set_exception(self.answer)
+        return futures
+
+
+def topics(monkeypatch: pytest.MonkeyPatch, admin: FakeAdmin) -> Topics:
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient", lambda _: admin)
+    return Topics(KafkaCluster("k:1", None), 1)
+
+
+def kafka_error(code: int, text: str = "not now") -> KafkaException:
+    return KafkaException(KafkaError(code, text))
+
+
+def test_missing_topics_are_created_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = FakeAdmin()
+    known = topics(monkeypatch, admin)
+    known.create({"old", "b", "a"})
+    known.create({"a", "old"})
+    assert admin.created == ["a", "b"]
+    admin = FakeAdmin(kafka_error(KafkaError.TOPIC_ALREADY_EXISTS))  # another producer was faster
+    topics(monkeypatch, admin).create({"a"})
+    assert admin.created == ["a"]
+
+
 @pytest.mark.parametrize(
-    ("error", "text"),
+    ("admin", "text"),
     [
-        (KafkaException(KafkaError(KafkaError._TRANSPORT, "away")), "Kafka: away"),
-        (TimeoutError(), "topic __debezium-heartbeat.shop was not created in time"),
+        (FakeAdmin(listing=kafka_error(KafkaError._TRANSPORT, "away")), "Kafka: away"),
+        (FakeAdmin(kafka_error(KafkaError.NOT_CONTROLLER)), "Kafka: topic a cannot be created now: not now"),
+        (FakeAdmin(kafka_error(KafkaError.REQUEST_TIMED_OUT)), "Kafka: topic a cannot be created now: not now"),
+        (FakeAdmin(kafka_error(KafkaError._TIMED_OUT)), "Kafka: topic a cannot be created now: not now"),
+        (FakeAdmin(TimeoutError()), "Kafka: topic a was not created in time"),
     ],
 )
-def test_brokers_that_do_not_answer_about_the_topic(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, text: str
-) -> None:
-    def create(*_: Any, **__: Any) -> None:
-        raise error
+def test_a_topic_that_cannot_be_created_now(monkeypatch: pytest.MonkeyPatch, admin: FakeAdmin, text: str) -> None:
+    """The run retries, and so do heartbeats."""
+    known = topics(monkeypatch, admin)
+    with pytest.raises(ConnectError) as raised:
+        known.create({"a"})
+    assert str(raised.value) == text
+    admin.answer = admin.listing = None
+    known.create({"a"})
+    config, form = opened(FakeProducer())._config, opened(FakeProducer())._form("")
+    admin.listing = kafka_error(KafkaError._TRANSPORT, "away")
+    with pytest.raises(ConnectError, match="Kafka: away"):
+        HeartbeatSender(config, "t", form).send({"serverName": "s"}, {"ts_ms": 1}, lambda: False)
 
-    monkeypatch.setattr(Topics, "create", create)
-    config = opened(FakeProducer())._config
-    with pytest.raises(ConnectError, match=text):
-        HeartbeatSender(config, "__debezium-heartbeat.shop").send("k", "v", lambda: False)
+
+def test_a_topic_that_the_brokers_refuse(monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = FakeAdmin(kafka_error(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed"))
+    with pytest.raises(TargetError, match="topic a is missing and cannot be created: not allowed"):
+        topics(monkeypatch, admin).create({"a"})
 
 
 def test_close_ends_heartbeats_that_wait_for_brokers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,8 @@
 ``_cells``       positions of the cells of walked rows
 ``_memory``      unaligned reads and writes of a buffer
 ``_arrow_text``  Arrow columns as text
+``_avro``        Avro's binary form of numbers
+``_messages``    messages of many rows, as JSON or Avro
 ===============  ============================================================
 """
 
@@ -17,8 +19,19 @@ from headgate.kernels._arrow_text import (
     quoted,
     text_bytes,
 )
+from headgate.kernels._avro import (
+    decimal_bytes,
+    decimal_text_bytes,
+    float_blocks,
+    put_twos_complement,
+    put_varint,
+    twos_complement_size,
+    varint_size,
+    zigzag,
+)
 from headgate.kernels._cells import ABSENT, NULL, VALUE, Bytes, Cells, RowBlock
 from headgate.kernels._memory import copy, store8, u8, u16, u32, u64
+from headgate.kernels._messages import Kind, Lane, Layout, int64_lane, text_lane, valid_mask
 
 __all__ = [
     "ABSENT",
@@ -26,19 +39,33 @@ __all__ = [
     "VALUE",
     "Bytes",
     "Cells",
+    "Kind",
+    "Lane",
+    "Layout",
     "RowBlock",
     "base64_text",
     "copy",
+    "decimal_bytes",
+    "decimal_text_bytes",
     "escaped",
     "fixed_point",
+    "float_blocks",
+    "int64_lane",
     "json_objects",
     "json_string",
     "json_values",
+    "put_twos_complement",
+    "put_varint",
     "quoted",
     "store8",
     "text_bytes",
+    "text_lane",
+    "twos_complement_size",
     "u8",
     "u16",
     "u32",
     "u64",
+    "valid_mask",
+    "varint_size",
+    "zigzag",
 ]

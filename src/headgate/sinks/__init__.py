@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headgate.carrier import Batch, Definition
 from headgate.sinks._carrier import read_batch
-from headgate.sinks._kafka import check_brokers
+from headgate.sinks._kafka_cluster import check_brokers
 from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress
 from headgate.sinks._topic_names import TopicNames

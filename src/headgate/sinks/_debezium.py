@@ -1,9 +1,8 @@
-"""Changes as messages in Debezium's format: keys and envelopes as JSON, built with Arrow's string functions.
+"""Changes as messages in Debezium's format: which messages a change gives, and what they have in common.
 
-The format is that of Debezium's MySQL connector with Kafka Connect's ``JsonConverter`` (documentation of Debezium 3,
-"MySQL connector", "Data change events" and "Data type mappings"), with ``decimal.handling.mode=string``,
-``time.precision.mode=adaptive_time_microseconds``, ``binary.handling.mode=bytes`` (base64 in JSON). BIGINT UNSIGNED is
-its number, also above 2⁶³. docs/kafka.md lists the differences.
+The format is that of Debezium's MySQL connector (documentation of Debezium 3, "MySQL connector", "Data change events").
+A :class:`Form` writes keys and values: ``_debezium_json`` as Kafka Connect's ``JsonConverter``. docs/kafka.md lists the
+differences.
 
 A change gives one message or more, in this order:
 
@@ -17,29 +16,23 @@ truncate           ``t`` without a key
 Tables without a key have neither message keys nor tombstones. Columns that a partial row image leaves out are missing
 in ``before`` and ``after``.
 
-A message's value is split where its transaction's numbers go, because these are known only in the order of the log:
-``head``, the transaction or ``null``, ``tail``. A tombstone has neither.
+The number of a message in its transaction is known only in the order of the log. So a value is written without it, and
+:meth:`Envelope.numbered` puts it in.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.carrier import ABSENT, Definition
+from headgate.carrier import Definition
 from headgate.errors import DecodeError
-from headgate.kernels import json_objects, json_string, quoted
-from headgate.lake import split_table
-from headgate.replication import SNAPSHOT_FILE
-from headgate.sinks._debezium_schema import envelope_schema, key_schema, opening
-from headgate.sinks._debezium_values import json_values
 
-__all__ = ["ORDER", "RECORDS", "Envelope"]
+__all__ = ["ORDER", "RECORDS", "Envelope", "Form", "Messages", "Places", "Source"]
 
 RECORDS: Final = pa.schema(
     {
@@ -50,11 +43,10 @@ RECORDS: Final = pa.schema(
         "part": pa.int8(),  # number of the message within its change
         "gtid": pa.string(),
         "ts_us": pa.int64(),  # commit time, µs since 1970 UTC
-        "key": pa.string(),  # null: none
-        "head": pa.string(),  # null: a tombstone
-        "tail": pa.string(),
+        "key": pa.large_binary(),  # null: none
+        "value": pa.large_binary(),  # without a transaction; null: a tombstone
         "header": pa.string(),  # name of a header: of the messages of an update that changed the key
-        "other_key": pa.string(),  # its value
+        "other_key": pa.large_binary(),  # its value
     }
 )
 """Messages."""
@@ -69,84 +61,97 @@ _C, _U, _D, _B, _T = (ord(letter) for letter in "cudbt")
 
 
 @dataclass(frozen=True)
-class Envelope:
-    """Converter of one batch's images. It is sent to Spark's tasks."""
+class Source:
+    """What all messages of a batch say of their source."""
 
-    server: str  # the name of the source: the prefix of topics
+    server: str  # the prefix of topics
     version: str  # headgate's
     log_base: str  # name of the log files before their number, with the dot
+
+
+class Places(NamedTuple):
+    """Numbers of messages in their transactions, from 1."""
+
+    gtid: pa.Array
+    total: Any  # int64[messages]
+    in_table: Any
+
+
+class Form(Protocol):
+    """How keys and values are written."""
+
+    def keys(self, definition: Definition, images: pa.RecordBatch) -> pa.Array:
+        """Return the key of each image of a table that has one: large_binary."""
+
+    def values(self, definition: Definition, images: pa.RecordBatch, messages: Messages) -> pa.Array:
+        """Return the value of each message, with no transaction: large_binary."""
+
+    def transactions(self, places: Places) -> pa.Array:
+        """Return the block ``transaction`` of messages: large_binary."""
+
+    def message(self, subject: str, schema: str, payload: Any) -> bytes:
+        """Return a key or value that is not a row's.
+
+        :param subject: the name of its schema in a registry: the topic, and ``-key`` or ``-value``.
+        :param schema: Connect's, as JSON.
+        """
+
+    @property
+    def around_transaction(self) -> tuple[int, int]:
+        """Bytes of a value from the block ``transaction`` to the end, if there is none, and those after the block."""
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Converter of one batch's images."""
+
+    form: Form
     tombstones: bool = True
     truncates: bool = False
-    schemas: bool = False  # put Connect's schema into each key and value
 
     def records(self, definition: Definition, images: pa.RecordBatch) -> pa.RecordBatch:
         """Return the messages of images in log order, in the columns of ``RECORDS``.
 
         :raises DecodeError: a before-image without its after-image.
         """
-        ops = _letters(images["_op"])
-        rows = _Rows.of(ops, images, definition, self)
-        objects = _objects(definition, images)
-        now = time.time_ns()
-        tail = f',"ts_ms":{now // 1_000_000},"ts_us":{now // 1000},"ts_ns":{now}}}' + "}" * self.schemas
-        head = _join(
-            opening(envelope_schema(definition, self.server)) if self.schemas else "",
-            '{"before":',
-            _pick(objects, rows.before),
-            ',"after":',
-            _pick(objects, rows.after),
-            ',"source":',
-            self._source(definition, images).take(pa.array(rows.image)),
-            ',"transaction":',
-        )
-        is_message = pa.array(rows.op != 0)
-        letters = pa.array([chr(op) for op in range(128)]).take(pa.array(rows.op.astype(np.int32)))
+        has_key = all(name in images.schema.names for name in definition.key)  # truncates have no columns
+        keys = self.form.keys(definition, images) if definition.key and has_key else None
+        rows = Messages.of(_letters(images["_op"]), keys, definition, self)
+        if keys is None:
+            keys = pa.nulls(images.num_rows, pa.large_binary())
         seq = images["_seq"]
+        of_image = pa.array(rows.image)
         columns = {
             "table": pa.repeat(pa.scalar(definition.table), len(rows.op)),
-            **{name: seq.field(name).take(pa.array(rows.image)) for name in ("file", "pos", "ordinal")},
+            **{name: seq.field(name).take(of_image) for name in ("file", "pos", "ordinal")},
             "part": pa.array(rows.part),
-            "gtid": images["_gtid"].cast(pa.string()).take(pa.array(rows.image)),
-            "ts_us": images["_ts"].cast(pa.int64()).take(pa.array(rows.image)),
-            "key": rows.keys.take(pa.array(rows.key, mask=rows.key < 0)),
-            "head": pc.if_else(is_message, head, None),
-            "tail": pc.if_else(is_message, _join(',"op":"', letters, '"', tail), None),
+            "gtid": images["_gtid"].cast(pa.string()).take(of_image),
+            "ts_us": images["_ts"].cast(pa.int64()).take(of_image),
+            "key": keys.take(pa.array(rows.key, mask=rows.key < 0)),
+            "value": _masked(self.form.values(definition, images, rows), rows.op != 0),
             "header": pa.array([NEW_KEY, OLD_KEY]).take(pa.array(rows.header, mask=rows.header < 0)),
-            "other_key": rows.keys.take(pa.array(rows.other, mask=rows.other < 0)),
+            "other_key": keys.take(pa.array(rows.other, mask=rows.other < 0)),
         }
         return pa.RecordBatch.from_arrays([*columns.values()], schema=RECORDS)
 
-    def _source(self, definition: Definition, images: pa.RecordBatch) -> pa.Array:
-        """Return the block ``source`` of each image."""
-        db, table = split_table(definition.table)
-        seq, us = images["_seq"], images["_ts"].cast(pa.int64())
-        is_read = pc.equal(seq.field("file"), SNAPSHOT_FILE)
-        number = pc.utf8_lpad(seq.field("file").cast(pa.string()), 6, "0")
-        text = us.cast(pa.string())
-        gtid = pc.fill_null(quoted(images["_gtid"].cast(pa.string())), "null")
-        return _join(
-            f'{{"version":{json_string(self.version)},"connector":"mysql","name":{json_string(self.server)},"ts_ms":',
-            pc.divide(us, 1000).cast(pa.string()),
-            ',"snapshot":"',
-            pc.if_else(is_read, "incremental", "false"),
-            f'","db":{json_string(db)},"sequence":null,"ts_us":',
-            text,
-            ',"ts_ns":',
-            text,
-            f'000,"table":{json_string(table)},"server_id":0,"gtid":',
-            gtid,
-            ',"file":"',
-            pc.if_else(is_read, "", _join(json_string(self.log_base)[1:-1], number)),
-            '","pos":',
-            pc.if_else(is_read, "0", seq.field("pos").cast(pa.string())),
-            ',"row":',
-            pc.if_else(is_read, "0", seq.field("ordinal").cast(pa.string())),
-            ',"thread":null,"query":null}',
-        )
+    def numbered(self, values: pa.Array, places: Places) -> pa.Array:
+        """Return values with their transactions; tombstones stay null."""
+        before, after = self.form.around_transaction
+        parts = pc.binary_slice(values, 0, -before), self.form.transactions(places), pc.binary_slice(values, -after)
+        return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
+
+
+def _masked(values: pa.Array, valid: Any) -> pa.Array:
+    """Return values with null where ``valid`` is false, without a copy."""
+    if valid.all():
+        return values
+    _, offsets, data = values.buffers()
+    bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(values.type, len(values), [bits, offsets, data])
 
 
 @dataclass(frozen=True)
-class _Rows:
+class Messages:
     """Messages as indexes of images; -1: none."""
 
     op: Any  # 0: a tombstone
@@ -157,18 +162,20 @@ class _Rows:
     part: Any
     header: Any  # 0: the new key, 1: the old key
     other: Any
-    keys: pa.Array  # of all images
 
     @classmethod
-    def of(cls, ops: Any, images: pa.RecordBatch, definition: Definition, envelope: Envelope) -> _Rows:
+    def of(cls, ops: Any, keys: pa.Array | None, definition: Definition, envelope: Envelope) -> Messages:
+        """Return the messages of images in log order.
+
+        :param ops: the ASCII codes of ``_op``.
+        :param keys: the key of each image; None: there are none.
+        :raises DecodeError: a before-image without its after-image.
+        """
         kept = np.flatnonzero((ops != _B) & (envelope.truncates | (ops != _T)))
         paired = (ops[kept] == _U) & (kept > 0) & (ops[np.maximum(kept - 1, 0)] == _B)
         if int(paired.sum()) != int((ops == _B).sum()):
             raise DecodeError("a before-image that no after-image follows", table=definition.table)
-        keys = _key_texts(definition, images)
-        moved = paired & _differ(keys, kept - 1, kept)
-        if envelope.schemas and definition.key:
-            keys = _join(opening(key_schema(definition, envelope.server)), keys, "}")
+        moved = paired & _differ(keys, kept)
         op, stays = ops[kept], ~moved
         none = np.full(len(kept), -1)
         before = np.where(paired, kept - 1, np.where(op == _D, kept, none))
@@ -196,7 +203,7 @@ class _Rows:
             for column in columns
         ]
         op, image, before, after, key, part, header, other = whole
-        return cls(op, image, before, after, key, part.astype(np.int8), header, other, keys)
+        return cls(op, image, before, after, key, part.astype(np.int8), header, other)
 
 
 def _letters_of(letter: int, mask: Any) -> Any:
@@ -208,34 +215,10 @@ def _letters(op: pa.Array) -> Any:
     return np.asarray(pc.index_in(op, pa.array([chr(code) for code in range(128)]))).astype(np.int64)
 
 
-def _join(*parts: Any) -> Any:
-    return pc.binary_join_element_wise(*parts, "")
-
-
-def _pick(objects: pa.Array, rows: Any) -> pa.Array:
-    return objects.take(pa.array(rows, mask=rows < 0)).fill_null("null")
-
-
-def _differ(keys: pa.Array, one: Any, other: Any) -> Any:
-    """Return whether the keys of two images differ; tables without a key have none."""
-    equal = pc.equal(keys.take(pa.array(np.maximum(one, 0))), keys.take(pa.array(other)))
-    return ~np.asarray(equal.fill_null(True)).astype(bool)
-
-
-def _key_texts(definition: Definition, images: pa.RecordBatch) -> pa.Array:
-    if not definition.key:
-        return pa.nulls(images.num_rows, pa.string())
-    texts = [
-        json_values(definition.column(name), images[name]) for name in definition.key if name in images.schema.names
-    ]
-    if len(texts) < len(definition.key):  # truncates have no columns
-        return pa.nulls(images.num_rows, pa.string())
-    return json_objects(definition.key, texts, images.num_rows)
-
-
-def _objects(definition: Definition, images: pa.RecordBatch) -> pa.Array:
-    """Return each image's row as one JSON object."""
-    columns = [column for column in definition.columns if column.name in images.schema.names]
-    texts = [json_values(column, images[column.name]) for column in columns]
-    absent = images[ABSENT] if ABSENT in images.schema.names else None
-    return json_objects([column.name for column in columns], texts, images.num_rows, absent)
+def _differ(keys: pa.Array | None, kept: Any) -> Any:
+    """Return whether the key of each of these images differs from that of the image before."""
+    if keys is None or len(keys) < 2:
+        return np.zeros(len(kept), np.bool_)
+    differs = np.zeros(len(keys), np.bool_)
+    differs[1:] = np.asarray(pc.not_equal(keys[1:], keys[:-1]))
+    return differs[kept]

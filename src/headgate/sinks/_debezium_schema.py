@@ -23,7 +23,6 @@ __all__ = [
     "TRANSACTION_KEY",
     "TRANSACTION_VALUE",
     "envelope_schema",
-    "in_schema",
     "key_schema",
     "opening",
 ]
@@ -32,11 +31,6 @@ __all__ = [
 def opening(schema: str) -> str:
     """Return the text before a payload that comes with its schema; ``}`` ends it."""
     return f'{{"schema":{schema},"payload":'
-
-
-def in_schema(schema: str, payload: str) -> str:
-    """Return a payload with its schema."""
-    return f"{opening(schema)}{payload}}}"
 
 
 def _field(name: str, kind: str, **more: Any) -> dict[str, Any]:

@@ -8,7 +8,6 @@ the last transaction are kept between them.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import TargetError
+from headgate.sinks._debezium import Places
 
 __all__ = ["TransactionEnd", "TransactionNumbers"]
 
@@ -36,9 +36,9 @@ class TransactionEnd(NamedTuple):
         end = {"status": "END", "event_count": sum(self.counts.values()), "data_collections": collections}
         return {**about, "ts_ms": self.ts_ms}, {**about, **end, "ts_ms": self.ts_ms}
 
-    def key(self) -> str:
+    def key(self) -> dict[str, str]:
         """Return the key of both messages."""
-        return json.dumps({"id": self.gtid})
+        return {"id": self.gtid}
 
 
 class TransactionNumbers:
@@ -49,8 +49,8 @@ class TransactionNumbers:
         self._ts_us = 0
         self._counts: Counter[str] = Counter()
 
-    def number(self, records: pa.RecordBatch) -> tuple[pa.Array, list[TransactionEnd]]:
-        """Return the block ``transaction`` of each message as JSON, and the transactions that ended before the last.
+    def number(self, records: pa.RecordBatch) -> tuple[Places, list[TransactionEnd]]:
+        """Return the numbers of each message, and the transactions that ended before the last.
 
         :raises TargetError: a transaction has no GTID.
         """
@@ -65,7 +65,7 @@ class TransactionNumbers:
         starts, transaction = np.flatnonzero(first), np.cumsum(first) - 1
         tables = records["table"].dictionary_encode()
         names, code = tables.dictionary.to_pylist(), np.asarray(tables.indices)
-        counted = np.asarray(records["head"].is_valid()).astype(np.int64)
+        counted = np.asarray(records["value"].is_valid()).astype(np.int64)
         group = transaction * len(names) + code
         total = _running(transaction, counted)
         in_table = _running(group, counted)
@@ -74,10 +74,6 @@ class TransactionNumbers:
             carried = np.array([self._counts[name] for name in names])
             total += np.where(transaction == 0, sum(self._counts.values()), 0)
             in_table += np.where(transaction == 0, carried[code], 0)
-        texts = (pa.array(numbers).cast(pa.string()) for numbers in (total, in_table))
-        blocks = pc.binary_join_element_wise(
-            '{"id":"', gtids, '","total_order":', next(texts), ',"data_collection_order":', next(texts), "}", ""
-        )
         ends = [] if is_continued else [*self.rest()]
         sums = np.zeros((len(starts), len(names)), np.int64)
         np.add.at(sums, (transaction, code), counted)
@@ -89,7 +85,7 @@ class TransactionNumbers:
                 self._gtid, self._ts_us = gtid, ts_us
             found = np.flatnonzero(sums[number])
             self._counts.update({names[i]: int(sums[number, i]) for i in found.tolist()})
-        return blocks, ends
+        return Places(gtids, total, in_table), ends
 
     def rest(self) -> Iterator[TransactionEnd]:
         """Yield the last transaction, once, if there is one."""

@@ -1,15 +1,16 @@
-"""Column values in the JSON of Debezium's MySQL connector, and their types in Kafka Connect.
+"""Column values in the JSON and the Avro of Debezium's MySQL connector, and their types in Kafka Connect.
 
-Source: documentation of Debezium 3, "MySQL connector", "Data type mappings", with ``decimal.handling.mode=string``,
-``time.precision.mode=adaptive_time_microseconds``, ``binary.handling.mode=bytes``; bytes are base64, as Kafka Connect's
-``JsonConverter`` writes them.
+Source: documentation of Debezium 3, "MySQL connector", "Data type mappings", with
+``time.precision.mode=adaptive_time_microseconds``, ``binary.handling.mode=bytes``, and ``decimal.handling.mode=string``
+for JSON, ``precise`` for Avro. In JSON bytes are base64, as Kafka Connect's ``JsonConverter`` writes them; Avro has the
+Connect type's own form (``_connect_avro``).
 
 | MySQL | JSON | Connect type |
 |---|---|---|
 | TINYINT … BIGINT, YEAR | number | int16 (TINYINT, too) to int64; YEAR ``io.debezium.time.Year`` |
 | BIT(1); BIT(n) | boolean; base64 of the little-endian bytes | boolean; ``io.debezium.data.Bits`` |
 | FLOAT, DOUBLE | number | float, double |
-| DECIMAL | string with all digits of the scale | string |
+| DECIMAL | string with all digits of the scale | string; in Avro bytes, ``org.apache.kafka.connect.data.Decimal`` |
 | text types, ENUM, SET, JSON | string | string; ``io.debezium.data.Enum``, ``EnumSet``, ``Json`` |
 | BINARY, BLOB types | base64 | bytes |
 | DATE | days since 1970 | ``io.debezium.time.Date`` |
@@ -36,24 +37,52 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import CarriedColumn
-from headgate.kernels import base64_text, escaped, fixed_point, quoted
+from headgate.kernels import (
+    Kind,
+    Lane,
+    Layout,
+    base64_text,
+    decimal_bytes,
+    decimal_text_bytes,
+    fixed_point,
+    float_blocks,
+    int64_lane,
+    quoted,
+    text_lane,
+    valid_mask,
+)
 
-__all__ = ["connect_type", "json_values"]
+__all__ = ["avro_lane", "connect_type", "json_lane", "json_values"]
 
 
 class _Encoding(NamedTuple):
-    text: Callable[[pa.Array], pa.Array]  # JSON of the values; NULL stays null
+    json: Callable[[pa.Array], Lane]
+    avro: Callable[[pa.Array], Lane]
     connect: Mapping[str, Any]  # the field's Connect schema
+    avro_connect: Mapping[str, Any] | None = None  # in Avro; None: the same
+
+
+def json_lane(column: CarriedColumn, array: pa.Array) -> Lane:
+    """Return how a column's values are written as JSON."""
+    return _encoding(column).json(array)
+
+
+def avro_lane(column: CarriedColumn, array: pa.Array) -> Lane:
+    """Return how a column's values are written as Avro, without the number of a union's branch."""
+    return _encoding(column).avro(array)
 
 
 def json_values(column: CarriedColumn, array: pa.Array) -> pa.Array:
-    """Return a column's values as JSON, ``null`` for NULL."""
-    return _encoding(column).text(array).fill_null("null")
+    """Return a column's values as JSON, ``null`` for NULL: large_binary."""
+    layout = Layout(len(array))
+    layout.lane(json_lane(column, array))
+    return layout.write([np.arange(len(array))])
 
 
-def connect_type(column: CarriedColumn) -> dict[str, Any]:
+def connect_type(column: CarriedColumn, *, avro: bool = False) -> dict[str, Any]:
     """Return the Connect schema of a column's values, as in the JSON of ``JsonConverter``."""
-    return dict(_encoding(column).connect)
+    encoding = _encoding(column)
+    return dict((avro and encoding.avro_connect) or encoding.connect)
 
 
 _TYPE: Final = re.compile(r"(\w+)(?:\((\d+)\))?")
@@ -74,16 +103,18 @@ def _encoding(column: CarriedColumn) -> _Encoding:
     if column.rule not in ("", "null"):
         return _BY_SPARK[column.spark]
     if base in _INTEGERS:
-        return _Encoding(_plain, {"type": _INTEGERS[base]["unsigned" in column.mysql]})
+        return _Encoding(_digits, _varint, {"type": _INTEGERS[base]["unsigned" in column.mysql]})
     if base == "bit":
-        return _Encoding(_boolean, {"type": "boolean"}) if size <= 1 else _bits_of(size)
+        return _Encoding(_boolean, _boolean_byte, {"type": "boolean"}) if size <= 1 else _bits_of(size)
     if base in _TEMPORAL and column.spark not in _NOT_TEMPORAL.get(base, ("string",)):
         return _TEMPORAL[base](size)
     if base in _NAMED_STRINGS:
         named = {"type": "string", "name": f"io.debezium.data.{_NAMED_STRINGS[base]}", "version": 1}
         members = column.mysql.partition("(")[2].rpartition(")")[0]
-        return _Encoding(_string, named | ({"parameters": {"allowed": _allowed(members)}} if members else {}))
-    return _BY_SPARK.get(re.split(r"[(<]", column.spark)[0], _Encoding(_plain, {"type": "int64"}))
+        return _Encoding(_string, _bytes, named | ({"parameters": {"allowed": _allowed(members)}} if members else {}))
+    if base == "decimal" and column.spark != "double":
+        return _Encoding(_decimal, _unscaled, {"type": "string"}, _precise(column.mysql))
+    return _BY_SPARK.get(re.split(r"[(<]", column.spark)[0], _Encoding(_digits, _varint, {"type": "int64"}))
 
 
 def _allowed(members: str) -> str:
@@ -95,79 +126,150 @@ def _allowed(members: str) -> str:
     return ",".join(texts)
 
 
-def _plain(array: pa.Array) -> pa.Array:
-    return array.cast(pa.string())
+def _digits(array: pa.Array) -> Lane:
+    if pa.types.is_integer(array.type):
+        return int64_lane(Kind.DIGITS, array)
+    return text_lane(Kind.RAW, array.cast(pa.string()))
 
 
-def _string(array: pa.Array) -> pa.Array:
-    return quoted(escaped(array))
+def _varint(array: pa.Array) -> Lane:
+    if pa.types.is_decimal(array.type):  # BIGINT UNSIGNED: its 64 bits, signed, as Debezium's ``long``
+        numbers = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+        return Lane(Kind.VARINT, numbers, valid_mask(array))
+    return int64_lane(Kind.VARINT, array)
 
 
-def _base64(array: pa.Array) -> pa.Array:
-    return quoted(base64_text(array))
+def _string(array: pa.Array) -> Lane:
+    return text_lane(Kind.STRING, array)
 
 
-def _decimal(array: pa.Array) -> pa.Array:
-    return quoted(fixed_point(array))
+def _bytes(array: pa.Array) -> Lane:
+    return text_lane(Kind.BYTES, array)
 
 
-def _boolean(array: pa.Array) -> pa.Array:
+def _base64(array: pa.Array) -> Lane:
+    return text_lane(Kind.RAW, quoted(base64_text(array)))
+
+
+_NARROW_DIGITS: Final = 18
+"""Decimals of so many digits fit into an int64."""
+
+
+def _decimal(array: pa.Array) -> Lane:
+    if not pa.types.is_decimal(array.type):
+        return _string(array)
+    if array.type.precision > _NARROW_DIGITS:
+        return text_lane(Kind.RAW, quoted(fixed_point(array)))
+    numbers = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+    valid = valid_mask(array)
+    return Lane(Kind.DECIMAL, numbers, valid, array.type.scale)
+
+
+def _unscaled(array: pa.Array) -> Lane:
+    """Return DECIMAL as Avro's logical type ``decimal`` has it: the unscaled number's bytes."""
+    valid = valid_mask(array)
+    if pa.types.is_decimal(array.type):
+        return Lane(Kind.BYTES, decimal_bytes(array), valid)
+    return Lane(Kind.BYTES, decimal_text_bytes(array), valid)
+
+
+def _precise(mysql: str) -> dict[str, Any]:
+    """Return the Connect schema of DECIMAL with ``decimal.handling.mode=precise``."""
+    precision, _, scale = (mysql.partition("(")[2].partition(")")[0] or "10").partition(",")
+    parameters = {"scale": scale.strip() or "0", "connect.decimal.precision": precision.strip()}
+    return {"type": "bytes", "name": "org.apache.kafka.connect.data.Decimal", "version": 1, "parameters": parameters}
+
+
+def _is_set(array: pa.Array) -> pa.Array:
+    if pa.types.is_boolean(array.type):
+        return array
     if pa.types.is_binary(array.type):
-        return pc.if_else(pc.equal(array, b"\x01"), "true", "false")
-    return pc.if_else(pc.equal(array, pa.scalar(1).cast(array.type)), "true", "false")
+        return pc.equal(array, b"\x01")
+    return pc.equal(array, pa.scalar(1).cast(array.type))
+
+
+def _boolean(array: pa.Array) -> Lane:
+    return text_lane(Kind.RAW, pc.if_else(_is_set(array), "true", "false"))
+
+
+def _boolean_byte(array: pa.Array) -> Lane:
+    return int64_lane(Kind.LITTLE, _is_set(array), 1)
+
+
+def _real_text(array: pa.Array) -> Lane:
+    return text_lane(Kind.RAW, array.cast(pa.string()))
+
+
+def _real_bytes(array: pa.Array) -> Lane:
+    size = array.type.bit_width // 8
+    values = np.asarray(array.fill_null(0)).view(np.dtype(f"<i{size}")).astype(np.int64)
+    return Lane(Kind.LITTLE, values, valid_mask(array), size)
 
 
 def _bits_of(size: int) -> _Encoding:
     schema = {"type": "bytes", "name": "io.debezium.data.Bits", "version": 1, "parameters": {"length": str(size)}}
-    return _Encoding(partial(_bits, size=size), schema)
+
+    def json(array: pa.Array) -> Lane:
+        return _base64(_bits(array, size))
+
+    def avro(array: pa.Array) -> Lane:
+        return _bytes(_bits(array, size))
+
+    return _Encoding(json, avro, schema)
 
 
 def _bits(array: pa.Array, size: int) -> pa.Array:
-    """Return BIT(n) as base64 of its (n + 7) / 8 bytes, the lowest first."""
+    """Return the (n + 7) / 8 bytes of BIT(n), the lowest first."""
     if pa.types.is_binary(array.type):
-        return quoted(base64_text(pc.binary_reverse(array)))
+        return pc.binary_reverse(array)
     width = (size + 7) // 8
     numbers = np.asarray(array.cast(pa.uint64()).fill_null(0)).astype("<u8")
     data = np.ascontiguousarray(numbers.view(np.uint8).reshape(-1, 8)[:, :width])
     offsets = np.arange(0, (len(array) + 1) * width, width, dtype=np.int32)[: len(array) + 1]
     plain = pa.Array.from_buffers(pa.binary(), len(array), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
-    return pc.if_else(array.is_valid(), quoted(base64_text(plain)), pa.scalar(None, pa.string()))
+    return pc.if_else(array.is_valid(), plain, pa.scalar(None, pa.binary()))
+
+
+def _number(convert: Callable[[pa.Array], pa.Array], kind: str, name: str) -> _Encoding:
+    """Return the encoding of values that are numbers with a name."""
+
+    def lane(form: Kind, array: pa.Array) -> Lane:
+        return int64_lane(form, convert(array))
+
+    schema = {"type": kind, "name": f"io.debezium.time.{name}", "version": 1}
+    return _Encoding(partial(lane, Kind.DIGITS), partial(lane, Kind.VARINT), schema)
 
 
 def _date(_size: int) -> _Encoding:
-    def text(array: pa.Array) -> pa.Array:
-        return array.cast(pa.int32()).cast(pa.string())
-
-    return _Encoding(text, {"type": "int32", "name": "io.debezium.time.Date", "version": 1})
+    return _number(lambda array: array.cast(pa.int32()), "int32", "Date")
 
 
 def _datetime(size: int) -> _Encoding:
-    def text(array: pa.Array) -> pa.Array:
-        us = array.cast(pa.int64())
-        if size > 3:
-            return us.cast(pa.string())
-        # Exact: the value has no more than three fraction digits.
-        return pc.divide(us, 1000).cast(pa.string())
-
-    name = "MicroTimestamp" if size > 3 else "Timestamp"
-    return _Encoding(text, {"type": "int64", "name": f"io.debezium.time.{name}", "version": 1})
+    if size > 3:
+        return _number(lambda array: array.cast(pa.int64()), "int64", "MicroTimestamp")
+    # Exact: the value has no more than three fraction digits.
+    return _number(lambda array: pc.divide(array.cast(pa.int64()), 1000), "int64", "Timestamp")
 
 
 def _timestamp(size: int) -> _Encoding:
-    def text(array: pa.Array) -> pa.Array:
-        local = array.cast(pa.timestamp("us")).cast(pa.string())  # 2026-01-02 03:04:05.000006
-        clock = pc.utf8_slice_codeunits(local, 11, 20 + size if size else 19)
-        return pc.binary_join_element_wise('"', pc.utf8_slice_codeunits(local, 0, 10), "T", clock, 'Z"', "")
+    def json(array: pa.Array) -> Lane:
+        return int64_lane(Kind.CLOCK, array.cast(pa.timestamp("us", "UTC")), size)
 
-    return _Encoding(text, {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "version": 1})
+    def avro(array: pa.Array) -> Lane:
+        layout = Layout(len(array))
+        layout.lane(json(array))
+        text = layout.write([np.arange(len(array))])
+        return Lane(Kind.BYTES, pc.binary_slice(text, 1, -1), valid_mask(array))
+
+    return _Encoding(json, avro, {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "version": 1})
 
 
 def _time(_size: int) -> _Encoding:
-    return _Encoding(_times, {"type": "int64", "name": "io.debezium.time.MicroTime", "version": 1})
+    return _number(_times, "int64", "MicroTime")
 
 
 def _year(_size: int) -> _Encoding:
-    return _Encoding(_plain, {"type": "int32", "name": "io.debezium.time.Year", "version": 1})
+    return _number(lambda array: array, "int32", "Year")
 
 
 _CLOCK: Final = r"^(?P<sign>-?)(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d)(?:\.(?P<fraction>\d+))?$"
@@ -176,7 +278,7 @@ _CLOCK: Final = r"^(?P<sign>-?)(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d
 def _times(array: pa.Array) -> pa.Array:
     """Return TIME as microseconds."""
     if not pa.types.is_string(array.type):
-        return _plain(array)
+        return array
     parts = pc.extract_regex(array, _CLOCK)
 
     def number(name: str) -> pa.Array:
@@ -188,19 +290,32 @@ def _times(array: pa.Array) -> pa.Array:
     whole = pc.add(pc.multiply(number("hours"), 60), number("minutes"))
     us = pc.add(pc.multiply(pc.add(pc.multiply(whole, 60), number("seconds")), 1_000_000), number("fraction"))
     signed = pc.if_else(pc.equal(parts.field("sign"), "-"), pc.negate(us), us)
-    return pc.if_else(array.is_valid(), signed.cast(pa.string()), pa.scalar(None, pa.string()))
+    return pc.if_else(array.is_valid(), signed, pa.scalar(None, pa.int64()))
 
 
-def _geometry(array: pa.Array) -> pa.Array:
+def _geometry(array: pa.Array) -> Lane:
     wkb, srid = base64_text(array.field("wkb")), array.field("srid").cast(pa.string())
     text = pc.binary_join_element_wise('{"wkb":"', wkb, '","srid":', srid, "}", "")
-    return pc.if_else(array.is_valid(), text, pa.scalar(None, pa.string()))
+    return text_lane(Kind.RAW, pc.if_else(array.is_valid(), text, pa.scalar(None, pa.string())))
 
 
-def _vector(array: pa.Array) -> pa.Array:
+def _geometry_record(array: pa.Array) -> Lane:
+    layout = Layout(len(array), avro=True)
+    layout.lane(text_lane(Kind.BYTES, array.field("wkb")))
+    layout.lane(int64_lane(Kind.VARINT, array.field("srid")), before=b"\x02")
+    records = layout.write([np.arange(len(array))])
+    return Lane(Kind.RAW, records, valid_mask(array))
+
+
+def _vector(array: pa.Array) -> Lane:
     numbers = pa.ListArray.from_arrays(array.offsets, array.values.cast(pa.string()))
     text = pc.binary_join_element_wise("[", pc.binary_join(numbers, ","), "]", "")
-    return pc.if_else(array.is_valid(), text, pa.scalar(None, pa.string()))
+    return text_lane(Kind.RAW, pc.if_else(array.is_valid(), text, pa.scalar(None, pa.string())))
+
+
+def _vector_block(array: pa.Array) -> Lane:
+    valid = valid_mask(array)
+    return Lane(Kind.RAW, float_blocks(array), valid)
 
 
 _TEMPORAL: Final[Mapping[str, Callable[[int], _Encoding]]] = {
@@ -217,15 +332,16 @@ _GEOMETRY_FIELDS: Final = [
     {"type": "int32", "optional": True, "field": "srid"},
 ]
 _BY_SPARK: Final[Mapping[str, _Encoding]] = {
-    "string": _Encoding(_string, {"type": "string"}),
-    "boolean": _Encoding(_plain, {"type": "boolean"}),
-    "int": _Encoding(_plain, {"type": "int32"}),
-    "binary": _Encoding(_base64, {"type": "bytes"}),
-    "decimal": _Encoding(_decimal, {"type": "string"}),
-    "float": _Encoding(_plain, {"type": "float"}),
-    "double": _Encoding(_plain, {"type": "double"}),
+    "string": _Encoding(_string, _bytes, {"type": "string"}),
+    "boolean": _Encoding(_boolean, _boolean_byte, {"type": "boolean"}),
+    "int": _Encoding(_digits, _varint, {"type": "int32"}),
+    "binary": _Encoding(_base64, _bytes, {"type": "bytes"}),
+    "decimal": _Encoding(_decimal, _bytes, {"type": "string"}),
+    "float": _Encoding(_real_text, _real_bytes, {"type": "float"}),
+    "double": _Encoding(_real_text, _real_bytes, {"type": "double"}),
     "struct": _Encoding(
         _geometry,
+        _geometry_record,
         {
             "type": "struct",
             "fields": _GEOMETRY_FIELDS,
@@ -236,6 +352,7 @@ _BY_SPARK: Final[Mapping[str, _Encoding]] = {
     ),
     "array": _Encoding(
         _vector,
+        _vector_block,
         {
             "type": "array",
             "items": {"type": "float", "optional": False},

@@ -7,10 +7,9 @@ not say what the pipeline has read. Key and value are Debezium's (``io.debezium.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from headgate.errors import HeadgateError, Transient
 from headgate.retrying import Retrying, Stage
@@ -21,7 +20,7 @@ __all__ = ["Heartbeats", "Sender"]
 class Sender(Protocol):
     """What sends heartbeats."""
 
-    def send(self, key: str, value: str, stopped: Callable[[], bool]) -> None:
+    def send(self, key: Mapping[str, Any], value: Mapping[str, Any], stopped: Callable[[], bool]) -> None:
         """Send a heartbeat; return when the brokers have it, or when ``stopped`` returns true.
 
         :raises HeadgateError: it was not sent.
@@ -43,7 +42,7 @@ class Heartbeats(Retrying):
 
     def __init__(self, prefix: str, seconds: float, sender: Sender) -> None:
         super().__init__("headgate-heartbeats", f"heartbeats of {prefix}", seconds)
-        self._key, self._seconds, self._sender = json.dumps({"serverName": prefix}), seconds, sender
+        self._key, self._seconds, self._sender = {"serverName": prefix}, seconds, sender
 
     def start(self) -> None:
         """Start sending."""
@@ -55,7 +54,7 @@ class Heartbeats(Retrying):
         self._sender.close()
 
     def _work(self) -> None:
-        value = json.dumps({"ts_ms": time.time_ns() // 1_000_000})
+        value = {"ts_ms": time.time_ns() // 1_000_000}
         self._sender.send(self._key, value, self._stop.is_set)
         self._resume()
         self._stop.wait(self._seconds)

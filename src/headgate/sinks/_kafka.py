@@ -1,7 +1,7 @@
 """``kafka``: a message for each change, in Debezium's format, to a topic for each table.
 
-This module is the one outside ``control/`` and ``testing/`` that imports ``confluent_kafka``: what is sent, and when it
-counts as sent, is part of applying a batch.
+What is sent, and when it counts as sent, is part of applying a batch. So this module and ``_kafka_cluster`` import
+``confluent_kafka``, like ``control/`` and ``testing/``.
 
 **Order.** One producer in the driver sends a batch: first the log's changes in log order, then the chunks' rows, which
 are as of the batch's end. DDL statements are sent at their position in the log, to a topic of one partition. A key
@@ -23,8 +23,8 @@ Then the newest committed message of that topic tells whether the batch was sent
 
 **Heartbeats** (``heartbeat_ms``) are sent apart from batches, by ``_heartbeats``.
 
-**Memory.** The driver converts images, those of one slice of the log at a time (``_log_order``): no row is a Python
-object before ``produce``.
+**Memory and time.** The driver converts images, those of one slice of the log at a time (``_log_order``): no row is a
+Python object before ``produce``. One thread fetches and converts a slice while the one before it is sent.
 """
 
 from __future__ import annotations
@@ -33,34 +33,30 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import Batch, Part
 from headgate.control import KafkaCluster
-from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
+from headgate.errors import ConnectError
 from headgate.extras import require_extra
 from headgate.lake import KafkaStatus
 from headgate.replication import SNAPSHOT_FILE
-from headgate.sinks._debezium import ORDER, Envelope
+from headgate.sinks._debezium import ORDER, Envelope, Form, Source
 from headgate.sinks._debezium_ddl import SchemaChange, interleaved, schema_changes
-from headgate.sinks._debezium_schema import (
-    HEARTBEAT_KEY,
-    HEARTBEAT_VALUE,
-    SCHEMA_CHANGE_KEY,
-    SCHEMA_CHANGE_VALUE,
-    TRANSACTION_KEY,
-    TRANSACTION_VALUE,
-    in_schema,
-)
+from headgate.sinks._debezium_json import JsonForm
+from headgate.sinks._debezium_schema import SCHEMA_CHANGE_KEY, SCHEMA_CHANGE_VALUE, TRANSACTION_KEY, TRANSACTION_VALUE
 from headgate.sinks._debezium_transactions import TransactionEnd, TransactionNumbers
 from headgate.sinks._heartbeats import Heartbeats
+from headgate.sinks._kafka_cluster import HeartbeatSender, Topics, drop, failure
 from headgate.sinks._log_order import TableImages, fetch_slices, log_order
 from headgate.sinks._topic_names import TopicNames
 
@@ -70,18 +66,17 @@ if TYPE_CHECKING:
 
     from headgate.config import KafkaTargetConfig
 
-__all__ = ["KafkaTarget", "check_brokers"]
+__all__ = ["KafkaTarget"]
 
 log = logging.getLogger("headgate")
 
 _QUEUED_MESSAGES: Final = 200_000
 _QUEUED_KILOBYTES: Final = 128 << 10
 _POLL_SECONDS: Final = 0.01
+_ANY_PARTITION: Final = -1
+_Message: TypeAlias = tuple[str, bytes | None, bytes | None, int]
+"""Topic, value, key, partition."""
 _ABORT_SECONDS: Final = 10.0
-_CHECK_SECONDS: Final = 10.0
-_HEARTBEAT_SECONDS: Final = 4.0
-"""Longest wait for the brokers' answer about the heartbeat topic: shorter than the wait for the thread's end."""
-_HEARTBEAT_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -114,99 +109,6 @@ def _version() -> str:
     return version("headgate")
 
 
-class Topics:
-    """The topics of a cluster that exist, as far as one user of it knows.
-
-    :param timeout: seconds for each answer of the brokers.
-    """
-
-    def __init__(self, cluster: KafkaCluster, timeout: float) -> None:
-        self._cluster, self._timeout = cluster, timeout
-        self._existing: set[str] = set()
-
-    def create(self, topics: set[str], partitions: int = -1, settings: Mapping[str, str] | None = None) -> None:
-        """Create missing topics; -1 is the brokers' default number of partitions and replicas (KIP-464).
-
-        :raises TargetError: the brokers refuse a topic.
-        :raises KafkaException: they do not answer.
-        """
-        from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import AdminClient
-        from confluent_kafka.cimpl import NewTopic
-
-        if topics <= self._existing:
-            return
-        client = AdminClient(self._cluster.settings())
-        self._existing |= {
-            name for name, one in client.list_topics(timeout=self._timeout).topics.items() if one.error is None
-        }
-        missing = sorted(topics - self._existing)
-        wanted = [NewTopic(name, partitions, -1, config=dict(settings or {})) for name in missing]
-        made = client.create_topics(wanted) if wanted else {}
-        for name, future in made.items():
-            try:
-                future.result(self._timeout)
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise TargetError(f"topic {name} is missing and cannot be created: {error.args[0].str()}") from None
-            self._existing.add(name)
-
-
-class HeartbeatSender:
-    """Sender of heartbeats to their topic's only partition, apart from batches and their transactions."""
-
-    def __init__(self, config: KafkaTargetConfig, topic: str) -> None:
-        self._topic, self._schemas, self._timeout = topic, config.format == "json-schema", config.timeout_seconds
-        self._cluster = KafkaCluster(config.bootstrap, config.settings_file)
-        self._topics = Topics(self._cluster, min(_HEARTBEAT_SECONDS, self._timeout))
-        self._producer: Producer | None = None
-
-    def send(self, key: str, value: str, stopped: Callable[[], bool]) -> None:
-        """Send a heartbeat; return when the brokers have it, or when ``stopped`` returns true.
-
-        :raises ConnectError: the brokers cannot be reached, or did not accept it in time.
-        :raises TargetError: they refused it.
-        """
-        from confluent_kafka import KafkaException
-
-        if self._schemas:
-            key, value = in_schema(HEARTBEAT_KEY, key), in_schema(HEARTBEAT_VALUE, value)
-        failed: list[KafkaError] = []
-        try:
-            self._topics.create({self._topic}, partitions=1)
-            producer = self._open()
-            producer.produce(
-                self._topic,
-                value.encode(),
-                key.encode(),
-                partition=0,
-                on_delivery=lambda error, _: failed.append(error) if error is not None else None,
-            )
-            while len(producer) and not failed and not stopped():
-                producer.poll(_HEARTBEAT_POLL_SECONDS)
-        except KafkaException as error:
-            raise _failure(error.args[0]) from None
-        except TimeoutError:
-            raise ConnectError(f"Kafka: topic {self._topic} was not created in time") from None
-        if failed:
-            raise _failure(failed[0])
-
-    def _open(self) -> Producer:
-        from confluent_kafka import Producer
-
-        if self._producer is None:
-            settings = {"acks": "all", "message.timeout.ms": self._timeout * 1000, **self._cluster.settings()}
-            settings.pop("transactional.id", None)  # of the file: it is the batches'
-            self._producer = Producer(settings)
-        return self._producer
-
-    def close(self) -> None:
-        """Drop the producer and what it has not sent."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            _drop(producer)
-
-
 class KafkaTarget:
     """Producer of one pipeline's messages; one per run. It connects when it sends the first batch."""
 
@@ -226,7 +128,7 @@ class KafkaTarget:
         self._queued, self._queued_bytes = 0, 0  # of the batch that is being sent
         self._heartbeats: Heartbeats | None = None
         if config.heartbeat_ms:
-            sender = HeartbeatSender(config, self._names.heartbeats)
+            sender = HeartbeatSender(config, self._names.heartbeats, self._form(""))
             self._heartbeats = Heartbeats(self._names.prefix, config.heartbeat_ms / 1000, sender)
         self.status = KafkaStatus()
 
@@ -255,15 +157,16 @@ class KafkaTarget:
             self._topics.create({self._names.of(table) for table in messages} | more)
             if changes:
                 self._topics.create({self._names.schema_changes}, partitions=1)
-            records = _records(frame, self._envelope(batch), messages)
-            self._produce(SentBatch.of(batch), interleaved(records, changes))
+            envelope = Envelope(self._form(_log_base(batch)), self._config.tombstones, self._config.truncates)
+            records = _ahead(_records(frame, envelope, messages))
+            self._produce(SentBatch.of(batch), envelope, interleaved(records, changes))
         except (KafkaException, SystemError) as error:
             # Two errors inside Kafka's client at once end as a SystemError, which names neither.
             reason = self._fatal_error() or (error.args[0] if isinstance(error, KafkaException) else None)
             self._drop_unsent()
             if reason is None:
                 raise
-            raise _failure(reason) from None
+            raise failure(reason) from None
         except BaseException:
             self._drop_unsent()
             raise
@@ -295,16 +198,9 @@ class KafkaTarget:
             return []
         return schema_changes(batch.ddl, self._names.prefix, _version(), _log_base(batch))
 
-    def _envelope(self, batch: Batch) -> Envelope:
-        config = self._config
-        return Envelope(
-            self._names.prefix,
-            _version(),
-            _log_base(batch),
-            config.tombstones,
-            config.truncates,
-            config.format == "json-schema",
-        )
+    def _form(self, log_base: str) -> Form:
+        source = Source(self._names.prefix, _version(), log_base)
+        return JsonForm(source, self._config.format == "json-schema")
 
     def close(self) -> None:
         """Stop the heartbeats, and drop the producer and its unsent messages."""
@@ -318,7 +214,7 @@ class KafkaTarget:
         self._failed = []
         if producer is None:
             return
-        _drop(producer)
+        drop(producer)
         if self._transactional:
             with contextlib.suppress(Exception):  # no transaction is open, or its commit is under way
                 producer.abort_transaction(_ABORT_SECONDS)
@@ -330,6 +226,7 @@ class KafkaTarget:
             "acks": "all",
             "partitioner": "murmur2_random",
             "linger.ms": 5,
+            "compression.type": "lz4",
             "message.timeout.ms": milliseconds,
             "delivery.report.only.error": True,
             "on_delivery": self._delivered,
@@ -387,7 +284,7 @@ class KafkaTarget:
             value = message.value() if message is not None else value
         raise ConnectError(f"Kafka: the end of topic {self._sent_topic} was not reached in time")
 
-    def _produce(self, sent: SentBatch, batches: Iterator[pa.RecordBatch | SchemaChange]) -> None:
+    def _produce(self, sent: SentBatch, envelope: Envelope, batches: Iterator[pa.RecordBatch | SchemaChange]) -> None:
         producer = self._open()
         if self._transactional:
             if self._sent == sent:
@@ -397,17 +294,18 @@ class KafkaTarget:
         numbers = TransactionNumbers() if self._config.transactions else None
         for batch in batches:
             if isinstance(batch, SchemaChange):
-                self._produce_schema_change(producer, batch)
+                self._produce_schema_change(producer, envelope.form, batch)
                 continue
-            blocks, ends = pa.scalar("null"), list[TransactionEnd]()
+            values, ends = batch["value"], list[TransactionEnd]()
             if numbers is not None and batch.num_rows and batch["file"][0].as_py() != SNAPSHOT_FILE:
-                blocks, ends = numbers.number(batch)
-            self._produce_batch(producer, batch, blocks)
-            self._produce_ends(producer, ends)
+                places, ends = numbers.number(batch)
+                values = envelope.numbered(values, places)
+            self._produce_batch(producer, batch, values)
+            self._produce_ends(producer, envelope.form, ends)
         if numbers is not None:
-            self._produce_ends(producer, numbers.rest())
+            self._produce_ends(producer, envelope.form, numbers.rest())
         if self._transactional:
-            self._put(producer, self._sent_topic, sent.to_json(), self._pipeline.encode(), {"partition": 0})
+            self._put(producer, (self._sent_topic, sent.to_json(), self._pipeline.encode(), 0))
         self._flush(producer)
         if self._transactional:
             self._commit(producer)
@@ -427,53 +325,63 @@ class KafkaTarget:
             else:
                 return
 
-    def _produce_ends(self, producer: Producer, ends: Iterable[TransactionEnd]) -> None:
+    def _produce_ends(self, producer: Producer, form: Form, ends: Iterable[TransactionEnd]) -> None:
         """Produce the begins and ends of transactions."""
+        topic = self._names.transactions
         for end in ends:
-            key = self._text(TRANSACTION_KEY, end.key())
+            key = form.message(f"{topic}-key", TRANSACTION_KEY, end.key())
             for value in end.values():
-                text = self._text(TRANSACTION_VALUE, json.dumps(value))
-                self._produce_one(producer, self._names.transactions, key, text, {})
+                self._produce_one(producer, topic, key, form.message(f"{topic}-value", TRANSACTION_VALUE, value), -1)
 
-    def _produce_schema_change(self, producer: Producer, change: SchemaChange) -> None:
+    def _produce_schema_change(self, producer: Producer, form: Form, change: SchemaChange) -> None:
         """Produce a DDL statement; all are in partition 0, so they have one order."""
-        key, value = (json.dumps(one, ensure_ascii=False) for one in (change.key, change.value))
-        key, value = self._text(SCHEMA_CHANGE_KEY, key), self._text(SCHEMA_CHANGE_VALUE, value)
-        self._produce_one(producer, self._names.schema_changes, key, value, {"partition": 0})
+        topic = self._names.schema_changes
+        key = form.message(f"{topic}-key", SCHEMA_CHANGE_KEY, change.key)
+        self._produce_one(producer, topic, key, form.message(f"{topic}-value", SCHEMA_CHANGE_VALUE, change.value), 0)
 
-    def _text(self, schema: str, payload: str) -> str:
-        return in_schema(schema, payload) if self._config.format == "json-schema" else payload
-
-    def _produce_one(self, producer: Producer, topic: str, key: str, value: str, options: Mapping[str, Any]) -> None:
-        self._put(producer, topic, value.encode(), key.encode(), options)
+    def _produce_one(self, producer: Producer, topic: str, key: bytes, value: bytes, partition: int) -> None:
+        self._put(producer, (topic, value, key, partition))
         self._queued, self._queued_bytes = self._queued + 1, self._queued_bytes + len(value) + len(key)
 
-    def _produce_batch(self, producer: Producer, batch: pa.RecordBatch, transactions: Any) -> None:
+    def _produce_batch(self, producer: Producer, batch: pa.RecordBatch, values: pa.Array) -> None:
         """Produce messages, in their order.
 
-        :param transactions: the block ``transaction`` of each, as JSON.
+        :param values: the value of each.
         """
-        values = pc.binary_join_element_wise(batch["head"], transactions, batch["tail"], "")
         self._queued += batch.num_rows
         self._queued_bytes += sum(pc.sum(pc.binary_length(one)).as_py() or 0 for one in (batch["key"], values))
-        bytes_of = (one.cast(pa.binary()).to_pylist() for one in (batch["key"], values, batch["other_key"]))
-        names = {table: self._names.of(table) for table in pc.unique(batch["table"]).to_pylist()}
-        rows = zip(batch["table"].to_pylist(), *bytes_of, batch["header"].to_pylist(), strict=True)
-        for table, key, value, other, header in rows:
-            options: dict[str, Any] = {} if key is not None else {"partition": 0}
-            if header is not None:
-                options["headers"] = [(header, other)]
-            self._put(producer, names[table], value, key, options)
+        tables = batch["table"].dictionary_encode()
+        names = [self._names.of(table) for table in tables.dictionary.to_pylist()]
+        topics = [names[code] for code in tables.indices.to_pylist()]
+        keys = batch["key"].to_pylist()
+        partitions: Iterable[int] = repeat(_ANY_PARTITION)
+        if batch["key"].null_count:
+            partitions = (_ANY_PARTITION if key is not None else 0 for key in keys)
+        messages = zip(topics, values.to_pylist(), keys, partitions, strict=False)
+        if batch["header"].null_count == batch.num_rows:
+            self._put_all(producer, messages)
+        else:
+            headers, others = batch["header"].to_pylist(), batch["other_key"].to_pylist()
+            for message, header, other in zip(messages, headers, others, strict=True):
+                self._put(producer, message, [(header, other)] if header is not None else None)
         producer.poll(0)
         self._check_failed()
 
-    def _put(
-        self, producer: Producer, topic: str, value: bytes | None, key: bytes | None, options: Mapping[str, Any]
-    ) -> None:
+    def _put_all(self, producer: Producer, messages: Iterable[_Message]) -> None:
+        """Queue messages without headers; nothing but ``produce`` is called for each."""
+        produce = producer.produce
+        for message in messages:
+            try:
+                produce(*message)
+            except BufferError:
+                self._put(producer, message)
+
+    def _put(self, producer: Producer, message: _Message, headers: list[tuple[str, bytes]] | None = None) -> None:
         """Queue a message; wait while the queue is full."""
+        options: dict[str, Any] = {} if headers is None else {"headers": headers}
         while True:
             try:
-                producer.produce(topic, value, key, **options)
+                producer.produce(*message, **options)
             except BufferError:
                 producer.poll(0.1)
                 self._check_failed()
@@ -500,56 +408,13 @@ class KafkaTarget:
 
     def _check_failed(self) -> None:
         if self._failed:
-            raise _failure(self._fatal_error() or self._failed[0])
-
-
-def _drop(producer: Producer) -> None:
-    """Drop a producer's unsent messages."""
-    with contextlib.suppress(Exception):
-        producer.purge()
-        producer.flush(0)
+            raise failure(self._fatal_error() or self._failed[0])
 
 
 def _log_base(batch: Batch) -> str:
     """Return the name of the log files before their number, with the dot."""
     base = batch.ends[0].file.rpartition(".")[0] if batch.ends else ""
     return f"{base}." if base else ""
-
-
-def check_brokers(config: KafkaTargetConfig) -> None:
-    """Check that the brokers answer.
-
-    :raises ConfigError: the extra is missing, or Kafka's client refuses the settings.
-    :raises ConnectError: the brokers do not answer.
-    """
-    require_extra("kafka")
-    from confluent_kafka import KafkaException
-    from confluent_kafka.admin import AdminClient
-
-    try:
-        client = AdminClient(KafkaCluster(config.bootstrap, config.settings_file).settings())
-    except (KafkaException, ValueError) as error:
-        raise ConfigError(f"target.kafka: {error}") from None
-    try:
-        client.list_topics(timeout=min(_CHECK_SECONDS, config.timeout_seconds))
-    except KafkaException as error:
-        raise ConnectError(f"Kafka at {config.bootstrap} does not answer: {error.args[0].str()}") from None
-
-
-def _failure(error: KafkaError) -> HeadgateError:
-    """Return headgate's error for one of Kafka's: transient if the brokers were not reached or not ready."""
-    from confluent_kafka import KafkaError as Codes
-
-    waiting = {Codes._MSG_TIMED_OUT, Codes._TRANSPORT, Codes._ALL_BROKERS_DOWN, Codes._TIMED_OUT, Codes._RESOLVE}
-    if error.code() in {Codes._FENCED, Codes.PRODUCER_FENCED, Codes.INVALID_PRODUCER_EPOCH}:
-        return TargetError(
-            "Kafka: another run of a pipeline of this name has taken over (its producer has the same transactional.id):"
-            " stop one of them, or rename its pipeline"
-        )
-    text = f"Kafka: {error.str()}"
-    if not error.fatal() and (error.retriable() or error.code() in waiting):
-        return ConnectError(text)
-    return TargetError(text)
 
 
 def _records(frame: DataFrame, envelope: Envelope, messages: Mapping[str, Sequence[Part]]) -> Iterator[pa.RecordBatch]:
@@ -562,3 +427,15 @@ def _records(frame: DataFrame, envelope: Envelope, messages: Mapping[str, Sequen
         slices = fetch_slices(frame, messages)
     for images in slices:
         yield from log_order([envelope.records(*one) for one in images], ORDER)
+
+
+_T = TypeVar("_T")
+
+
+def _ahead(source: Iterator[_T]) -> Iterator[_T]:
+    """Yield what ``source`` yields; a thread takes the next one meanwhile."""
+    with ThreadPoolExecutor(1, "headgate-kafka") as thread:
+        waiting = thread.submit(next, source, None)
+        while (one := waiting.result()) is not None:
+            waiting = thread.submit(next, source, None)
+            yield one

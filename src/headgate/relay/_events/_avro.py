@@ -21,16 +21,22 @@ from numba import njit
 from headgate.catalog import TableDef
 from headgate.databus import Schema
 from headgate.errors import DecodeError, UnsupportedError
-from headgate.kernels import copy, fixed_point, u8
+from headgate.kernels import (
+    copy,
+    fixed_point,
+    put_twos_complement,
+    put_varint,
+    twos_complement_size,
+    u8,
+    varint_size,
+    zigzag,
+)
 from headgate.relay._events._schemas import field_attributes
 
 __all__ = ["EncodedRows", "RowEncoder", "text_of"]
 
 log = logging.getLogger("headgate")
 
-_SEVEN: Final = np.uint64(7)
-_LOW: Final = np.uint64(127)
-_LIMIT: Final = np.uint64(128)
 _NO_UNION: Final = -1
 
 
@@ -38,35 +44,11 @@ _NO_UNION: Final = -1
 
 
 @njit(cache=True, nogil=True)
-def _zigzag(value: Any) -> Any:
-    return np.uint64((value << 1) ^ (value >> 63))
-
-
-@njit(cache=True, nogil=True)
-def _varint_size(word: Any) -> int:
-    size = 1
-    while word >= _LIMIT:
-        word >>= _SEVEN
-        size += 1
-    return size
-
-
-@njit(cache=True, nogil=True)
-def _put_varint(out: Any, at: Any, word: Any) -> Any:
-    while word >= _LIMIT:
-        out[at] = np.uint8((word & _LOW) | _LIMIT)
-        word >>= _SEVEN
-        at += 1
-    out[at] = np.uint8(word)
-    return at + 1
-
-
-@njit(cache=True, nogil=True)
 def _size_longs(values: Any, valid: Any, union: int, sizes: Any) -> None:
     for i in range(sizes.shape[0]):
         sizes[i] += union
         if valid[i]:
-            sizes[i] += _varint_size(_zigzag(values[i]))
+            sizes[i] += varint_size(zigzag(values[i]))
 
 
 @njit(cache=True, nogil=True)
@@ -83,7 +65,7 @@ def _put_longs(values: Any, valid: Any, null_branch: int, branch: int, cursor: A
     for i in range(cursor.shape[0]):
         at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
         if valid[i]:
-            at = _put_varint(out, at, _zigzag(values[i]))
+            at = put_varint(out, at, zigzag(values[i]))
         cursor[i] = at
 
 
@@ -110,7 +92,7 @@ def _size_bytes(offsets: Any, valid: Any, union: int, sizes: Any) -> None:
         sizes[i] += union
         if valid[i]:
             count = np.int64(offsets[i + 1]) - np.int64(offsets[i])
-            sizes[i] += count + _varint_size(_zigzag(count))
+            sizes[i] += count + varint_size(zigzag(count))
 
 
 @njit(cache=True, nogil=True)
@@ -120,28 +102,10 @@ def _put_bytes(data: Any, offsets: Any, valid: Any, null_branch: int, branch: in
         if valid[i]:
             start = np.int64(offsets[i])
             count = np.int64(offsets[i + 1]) - start
-            at = _put_varint(out, at, _zigzag(count))
+            at = put_varint(out, at, zigzag(count))
             copy(out, at, data, start, count)
             at += count
         cursor[i] = at
-
-
-@njit(cache=True, nogil=True)
-def _twos_complement_size(low: Any, high: Any) -> int:
-    """Return the fewest bytes that hold a signed 128-bit number."""
-    fill = np.uint64(0xFFFFFFFFFFFFFFFF) if np.int64(high) < 0 else np.uint64(0)
-    size = 16
-    while size > 1:
-        # Drop the byte at ``size - 1`` if it is all sign, like the next one's first bit.
-        top, below = size - 1, size - 2
-        word = high if top >= 8 else low
-        byte = (word >> np.uint64(8 * (top & 7))) & np.uint64(255)
-        word = high if below >= 8 else low
-        next_byte = (word >> np.uint64(8 * (below & 7))) & np.uint64(255)
-        if byte != (fill & np.uint64(255)) or (next_byte >> _SEVEN) != (fill & np.uint64(1)):
-            break
-        size -= 1
-    return size
 
 
 @njit(cache=True, nogil=True)
@@ -149,7 +113,7 @@ def _size_decimals(words: Any, valid: Any, union: int, sizes: Any) -> None:
     for i in range(sizes.shape[0]):
         sizes[i] += union
         if valid[i]:
-            sizes[i] += 1 + _twos_complement_size(words[2 * i], words[2 * i + 1])
+            sizes[i] += 1 + twos_complement_size(words[2 * i], words[2 * i + 1])
 
 
 @njit(cache=True, nogil=True)
@@ -158,13 +122,9 @@ def _put_decimals(words: Any, valid: Any, null_branch: int, branch: int, cursor:
         at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
         if valid[i]:
             low, high = words[2 * i], words[2 * i + 1]
-            size = _twos_complement_size(low, high)
+            size = twos_complement_size(low, high)
             out[at] = size * 2
-            at += 1
-            for k in range(size - 1, -1, -1):
-                word = high if k >= 8 else low
-                out[at] = np.uint8((word >> np.uint64(8 * (k & 7))) & np.uint64(255))
-                at += 1
+            at = put_twos_complement(out, at + 1, low, high, size)
         cursor[i] = at
 
 
@@ -174,7 +134,7 @@ def _size_floats(offsets: Any, valid: Any, union: int, sizes: Any) -> None:
         sizes[i] += union
         if valid[i]:
             count = np.int64(offsets[i + 1]) - np.int64(offsets[i])
-            sizes[i] += 1 + (4 * count + _varint_size(_zigzag(count)) if count else 0)
+            sizes[i] += 1 + (4 * count + varint_size(zigzag(count)) if count else 0)
 
 
 @njit(cache=True, nogil=True)
@@ -186,7 +146,7 @@ def _put_floats(data: Any, offsets: Any, valid: Any, null_branch: int, branch: i
             start = np.int64(offsets[i])
             count = np.int64(offsets[i + 1]) - start
             if count:
-                at = _put_varint(out, at, _zigzag(count))
+                at = put_varint(out, at, zigzag(count))
                 for k in range(4 * count):
                     out[at + k] = u8(data, 4 * start + k)
                 at += 4 * count

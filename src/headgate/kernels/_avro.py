@@ -1,0 +1,189 @@
+"""Avro's binary form of numbers (Avro 1.12 specification, "Binary Encoding"; decimals: "Logical Types")."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numba import njit
+
+__all__ = [
+    "decimal_bytes",
+    "decimal_text_bytes",
+    "float_blocks",
+    "put_twos_complement",
+    "put_varint",
+    "twos_complement_size",
+    "varint_size",
+    "zigzag",
+]
+
+_SEVEN: Final = np.uint64(7)
+_LOW: Final = np.uint64(127)
+_LIMIT: Final = np.uint64(128)
+
+
+@njit(cache=True, nogil=True)
+def zigzag(value: Any) -> Any:
+    """Return a signed number as Avro maps it to an unsigned one: 0, -1, 1, -2 are 0, 1, 2, 3."""
+    return np.uint64((value << 1) ^ (value >> 63))
+
+
+@njit(cache=True, nogil=True)
+def varint_size(word: Any) -> int:
+    """Return the bytes that a varint takes."""
+    size = 1
+    while word >= _LIMIT:
+        word >>= _SEVEN
+        size += 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def put_varint(out: Any, at: Any, word: Any) -> Any:
+    """Write a varint; return where it ends."""
+    while word >= _LIMIT:
+        out[at] = np.uint8((word & _LOW) | _LIMIT)
+        word >>= _SEVEN
+        at += 1
+    out[at] = np.uint8(word)
+    return at + 1
+
+
+@njit(cache=True, nogil=True)
+def twos_complement_size(low: Any, high: Any) -> int:
+    """Return the fewest bytes that hold a signed 128-bit number."""
+    fill = np.uint64(0xFFFFFFFFFFFFFFFF) if np.int64(high) < 0 else np.uint64(0)
+    size = 16
+    while size > 1:
+        # Drop the byte at ``size - 1`` if it is all sign, like the next one's first bit.
+        top, below = size - 1, size - 2
+        word = high if top >= 8 else low
+        byte = (word >> np.uint64(8 * (top & 7))) & np.uint64(255)
+        word = high if below >= 8 else low
+        next_byte = (word >> np.uint64(8 * (below & 7))) & np.uint64(255)
+        if byte != (fill & np.uint64(255)) or (next_byte >> _SEVEN) != (fill & np.uint64(1)):
+            break
+        size -= 1
+    return size
+
+
+@njit(cache=True, nogil=True)
+def put_twos_complement(out: Any, at: Any, low: Any, high: Any, size: int) -> Any:
+    """Write the last ``size`` bytes of a signed 128-bit number, the highest first; return where it ends."""
+    for k in range(size - 1, -1, -1):
+        word = high if k >= 8 else low
+        out[at] = np.uint8((word >> np.uint64(8 * (k & 7))) & np.uint64(255))
+        at += 1
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _put_decimals(words: Any, offsets: Any, out: Any) -> None:
+    at = 0
+    for i in range(offsets.shape[0] - 1):
+        offsets[i] = at
+        low, high = words[2 * i], words[2 * i + 1]
+        at = put_twos_complement(out, at, low, high, twos_complement_size(low, high))
+    offsets[offsets.shape[0] - 1] = at
+
+
+def decimal_bytes(array: pa.Array) -> pa.Array:
+    """Return the unscaled values of decimal128 as the fewest bytes in two's complement: binary, nulls undefined."""
+    words = np.zeros(2 * len(array), np.uint64)
+    buffer = array.buffers()[1]
+    if buffer is not None:
+        words = np.frombuffer(buffer, np.uint64)[2 * array.offset : 2 * (array.offset + len(array))].copy()
+    offsets, out = np.zeros(len(array) + 1, np.int32), np.empty(16 * len(array), np.uint8)
+    _put_decimals(words, offsets, out)
+    return pa.Array.from_buffers(pa.binary(), len(array), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
+
+
+_LIMBS: Final = 8
+"""32-bit words of a number with 65 digits, MySQL's most, and its sign: 217 bits."""
+
+
+@njit(cache=True, nogil=True)
+def _put_decimal_texts(starts: Any, data: Any, offsets: Any, out: Any) -> None:
+    words = np.zeros(_LIMBS, np.uint64)
+    at = 0
+    for i in range(starts.shape[0] - 1):
+        offsets[i] = at
+        words[:] = 0
+        is_negative = False
+        for k in range(starts[i], starts[i + 1]):
+            digit = data[k] - 48
+            if data[k] == 45:
+                is_negative = True
+            elif 0 <= digit <= 9:
+                carry = np.uint64(digit)
+                for w in range(_LIMBS):
+                    carry += words[w] * np.uint64(10)
+                    words[w] = carry & np.uint64(0xFFFFFFFF)
+                    carry >>= np.uint64(32)
+        if is_negative:
+            carry = np.uint64(1)
+            for w in range(_LIMBS):
+                carry += words[w] ^ np.uint64(0xFFFFFFFF)
+                words[w] = carry & np.uint64(0xFFFFFFFF)
+                carry >>= np.uint64(32)
+        fill = np.uint64(255) if words[_LIMBS - 1] >> np.uint64(31) else np.uint64(0)
+        size = 4 * _LIMBS
+        while size > 1:
+            top = words[(size - 1) >> 2] >> np.uint64(8 * ((size - 1) & 3)) & np.uint64(255)
+            below = words[(size - 2) >> 2] >> np.uint64(8 * ((size - 2) & 3)) & np.uint64(255)
+            if top != fill or (below >> _SEVEN) != (fill & np.uint64(1)):
+                break
+            size -= 1
+        for k in range(size - 1, -1, -1):
+            out[at] = np.uint8(words[k >> 2] >> np.uint64(8 * (k & 3)) & np.uint64(255))
+            at += 1
+    offsets[starts.shape[0] - 1] = at
+
+
+def decimal_text_bytes(array: pa.Array) -> pa.Array:
+    """Return decimals that are text, of at most 65 digits, as :func:`decimal_bytes`; the point is left out."""
+    starts, data = _text_buffers(array)
+    offsets, out = np.zeros(len(array) + 1, np.int32), np.empty(4 * _LIMBS * len(array), np.uint8)
+    _put_decimal_texts(starts, data, offsets, out)
+    return pa.Array.from_buffers(pa.binary(), len(array), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
+
+
+def _text_buffers(array: pa.Array) -> tuple[Any, Any]:
+    """Return the offsets of strings or lists, int64[rows + 1], and a string's bytes."""
+    starts: Any = np.zeros(1, np.int64)
+    if len(array):
+        starts = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    data = array.buffers()[2]
+    return starts.astype(np.int64), np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+
+
+@njit(cache=True, nogil=True)
+def _put_float_blocks(starts: Any, data: Any, offsets: Any, out: Any) -> None:
+    at = 0
+    for i in range(starts.shape[0] - 1):
+        offsets[i] = at
+        count = starts[i + 1] - starts[i]
+        if count:
+            at = put_varint(out, at, zigzag(count))
+            for k in range(4 * starts[i], 4 * starts[i + 1]):
+                out[at] = data[k]
+                at += 1
+        out[at] = 0
+        at += 1
+    offsets[starts.shape[0] - 1] = at
+
+
+def float_blocks(array: pa.Array) -> pa.Array:
+    """Return lists of float32 as Avro's arrays: one block, and the empty one that ends them; nulls undefined."""
+    starts = np.zeros(1, np.int64)
+    if len(array):
+        bounds = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+        starts = bounds.astype(np.int64)
+    values = array.values
+    numbers = np.ascontiguousarray(np.asarray(values.fill_null(0) if values.null_count else values), np.float32)
+    offsets = np.zeros(len(array) + 1, np.int32)
+    out = np.empty(4 * int(starts[-1] - starts[0]) + 11 * len(array), np.uint8)
+    _put_float_blocks(starts, numbers.view(np.uint8), offsets, out)
+    return pa.Array.from_buffers(pa.binary(), len(array), [None, pa.py_buffer(offsets), pa.py_buffer(out)])

@@ -1,0 +1,138 @@
+"""Keys and values in the JSON of Kafka Connect's ``JsonConverter``, with and without schemas (``schemas.enable``)."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.carrier import Definition
+from headgate.kernels import Kind, Lane, Layout, int64_lane, json_string, text_lane
+from headgate.lake import split_table
+from headgate.replication import SNAPSHOT_FILE
+from headgate.sinks._debezium import Messages, Places, Source
+from headgate.sinks._debezium_rows import columns_present, log_files
+from headgate.sinks._debezium_schema import envelope_schema, key_schema, opening
+from headgate.sinks._debezium_values import json_lane
+
+__all__ = ["JsonForm"]
+
+_IMAGE, _BEFORE, _AFTER, _OP = range(4)
+"""Sources of rows, in the order of ``_rows``."""
+_NO_TRANSACTION = b"null"
+
+
+@dataclass(frozen=True)
+class JsonForm:
+    """JSON of a batch's messages."""
+
+    source: Source
+    schemas: bool = False  # put Connect's schema into each key and value
+
+    def keys(self, definition: Definition, images: pa.RecordBatch) -> pa.Array:
+        """Return the key of each image of a table that has one: large_binary."""
+        layout = Layout(images.num_rows)
+        layout.constant(self._opening(key_schema(definition, self.source.server)) + b"{")
+        for name in definition.key:
+            layout.lane(json_lane(definition.column(name), images[name]), before=_name(name))
+        layout.constant(b"}" + self._closing)
+        return layout.write([np.arange(images.num_rows)])
+
+    def values(self, definition: Definition, images: pa.RecordBatch, messages: Messages) -> pa.Array:
+        """Return the value of each message, with no transaction: large_binary."""
+        layout = Layout(images.num_rows)
+        columns = [
+            (json_lane(column, images[column.name]), _name(column.name), present)
+            for column, present in columns_present(definition, images)
+        ]
+        before = self._opening(envelope_schema(definition, self.source.server)) + b'{"before":'
+        for source in (_BEFORE, _AFTER):
+            layout.constant(before)
+            with layout.group(source, b"{"):
+                for lane, name, present in columns:
+                    layout.lane(lane, source, name, present)
+                layout.constant(b"}")
+            before = b',"after":'
+        layout.constant(b',"source":')
+        self._add_source(layout, definition, images)
+        layout.constant(b',"transaction":' + _NO_TRANSACTION + b',"op":"')
+        layout.row_byte(_OP)
+        layout.constant(self._tail())
+        return layout.write([messages.image, messages.before, messages.after, messages.op])
+
+    def transactions(self, places: Places) -> pa.Array:
+        """Return the block ``transaction`` of messages: large_binary."""
+        rows = np.arange(len(places.total))
+        layout = Layout(len(rows))
+        layout.constant(b'{"id":')
+        layout.lane(text_lane(Kind.STRING, places.gtid))
+        layout.constant(b',"total_order":')
+        layout.lane(Lane(Kind.DIGITS, places.total))
+        layout.constant(b',"data_collection_order":')
+        layout.lane(Lane(Kind.DIGITS, places.in_table))
+        layout.constant(b"}")
+        return layout.write([rows])
+
+    @property
+    def around_transaction(self) -> tuple[int, int]:
+        """Bytes of a value from the block ``transaction`` to the end, if there is none, and those after the block."""
+        after = len(b',"op":"c') + len(self._tail())
+        return after + len(_NO_TRANSACTION), after
+
+    def message(self, subject: str, schema: str, payload: Any) -> bytes:
+        """Return a key or value that is not a row's."""
+        del subject
+        return self._opening(schema) + json.dumps(payload, ensure_ascii=False).encode() + self._closing
+
+    def _opening(self, schema: str) -> bytes:
+        return opening(schema).encode() if self.schemas else b""
+
+    @property
+    def _closing(self) -> bytes:
+        return b"}" * self.schemas
+
+    def _tail(self) -> bytes:
+        """Return what follows the letter of the operation; until the year 2286 it has always the same size."""
+        now = time.time_ns()
+        return f'","ts_ms":{now // 1_000_000},"ts_us":{now // 1000},"ts_ns":{now}}}'.encode() + self._closing
+
+    def _add_source(self, layout: Layout, definition: Definition, images: pa.RecordBatch) -> None:
+        """Add the block ``source`` of each image."""
+        db, table = split_table(definition.table)
+        seq, us = images["_seq"], images["_ts"].cast(pa.int64())
+        is_read = pc.equal(seq.field("file"), SNAPSHOT_FILE)
+        version, server = json_string(self.source.version), json_string(self.source.server)
+        parts: Sequence[str | Lane] = (
+            f'{{"version":{version},"connector":"mysql","name":{server},"ts_ms":',
+            int64_lane(Kind.DIGITS, pc.divide(us, 1000)),
+            ',"snapshot":"',
+            text_lane(Kind.RAW, pc.if_else(is_read, "incremental", "false")),
+            f'","db":{json_string(db)},"sequence":null,"ts_us":',
+            int64_lane(Kind.DIGITS, us),
+            ',"ts_ns":',
+            int64_lane(Kind.DIGITS, us),
+            f'000,"table":{json_string(table)},"server_id":0,"gtid":',
+            text_lane(Kind.STRING, images["_gtid"].cast(pa.string())),
+            ',"file":',
+            text_lane(Kind.STRING, log_files(seq.field("file"), self.source.log_base)),
+            ',"pos":',
+            int64_lane(Kind.DIGITS, pc.if_else(is_read, 0, seq.field("pos"))),
+            ',"row":',
+            int64_lane(Kind.DIGITS, pc.if_else(is_read, 0, seq.field("ordinal"))),
+            ',"thread":null,"query":null}',
+        )
+        for part in parts:
+            if isinstance(part, str):
+                layout.constant(part.encode())
+            else:
+                layout.lane(part, _IMAGE)
+
+
+def _name(column: str) -> bytes:
+    return f",{json_string(column)}:".encode()
