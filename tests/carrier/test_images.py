@@ -37,7 +37,9 @@ def test_what_is_known_of_images() -> None:
     times = pa.array([2_000, 5_000, 5_000, 1_000], batch.schema.field("_ts").type)
     batch = batch.set_column(batch.schema.get_field_index("_ts"), "_ts", times)
     found = Summary.of(batch, "id")
-    assert found == Summary("7", "12", 5_000, (1, 1, 3, 0), changes=3, truncates=True, oldest_us=1_000)
+    known = {"changes": 3, "truncates": True, "oldest_us": 1_000, "oldest_seq": (1, 1, 1, 0), "size": batch.nbytes}
+    assert found == Summary("7", "12", 5_000, (1, 1, 3, 0), **known)
+    assert Summary.from_json(found.to_json()) == found
     assert Summary.of(batch, "item").low is None
     assert Summary.of(batch, None).high is None
     assert Summary.of(batch.slice(0, 0), "id") == Summary()
@@ -68,11 +70,12 @@ def test_bounds_of_keys(kind: str, values: list[Any], bounds: tuple[str | None, 
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), min_size=1))
-def test_the_greatest_place_in_the_log_in_any_order(places: list[tuple[int, int, int]]) -> None:
+def test_the_first_and_last_place_in_the_log_in_any_order(places: list[tuple[int, int, int]]) -> None:
     names = ("epoch", "file", "pos", "ordinal")
     batch = FakeTable().batch(1, [("c", 1, 1, "x")] * len(places))
     seqs = pa.array([dict(zip(names, (7, *place), strict=True)) for place in places], batch.schema.field("_seq").type)
-    assert Summary.of(batch.set_column(1, "_seq", seqs), "id").newest_seq == (7, *max(places))
+    found = Summary.of(batch.set_column(1, "_seq", seqs), "id")
+    assert (found.oldest_seq, found.newest_seq) == ((7, *min(places)), (7, *max(places)))
 
 
 def test_the_summary_is_in_what_other_readers_ignore() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -8,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.carrier import open_images
+from headgate.carrier import Arrival, open_images
+from headgate.errors import DecodeError
 from headgate.sinks import _log_order
-from headgate.sinks._log_order import log_order, pieces
+from headgate.sinks._log_order import TableImages, log_order, most_waiting, pieces, slices_in_order
 from tests.fix_carrier import FakeTable
 
 TABLE = FakeTable()
@@ -72,3 +74,66 @@ def test_many_messages_are_sorted_by_numbers() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array(numbers)], names=["n"])
     found = pa.Table.from_batches(log_order([batch], ["n"]))
     assert np.array_equal(found["n"].to_numpy(), np.arange(200_000))
+
+
+# --- images as they arrive
+
+
+def arrived(
+    groups: list[list[tuple[int, int]]], updates: Collection[int] = ()
+) -> tuple[list[TableImages], list[Arrival]]:
+    """Images of places (file, pos), sorted in each group, and what the driver knows of them."""
+    images, arrivals = [], []
+    for number, group in enumerate(groups):
+        batches = [
+            TABLE.batch(1, [(op, pos, pos, "x") for op in (("b", "u") if pos in updates else ("c",))], file)
+            for file, pos in sorted(group)
+        ]
+        whole = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks().to_batches()[0]
+        images.append(TableImages(TABLE.carried, whole))
+        ends = (min(group), max(group))
+        arrivals.append(Arrival(number, (1, *ends[0], 0), (1, *ends[1], 0), len(group)))
+    return images, arrivals
+
+
+def places(batch: pa.RecordBatch) -> list[tuple[int, int]]:
+    return [(seq["file"], seq["pos"]) for seq in batch["_seq"].to_pylist()]
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@given(
+    owners=st.dictionaries(st.tuples(st.integers(1, 2), st.integers(1, 30)), st.integers(0, 4), max_size=40),
+    updates=st.sets(st.integers(1, 30)),
+)
+def test_images_in_order_as_they_arrive(size: int, owners: dict[tuple[int, int], int], updates: set[int]) -> None:
+    groups = [[place for place, owner in owners.items() if owner == number] for number in range(5)]
+    images, arrivals = arrived([group for group in groups if group], updates)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_log_order, "_SLICE_ROWS", size)
+        slices = list(slices_in_order(iter(images), arrivals))
+    found = []
+    for one in slices:
+        batches = [images.images for images in one]
+        assert all(batch["_op"][-1].as_py() != "b" for batch in batches)
+        assert sum(batch.num_rows for batch in batches) <= max(size, 2)
+        found += sorted({place for batch in batches for place in places(batch)})
+    assert found == sorted(owners)
+    assert sum(images.images.num_rows for one in slices for images in one) == sum(
+        images.images.num_rows for images in images
+    )
+
+
+def test_what_waits_is_what_others_may_come_before() -> None:
+    _, in_turn = arrived([[(1, 1), (1, 2)], [(1, 3)], [(1, 4), (1, 9)]])
+    assert most_waiting(in_turn) == 2
+    _, side_by_side = arrived([[(1, 1), (1, 8)], [(1, 2), (1, 3)], [(1, 4), (1, 9)]])
+    assert most_waiting(side_by_side) == 4  # the first, and the third; the second is gone
+    _, backwards = arrived([[(1, 9)], [(1, 5)], [(1, 1)]])
+    assert most_waiting(backwards) == 3
+    assert most_waiting([]) == 0
+
+
+def test_images_that_were_not_described_so() -> None:
+    images, arrivals = arrived([[(1, 1)], [(1, 2)]])
+    with pytest.raises(DecodeError, match="another order than described"):
+        list(slices_in_order(iter(images[::-1]), arrivals))

@@ -12,7 +12,7 @@ Everything that one side writes and the other reads is defined only here. Nothin
 
 from __future__ import annotations
 
-from headgate.carrier._batch import Batch, Commits, Part, sortable
+from headgate.carrier._batch import Arrival, Batch, Commits, Part, sortable
 from headgate.carrier._folder import (
     SINK_SIGNALS,
     ControlFile,
@@ -80,6 +80,7 @@ __all__ = [
     "SINK_SIGNALS",
     "TABLE_COLUMN",
     "TABLE_META_DDL",
+    "Arrival",
     "Batch",
     "CarriedColumn",
     "Commits",

@@ -15,7 +15,16 @@ from headgate.carrier._wire import Message
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 
-__all__ = ["Batch", "Commits", "Part", "sortable"]
+__all__ = ["Arrival", "Batch", "Commits", "Part", "sortable"]
+
+
+class Arrival(NamedTuple):
+    """A record batch of images, as the stream has it."""
+
+    number: int  # its place among the batch's messages
+    oldest: Seq
+    newest: Seq
+    size: int  # bytes in memory, about
 
 
 class Commits(NamedTuple):
@@ -44,6 +53,7 @@ class Part:
     newest_seq: Seq | None = None
     truncates: bool = False
     partial: bool = False  # some image lacks columns
+    arrivals: list[Arrival] = field(default_factory=list)  # of the record batches with images
     local_data: list[pa.Buffer] = field(default_factory=list, compare=False, repr=False)  # images sent along, as IPC
 
     @property
@@ -55,8 +65,11 @@ class Part:
         """Return all images of this part, if all of them were sent along."""
         return open_images(self.local_data) if len(self.local_data) == self.blobs else None
 
-    def add(self, images: Images) -> None:
-        """Add one record batch."""
+    def add(self, images: Images, number: int = 0) -> None:
+        """Add one record batch.
+
+        :param number: its place among the batch's messages.
+        """
         about = images.summary
         self.blobs += 1
         self.images += images.count
@@ -72,7 +85,8 @@ class Part:
             self.unbounded += 1
         if about.oldest_us is not None and about.newest_us is not None:
             self.commits.append(Commits(about.oldest_us, about.newest_us, about.changes))
-        if about.newest_seq is not None:
+        if about.newest_seq is not None and about.oldest_seq is not None:
+            self.arrivals.append(Arrival(number, about.oldest_seq, about.newest_seq, about.size))
             self.newest_seq = max(about.newest_seq, self.newest_seq or about.newest_seq)
         self.truncates |= about.truncates
         self.partial |= about.partial
@@ -104,15 +118,15 @@ class Batch:
         if len(headers) != 1:
             raise DecodeError(f"a batch has {len(headers)} headers instead of one")
         batch = cls(headers[0])
-        for message in all_messages:
-            batch._add(message)
+        for number, message in enumerate(all_messages):
+            batch._add(message, number)
         batch.ddl.sort(key=lambda ddl: ddl.seq)
         return batch
 
-    def _add(self, message: Message) -> None:
+    def _add(self, message: Message, number: int) -> None:
         match message:
             case Images():
-                self._part(message).add(message)
+                self._part(message).add(message, number)
             case DdlRow():
                 self.ddl.append(message)
             case Redo():

@@ -78,6 +78,10 @@ class Summary:
     """Whether some image lacks columns."""
     oldest_us: int | None = None
     """Oldest commit time, as ``newest_us``."""
+    oldest_seq: Seq | None = None
+    """As ``newest_seq``."""
+    size: int = 0
+    """Bytes of the images in memory, about."""
 
     @classmethod
     def of(cls, batch: pa.RecordBatch, key: str | None) -> Summary:
@@ -92,11 +96,13 @@ class Summary:
         return cls(
             *(_bounds(batch.column(batch.schema.get_field_index(key))) if key is not None else (None, None)),
             newest_us=commits["max"].as_py(),
-            newest_seq=_greatest(batch["_seq"]),
+            newest_seq=_extreme(batch["_seq"], np.max),
             changes=batch.num_rows - ops.count(b"b"),
             truncates=b"t" in ops,
             partial=absent >= 0 and batch.column(absent).null_count < batch.num_rows,
             oldest_us=commits["min"].as_py(),
+            oldest_seq=_extreme(batch["_seq"], np.min),
+            size=batch.nbytes,
         )
 
     def to_json(self) -> str:
@@ -107,8 +113,10 @@ class Summary:
     def from_json(cls, text: str) -> Summary:
         """Parse the JSON of :meth:`to_json`."""
         value = json.loads(text)
-        seq = value.pop("newest_seq", None)
-        return cls(**value, newest_seq=None if seq is None else tuple(seq))
+        for name in ("newest_seq", "oldest_seq"):
+            if name in value:
+                value[name] = tuple(value[name])
+        return cls(**value)
 
 
 @dataclass(frozen=True)
@@ -202,16 +210,17 @@ def _text(value: Any) -> str:
     return str(value.cast(pa.string()).as_py())
 
 
-def _greatest(seqs: pa.StructArray) -> Seq:
+def _extreme(seqs: pa.StructArray, choose: Callable[[Any], Any]) -> Seq:
+    """Return the greatest or the least position, by ``np.max`` or ``np.min``."""
     parts = [np.asarray(part) for part in seqs.flatten()]
-    greatest: list[int] = []
+    found: list[int] = []
     for number, part in enumerate(parts):
-        most = part.max()
-        greatest.append(int(most))
-        if part.min() != most:
-            mask = part == most
+        one = choose(part)
+        found.append(int(one))
+        mask = part == one
+        if not mask.all():
             parts[number + 1 :] = [later[mask] for later in parts[number + 1 :]]
-    return greatest[0], greatest[1], greatest[2], greatest[3]
+    return found[0], found[1], found[2], found[3]
 
 
 class Gatherer:

@@ -57,7 +57,7 @@ from headgate.sinks._debezium_schema import SCHEMA_CHANGE_KEY, SCHEMA_CHANGE_VAL
 from headgate.sinks._debezium_transactions import TransactionEnd, TransactionNumbers
 from headgate.sinks._heartbeats import Heartbeats
 from headgate.sinks._kafka_cluster import HeartbeatSender, Topics, drop, failure
-from headgate.sinks._log_order import TableImages, fetch_slices, log_order
+from headgate.sinks._log_order import fetch_slices, log_order
 from headgate.sinks._topic_names import TopicNames
 
 if TYPE_CHECKING:
@@ -419,13 +419,7 @@ def _log_base(batch: Batch) -> str:
 
 def _records(frame: DataFrame, envelope: Envelope, messages: Mapping[str, Sequence[Part]]) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a batch: the log's in their order, then those of chunks."""
-    parts = [part for of_table in messages.values() for part in of_table]
-    sent_along = [(part.definition, part.local_images()) for part in parts]
-    if all(images is not None for _, images in sent_along):
-        slices = iter([[TableImages(definition, one) for definition, images in sent_along for one in images or ()]])
-    else:
-        slices = fetch_slices(frame, messages)
-    for images in slices:
+    for images in fetch_slices(frame, messages):
         yield from log_order([envelope.records(*one) for one in images], ORDER)
 
 

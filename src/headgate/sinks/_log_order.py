@@ -1,16 +1,21 @@
 """Images of a batch in the order of the log, a slice of the log at a time.
 
-A task of the source gives the images of each table apart. Small batches are sorted as they are, in the driver. Of
-larger ones Spark's tasks divide the images at the same places of the log (each ``_SLICE_BYTES``; rows of a snapshot at
-each ``_SLICE_ROWS``), Spark sorts the pieces, and the driver fetches one of Spark's partitions at a time, which joins
-the pieces of one slice. A piece is one row for Spark, so images cost Spark nothing for each row of MySQL's.
+A task of the source gives the images of each table apart, in record batches whose first and last positions the driver
+knows (:class:`~headgate.carrier.Arrival`) before it has the images. It fetches them as they arrive, and yields what
+lies before the first position of all that are still to come (:func:`slices_in_order`). Tasks read consecutive ranges of
+the log, so little waits: what a task gathers of other tables meanwhile.
+
+If more would wait than the driver may hold (two servers' transactions take turns in one log, and each task has one
+server's), Spark sorts: its tasks divide the images at the same places of the log (each ``_SLICE_BYTES``; rows of a
+snapshot at each ``_SLICE_ROWS``), and the driver fetches one of Spark's partitions at a time, which joins the pieces of
+one slice (:func:`fetch_sorted`). A piece is one row for Spark, so images cost Spark nothing for each row of MySQL's.
 
 An update's ``b`` image stays before its ``u`` image: both have one position, or the piece ends after the ``u``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -18,16 +23,29 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Definition, open_images, serialised
+from headgate.carrier import (
+    DATA_COLUMN,
+    KIND_COLUMN,
+    TABLE_COLUMN,
+    Arrival,
+    Definition,
+    Part,
+    Seq,
+    open_images,
+    serialised,
+)
+from headgate.errors import DecodeError
 from headgate.replication import SNAPSHOT_FILE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["TableImages", "fetch_slices", "log_order", "pieces"]
+__all__ = ["TableImages", "fetch_slices", "log_order", "pieces", "slices_in_order"]
 
 _SLICE_BYTES: Final = 8 << 20
 _SLICE_ROWS: Final = 1 << 16
+_MOST_WAITING: Final = 256 << 20
+"""Most bytes of images that wait in the driver for others."""
 _PIECE: Final = pa.schema({"file": pa.int32(), "slice": pa.int64(), "definition": pa.string(), "data": pa.binary()})
 _PIECE_DDL: Final = "file int, slice bigint, definition string, data binary"
 
@@ -52,12 +70,118 @@ def log_order(records: Sequence[pa.RecordBatch], columns: Sequence[str]) -> Iter
         yield from rows.combine_chunks().to_batches()
 
 
-def fetch_slices(frame: DataFrame, tables: Iterable[str]) -> Iterator[list[TableImages]]:
+def fetch_slices(frame: DataFrame, parts: Mapping[str, Sequence[Part]]) -> Iterator[list[TableImages]]:
     """Yield the images of each slice of the log, then those of a snapshot's rows.
 
     :param frame: a batch's rows of the carrier, persisted.
+    :param parts: all images of each table.
+    :raises DecodeError: the images are not those of the parts.
     """
+    arrivals = sorted(arrival for of_table in parts.values() for part in of_table for arrival in part.arrivals)
+    local = _local_images([part for of_table in parts.values() for part in of_table])
+    if local is not None:
+        return slices_in_order(iter(local), arrivals)
+    if most_waiting(arrivals) <= _MOST_WAITING:
+        return slices_in_order(_fetch(frame, parts), arrivals)
+    return fetch_sorted(frame, parts)
+
+
+def _local_images(parts: Iterable[Part]) -> list[TableImages] | None:
+    """Return the images that came with the batch's description, as they arrived; None: some did not."""
+    found: list[tuple[int, TableImages]] = []
+    for part in parts:
+        images = part.local_images()
+        if images is None:
+            return None
+        batches = (TableImages(part.definition, one) for one in images if one.num_rows)
+        found += [(arrival.number, one) for arrival, one in zip(part.arrivals, batches, strict=True)]
+    return [images for _, images in sorted(found, key=lambda one: one[0])]
+
+
+def _fetch(frame: DataFrame, tables: Iterable[str]) -> Iterator[TableImages]:
+    """Yield images as Spark has them, one of its partitions at a time."""
+    for row in _chosen(frame, tables).toLocalIterator(prefetchPartitions=True):
+        for images in open_images([pa.py_buffer(row[DATA_COLUMN])]):
+            if images.num_rows:
+                yield TableImages(Definition.from_json(row["_schema"]), images)
+
+
+def _chosen(frame: DataFrame, tables: Iterable[str]) -> DataFrame:
     from pyspark.sql import functions
+
+    chosen = functions.col(TABLE_COLUMN).isin(*tables) & functions.col(KIND_COLUMN).isin("rows", "chunk")
+    return frame.where(chosen).select("_schema", DATA_COLUMN)
+
+
+def most_waiting(arrivals: Sequence[Arrival]) -> int:
+    """Return the most bytes of images that wait in :func:`slices_in_order`."""
+    bounds, most, waiting = _bounds(arrivals), 0, list[Arrival]()
+    for arrival, bound in zip(arrivals, bounds, strict=True):
+        waiting.append(arrival)
+        most = max(most, sum(one.size for one in waiting))
+        waiting = [one for one in waiting if bound is not None and one.newest >= bound]
+    return most
+
+
+def _bounds(arrivals: Sequence[Arrival]) -> list[Seq | None]:
+    """Return after each arrival the first position of all later ones; None: there are none."""
+    bounds: list[Seq | None] = [None]
+    for arrival in reversed(arrivals[1:]):
+        last = bounds[-1]
+        bounds.append(arrival.oldest if last is None else min(arrival.oldest, last))
+    return bounds[::-1][-len(arrivals) :] if arrivals else []
+
+
+def slices_in_order(images: Iterator[TableImages], arrivals: Sequence[Arrival]) -> Iterator[list[TableImages]]:
+    """Yield images in the order of the log, at most about ``_SLICE_ROWS`` rows at a time.
+
+    :param images: each in the order of the log.
+    :param arrivals: what is known of each of them.
+    :raises DecodeError: something else is known of one.
+    """
+    waiting: list[TableImages] = []
+    for one, arrival, bound in zip(images, arrivals, _bounds(arrivals), strict=True):
+        if _positions(one.images)[0].tolist() != list(arrival.oldest[1:]):
+            raise DecodeError("images come in another order than described", table=one.definition.table)
+        waiting.append(one)
+        due = [_split(each, None if bound is None else bound[1:]) for each in waiting]
+        waiting = [rest for _, rest in due if rest.images.num_rows]
+        yield from _slices([first for first, _ in due if first.images.num_rows])
+
+
+def _slices(images: list[TableImages]) -> Iterator[list[TableImages]]:
+    """Divide images at the same positions."""
+    most = max(_SLICE_ROWS, 2)  # an update's two images have one position
+    while sum(one.images.num_rows for one in images) > most:
+        positions = np.concatenate([_positions(one.images) for one in images])
+        order = np.lexsort(positions.T[::-1])
+        bound = tuple(positions[order[most]].tolist())
+        divided = [_split(one, bound) for one in images]
+        yield [one for one, _ in divided if one.images.num_rows]
+        images = [one for _, one in divided if one.images.num_rows]
+    if images:
+        yield images
+
+
+def _positions(images: pa.RecordBatch) -> Any:
+    """Return file, pos and ordinal: int64[images, 3]."""
+    seq = images["_seq"]
+    return np.stack([np.asarray(seq.field(name)).astype(np.int64) for name in ("file", "pos", "ordinal")], axis=1)
+
+
+def _split(images: TableImages, bound: tuple[int, ...] | None) -> tuple[TableImages, TableImages]:
+    """Divide images before a position; None: after all of them."""
+    count = images.images.num_rows
+    if bound is not None:
+        file, pos, ordinal = _positions(images.images).T
+        same_file, same_pos = file == bound[0], pos == bound[1]
+        before = (file < bound[0]) | (same_file & ((pos < bound[1]) | (same_pos & (ordinal < bound[2]))))
+        count = int(before.sum())
+    return (images._replace(images=images.images.slice(0, count)), images._replace(images=images.images.slice(count)))
+
+
+def fetch_sorted(frame: DataFrame, tables: Iterable[str]) -> Iterator[list[TableImages]]:
+    """Yield the images of each slice of the log, then those of a snapshot's rows, sorted by Spark."""
 
     def divide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -65,9 +189,8 @@ def fetch_slices(frame: DataFrame, tables: Iterable[str]) -> Iterator[list[Table
                 for images in open_images([cell]):
                     yield from pieces(schema, images)
 
-    chosen = functions.col(TABLE_COLUMN).isin(*tables) & functions.col(KIND_COLUMN).isin("rows", "chunk")
-    rows = frame.where(chosen).select("_schema", DATA_COLUMN)
-    fetched = rows.mapInArrow(divide, _PIECE_DDL).orderBy("file", "slice").toLocalIterator(prefetchPartitions=True)
+    rows = _chosen(frame, tables).mapInArrow(divide, _PIECE_DDL)
+    fetched = rows.orderBy("file", "slice").toLocalIterator(prefetchPartitions=True)
     for _, of_slice in groupby(fetched, key=lambda row: (row["file"], row["slice"])):
         yield [
             TableImages(Definition.from_json(row["definition"]), images)
