@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.testing import KafkaBroker
+from headgate.testing import KafkaBroker, SchemaRegistry
 
 _numbers = itertools.count(1)
 
@@ -22,6 +22,13 @@ def kafka_broker() -> Iterator[KafkaBroker]:
     """The run's shared broker. Make topics of your own on it."""
     with KafkaBroker.start() as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def schema_registry() -> Iterator[SchemaRegistry]:
+    """The run's shared schema registry. Use subjects of your own in it."""
+    with SchemaRegistry.start() as registry:
+        yield registry
 
 
 @pytest.fixture

@@ -177,6 +177,8 @@ def _target(path: str) -> str:
         "#   [target.kafka]\n"
         '#   bootstrap = "kafka:9092"\n'
         '#   delivery = "exactly-once"               # by default "at-least-once"\n'
+        '#   format = "avro"                         # by default "json"; also "json-schema"\n'
+        '#   registry = "http://registry:8081"       # of the Avro schemas\n'
         "#   heartbeat_ms = 10000                    # a sign of life every 10 seconds; by default none\n"
         "\n[spark]\n"
         '# master = "local[*]"                       # any spark.* setting; the prefix may be left out\n'

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
 from headgate._policies import Bit, Decimals, Json, Time, UnsignedBigint, WideDecimals, Window, ZeroDates
-from headgate.config._model import Model, is_table
+from headgate.config._model import Model, check_variable, is_table
 from headgate.config._target import Deletes
 
 __all__ = ["SnapshotMode", "SourceConfig", "TableConfig"]
@@ -209,9 +208,7 @@ class SourceConfig(Model):
     @field_validator("password_env", "mask_key_env")
     @classmethod
     def _check_env(cls, name: str | None) -> str | None:
-        if name is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ValueError("expected the name of an environment variable, not its value")
-        return name
+        return check_variable(name)
 
     @model_validator(mode="after")
     def _check_combination(self) -> SourceConfig:

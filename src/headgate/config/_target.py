@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import string
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate.config._model import Model
+from headgate.config._model import Model, check_variable
 
 __all__ = ["Deletes", "KafkaTargetConfig", "TargetConfig"]
 
@@ -36,10 +37,24 @@ class KafkaTargetConfig(Model):
         "{prefix}.{db}.{table}",
         description="name of a table's topic; a character that Kafka does not allow becomes `_`",
     )
-    format: Literal["json", "json-schema"] = Field(
+    format: Literal["json", "json-schema", "avro"] = Field(
         "json",
         description="`json`: keys and values alone; `json-schema`: each with Kafka Connect's schema, as"
-        " `{schema, payload}`, which makes messages several times as large",
+        " `{schema, payload}`, which makes messages several times as large; `avro`: Avro in Confluent's wire format,"
+        " with the schemas in `registry`",
+    )
+    registry: str | None = Field(
+        None,
+        description='URL of a schema registry with Confluent\'s REST API, for `format = "avro"`, such as'
+        " `https://registry:8081`",
+    )
+    registry_auth_env: str | None = Field(
+        None, description="environment variable that holds `user:password` for the registry"
+    )
+    registry_ca_file: str | None = Field(
+        None,
+        description="PEM file with the certificates to trust, for a registry with `https`; by default the system's; a"
+        " relative path starts at the working directory",
     )
     tombstones: bool = Field(
         True, description="after the message of a deleted row, send one with its key and no value, for compacted topics"
@@ -74,6 +89,31 @@ class KafkaTargetConfig(Model):
     timeout_seconds: int = Field(
         60, ge=1, le=900, description="seconds in which the brokers must accept a message, or the batch fails"
     )
+
+    @field_validator("registry_auth_env")
+    @classmethod
+    def _check_env(cls, name: str | None) -> str | None:
+        return check_variable(name)
+
+    @field_validator("registry")
+    @classmethod
+    def _check_registry(cls, url: str | None) -> str | None:
+        parts = urlsplit(url or "http://host")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+            raise ValueError(
+                "expected http://host:port or https://…, without a user: registry_auth_env names its variable"
+            )
+        return url
+
+    @model_validator(mode="after")
+    def _check_format(self) -> KafkaTargetConfig:
+        if (self.format == "avro") != (self.registry is not None):
+            raise ValueError(
+                'format = "avro" needs registry, the URL of a schema registry'
+                if self.registry is None
+                else 'registry is for format = "avro"'
+            )
+        return self
 
     @field_validator("topic")
     @classmethod

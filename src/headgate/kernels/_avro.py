@@ -105,23 +105,33 @@ _LIMBS: Final = 8
 
 
 @njit(cache=True, nogil=True)
-def _put_decimal_texts(starts: Any, data: Any, offsets: Any, out: Any) -> None:
+def _append_digit(words: Any, digit: Any) -> None:
+    carry = digit
+    for w in range(_LIMBS):
+        carry += words[w] * np.uint64(10)
+        words[w] = carry & np.uint64(0xFFFFFFFF)
+        carry >>= np.uint64(32)
+
+
+@njit(cache=True, nogil=True)
+def _put_decimal_texts(starts: Any, data: Any, scale: int, offsets: Any, out: Any) -> None:
     words = np.zeros(_LIMBS, np.uint64)
     at = 0
     for i in range(starts.shape[0] - 1):
         offsets[i] = at
         words[:] = 0
         is_negative = False
+        missing = -1  # digits after the point that the text does not have; -1: no point yet
         for k in range(starts[i], starts[i + 1]):
-            digit = data[k] - 48
             if data[k] == 45:
                 is_negative = True
-            elif 0 <= digit <= 9:
-                carry = np.uint64(digit)
-                for w in range(_LIMBS):
-                    carry += words[w] * np.uint64(10)
-                    words[w] = carry & np.uint64(0xFFFFFFFF)
-                    carry >>= np.uint64(32)
+            elif data[k] == 46:
+                missing = scale
+            else:
+                _append_digit(words, np.uint64(data[k] - 48))
+                missing -= int(missing > 0)
+        for _ in range(scale if missing < 0 else missing):
+            _append_digit(words, np.uint64(0))
         if is_negative:
             carry = np.uint64(1)
             for w in range(_LIMBS):
@@ -142,11 +152,14 @@ def _put_decimal_texts(starts: Any, data: Any, offsets: Any, out: Any) -> None:
     offsets[starts.shape[0] - 1] = at
 
 
-def decimal_text_bytes(array: pa.Array) -> pa.Array:
-    """Return decimals that are text, of at most 65 digits, as :func:`decimal_bytes`; the point is left out."""
+def decimal_text_bytes(array: pa.Array, scale: int) -> pa.Array:
+    """Return decimals that are text, of at most 65 digits, as :func:`decimal_bytes`.
+
+    :param scale: digits after the point; a text may have fewer.
+    """
     starts, data = _text_buffers(array)
     offsets, out = np.zeros(len(array) + 1, np.int32), np.empty(4 * _LIMBS * len(array), np.uint8)
-    _put_decimal_texts(starts, data, offsets, out)
+    _put_decimal_texts(starts, data, scale, offsets, out)
     return pa.Array.from_buffers(pa.binary(), len(array), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
 
 

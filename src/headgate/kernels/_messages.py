@@ -393,9 +393,15 @@ class Layout:
         return len(self._valid) - 1
 
     def _add(
-        self, kind: Kind, source: int, constant: bytes, number: int = 0, nulls: int = -1, parameter: int = 0,
+        self,
+        kind: Kind,
+        source: int,
+        constant: bytes,
+        number: int = 0,
+        nulls: int = -1,
+        parameter: int = 0,
         present: int = -1,
-    ) -> None:  # fmt: skip
+    ) -> None:
         start = len(self._constants)
         self._constants += constant
         self._pieces.append([int(kind), source, number, nulls, parameter, start, len(constant), present, 0])

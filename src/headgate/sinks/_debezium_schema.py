@@ -172,17 +172,20 @@ SCHEMA_CHANGE_VALUE: Final = json.dumps(
 
 
 @lru_cache(maxsize=1024)
-def key_schema(definition: Definition, server: str) -> str:
+def key_schema(definition: Definition, server: str, *, avro: bool = False) -> str:
     """Return the schema of a table's keys."""
-    fields = [{**connect_type(definition.column(name)), "optional": False, "field": name} for name in definition.key]
+    fields = [
+        {**connect_type(definition.column(name), avro=avro), "optional": False, "field": name}
+        for name in definition.key
+    ]
     return json.dumps(_struct(fields, f"{server}.{definition.table}.Key"), ensure_ascii=False)
 
 
 @lru_cache(maxsize=1024)
-def envelope_schema(definition: Definition, server: str) -> str:
+def envelope_schema(definition: Definition, server: str, *, avro: bool = False) -> str:
     """Return the schema of a table's values."""
     columns = [
-        {**connect_type(column), "optional": column.name not in definition.key, "field": column.name}
+        {**connect_type(column, avro=avro), "optional": column.name not in definition.key, "field": column.name}
         for column in definition.columns
     ]
     name = f"{server}.{definition.table}"

@@ -113,7 +113,9 @@ def _encoding(column: CarriedColumn) -> _Encoding:
         members = column.mysql.partition("(")[2].rpartition(")")[0]
         return _Encoding(_string, _bytes, named | ({"parameters": {"allowed": _allowed(members)}} if members else {}))
     if base == "decimal" and column.spark != "double":
-        return _Encoding(_decimal, _unscaled, {"type": "string"}, _precise(column.mysql))
+        precise = _precise(column.mysql)
+        scale = int(precise["parameters"]["scale"])
+        return _Encoding(_decimal, partial(_unscaled, scale=scale), {"type": "string"}, precise)
     return _BY_SPARK.get(re.split(r"[(<]", column.spark)[0], _Encoding(_digits, _varint, {"type": "int64"}))
 
 
@@ -165,12 +167,12 @@ def _decimal(array: pa.Array) -> Lane:
     return Lane(Kind.DECIMAL, numbers, valid, array.type.scale)
 
 
-def _unscaled(array: pa.Array) -> Lane:
+def _unscaled(array: pa.Array, scale: int) -> Lane:
     """Return DECIMAL as Avro's logical type ``decimal`` has it: the unscaled number's bytes."""
     valid = valid_mask(array)
     if pa.types.is_decimal(array.type):
         return Lane(Kind.BYTES, decimal_bytes(array), valid)
-    return Lane(Kind.BYTES, decimal_text_bytes(array), valid)
+    return Lane(Kind.BYTES, decimal_text_bytes(array, scale), valid)
 
 
 def _precise(mysql: str) -> dict[str, Any]:

@@ -51,6 +51,7 @@ from headgate.extras import require_extra
 from headgate.lake import KafkaStatus
 from headgate.replication import SNAPSHOT_FILE
 from headgate.sinks._debezium import ORDER, Envelope, Form, Source
+from headgate.sinks._debezium_avro import AvroForm
 from headgate.sinks._debezium_ddl import SchemaChange, interleaved, schema_changes
 from headgate.sinks._debezium_json import JsonForm
 from headgate.sinks._debezium_schema import SCHEMA_CHANGE_KEY, SCHEMA_CHANGE_VALUE, TRANSACTION_KEY, TRANSACTION_VALUE
@@ -58,6 +59,7 @@ from headgate.sinks._debezium_transactions import TransactionEnd, TransactionNum
 from headgate.sinks._heartbeats import Heartbeats
 from headgate.sinks._kafka_cluster import HeartbeatSender, Topics, drop, failure
 from headgate.sinks._log_order import fetch_slices, log_order
+from headgate.sinks._schema_registry import SchemaRegistry
 from headgate.sinks._topic_names import TopicNames
 
 if TYPE_CHECKING:
@@ -117,6 +119,7 @@ class KafkaTarget:
         self._config = config
         self._cluster = KafkaCluster(config.bootstrap, config.settings_file)
         self._names = TopicNames.make(config, pipeline)
+        self._registry = SchemaRegistry.of(config) if config.format == "avro" else None
         self._tables: dict[str, str] = {}  # topic → table
         self._topics = Topics(self._cluster, config.timeout_seconds)
         self._pipeline = pipeline
@@ -200,6 +203,8 @@ class KafkaTarget:
 
     def _form(self, log_base: str) -> Form:
         source = Source(self._names.prefix, _version(), log_base)
+        if self._registry is not None:
+            return AvroForm(source, self._registry, self._names.of)
         return JsonForm(source, self._config.format == "json-schema")
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from headgate.control import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
 from headgate.extras import require_extra
 from headgate.sinks._debezium_schema import HEARTBEAT_KEY, HEARTBEAT_VALUE
+from headgate.sinks._schema_registry import SchemaRegistry
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
@@ -159,10 +160,10 @@ def is_transient(error: KafkaError) -> bool:
 
 
 def check_brokers(config: KafkaTargetConfig) -> None:
-    """Check that the brokers answer.
+    """Check that the brokers answer, and the schema registry, if there is one.
 
     :raises ConfigError: the extra is missing, or Kafka's client refuses the settings.
-    :raises ConnectError: the brokers do not answer.
+    :raises ConnectError: one of them does not answer.
     """
     require_extra("kafka")
     from confluent_kafka import KafkaException
@@ -176,6 +177,8 @@ def check_brokers(config: KafkaTargetConfig) -> None:
         client.list_topics(timeout=min(_CHECK_SECONDS, config.timeout_seconds))
     except KafkaException as error:
         raise ConnectError(f"Kafka at {config.bootstrap} does not answer: {error.args[0].str()}") from None
+    if config.format == "avro":
+        SchemaRegistry.of(config).check()
 
 
 def failure(error: KafkaError) -> HeadgateError:

@@ -1,5 +1,5 @@
-"""For tests and demonstrations: MySQL servers, replica pairs, a Kafka broker, an S3 object store, a Spark cluster, a
-network proxy with faults.
+"""For tests and demonstrations: MySQL servers, replica pairs, a Kafka broker, a schema registry, an S3 object store, a
+Spark cluster, a network proxy with faults.
 """
 
 from headgate.testing._flights import FLIGHT_TABLES, FlightWriters, load_flights
@@ -8,6 +8,7 @@ from headgate.testing._kafka import KafkaBroker
 from headgate.testing._object_store import ObjectStore
 from headgate.testing._private import private_program
 from headgate.testing._proxy import Proxy
+from headgate.testing._schema_registry import SchemaRegistry
 from headgate.testing._server import URL_VARIABLE, MySQLServer, replica_pair
 from headgate.testing._standalone import SparkCluster
 
@@ -19,6 +20,7 @@ __all__ = [
     "MySQLServer",
     "ObjectStore",
     "Proxy",
+    "SchemaRegistry",
     "SparkCluster",
     "load_flights",
     "private_program",

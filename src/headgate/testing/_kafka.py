@@ -30,7 +30,7 @@ from headgate.testing._process import start_child
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-__all__ = ["KafkaBroker", "prepare_kafka"]
+__all__ = ["KafkaBroker", "java_program", "prepare_kafka"]
 
 KAFKA_VERSION = "4.1.2"
 PACKAGES = (f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}", "org.slf4j:slf4j-simple:1.7.36")
@@ -287,12 +287,20 @@ def _format(folder: Path, classpath: str) -> None:
     file.unlink()
 
 
-def _java(classpath: str) -> list[str]:
+def java_program() -> str:
+    """Return the path of Java: ``$JAVA_HOME/bin/java``, else the one on PATH.
+
+    :raises ConfigError: there is none.
+    """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin/java")) if home else shutil.which("java")
     if java is None or not Path(java).exists():
-        raise ConfigError("a Kafka broker needs Java 17: install it, or set JAVA_HOME to its folder")
-    return [java, *JAVA_FLAGS, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classpath]
+        raise ConfigError("brokers and registries need Java 17: install it, or set JAVA_HOME to its folder")
+    return java
+
+
+def _java(classpath: str) -> list[str]:
+    return [java_program(), *JAVA_FLAGS, "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", classpath]
 
 
 def _logged_errors(log: str) -> str:

@@ -11,11 +11,13 @@ import hmac
 import ipaddress
 import os
 from pathlib import Path
-
-from starlette.datastructures import Headers
+from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError
 from headgate.files import file_errors
+
+if TYPE_CHECKING:
+    from starlette.datastructures import Headers
 
 __all__ = ["Token", "is_loopback"]
 

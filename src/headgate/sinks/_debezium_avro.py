@@ -1,0 +1,157 @@
+"""Keys and values in Avro, with their schemas in a registry: as Debezium with Confluent's ``AvroConverter``.
+
+A table's schemas are registered when its first message with them is written, under the subjects ``<topic>-key`` and
+``<topic>-value`` (Confluent's ``TopicNameStrategy``). A definition that changes gets schemas of its own; whether they
+may follow the older ones is the registry's decision.
+
+Columns that a partial row image leaves out are null: an Avro record has all its fields.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.carrier import Definition
+from headgate.kernels import Kind, Lane, Layout, int64_lane, text_lane
+from headgate.lake import split_table
+from headgate.replication import SNAPSHOT_FILE
+from headgate.sinks._connect_avro import VALUE_BRANCH, avro_schema, binary, wire_head
+from headgate.sinks._debezium import Messages, Places, Source
+from headgate.sinks._debezium_rows import columns_present, log_files
+from headgate.sinks._debezium_schema import envelope_schema, key_schema
+from headgate.sinks._debezium_values import avro_lane
+
+__all__ = ["AvroForm", "Registry"]
+
+_IMAGE, _BEFORE, _AFTER, _OP = range(4)
+"""Sources of rows, in the order of ``write``."""
+_NULL: Final = b"\x00"
+_LONG: Final = {"type": "int64", "optional": True}
+_TEXT: Final = {"type": "string", "optional": False}
+_OPTIONAL_TEXT: Final = {"type": "string", "optional": True}
+
+
+class Registry(Protocol):
+    """A store of schemas."""
+
+    def schema_id(self, subject: str, schema: str) -> int:
+        """Return the number of an Avro schema; register it if the subject does not have it."""
+
+
+@dataclass(frozen=True)
+class AvroForm:
+    """Avro of a batch's messages."""
+
+    source: Source
+    registry: Registry
+    topic: Callable[[str], str]  # of ``db.table``
+
+    def keys(self, definition: Definition, images: pa.RecordBatch) -> pa.Array:
+        """Return the key of each image of a table that has one: large_binary."""
+        layout = Layout(images.num_rows, avro=True)
+        layout.constant(self._head(definition, "key", key_schema(definition, self.source.server, avro=True)))
+        for name in definition.key:
+            layout.lane(avro_lane(definition.column(name), images[name]))
+        return layout.write([np.arange(images.num_rows)])
+
+    def values(self, definition: Definition, images: pa.RecordBatch, messages: Messages) -> pa.Array:
+        """Return the value of each message, with no transaction: large_binary."""
+        layout = Layout(images.num_rows, avro=True)
+        layout.constant(self._head(definition, "value", envelope_schema(definition, self.source.server, avro=True)))
+        lanes = self._lanes(definition, images)
+        for source in (_BEFORE, _AFTER):
+            with layout.group(source, VALUE_BRANCH):
+                for lane, branch in lanes:
+                    layout.lane(lane, source, branch)
+        self._add_source(layout, definition, images)
+        layout.constant(_NULL + binary(_TEXT, "c")[:1])
+        layout.row_byte(_OP)
+        layout.constant(self._tail())
+        return layout.write([messages.image, messages.before, messages.after, messages.op])
+
+    def transactions(self, places: Places) -> pa.Array:
+        """Return the block ``transaction`` of messages: large_binary."""
+        rows = np.arange(len(places.total))
+        layout = Layout(len(rows), avro=True)
+        layout.constant(VALUE_BRANCH)
+        layout.lane(text_lane(Kind.BYTES, places.gtid))
+        layout.lane(Lane(Kind.VARINT, places.total))
+        layout.lane(Lane(Kind.VARINT, places.in_table))
+        return layout.write([rows])
+
+    @property
+    def around_transaction(self) -> tuple[int, int]:
+        """Bytes of a value from the block ``transaction`` to the end, if there is none, and those after the block."""
+        after = len(binary(_TEXT, "c")) + len(self._tail())
+        return after + len(_NULL), after
+
+    def message(self, subject: str, schema: str, payload: Any) -> bytes:
+        """Return a key or value that is not a row's."""
+        connect = json.loads(schema)
+        return wire_head(self.registry.schema_id(subject, avro_schema(connect))) + binary(connect, payload)
+
+    def _head(self, definition: Definition, part: str, schema: str) -> bytes:
+        subject = f"{self.topic(definition.table)}-{part}"
+        return wire_head(self.registry.schema_id(subject, avro_schema(json.loads(schema))))
+
+    @staticmethod
+    def _lanes(definition: Definition, images: pa.RecordBatch) -> list[tuple[Lane, bytes]]:
+        """Return the columns' values, in the schema's order, and what precedes each that is not null."""
+        held = {column.name: (column, present) for column, present in columns_present(definition, images)}
+        lanes = []
+        for column in definition.columns:
+            branch = b"" if column.name in definition.key else VALUE_BRANCH
+            if column.name not in held:
+                lanes.append((Lane(Kind.VARINT, np.zeros(images.num_rows, np.int64), _none(images)), branch))
+                continue
+            lane, present = avro_lane(column, images[column.name]), held[column.name][1]
+            if present is not None:
+                lane = Lane(
+                    lane.kind, lane.values, present if lane.valid is None else present & lane.valid, lane.parameter
+                )
+            lanes.append((lane, branch))
+        return lanes
+
+    @staticmethod
+    def _tail() -> bytes:
+        """Return what follows the letter of the operation; its size is the same for centuries."""
+        now = time.time_ns()
+        return b"".join(binary(_LONG, now // divisor) for divisor in (1_000_000, 1000, 1))
+
+    def _add_source(self, layout: Layout, definition: Definition, images: pa.RecordBatch) -> None:
+        """Add the block ``source`` of each image."""
+        db, table = split_table(definition.table)
+        seq, us = images["_seq"], images["_ts"].cast(pa.int64())
+        is_read = pc.equal(seq.field("file"), SNAPSHOT_FILE)
+        snapshots = pc.if_else(is_read, "incremental", "false")
+        parts: Sequence[bytes | tuple[Lane, bytes]] = (
+            b"".join(binary(_TEXT, text) for text in (self.source.version, "mysql", self.source.server)),
+            (int64_lane(Kind.VARINT, pc.divide(us, 1000)), b""),
+            (text_lane(Kind.BYTES, snapshots), _NULL),  # its union begins with the value, because it has a default
+            binary(_TEXT, db) + _NULL,
+            (int64_lane(Kind.VARINT, us), VALUE_BRANCH),
+            (int64_lane(Kind.VARINT, pc.multiply(us, 1000)), VALUE_BRANCH),
+            binary(_OPTIONAL_TEXT, table) + binary({"type": "int64"}, 0),
+            (text_lane(Kind.BYTES, images["_gtid"].cast(pa.string())), VALUE_BRANCH),
+            (text_lane(Kind.BYTES, log_files(seq.field("file"), self.source.log_base)), b""),
+            (int64_lane(Kind.VARINT, pc.if_else(is_read, 0, seq.field("pos"))), b""),
+            (int64_lane(Kind.VARINT, pc.if_else(is_read, 0, seq.field("ordinal"))), b""),
+            _NULL + _NULL,  # thread, query
+        )
+        for part in parts:
+            if isinstance(part, bytes):
+                layout.constant(part)
+            else:
+                layout.lane(part[0], _IMAGE, part[1])
+
+
+def _none(images: pa.RecordBatch) -> Any:
+    return np.zeros(images.num_rows, np.bool_)
