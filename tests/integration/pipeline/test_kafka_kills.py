@@ -36,17 +36,21 @@ ROWS, CHANGED, PARTITIONS = 20_000, 1_000, 3
 
 
 class Counting(threading.Thread):
-    """Transactions that each count up ``CHANGED`` neighbours, until there are so many."""
+    """Transactions that each count up ``CHANGED`` neighbours: so many, and more until ``enough`` is set, so that every
+    kill hits changes, however long a start takes.
+    """
 
     def __init__(self, server: MySQLServer, transactions: int, seed: int) -> None:
         super().__init__(daemon=True)
-        self._server, self._left, self._choice = server, transactions, random.Random(seed)
+        self._server, self._least, self._choice = server, transactions, random.Random(seed)
+        self.enough, self.written = threading.Event(), 0
 
     def run(self) -> None:
         with self._server.connect(database="k", autocommit=True) as connection, connection.cursor() as cursor:
-            for _ in range(self._left):
+            while self.written < self._least or not self.enough.is_set():
                 first = self._choice.randrange(ROWS - CHANGED)
                 cursor.execute("UPDATE counters SET n = n + 1 WHERE id >= %s AND id < %s", (first, first + CHANGED))
+                self.written += 1
                 time.sleep(0.1)  # so that the kills hit changes; nothing waits for it
 
 
@@ -124,13 +128,14 @@ def test_each_change_once_and_in_order(tmp_path: Path, transactions: int, kills:
         writer.start()
         for number in range(kills):
             run_and_kill(config, choice, broker if number % 4 == 3 else None)
+        writer.enough.set()
         writer.join()
         assert headgate("run", "--once", config=config).wait(600) == 0
         with server.connect(database="k") as connection, connection.cursor() as cursor:
             cursor.execute("SELECT id, n FROM counters WHERE n > 0")
             counters = dict(cursor.fetchall())
         found = counted(broker, "killed.k.counters")
-    assert sum(map(len, found.values())) == transactions * CHANGED
+    assert sum(map(len, found.values())) == writer.written * CHANGED
     wrong = Counter(key for key, values in found.items() if values != list(range(1, counters[key] + 1)))
     assert not wrong, f"{len(wrong)} keys, such as {next(iter(wrong))}: {found[next(iter(wrong))]}"
     assert found.keys() == counters.keys()
