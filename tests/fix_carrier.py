@@ -66,6 +66,7 @@ class FakeTable:
 
     fingerprint: str = ""
     """By default one of the columns' types and the key."""
+    rows: str = ""
 
     @property
     def definition(self) -> str:
@@ -75,7 +76,7 @@ class FakeTable:
     @property
     def carried(self) -> Definition:
         columns = tuple(CarriedColumn(name, kind, kind) for name, kind in self.columns)
-        return Definition(self.name, self.definition, self.key, columns)
+        return Definition(self.name, self.definition, self.key, columns, self.rows)
 
     def batch(self, epoch: int, images: Sequence[tuple[Any, ...]], file: int = 1) -> pa.RecordBatch:
         """``images`` are ``(op, pos, *values)``, or ``(op, (pos, ordinal), *values)``; ``r`` rows give their number.

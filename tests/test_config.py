@@ -124,6 +124,7 @@ def test_both_modes_in_a_fixed_order() -> None:
         ),
         ('name = "shop"', 'name = "shop"\nnotifications.kafka = {topic = "t"}', r"kafka\.bootstrap is missing: host"),
         ('schema_changes = "strict"', 'condition = ""', r"tables\.shop\.orders\.condition"),
+        ('schema_changes = "strict"', 'condition = "a"\nrows = "b = 1"', "rows and condition are both set"),
         ("poll_ms = 500", 'relay = "relay1:11115"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay = "http://u:secret@r:1"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay_source = "a"', "settings need relay"),
@@ -158,6 +159,31 @@ def test_relative_paths_start_at_the_working_directory_and_uris_stay(
 def test_policies_of_a_table() -> None:
     tables = parse_config(GOOD + '[tables."shop.items"]\n').tables
     assert (tables["shop.orders"].schema_changes, tables["shop.items"].schema_changes) == ("strict", "evolve")
+
+
+def test_rows_are_policies_of_a_table_that_is_no_signal_table() -> None:
+    text = GOOD.replace('schema_changes = "strict"', "rows = \"country = 'DE'\"")
+    policies = parse_config(text).policies()
+    assert (policies.of("shop.orders").rows, policies.of("shop.items").rows) == ("country = 'DE'", "")
+    assert policies.as_options()["rows"] == {"shop.orders": "country = 'DE'"}
+    with pytest.raises(
+        ConfigError, match=r'rows in \[tables."shop.orders"\] is for a signal table, whose rows are sig'
+    ):
+        parse_config(text.replace("poll_ms = 500", 'signal_table = "shop.orders"'))
+
+
+def test_skipped_operations_are_a_tables_own_or_the_sources() -> None:
+    text = GOOD.replace("[source]", '[source]\nskip = ["truncate", "insert"]') + '[tables."shop.items"]\nskip = []\n'
+    config = parse_config(text)
+    assert (config.skips("shop.orders"), config.skips("shop.items")) == (("insert", "truncate"), ())
+    assert (config.keeps_removed("shop.orders"), config.keeps_removed("shop.items")) == (True, False)
+    with pytest.raises(ConfigError, match=r"source\.skip\.1.*'truncate'"):
+        parse_config(text.replace('"insert"', '"drop"'))
+    with pytest.raises(ConfigError, match=r"skip in \[source\] leaves out what deletes = \"mark\" marks"):
+        parse_config(text.replace("[target]", '[target]\ndeletes = "mark"'))
+    parse_config(text.replace('"truncate", ', "").replace("[target]", '[target]\ndeletes = "mark"'))
+    with pytest.raises(ConfigError, match=r'skip and target\.mode "history" do not go together'):
+        parse_config(text.replace('mode = "current"', 'mode = "history"'))
 
 
 def test_watermarks() -> None:

@@ -34,6 +34,7 @@ from headgate.errors import (
     RelayConsumerError,
     RelayDivergedError,
     RelayError,
+    RowFilterError,
     SchemaAmbiguousError,
     SchemaChangedError,
     ScnNotFoundError,
@@ -48,6 +49,7 @@ from headgate.errors import (
     Transient,
     TransientServerError,
     TransportError,
+    UnreadableTableError,
     UnsupportedError,
 )
 
@@ -93,6 +95,7 @@ __all__ = [
     "RelayConsumerError",
     "RelayDivergedError",
     "RelayError",
+    "RowFilterError",
     "SchemaAmbiguousError",
     "SchemaChangedError",
     "ScnNotFoundError",
@@ -107,6 +110,7 @@ __all__ = [
     "Transient",
     "TransientServerError",
     "TransportError",
+    "UnreadableTableError",
     "UnsupportedError",
     "__version__",
     "expand",

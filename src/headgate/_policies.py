@@ -6,7 +6,7 @@ codecs. There ``of(table)`` returns the policies of that table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
@@ -14,6 +14,7 @@ __all__ = [
     "DEFAULT",
     "KEEP",
     "MASKS",
+    "OPERATIONS",
     "POLICY_VALUES",
     "AmbiguousKeys",
     "Bit",
@@ -22,6 +23,7 @@ __all__ = [
     "Decimals",
     "Json",
     "MaskKey",
+    "Operation",
     "Policies",
     "Temporals",
     "Time",
@@ -29,6 +31,7 @@ __all__ = [
     "WideDecimals",
     "Window",
     "ZeroDates",
+    "ordered_operations",
     "parse_rules",
 ]
 
@@ -42,6 +45,10 @@ Bit: TypeAlias = Literal["integer", "binary"]
 Window: TypeAlias = Literal["rewind", "keep", "drop"]
 Temporals: TypeAlias = Literal["arrow", "text"]
 AmbiguousKeys: TypeAlias = Literal["error", "spell"]
+Operation: TypeAlias = Literal["insert", "update", "delete", "truncate"]
+
+OPERATIONS: Final[tuple[Operation, ...]] = get_args(Operation)
+"""The operations that ``skip`` can leave out, in the order in which they are listed."""
 
 POLICY_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
     "zero_dates": get_args(ZeroDates),
@@ -127,6 +134,12 @@ def spelled_rules(rules: ColumnRules) -> dict[str, dict[str, Any]]:
     return {table: {column: rule.spelled() for column, rule in columns} for table, columns in rules}
 
 
+def ordered_operations(operations: Iterable[Operation]) -> tuple[Operation, ...]:
+    """Return operations in the order of :data:`OPERATIONS`, each once."""
+    chosen = {*operations}
+    return tuple(operation for operation in OPERATIONS if operation in chosen)
+
+
 @dataclass(frozen=True, slots=True)
 class MaskKey:
     """Where the key of ``hash`` rules is: the name of an environment variable, or a file."""
@@ -168,6 +181,8 @@ class Policies:
     mask_key: MaskKey | None = None
     rows: str = ""
     """Expression (``headgate.columns._expressions``) that rows must fulfil to belong to the table; ``""``: all do."""
+    skip: tuple[Operation, ...] = ()
+    """Operations that a stream leaves out, as they are after ``rows``; table reads are whole all the same."""
     tables: tuple[tuple[str, Policies], ...] = ()
     """``(db.table, its policies)`` of the tables whose policies differ."""
 
@@ -209,6 +224,9 @@ class Policies:
         rows = {table: policies.rows for table, policies in self.tables if policies.rows}
         if rows:
             options["rows"] = rows
+        skips = {table: policies.skip for table, policies in self.tables if policies.skip != self.skip}
+        if skips or self.skip:
+            options["skip"] = {"*": self.skip, **skips}
         if self.mask_key is not None:
             source = "env" if self.mask_key.env is not None else "file"
             options[f"mask_key_{source}"] = self.mask_key.env or self.mask_key.file

@@ -17,7 +17,9 @@ Retry loops look only at this marker::
     ├── ProtocolError               Definite   bytes that the protocol does not allow
     ├── DecodeError                 Definite   an event or value that cannot be decoded
     │   ├── ChecksumError           Definite
-    │   ├── AmbiguousKeyError       Definite   two key values would become equal
+    │   ├── UnreadableTableError               one table cannot be read further; a pipeline follows the others
+    │   │   ├── AmbiguousKeyError   Definite   two key values would become equal
+    │   │   └── RowFilterError      Definite   which rows pass a table's `rows` cannot be decided
     │   └── UnsupportedError        Definite   known but not supported: names table, column, type or statement
     ├── SchemaChangedError          Definite   a table's definition does not fit the planned one
     ├── SchemaAmbiguousError        Definite   the log does not name a table's columns, and they are no longer known
@@ -74,6 +76,7 @@ __all__ = [
     "RelayConsumerError",
     "RelayDivergedError",
     "RelayError",
+    "RowFilterError",
     "SchemaAmbiguousError",
     "SchemaChangedError",
     "ScnNotFoundError",
@@ -88,6 +91,7 @@ __all__ = [
     "Transient",
     "TransientServerError",
     "TransportError",
+    "UnreadableTableError",
     "UnsupportedError",
 ]
 
@@ -204,8 +208,16 @@ class ChecksumError(DecodeError):
     """A binlog event whose CRC32 does not match its bytes."""
 
 
-class AmbiguousKeyError(DecodeError):
+class UnreadableTableError(DecodeError):
+    """One table cannot be read further. A pipeline stops that table, and follows the others."""
+
+
+class AmbiguousKeyError(UnreadableTableError):
     """A key value whose requested form equals that of a different value, so two rows would become one."""
+
+
+class RowFilterError(UnreadableTableError):
+    """Which rows pass a table's ``rows`` expression cannot be decided: an image or the table lacks a column."""
 
 
 class UnsupportedError(DecodeError):

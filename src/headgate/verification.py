@@ -63,8 +63,9 @@ def verify(config: PipelineConfig, spark: SparkSession | None = None, *, samples
         table and stopped at the end.
     :param samples: how many differing rows to keep of a table.
     :return: of each table, in the order of their names, its ``table``, ``state``, ``equal``, ``only_source``,
-        ``only_target``, ``different``, ``differences`` (the sum of the three), ``undecided``, ``samples`` and
-        ``remark``. A table that is not complete, or was stopped, is not compared; ``remark`` gives the reason.
+        ``only_target``, ``different``, ``differences`` (the sum of the three), ``removed`` (rows that ``skip`` keeps),
+        ``undecided``, ``samples`` and ``remark``. A table that is not complete, or was stopped, is not compared;
+        ``remark`` gives the reason.
     :raises ConfigError: there is nothing to compare.
     :raises HeadgateError: the source or the lake could not be read.
 
@@ -129,6 +130,7 @@ class Verification:
         from headgate.lake import Lake
         from headgate.pipeline import read_source
 
+        self._config = config
         self._lake = Lake.of(config)
         self._source = read_source(config)
         self._session, self._view, self._samples = session, view, samples
@@ -168,9 +170,14 @@ class Verification:
         from headgate.lake import NeedsSparkError, TableResult, verify_table
 
         row = self._row
+        skipped = [one for one in self._config.skips(table) if one in ("insert", "update")]
+        if skipped:
+            reason = f"not compared: skip leaves out {' and '.join(f'{one}s' for one in skipped)}"
+            return TableResult(table, row.tables[table].state, remark=reason), row
         for _ in range(_TRIES):
             try:
-                return verify_table(comparer, row, table, newer=self._newer_row), row
+                result = verify_table(comparer, row, table, newer=self._newer_row)
+                return (result.keeping_removed() if self._config.keeps_removed(table) else result), row
             except NeedsSparkError:
                 raise
             except Exception as error:

@@ -183,6 +183,18 @@ def test_rows_of_another_definition_are_waited_for(copies: Copies, other: TableD
         copies.read(token, other)
 
 
+def test_rows_that_passed_an_expression_are_not_the_table(tmp_path: Path) -> None:
+    lake = Lake.at(tmp_path)
+    make_table(lake.current("d.t"), [ROWS], ROWS.schema, {"headgate.rows": "id > 3"})
+    copies = LakeCopies(lake, Policies())
+    row = {"epoch": 1, "gtid": "", "tables": [{"table": "d.t", "state": "live", "version": 0}]}
+    write_deltalake(lake.ledger, pa.Table.from_pylist([row]))
+    with pytest.raises(
+        ChunkRetryError, match="has only the table's rows with id > 3, by `rows` in its pipeline's conf"
+    ):
+        copies.read(TABLE, copies.begin()[1], {"part": 0})
+
+
 def test_a_definition_that_nobody_has_written_down(copies: Copies) -> None:
     """By a pipeline or a relay of an earlier version: only the columns' types tell."""
     copies.batch()

@@ -704,6 +704,37 @@ def test_a_reading_settles_the_definition() -> None:
     assert definition(other, held) == "other"
 
 
+def test_removed_rows_that_skip_keeps_outlive_a_reread() -> None:
+    stale = TableState("shop.orders", "stale", version=4, held_epoch=3, reason="x")
+    begins = FakeBatch(9).snapshot("shop.orders", 7, append=False, last=True).chunk(ORDERS, [(1, "x")])
+    skipped = Unseen("skip leaves operations out: delete", accepted=True)
+    assert kinds(decided(begins, stale)) == ["DropStrays", "Upsert", "Sweep"]
+    work = decided(begins, stale, unseen=skipped, keeps_removed=True)
+    assert (kinds(work), work.state.state, work.state.reason) == (["Upsert"], "inexact", skipped.reason)
+    retyped = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True).chunk(RETYPED, [(1, 2)])
+    assert is_replaced(decided(retyped, stale))
+    stopped = decided(retyped, stale, unseen=skipped, keeps_removed=True)
+    assert (stopped.state.state, stopped.actions) == ("stopped", ())
+    assert "would lose the rows that skip keeps" in str(stopped.state.reason)
+    keyless = decided(FakeBatch(9).images(replace(ORDERS, key=()), [("c", 1, 1, "x")]), None, None, keeps_removed=True)
+    assert keyless.state.state == "stopped"
+
+
+@pytest.mark.parametrize("rows", ["", "id > 3"])
+def test_another_row_filter_reads_the_table_again(rows: str) -> None:
+    shown, target = replace(ORDERS, rows=rows), replace(TARGET, rows="id > 2")
+    work = decided(FakeBatch(9).live("shop.orders").images(shown, [("u", 1, 1, "x")]), target=target)
+    assert (work.state.state, work.actions) == ("stale", ())
+    assert work.reread == f"`rows` changed from id > 2 to {rows or 'all rows'}"
+    begins = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(shown, [])
+    again = decided(begins, work.state, target)
+    assert (again.state.state, is_replaced(again)) == ("live", True), "its rows are others, and it has to say so"
+    same = decided(
+        FakeBatch(9).live("shop.orders").images(shown, [("u", 1, 1, "x")]), target=replace(target, rows=rows)
+    )
+    assert (same.state.state, kinds(same)) == ("live", ["Upsert"])
+
+
 MARKED = Target(TARGET.types, TARGET.key, form=Form.MARKED)
 
 

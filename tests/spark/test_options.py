@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pytest
@@ -178,3 +179,20 @@ def test_rows_are_policies_of_their_table() -> None:
     policies = Options.parse({"url": "mysql://u@h", "tables": "d.*", "rows": rows}).policies
     assert (policies.of("d.t").rows, policies.of("d.u").rows) == ("n > 1", "")
     assert policies.as_options()["rows"] == {"d.t": "n > 1"}
+
+
+@pytest.mark.parametrize("text", ["{", '"delete"', '["drop"]', '{"d.t": "delete"}', '{"d.t": [1]}', "[[]]"])
+def test_skipped_operations_are_lists(text: str) -> None:
+    with pytest.raises(ConfigError, match=r'option "skip" is .* expected a JSON list of insert, update, delete, trunc'):
+        Options.parse({"url": "mysql://u@h", "tables": "d.*", "skip": text})
+
+
+def test_skipped_operations_are_policies() -> None:
+    base = {"url": "mysql://u@h", "tables": "d.*"}
+    policies = Options.parse({**base, "skip": '["truncate", "delete"]'}).policies
+    assert policies.of("d.t").skip == ("delete", "truncate")
+    given = {"*": ["truncate"], "d.t": []}
+    policies = Options.parse({**base, "skip": json.dumps(given)}).policies
+    assert (policies.of("d.t").skip, policies.of("d.u").skip) == ((), ("truncate",))
+    assert Options.parse({**base, "skip": json.dumps(policies.as_options()["skip"])}).policies == policies
+    assert "skip" not in Options.parse(base).policies.as_options()

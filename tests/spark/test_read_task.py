@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate._policies import DEFAULT, OPERATIONS, Operation
 from headgate.catalog import Column, TableDef
 from headgate.mysql import ConnectionSettings
 from headgate.replication import META_FIELDS, ImageBatch, LogBlock, canonical_schema
@@ -16,7 +18,7 @@ from headgate.snapshot import ChunkOptions
 from headgate.spark import _read_task
 from headgate.spark._carried import _truncate
 from headgate.spark._progress import TaskProgress
-from headgate.spark._read_task import read_task, without_unread
+from headgate.spark._read_task import read_task, without_skipped, without_unread
 from headgate.spark._tasks import LogRange, Task, Unread
 from tests.spark.model import batch_of, partial_of
 
@@ -69,6 +71,33 @@ def test_the_two_images_of_an_update_are_one_change_in_the_progress(monkeypatch:
     read = list(read_task(ConnectionSettings("localhost"), task, "all", ChunkOptions(), Told()))
     assert [item.batch.num_rows for item in read if isinstance(item, ImageBatch)] == [4]
     assert told == [("d.t", 3)]
+
+
+CHANGES: dict[Operation, list[Image]] = {
+    "insert": [("c", 1, 1, 1)], "update": [("b", 1, 1, 1), ("u", 2, 1, 1)], "delete": [("d", 2, 1, 1)],
+    "truncate": [("t", 0, 0, 1)],
+}  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(OPERATIONS)), st.sets(st.sampled_from(OPERATIONS)))
+def test_whole_operations_are_left_out(done: list[Operation], skip: set[Operation]) -> None:
+    def images(operations: list[Operation]) -> list[Image]:
+        return [image for operation in operations for image in CHANGES[operation]]
+
+    rest = without_skipped(batch_of("d.t", images(done)), sorted(skip))
+    shown = [] if rest is None else [row["_op"] for row in rest.batch.to_pylist()]
+    assert shown == [op for op, *_ in images([one for one in done if one not in skip])]
+
+
+def test_a_row_that_moves_into_an_unread_range_is_no_skipped_delete(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an update, which only becomes a delete because the row comes with a chunk."""
+    log = [LogBlock([batch_of("d.t", [("b", 1, 1, 1), ("u", 50, 1, 1), ("d", 2, 1, 2)])])]
+    monkeypatch.setattr(_read_task, "read_range", lambda *_args, **_options: log)
+    task = Task("uuid", "", 1, 0, ("d.*",), log=LogRange(wanted="", unread=(Unread("d.t", True, 10, 100),)))
+    options = ChunkOptions(replace(DEFAULT, skip=("delete",)))
+    items = read_task(ConnectionSettings("localhost"), task, "all", options)
+    read = [item for item in items if isinstance(item, ImageBatch)]
+    assert [(row["_op"], row["id"]) for item in read for row in item.batch.to_pylist()] == [("d", 1)]
 
 
 def test_truncation_is_never_left_out_of_a_table_that_was_begun() -> None:

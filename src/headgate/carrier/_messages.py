@@ -52,6 +52,7 @@ class Definition:
     fingerprint: str  # ``TableDef.common_fingerprint``
     key: tuple[str, ...]
     columns: tuple[CarriedColumn, ...]
+    rows: str = ""  # the table's expression ``rows``: only rows that pass it have images
 
     @classmethod
     @lru_cache(maxsize=4096)
@@ -59,7 +60,7 @@ class Definition:
         """Parse the JSON of :meth:`to_json`."""
         value = json.loads(text)
         columns = tuple(CarriedColumn(**column) for column in value["columns"])
-        return cls(value["table"], value["fingerprint"], tuple(value["key"]), columns)
+        return cls(value["table"], value["fingerprint"], tuple(value["key"]), columns, value.get("rows", ""))
 
     @lru_cache(maxsize=4096)  # noqa: B019 - a definition is a value, and there are few
     def to_json(self) -> str:

@@ -141,6 +141,7 @@ def _source(url: str, settings: ConnectionSettings, chosen: Sequence[str]) -> st
         "# chunk_rows = 250000                       # rows of a snapshot chunk",
         "# snapshot_share = 1                        # below 1: the part of the time that chunks take at most",
         f"# signal_table = {_quoted(first.partition('.')[0] + '.signals')}    # (id, type, data): inserts are signals",
+        '# skip = ["truncate"]                       # operations to leave out: insert, update, delete, truncate',
         '# zero_dates = "error"                      # or "null", "text": for dates that Spark cannot hold',
     ]
     return "\n".join(lines) + "\n"
@@ -206,4 +207,5 @@ def _rest(tables: Sequence[TableDef]) -> str:
     name = _quoted(tables[0].full_name)
     example = ["", "# Policies of one table:", _comment(f" [tables.{name}]")]
     example.append('# schema_changes = "evolve"    # or "strict": an ALTER that may change rows stops the table')
+    example.append("# rows = \"country = 'DE'\"      # only these rows, from table reads and from changes")
     return "\n".join(example) + "\n"

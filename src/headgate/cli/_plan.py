@@ -72,6 +72,12 @@ def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[st
     condition = config.conditions().get(table.full_name)
     if condition is not None:
         yield f"only rows with {condition} are read"
+    rows = config.policies().of(table.full_name).rows
+    if rows:
+        yield f"only rows with {rows} belong to it"
+    skipped = config.skips(table.full_name)
+    if skipped:
+        yield f"skips {', '.join(skipped)}"
     if config.target.kafka is not None:
         yield f"topic {TopicNames.make(config.target.kafka, config.name).of(table.full_name)}"
     if config.target.catalog is not None:

@@ -84,12 +84,13 @@ def _lines(result: TableResult, gtid: str) -> Iterator[str]:
         return
     total = result.equal + result.different + result.only_source
     later = f" ({result.later:,} of them as of {result.later_gtid} or before)" if result.later else ""
+    kept = f", and {result.removed:,} that MySQL removed (skip)" if result.removed else ""
     if not result.differences:
-        yield f"{result.table}: {total:,} rows, equal as of {gtid}{later}"
+        yield f"{result.table}: {total:,} rows, equal as of {gtid}{later}{kept}"
     else:
         yield (
             f"{result.table}: {total:,} rows as of {gtid}{later}: {result.only_source:,} only in source, "
-            f"{result.only_target:,} only in target, {result.different:,} different"
+            f"{result.only_target:,} only in target, {result.different:,} different{kept}"
         )
     for sample in result.samples:
         values = "; ".join(f"{name}: source {a!r}, target {b!r}" for name, (a, b) in sample.columns.items())

@@ -3,7 +3,7 @@
 from headgate.columns._codec import Codec
 from headgate.columns._expressions import parse_expression
 from headgate.columns._json_diff import apply_json_differences
-from headgate.columns._rows import filter_images
+from headgate.columns._rows import check_row_filters, filter_images
 from headgate.columns._rules import check_rules, column_rules, rule_marks
 from headgate.columns._spelled import HEX_MARK, ZERO, HexKey, needs_hex, read_hex_key
 from headgate.columns._table import PASSES_FIELD, TableCodec, codec_for
@@ -16,6 +16,7 @@ __all__ = [
     "HexKey",
     "TableCodec",
     "apply_json_differences",
+    "check_row_filters",
     "check_rules",
     "codec_for",
     "column_rules",

@@ -20,7 +20,7 @@ Two columns can be compared if they have the same kind. A date that Arrow cannot
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Context, Decimal
 from typing import Any, Final
@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate._policies import Policies
 from headgate.catalog import INTEGERS, Column, TableDef
 from headgate.columns._expressions import (
     And,
@@ -48,7 +49,7 @@ from headgate.columns._expressions import (
 from headgate.columns._rules import TEXTS
 from headgate.errors import ConfigError, SchemaChangedError
 
-__all__ = ["RowFilter", "filter_images"]
+__all__ = ["RowFilter", "check_row_filters", "filter_images"]
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "=": pc.equal,
@@ -173,6 +174,14 @@ class RowFilter:
                 f"column {column.name} of type {column.mysql} cannot be compared with {str(shown)!r}; expected"
                 f" {_EXPECTED[kind]}"
             ) from None
+
+
+def check_row_filters(policies: Policies, tables: Sequence[TableDef]) -> None:
+    """Raise ``ConfigError`` if the ``rows`` of one of these tables does not fit it."""
+    for table in tables:
+        text = policies.of(table.full_name).rows
+        if text:
+            RowFilter(table, text)
 
 
 _EXPECTED: Final = {

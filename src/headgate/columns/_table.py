@@ -20,7 +20,7 @@ from headgate.columns._rules import TEXTS, column_rules, ruled
 from headgate.columns._spatial import GeometryCodec, VectorCodec
 from headgate.columns._strings import BytesCodec, FixedBytesCodec, TextCodec
 from headgate.columns._temporals import DateCodec, DatetimeCodec, TemporalTextCodec, TimeCodec
-from headgate.errors import AmbiguousKeyError, DecodeError, UnsupportedError
+from headgate.errors import AmbiguousKeyError, ConfigError, DecodeError, RowFilterError, UnsupportedError
 from headgate.kernels import RowBlock
 
 __all__ = ["PASSES_FIELD", "RowCodec", "TableCodec", "codec_for"]
@@ -146,9 +146,12 @@ class TableCodec:
     def row_codec(self) -> RowCodec | None:
         """Codec of the columns that decide which rows pass; None: all pass.
 
-        :raises ConfigError: the table's ``rows`` does not fit it.
+        :raises RowFilterError: the table's ``rows`` does not fit it.
         """
-        return RowCodec(self._original, self._policies) if self._policies.rows else None
+        try:
+            return RowCodec(self._original, self._policies) if self._policies.rows else None
+        except ConfigError as error:
+            raise RowFilterError(f"{error.message}: change its `rows`", table=self._original.full_name) from None
 
     @property
     def select_list(self) -> str:

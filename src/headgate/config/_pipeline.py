@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate._policies import POLICY_VALUES, MaskKey, Policies, parse_rules
+from headgate._policies import POLICY_VALUES, MaskKey, Operation, Policies, ordered_operations, parse_rules
 from headgate.config._model import Model, is_table
 from headgate.config._outside import NotificationsConfig, SignalsConfig, UiConfig
 from headgate.config._source import SourceConfig, TableConfig
@@ -66,6 +66,15 @@ class PipelineConfig(Model):
         """Return the filter of a table's snapshot by ``db.table``, for tables that have one."""
         return {name: table.condition for name, table in self.tables.items() if table.condition is not None}
 
+    def skips(self, table: str) -> tuple[Operation, ...]:
+        """Return the operations that are left out of the changes of ``db.table``."""
+        own = self.tables[table].skip if table in self.tables else None
+        return ordered_operations(self.source.skip if own is None else own)
+
+    def keeps_removed(self, table: str) -> bool:
+        """Return whether the current table of ``db.table`` keeps rows that a DELETE or TRUNCATE removed in MySQL."""
+        return not {"delete", "truncate"}.isdisjoint(self.skips(table))
+
     def accepts_cascades(self, table: str) -> bool:
         """Return whether ``db.table`` is followed although foreign keys change its rows without logging it."""
         return table in self.tables and self.tables[table].foreign_keys == "accept"
@@ -85,6 +94,16 @@ class PipelineConfig(Model):
         for place, deletes in settings.items():
             if deletes == "mark":
                 raise ValueError(f'deletes = "mark" in [{place}] is about current tables: add "current" to target.mode')
+        return self
+
+    @model_validator(mode="after")
+    def _check_skip(self) -> PipelineConfig:
+        for table in ("", *self.tables):
+            if "history" in self.target.mode and self.skips(table):
+                raise ValueError('skip and target.mode "history" do not go together: a history has every change')
+            if self.marks_deletes(table) and self.keeps_removed(table):
+                place = f'tables."{table}"' if table else "source"
+                raise ValueError(f'skip in [{place}] leaves out what deletes = "mark" marks: keep one of the two')
         return self
 
     @field_validator("spark", mode="before")
@@ -116,6 +135,15 @@ class PipelineConfig(Model):
         return tables
 
     @model_validator(mode="after")
+    def _check_signal_table(self) -> PipelineConfig:
+        table = self.tables.get(self.source.signal_table or "")
+        if table is not None and table.rows is not None:
+            raise ValueError(
+                f'rows in [tables."{self.source.signal_table}"] is for a signal table, whose rows are signals'
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_kafka(self) -> PipelineConfig:
         if "kafka" not in self.target.mode:
             return self
@@ -129,7 +157,10 @@ class PipelineConfig(Model):
 def _policy_values(model: Model) -> dict[str, Any]:
     """Return the policies that a section sets or has by default."""
     values = model.model_dump(by_alias=True, exclude_none=True)
-    return {name: values[name] for name in POLICY_VALUES if name in values}
+    policies = {name: values[name] for name in (*POLICY_VALUES, "rows") if name in values}
+    if "skip" in values:
+        policies["skip"] = ordered_operations(values["skip"])
+    return policies
 
 
 def _flatten(settings: Any, prefix: str, out: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate._policies import Bit, Decimals, Json, Time, UnsignedBigint, WideDecimals, Window, ZeroDates
+from headgate._policies import Bit, Decimals, Json, Operation, Time, UnsignedBigint, WideDecimals, Window, ZeroDates
 from headgate.config._model import Model, check_variable, is_table
 from headgate.config._target import Deletes
 
@@ -95,6 +95,12 @@ class SourceConfig(Model):
         le=1,
         description="the part of a batch's time that table reads may take while there are live changes: with 0.5 a"
         " snapshot makes batches, and so the delay of changes, about twice as long; 1: no limit",
+    )
+    skip: tuple[Operation, ...] = Field(
+        (),
+        description="[operations to leave out](operations.md#skipped-operations) of the changes: `insert`, `update`,"
+        " `delete`, `truncate`. With `delete` or `truncate` a `current` table keeps such rows. A table with skipped"
+        " operations is `inexact`, not `live`",
     )
     signal_table: str | None = Field(
         None,
@@ -258,7 +264,16 @@ class TableConfig(Model):
         description="SQL over the table's columns: snapshots bring only the rows that meet it; changes are followed"
         " for all rows",
     )
+    rows: str | None = Field(
+        None,
+        min_length=1,
+        max_length=10_000,
+        description="[which rows belong to the table](rows.md), for its snapshots and its changes:"
+        " `country = 'DE' AND amount > 10`. An update by which a row enters or leaves is an insert or a delete. If this"
+        " changes, the table is read again",
+    )
     deletes: Deletes | None = Field(None, description="as in `[target]`, for this table")
+    skip: tuple[Operation, ...] | None = Field(None, description=_AS_IN_SOURCE)
     window: Window | None = Field(None, description=_AS_IN_SOURCE)
     zero_dates: ZeroDates | None = Field(None, description=_AS_IN_SOURCE)
     decimals: Decimals | None = Field(None, description=_AS_IN_SOURCE)
@@ -273,3 +288,9 @@ class TableConfig(Model):
         " this: `refuse` ends the run before it begins, and stops a table that gets such a key later; `accept` follows"
         " the logged changes only; the table is then `inexact`, not `live`",
     )
+
+    @model_validator(mode="after")
+    def _check_rows(self) -> TableConfig:
+        if self.rows is not None and self.condition is not None:
+            raise ValueError("rows and condition are both set: rows is for snapshots, too; keep one")
+        return self

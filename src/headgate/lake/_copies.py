@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.lake._delta import column_rules_of
+from headgate.lake._delta import column_rules_of, row_filter_of
 from headgate.lake._layout import Lake
 from headgate.lake._version import TableVersion, newest_rows, open_version
 
@@ -108,6 +108,9 @@ class LakeCopies:
         :param schema: the definition's columns.
         """
         version = self._version(table.full_name, token)
+        rows = row_filter_of(version.properties)
+        if rows:
+            return f"has only the table's rows with {rows}, by `rows` in its pipeline's configuration"
         ruled = [name for name in column_rules_of(version.properties) if name in schema.names]
         if ruled:
             return f"has other values than the table in {', '.join(ruled)}, by the rules in its pipeline's [columns]"

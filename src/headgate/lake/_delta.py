@@ -44,6 +44,8 @@ __all__ = [
     "column_rules_of",
     "commit_errors",
     "retry_conflicts",
+    "row_filter_of",
+    "row_filter_property",
     "rules_property",
     "schema_of",
     "spark_schema",
@@ -54,6 +56,8 @@ TABLE = "headgate.table"
 KEY = "headgate.key"
 RULES = "headgate.columns"
 """The rules of ``[columns]`` by which a table's columns were written, as JSON, column → rule; missing without any."""
+ROWS = "headgate.rows"
+"""The expression ``rows`` that a table's rows pass; missing if the table has all rows of its source."""
 
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 """Prefix of session settings that give new tables properties."""
@@ -71,6 +75,16 @@ def column_rules_of(properties: Mapping[str, str]) -> dict[str, str]:
 def rules_property(rules: Mapping[str, str]) -> dict[str, str]:
     """Return the property of a table whose columns have these rules."""
     return {RULES: json.dumps(rules, sort_keys=True)} if rules else {}
+
+
+def row_filter_of(properties: Mapping[str, str]) -> str:
+    """Return the expression ``rows`` that the rows of a table with these properties pass; "" without one."""
+    return properties.get(ROWS, "")
+
+
+def row_filter_property(rows: str) -> dict[str, str]:
+    """Return the property of a table with this expression ``rows``."""
+    return {ROWS: rows} if rows else {}
 
 
 def _literal(text: str) -> str:

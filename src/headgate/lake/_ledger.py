@@ -76,7 +76,7 @@ class TableState:
     | ``snapshotting`` | some rows only: its first snapshot runs, or it is being read again |
     | ``settling`` | all rows, some newer than the row's GTID set or missing, until ``settles_at`` is applied |
     | ``live`` | exactly the source's rows as of the row's GTID set |
-    | ``inexact`` | every change of the log; the configuration accepts changes without images (``unlogged``) |
+    | ``inexact`` | every change of the log; the configuration accepts others, or skips some (``unlogged``) |
     | ``filtered`` | the rows that met the table's condition when read, and every change since |
     | ``stale`` | what it held when images stopped; waits to be read again |
     | ``stopped`` | what it held when images stopped; suspended until a user requests a re-read |
@@ -100,7 +100,8 @@ class TableState:
     """GTID set still to be applied before rows that were kept or dropped while they were read (window ``keep``,
     ``drop``) are exact; None: nothing."""
     unlogged: str | None = None
-    """Why rows change without images, if the configuration accepts it; kept until all rows are read without it."""
+    """Why rows change without images, or images are skipped, by the configuration; kept until all rows are read
+    without that."""
 
     @property
     def is_suspended(self) -> bool:
@@ -309,7 +310,7 @@ def read_as_of(
     :param gtid: read the oldest batch that contains this GTID set; default: the newest batch.
     :param batch: the epoch of a batch, instead.
     :param states: leave out tables in other states (:class:`TableState`). Only ``live`` tables hold exactly one state
-        of the source; request ``inexact`` ones, which ``foreign_keys = "accept"`` makes, explicitly.
+        of the source; request ``inexact`` ones, by ``foreign_keys = "accept"`` or ``skip``, explicitly.
     :raises ConfigError: the lake has no such batch.
 
     >>> tables = headgate.read_as_of(spark, "/data/lake")

@@ -108,6 +108,14 @@ class TableResult:
     later: int = 0
     """Number of compared rows that were compared as of a later ledger row: ``later_gtid`` or before."""
     later_gtid: str | None = None
+    removed: int = 0
+    """Rows that the source no longer has, and that the configuration keeps (``skip``). They do not count as
+    differences."""
+
+    def keeping_removed(self) -> TableResult:
+        """Return the result for a table that keeps rows of which its source has none."""
+        samples = tuple(one for one in self.samples if one.kind != "only in target")
+        return replace(self, removed=self.only_target, only_target=0, samples=samples)
 
     @property
     def differences(self) -> int:

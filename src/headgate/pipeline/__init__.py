@@ -4,7 +4,9 @@
 ``_run``            wiring, and how a run begins, retries and ends
 ``_checks``         checks of what a run needs, before it begins
 ``_catalog_names``  names of the lake's tables in a Spark catalog
-``_foreign_keys``   tables whose rows foreign keys change unseen, found batch by batch
+``_unseen``         tables that differ from their source without images that say so, found batch by batch:
+                    by foreign keys (``_foreign_keys``), by another ``rows`` than before (``_row_filters``), by
+                    operations that are skipped (``_skips``)
 ``_status``         keeps a run's ``status.json`` fresh
 ``_figures``        rates, freshness, their last ten minutes, and the progress of the current batch
 ==================  ===================================================================================

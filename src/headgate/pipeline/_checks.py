@@ -80,10 +80,11 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
 
     :param known: tables that were followed before: see :func:`check_patterns`.
     :raises HeadgateError: the server cannot be reached or refuses the login; a named table does not exist; a rule is
-        not for its column; a setting or a privilege is missing: the first one, and how many more there are.
+        not for its column, or `rows` not for its table; a setting or a privilege is missing: the first one, and how
+        many more there are.
     """
     from headgate.catalog import TablePatterns, load_tables
-    from headgate.columns import check_rules
+    from headgate.columns import check_row_filters, check_rules
     from headgate.mysql import Connection, cascades, prerequisites, try_select
 
     if config.source.first_position is not None:
@@ -103,6 +104,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         _check_conditions(connection, config.conditions(), tables)
         _check_deletes(config, tables)
         _check_history(config, tables)
+        check_row_filters(config.policies(), tables)
         for pattern in check_rules(config.policies(), tables):
             log.warning("the rule for %s in [columns] matches no column: check the spelling", pattern)
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in tables)
@@ -160,15 +162,17 @@ def _check_signal_table(connection: Connection, name: str) -> None:
 
 
 def _unreadable(config: PipelineConfig, tables: Sequence[str], rows: Sequence[Prerequisite]) -> list[Prerequisite]:
-    """Return a failure if row images are partial: chunks that rewind or drop need whole ones."""
+    """Return a failure if row images are partial: chunks that rewind or drop, and ``rows``, need whole ones."""
     partial = [row for row in rows if row.name == "binlog_row_image" and row.status != "ok"]
-    rewound = [table for table in tables if config.policies().of(table).window != "keep"]
+    policies = config.policies()
+    filtered = [table for table in tables if policies.of(table).rows]
+    rewound = [table for table in tables if policies.of(table).window != "keep"]
     if partial and "history" in config.target.mode:
         return [replace(partial[0], status="fail", remedy=f"{partial[0].remedy}: a history needs whole rows")]
-    if not partial or not rewound:
+    if not partial or not (filtered or rewound):
         return []
-    remedy = f'{partial[0].remedy} or set window = "keep" for {rewound[0]}'
-    return [replace(partial[0], status="fail", remedy=remedy)]
+    another = f"remove `rows` of {filtered[0]}" if filtered else f'set window = "keep" for {rewound[0]}'
+    return [replace(partial[0], status="fail", remedy=f"{partial[0].remedy} or {another}")]
 
 
 def _check_conditions(connection: Connection, conditions: Mapping[str, str], tables: Sequence[TableDef]) -> None:
@@ -190,14 +194,20 @@ def _check_conditions(connection: Connection, conditions: Mapping[str, str], tab
 
 
 def _check_deletes(config: PipelineConfig, tables: Sequence[TableDef]) -> None:
-    """Raise ``ConfigError`` if deleted rows of a table without a key would have to be marked."""
-    keyless = [table.full_name for table in tables if not table.key and config.marks_deletes(table.full_name)]
-    if keyless:
-        more = f", and of {len(keyless) - 1} more tables" if len(keyless) > 1 else ""
-        raise ConfigError(
-            f'deletes = "mark" cannot mark rows of {keyless[0]}{more}: there is no primary key and no unique key of NOT'
-            f' NULL columns. Add a key, or set deletes = "remove" in [tables."{keyless[0]}"]'
-        )
+    """Raise ``ConfigError`` if deleted rows of a table without a key would have to be marked, or kept."""
+    if "current" not in config.target.mode:
+        return
+    for keeps, problem, setting in (
+        (config.marks_deletes, 'deletes = "mark" cannot mark', 'deletes = "remove"'),
+        (config.keeps_removed, "skip cannot keep removed", "skip = []"),
+    ):
+        keyless = [table.full_name for table in tables if not table.key and keeps(table.full_name)]
+        if keyless:
+            more = f", and of {len(keyless) - 1} more tables" if len(keyless) > 1 else ""
+            raise ConfigError(
+                f"{problem} rows of {keyless[0]}{more}: there is no primary key and no unique key of NOT NULL columns."
+                f' Add a key, or set {setting} in [tables."{keyless[0]}"]'
+            )
 
 
 def _check_history(config: PipelineConfig, tables: Sequence[TableDef]) -> None:

@@ -39,7 +39,10 @@ from headgate.pipeline._checks import (
     signal_topic,
 )
 from headgate.pipeline._foreign_keys import ForeignKeys
+from headgate.pipeline._row_filters import RowFilters
+from headgate.pipeline._skips import Skips
 from headgate.pipeline._status import StatusWriter, record_failure
+from headgate.pipeline._unseen import join
 from headgate.sinks import BatchReport, BatchWriter
 
 if TYPE_CHECKING:
@@ -335,12 +338,15 @@ class _Run:
             threads=max(2, cores),
             strict=strict,
             marks_deletes=self.config.marks_deletes,
+            keeps_removed=self.config.keeps_removed,
             retention_hours=self.config.target.retention_hours,
             kafka=self.config.target.kafka,
         )
         self.writer.progress = status
         status.indexes, status.kafka = self.writer.indexes, self.writer.kafka
-        self.writer.unseen = ForeignKeys(self.config, connection_settings(self.config)).unseen
+        self._row_filters = RowFilters(self.config, self.writer)
+        keys = ForeignKeys(self.config, connection_settings(self.config))
+        self.writer.unseen = join(keys.unseen, self._row_filters.unseen, Skips(self.config, self.writer).unseen)
         self.batches = 0
         self._status = status
         self._slots = cores
@@ -360,6 +366,7 @@ class _Run:
         """
         self._batch_seconds = 0.0 if once else self.config.target.batch_ms / 1000
         with contextlib.closing(self.writer):
+            self._row_filters.request_rereads()
             query = self._start(once)
             self.writer.start()
             return self._watch(query, stop, reloaded)
@@ -508,7 +515,7 @@ def read_source(config: PipelineConfig) -> PastTables:
     """Return the source's tables as of GTID sets that the server has executed."""
     from headgate.spark import PastTables
 
-    policies = ("columns", "mask_key_env", "mask_key_file", *(POLICY_VALUES.keys() - {"json", "window"}))
+    policies = ("columns", "rows", "mask_key_env", "mask_key_file", *(POLICY_VALUES.keys() - {"json", "window"}))
     keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *policies)
     if config.source.watermark != "gtid":  # positions may not be GTIDs; keyless tables may be written all the time
         keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")

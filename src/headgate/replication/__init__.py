@@ -39,7 +39,7 @@ from headgate.replication._types import (
     RangeEnd,
     Stopped,
     file_number,
-    key_reason,
+    stop_reason,
 )
 
 __all__ = [
@@ -76,7 +76,6 @@ __all__ = [
     "file_number",
     "follow",
     "gtids_before",
-    "key_reason",
     "op_array",
     "position_text",
     "previous_gtids",
@@ -84,4 +83,5 @@ __all__ = [
     "rotate_packet",
     "seq_array",
     "start_of",
+    "stop_reason",
 ]

@@ -47,7 +47,14 @@ from headgate.binlog import (
 from headgate.binlog_positions import TAG, number_at, positions_before
 from headgate.catalog import AddedColumn, DdlEffect, Statement, TableDef, decode_statement, parse_statement
 from headgate.columns import PASSES_FIELD, TableCodec, filter_images
-from headgate.errors import AmbiguousKeyError, DecodeError, HeadgateError, ServerSettingError, UnsupportedError
+from headgate.errors import (
+    DecodeError,
+    HeadgateError,
+    RowFilterError,
+    ServerSettingError,
+    UnreadableTableError,
+    UnsupportedError,
+)
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.replication._json_updates import with_whole_documents
 from headgate.replication._meta import (
@@ -64,7 +71,7 @@ from headgate.replication._probe import original_commit_us
 from headgate.replication._requests import FIRST_EVENT
 from headgate.replication._statements import check_change, check_copy, check_rollback, shorten
 from headgate.replication._tables import DecodeOptions, Lookups, Slot, TableSlots
-from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number, key_reason
+from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number, stop_reason
 from headgate.replication._xa import PendingImages, Point, PreparedTransactions, parse_prepare, parse_xa_statement
 
 __all__ = ["LogDecoder"]
@@ -215,14 +222,14 @@ class LogDecoder:
     def _images(
         self, segment: Segment, slot: Slot, table: TableDef, events: RowEvents, which: Any, counts: Any, carried: int
     ) -> Iterator[ImageBatch]:
-        """Yield one table's batches. At an ambiguous key, stop the table: yield only the batches before it."""
+        """Yield one table's batches. If one cannot be read, stop the table: yield only the batches before it."""
         try:
             for batch in self._batches(segment, slot, events, which, counts, carried):
                 yield ImageBatch(table, batch)
-        except AmbiguousKeyError as error:
+        except UnreadableTableError as error:
             if self._options.ambiguous == "raise":
                 raise
-            slot.stop(key_reason(error, slot.name))
+            slot.stop(stop_reason(error, slot.name))
             self._walking(segment, slot, events, which, counts)  # all of its changes count, decoded or not
             self._stops.append(
                 Stopped(slot.name, str(slot.stopped), error.gtid or "", segment.file, int(error.fields["pos"]))
@@ -284,12 +291,12 @@ class LogDecoder:
     def _passes(codec: TableCodec, walked: WalkedRows) -> pa.BooleanArray | None:
         """Return which images pass the table's ``rows``; None: all do.
 
-        :raises UnsupportedError: an image leaves columns out.
+        :raises RowFilterError: an image leaves columns out.
         """
         if codec.row_codec is None:
             return None
         if walked.partial:
-            raise UnsupportedError(f"`rows` needs whole row images to tell which rows pass: {REMEDY}")
+            raise RowFilterError(f"`rows` needs whole row images to tell which rows pass: {REMEDY}")
         return codec.row_codec.from_log(walked.block)
 
     def _gtids(self, txn: Any) -> pa.Array:

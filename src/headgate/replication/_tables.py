@@ -21,9 +21,10 @@ from headgate._policies import DEFAULT, Policies
 from headgate.binlog import RowWalker, TableMap, parse_table_map
 from headgate.catalog import TableDef, TablePatterns, table_from_table_map
 from headgate.columns import TableCodec
-from headgate.errors import DecodeError, HeadgateError, SchemaAmbiguousError
+from headgate.errors import DecodeError, HeadgateError, RowFilterError, SchemaAmbiguousError
 from headgate.replication._meta import canonical_schema
 from headgate.replication._partial import DefaultsOf
+from headgate.replication._types import stop_reason
 
 __all__ = ["DecodeOptions", "DefinitionOf", "Lookups", "Slot", "TableSlots"]
 
@@ -45,8 +46,8 @@ class DecodeOptions:
     """Of tables with ``rows``: leave out what does not pass, or keep every image and mark which pass
     (``headgate.columns.PASSES_FIELD``, the last column)."""
     ambiguous: str = "raise"
-    """Action if a followed table's columns are unknown, or a key value is ambiguous: ``raise``, or ``stop``: leave its
-    images out and report that."""
+    """Action if a followed table's columns are unknown, a key value is ambiguous, or ``rows`` cannot be decided:
+    ``raise``, or ``stop``: leave its images out and report that."""
     held_bytes: int = 64 << 20
     """Bytes of images that are held of transactions prepared and not committed. Images beyond are read again."""
 
@@ -117,6 +118,7 @@ class TableSlots:
 
         :raises UnsupportedError: a followed table has a column of a type that cannot be decoded.
         :raises SchemaAmbiguousError: the columns of a followed table are unknown.
+        :raises RowFilterError: its ``rows`` needs a column that it lacks.
         """
         body = event[8:]
         table_id = int.from_bytes(event[:6], "little")
@@ -132,19 +134,20 @@ class TableSlots:
         """Return the slot of a map. ``before``: the slot that equal bytes had when the table was last open."""
         if not self._options.tables.matches(table_map.db, table_map.table):
             return self._add(self._uncoded(table_map))
-        if table_map.names is not None:
-            return self._add(self._coded(table_map, table_from_table_map(table_map)))
-        self.nameless = True
         try:
-            if self._definition_of is None:
-                return self._add(self._coded(table_map, table_from_table_map(table_map)))
-            table = self._definition_of(table_map, file, pos)
-        except SchemaAmbiguousError as error:
+            return self._find_followed(table_map, before, file, pos)
+        except (SchemaAmbiguousError, RowFilterError) as error:
             if self._options.ambiguous == "raise":
                 raise
             slot = self._uncoded(table_map)
-            slot.stop(error.message)
+            slot.stop(stop_reason(error, slot.name) if isinstance(error, RowFilterError) else error.message)
             return self._add(slot)
+
+    def _find_followed(self, table_map: TableMap, before: int | None, file: str, pos: int) -> int:
+        self.nameless = self.nameless or table_map.names is None
+        if table_map.names is not None or self._definition_of is None:
+            return self._add(self._coded(table_map, table_from_table_map(table_map)))
+        table = self._definition_of(table_map, file, pos)
         if before is not None and self.slots[before].table == table:
             return before
         return self._add(self._coded(table_map, table))

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from headgate.binlog_positions import file_number
+from headgate.errors import AmbiguousKeyError, UnreadableTableError
 
 if TYPE_CHECKING:
     from headgate.catalog import AddedColumn, TableDef
-    from headgate.errors import AmbiguousKeyError
     from headgate.gtid import GtidSet
 
 __all__ = [
@@ -24,7 +24,7 @@ __all__ = [
     "RangeEnd",
     "Stopped",
     "file_number",
-    "key_reason",
+    "stop_reason",
 ]
 
 
@@ -82,7 +82,8 @@ class Ddl:
 
 @dataclass(frozen=True)
 class Stopped:
-    """A followed table's images are left out: its columns are unknown, or a key value is ambiguous.
+    """A followed table's images are left out: its columns are unknown, a key value is ambiguous, or its ``rows`` cannot
+    be decided.
 
     One notice may cover many images.
     """
@@ -96,13 +97,13 @@ class Stopped:
     pos: int
 
 
-def key_reason(error: AmbiguousKeyError, table: str) -> str:
-    """Return why a key value stops ``db.table``, and what to do."""
-    position = f" at {error.file}:{error.pos}" if error.file else ""
-    return (
-        f"{error.message}, in column {error.column}{position}; change that value at the source, then read the table"
-        f" again with: headgate run --resnapshot '{table}'"
-    )
+def stop_reason(error: UnreadableTableError, table: str) -> str:
+    """Return why ``db.table`` stops, and what to do."""
+    text = error.message
+    if isinstance(error, AmbiguousKeyError):
+        position = f" at {error.file}:{error.pos}" if error.file else ""
+        text = f"{text}, in column {error.column}{position}; change that value at the source"
+    return f"{text}, then read the table again with: headgate run --resnapshot '{table}'"
 
 
 @dataclass(frozen=True)

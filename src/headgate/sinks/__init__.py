@@ -7,6 +7,7 @@ from headgate.sinks._carrier import read_batch
 from headgate.sinks._kafka_cluster import check_brokers
 from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress
+from headgate.sinks._shape import refiltered
 from headgate.sinks._topic_names import TopicNames
 from headgate.sinks._writer import BatchWriter
 
@@ -20,4 +21,5 @@ __all__ = [
     "Unseen",
     "check_brokers",
     "read_batch",
+    "refiltered",
 ]

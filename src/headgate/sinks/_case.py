@@ -23,6 +23,7 @@ class Policy:
     changelog: bool = True  # there is a changelog
     strict: bool = False  # stop the table instead of reading it again
     kafka: bool = False  # its changes are sent to Kafka
+    keeps_removed: bool = False  # the current table keeps rows that the source removed: their removal is skipped
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ from headgate.lake import (
     Marker,
     WriteMethod,
     column_rules_of,
+    row_filter_of,
+    row_filter_property,
     rules_property,
     schema_of,
     spark_schema,
@@ -116,8 +118,8 @@ class CurrentTable:
         types = {
             f.name: f.dataType.simpleString() for f in schema_of(snapshot).fields if f.name not in headgate_columns
         }
-        since = snapshot.properties.get(SINCE)
-        return Target(types, key, int(since) if since else None, form, column_rules_of(snapshot.properties))
+        since, rules = snapshot.properties.get(SINCE), column_rules_of(snapshot.properties)
+        return Target(types, key, int(since) if since else None, form, rules, row_filter_of(snapshot.properties))
 
     def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int, planned_us: int = 0) -> Applied:
         """Carry out a batch's actions in order.
@@ -172,6 +174,7 @@ class CurrentTable:
             "delta.enableDeletionVectors": "true",
             "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
             **rules_property(definition.rules),
+            **row_filter_property(definition.rows),
             **action.form.properties,
         }
         if action.since is not None:

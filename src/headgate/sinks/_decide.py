@@ -16,8 +16,9 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 | images that do not fit the target, for any reason | suspended as ``stale``, read again | ``stopped`` |
 | a part of the log that a signal left out | suspended as ``stale``, read again | ``stopped`` |
 | a column with a reserved name, or a type that the changelog cannot hold | ``stopped`` | the same |
-| a table without a key whose deleted rows have to be marked, or whose history is kept | ``stopped`` | the same |
-| a history: partial images, or another key, type or rule of a column | ``stopped`` | the same |
+| a table without a key whose deleted rows have to be marked or kept, or with a history | ``stopped`` | the same |
+| a history: partial images, another ``rows``, or another key, type or rule of a column | ``stopped`` | the same |
+| a re-read that would replace a table with kept rows | ``stopped`` | the same |
 
 **A batch in which a re-read begins** does not need the table's log: its chunks are exact at the batch's end, and every
 range is read then or later. So the snapshot settles statements, and log images are left out of ``current``. Exception:
@@ -161,6 +162,8 @@ def _suspend_for_gaps(course: TableCourse, case: Case) -> None:
         course.stop(f"{unseen.reason}; then {remedy(course.table)}")
     elif case.policy.form is not None and not case.snapshot.begins and not course.is_suspended:
         course.read_again(unseen.reason)
+        if case.before.reread_requested:
+            course.reread = None
 
 
 def _needs_all_changes(case: Case) -> bool:
@@ -195,6 +198,8 @@ def _unwritable(definition: Definition, parts: Sequence[Part], policy: Policy) -
             return f"a history needs a key, and the table has none: leave it out, or add a key, {then}"
         if any(part.partial for part in parts):
             return f"a history needs whole rows, and images leave columns out: set binlog_row_image = FULL, {then}"
+    if policy.keeps_removed and policy.form is not None and not definition.key:
+        return f"skip keeps removed rows, which needs a key, and the table has none: {remedy(definition.table)}"
     return reserved(definition, policy.form)
 
 
@@ -207,7 +212,12 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
     if course.is_suspended or case.policy.form is None:
         return Shape()
     try:
-        return fit(parts, case.before.target, statements.adds, case.policy.form, restarts=case.snapshot.restarts)
+        shape = fit(parts, case.before.target, statements.adds, case.policy.form, restarts=case.snapshot.restarts)
+        if not (shape.replace and case.policy.keeps_removed):
+            return shape
+        reason = "the table must be made again, which would lose the rows that skip keeps: move its folder away"
+        course.stop(f"{reason}, then {remedy(course.table)}")
+        return Shape()
     except Misfit as misfit:
         if misfit.lasting:
             course.stop(f"{misfit}, which its history cannot hold: move that folder away, then {remedy(course.table)}")

@@ -93,7 +93,7 @@ class CurrentPlan:
         if truncated is not None:
             yield do.Truncate(truncated.seq, truncated.gtid, truncated.ts)
         since, epoch = self.case.snapshot.since, self.case.arrival.epoch
-        if self.case.snapshot.ends_suspension and not self.shape.replace and since is not None and since < epoch:
+        if self._drops_strays and since is not None and since < epoch:
             yield do.DropStrays(since, epoch)
 
     def _rows(self, definition: Definition) -> Iterator[Action]:
@@ -124,7 +124,14 @@ class CurrentPlan:
         elif changes:
             yield do.Count(definition, changes, self._bound, self._base, self._content)
 
+    @property
+    def _drops_strays(self) -> bool:
+        """Whether a killed attempt may have left rows. Where removed rows stay, so may these, which the source had."""
+        return self.case.snapshot.ends_suspension and not self.shape.replace and not self.case.policy.keeps_removed
+
     def _sweep(self) -> Iterator[Action]:
         since = self.case.snapshot.since
+        if self.case.policy.keeps_removed:
+            return
         if self.case.snapshot.ends and since is not None and not self._appends and not self.shape.replace:
             yield do.Sweep(since)

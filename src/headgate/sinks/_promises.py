@@ -8,8 +8,8 @@ exceptions:
   (``snapshot/_reader.py``). So the part of all H that is not yet in E is recorded (``settles_at``), also while other
   ranges are still to be read. The table is ``settling`` until a batch's E contains it. If a failover loses transactions
   of H, no E ever contains it: the table correctly stays ``settling`` until it is read again.
-- **Foreign keys change its rows without images**, and the configuration accepts that: the table is ``inexact`` until a
-  full snapshot finds no such key.
+- **Its rows change without images** (by foreign keys), or images are skipped, and the configuration accepts that: the
+  table is ``inexact`` until a full snapshot begins without such a cause.
 
 A full snapshot that begins replaces every row, so it resets both. A replay of the batch may bring a later H, never an
 earlier one on the same server; the ledger's row is written once.

@@ -6,13 +6,25 @@ This module does not know states. Columns that do not fit raise :class:`Misfit`;
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headgate.carrier import ABSENT, META, TABLE_COLUMN, DdlRow, Definition, Part
 from headgate.catalog import AddedColumn, existing_value
 from headgate.lake import Form
 
-__all__ = ["Misfit", "Shape", "Target", "conflict", "fit", "fits", "reserved", "shortened", "union", "widest"]
+__all__ = [
+    "Misfit",
+    "Shape",
+    "Target",
+    "conflict",
+    "fit",
+    "fits",
+    "refiltered",
+    "reserved",
+    "shortened",
+    "union",
+    "widest",
+]
 
 RESERVED = frozenset({*META, TABLE_COLUMN, "_before", ABSENT})
 RESERVED_KEYLESS = frozenset({"_row_hash", "_row_copy"})
@@ -45,6 +57,7 @@ class Target:
     since_epoch: int | None = None  # first epoch of the snapshot whose chunks were appended to it
     form: Form = Form.PLAIN
     rules: Mapping[str, str] = field(default_factory=dict)  # column → rule by which its values were written
+    rows: str = ""  # expression that its rows passed
 
     def types_of(self, definition: Definition) -> dict[str, str]:
         """The types of the columns that should be in images of this definition."""
@@ -107,7 +120,8 @@ def fits(parts: Sequence[Part], target: Target | None, form: Form | None = Form.
     if target is None or target.form is not form:
         return False
     return all(
-        (shape.types, shape.key, shape.rules) == (target.types_of(shape), target.key, target.rules_of(shape))
+        (shape.types, shape.key, shape.rules, shape.rows)
+        == (target.types_of(shape), target.key, target.rules_of(shape), target.rows)
         for shape in _definitions(parts)
     )
 
@@ -142,7 +156,7 @@ def union(parts: Sequence[Part]) -> Definition | None:
     for definition in _definitions(parts):
         for column in definition.columns:
             columns.setdefault(column.name, column)
-    return Definition(last.table, last.fingerprint, last.key, tuple(columns.values()))
+    return replace(last, columns=tuple(columns.values()))
 
 
 def conflict(parts: Sequence[Part], logged: Mapping[str, str] | None) -> str | None:
@@ -196,7 +210,7 @@ def _with_added(
     known = target.types_of(latest)
     wanted = {*known, *added}
     columns = tuple(column for column in latest.columns if column.name in wanted)
-    expected = Definition(latest.table, latest.fingerprint, target.key, columns)
+    expected = replace(latest, key=target.key, columns=columns)
     older = definition.types if definition is not None else {}
     agrees = all(expected.types.get(name) == kind for name, kind in {**known, **older}.items())
     if len(columns) < len(wanted) or not agrees or latest.key != target.key:
@@ -233,6 +247,8 @@ def _difference(definition: Definition, target: Target, form: Form) -> str | Non
         return f"{_FORMS[form]} is set, and the target was written with {_FORMS[target.form]}"
     if definition.key != target.key:
         return _rekeyed(target.key, definition.key)
+    if definition.rows != target.rows:
+        return refiltered(target.rows, definition.rows)
     types = definition.types
     for name in target.types_of(definition):
         if name not in types:
@@ -243,6 +259,11 @@ def _difference(definition: Definition, target: Target, form: Form) -> str | Non
         if definition.rules.get(name) != target.rules.get(name):
             return f"column {name} has another rule in [columns] than when the target was written"
     return None
+
+
+def refiltered(old: str, new: str) -> str:
+    """Return that a table's ``rows`` changed."""
+    return f"`rows` changed from {old or 'all rows'} to {new or 'all rows'}"
 
 
 def _rekeyed(old: Sequence[str], new: Sequence[str]) -> str:

@@ -58,6 +58,8 @@ class BatchWriter:
     :param threads: how many tables are written at once.
     :param strict: tables to stop instead of reading them again, for example after an ALTER that may change rows.
     :param marks_deletes: whether deleted rows of ``db.table`` stay in its current table, marked.
+    :param keeps_removed: whether rows that the source removed stay in its current table, because their removal is
+        skipped.
     :param retention_hours: how long ledger rows stay readable, where headgate removes old files.
     :param kafka: brokers and topics of the mode ``kafka``.
     """
@@ -72,6 +74,7 @@ class BatchWriter:
         threads: int = 2,
         strict: Sequence[str] = (),
         marks_deletes: Callable[[str], bool] = lambda _table: False,
+        keeps_removed: Callable[[str], bool] = lambda _table: False,
         retention_hours: float = 6,
         kafka: KafkaTargetConfig | None = None,
     ) -> None:
@@ -85,8 +88,11 @@ class BatchWriter:
         self._history = SchemaHistory(spark, lake, pipeline)
         self._threads = threads
         self._strict = frozenset(strict)
-        self._marks_deletes = marks_deletes
+        self._marks_deletes, self._keeps_removed = marks_deletes, keeps_removed
         self._checked: set[str] = set()
+        self.row_filters: dict[
+            str, str
+        ] = {}  # the expression ``rows`` that a current table's rows passed, when checked
         self._spans: dict[str, KeySpan] = {}
         self.upkeep: Upkeep | None = None
         if not DeltaPath(spark, lake.schema_history).obstacle():
@@ -107,8 +113,9 @@ class BatchWriter:
         for table in tables:
             if table in self._checked:
                 continue
-            if self._has_tables:
-                self._current(spark, table).describe()
+            target = self._current(spark, table).describe() if self._has_tables else None
+            if target is not None:
+                self.row_filters[table] = target.rows
             if "changelog" in self.modes:
                 self._changelog(spark, table).check()
             self._checked.add(table)
@@ -249,6 +256,7 @@ class BatchWriter:
             changelog="changelog" in self.modes,
             strict=table in self._strict,
             kafka=self._kafka is not None,
+            keeps_removed=self._keeps_removed(table),
         )
 
     def _table_before(

@@ -40,7 +40,8 @@ When a chunk gives a ``Redo``
   with the same changes.
 - An image in W whose key cannot be distinguished from another: which key it touches is unknown.
 
-A row with such a key in the SELECT's result gives a ``Stop`` instead: it would exist at a later E, too.
+A row with such a key in the SELECT's result gives a ``Stop`` instead: it would exist at a later E, too. So does a table
+that lacks a column of its ``rows``.
 
 Rows that are kept
 ==================
@@ -95,6 +96,7 @@ from headgate.errors import (
     ServerBehindError,
     ServerError,
     SnapshotRefusedError,
+    UnreadableTableError,
     UnsupportedError,
 )
 from headgate.gtid import GtidSet
@@ -110,9 +112,9 @@ from headgate.replication import (
     SNAPSHOT_POS,
     ImageBatch,
     canonical_schema,
-    key_reason,
     op_array,
     seq_array,
+    stop_reason,
 )
 from headgate.snapshot._filters import Undecided, fulfils
 from headgate.snapshot._keys import bound_columns, fits, range_condition
@@ -160,6 +162,7 @@ def read_chunks(
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
     :raises UnsupportedError: a row cannot be rewound, because its image leaves columns out.
     :raises AmbiguousKeyError: a row's key cannot be distinguished from another, with ``ambiguous="raise"``.
+    :raises RowFilterError: the table's ``rows`` does not fit it, with ``ambiguous="raise"``.
     :raises ChunkRetryError: a SELECT took too long, its table changed, or tables could not be locked.
     """
     if not read.chunks:
@@ -183,10 +186,10 @@ def read_chunks(
                 table, rows = task.read(chunk)
             except _RetryChunk as retry:
                 yield Redo(chunk, str(retry), retry.whole_table)
-            except AmbiguousKeyError as error:
+            except UnreadableTableError as error:
                 if options.ambiguous == "raise":
                     raise
-                yield Stop(chunk.table, key_reason(error, chunk.table), chunk=chunk.number)
+                yield Stop(chunk.table, stop_reason(error, chunk.table), chunk=chunk.number)
             else:
                 yield from stamp.batches(table, rows)
                 watermark = log.watermark(chunk.table)

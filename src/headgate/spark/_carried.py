@@ -168,9 +168,10 @@ def definition_of(table: TableDef, schema: pa.Schema, policies: Policies = DEFAU
 
     :param table: without excluded columns.
     """
-    variant = policies.of(table.full_name).json == "variant"
+    table_policies = policies.of(table.full_name)
+    variant = table_policies.json == "variant"
     marks = rule_marks(policies, table)
-    cache_key = table.fingerprint, variant, *marks, *schema.types
+    cache_key = table.fingerprint, variant, table_policies.rows, *marks, *schema.types
     known = _DEFINITIONS.get(cache_key)
     if known is not None:
         return known
@@ -187,7 +188,7 @@ def definition_of(table: TableDef, schema: pa.Schema, policies: Policies = DEFAU
     if len(_DEFINITIONS) >= 10_000:
         _DEFINITIONS.clear()
     definition = _DEFINITIONS[cache_key] = Definition(
-        table.full_name, table.common_fingerprint, table.key_names, columns
+        table.full_name, table.common_fingerprint, table.key_names, columns, table_policies.rows
     )
     return definition
 

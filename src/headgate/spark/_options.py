@@ -13,10 +13,21 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from headgate._policies import DEFAULT, KEEP, POLICY_VALUES, ColumnRules, MaskKey, Policies, parse_rules
+from headgate._policies import (
+    DEFAULT,
+    KEEP,
+    OPERATIONS,
+    POLICY_VALUES,
+    ColumnRules,
+    MaskKey,
+    Operation,
+    Policies,
+    ordered_operations,
+    parse_rules,
+)
 from headgate.binlog_positions import parse_start
 from headgate.control import KafkaTopic
 from headgate.errors import ConfigError
@@ -70,6 +81,8 @@ _HELP = {
     "signal_table": "db.table with columns id, type, data; rows inserted there are signals, and watermark writes there",
     "signal_topic": 'signals from a Kafka topic: {"bootstrap": …, "topic": …, "key": …, "settings_file": …}; the file '
     "is optional and holds settings of librdkafka, name=value in each line",
+    "skip": "operations of a stream to leave out, as a JSON list of insert, update, delete, truncate; or by table: "
+    """{"*": ["truncate"], "db.t": ["delete", "truncate"]}""",
     "slots": "tasks of a batch (the driver's number of processors)",
     "snapshot_cut": 'the snapshot that a stream begins with: each batch exact at its own end ("batch", default), or '
     'all of it at the stream\'s beginning ("start"), while live changes wait',
@@ -392,7 +405,7 @@ def _locking_mode(values: Mapping[str, str]) -> Literal["minimal", "extended", "
 def _policies(values: Mapping[str, str]) -> Policies:
     """Return the policies of the options: a value for all tables, or ``{"*": value, "db.table": value}``."""
     default: dict[str, str] = {}
-    tables: dict[str, dict[str, str]] = {}
+    tables: dict[str, dict[str, Any]] = {}
     for name, allowed in POLICY_VALUES.items():
         text = values.get(name, allowed[0]).strip()
         try:
@@ -406,9 +419,12 @@ def _policies(values: Mapping[str, str]) -> Policies:
         default[name] = chosen.pop("*", allowed[0])
         for table, value in chosen.items():
             tables.setdefault(table, {})[name] = value
-    more = {"columns": _column_rules(values), "mask_key": _mask_key(values)}
+    skips = _skips(values)
+    more = {"columns": _column_rules(values), "mask_key": _mask_key(values), "skip": skips.pop("*", ())}
     for table, text in _rows(values).items():
         tables.setdefault(table, {})["rows"] = text
+    for table, operations in skips.items():
+        tables.setdefault(table, {})["skip"] = operations
     return Policies.make({**default, **more}, tables)
 
 
@@ -429,6 +445,21 @@ def _rows(values: Mapping[str, str]) -> dict[str, str]:
     if _signal_table(values.get("signal_table")) in rows:
         raise ConfigError('option "rows" names the signal table, whose rows are signals: leave it out')
     return rows
+
+
+def _skips(values: Mapping[str, str]) -> dict[str, tuple[Operation, ...]]:
+    """Return the operations of the option ``skip`` by table, ``*`` for all others."""
+    try:
+        given = json.loads(values.get("skip", "[]"))
+        by_table = given if isinstance(given, dict) else {"*": given}
+        if not all(isinstance(one, list) and {*one} <= {*OPERATIONS} for one in by_table.values()):
+            raise ValueError
+    except (ValueError, TypeError):
+        raise ConfigError(
+            f'option "skip" is {values["skip"]!r}; expected a JSON list of {", ".join(OPERATIONS)}, or such lists by'
+            """ table: {"*": ["truncate"], "db.t": ["delete"]}"""
+        ) from None
+    return {table: ordered_operations(chosen) for table, chosen in by_table.items()}
 
 
 def _column_rules(values: Mapping[str, str]) -> ColumnRules:

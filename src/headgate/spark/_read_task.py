@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate._policies import Operation
 from headgate.carrier import ABSENT, HighWatermark, Redo, Signals, Stop, count_changes
 from headgate.catalog import TableDef, TablePatterns, exact_pattern, load_table
 from headgate.control import inserted_rows
@@ -32,7 +33,7 @@ from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate.spark._progress import TaskProgress
 from headgate.spark._tasks import Task, Unread
 
-__all__ = ["ImagesWanted", "read_task", "table_now", "without_unread"]
+__all__ = ["ImagesWanted", "read_task", "table_now", "without_skipped", "without_unread"]
 
 ImagesWanted: TypeAlias = Literal["all", "keys"]
 """``keys``: no before-image if the key does not change."""
@@ -70,10 +71,13 @@ def read_task(
             if isinstance(item, LogBlock):
                 for image in item.images:
                     yield from signals.inserted(image)
-                    if signals.follows(image.table.full_name):
-                        remaining = without_unread(image, unread.get(image.table.full_name))
+                    name = image.table.full_name
+                    if signals.follows(name):
+                        # Operations first: without_unread makes deletes of updates.
+                        left = without_skipped(image, options.policies.of(name).skip)
+                        remaining = without_unread(left, unread.get(name)) if left is not None else None
                         if remaining is not None:
-                            progress.changes(image.table.full_name, count_changes(remaining.batch))
+                            progress.changes(name, count_changes(remaining.batch))
                             yield remaining
             elif isinstance(item, RangeEnd):
                 if task.log.is_last:
@@ -128,6 +132,20 @@ class _SignalTable:
 
 def _hint(hint: Hint | None) -> LogHint | None:
     return None if hint is None else LogHint(hint.server_uuid, hint.file, hint.pos)
+
+
+# --- operations that are left out
+
+_OPS: Final[dict[Operation, str]] = {"insert": "c", "update": "bu", "delete": "d", "truncate": "t"}
+
+
+def without_skipped(image: ImageBatch, skip: Sequence[Operation]) -> ImageBatch | None:
+    """Leave out the images of these operations; None: nothing is left."""
+    if not skip:
+        return image
+    letters = pa.array([letter for operation in skip for letter in _OPS[operation]])
+    batch = image.batch.filter(pc.invert(pc.is_in(image.batch.column(0), letters)))
+    return ImageBatch(image.table, batch) if batch.num_rows else None
 
 
 # --- changes of ranges that a later chunk brings

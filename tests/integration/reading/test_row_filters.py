@@ -9,7 +9,7 @@ import pytest
 
 from headgate._policies import ColumnRule, Policies
 from headgate.catalog import TablePatterns
-from headgate.errors import UnsupportedError
+from headgate.errors import RowFilterError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
@@ -113,5 +113,5 @@ def test_partial_images_are_refused(mysql_server: MySQLServer, mysql_db: str) ->
         cursor.execute(f"INSERT INTO {source.name} VALUES (99, 'DE', 20, NULL)")
         cursor.execute("SET SESSION binlog_row_image = 'MINIMAL'")
         cursor.execute(f"UPDATE {source.name} SET amount = 30 WHERE id = 99")
-    with pytest.raises(UnsupportedError, match="needs whole row images"):
+    with pytest.raises(RowFilterError, match="needs whole row images"):
         source.images(start, source.executed(), "all")

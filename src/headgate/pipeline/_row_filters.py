@@ -1,0 +1,64 @@
+"""Tables whose ``rows`` changed since their rows were written.
+
+A changed expression does not show in the log: a row that fails the new one has no image any more, and one that passes
+only the new one has none yet. So each run compares the tables' properties with the configuration before its first
+batch. A re-read is requested for a table with another expression, also if nothing changes at the source. The first
+batch of the run suspends the table, unless the re-read begins in it. The table is made again when its first rows come
+(``sinks/_shape.py``). A replay of that batch finds the same.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+from collections.abc import Mapping
+
+from headgate.carrier import Resnapshot
+from headgate.config import PipelineConfig
+from headgate.lake import encode_name
+from headgate.sinks import Batch, BatchWriter, Unseen, refiltered
+
+__all__ = ["RowFilters"]
+
+log = logging.getLogger("headgate")
+
+
+class RowFilters:
+    """Detector, for one run, of tables whose rows passed another expression than the configuration's.
+
+    :param writer: has checked the tables.
+    """
+
+    def __init__(self, config: PipelineConfig, writer: BatchWriter) -> None:
+        self._config, self._writer = config, writer
+        self._compared = False
+
+    def request_rereads(self) -> None:
+        """Request re-reads of these tables, except of those that are suspended or must not be read again unasked."""
+        states = self._writer.ledger.tables()
+        for table, reason in self.changed(self._writer.row_filters).items():
+            config = self._config.tables.get(table)
+            is_strict = config is not None and config.schema_changes == "strict"
+            if table in states and not states[table].is_suspended and not is_strict:
+                log.warning("%s is read again: %s", table, reason)
+                request = Resnapshot((glob.escape(table),), reason)
+                self._writer.inbox.send_request(f"rows-{encode_name(table)}", request)
+
+    def unseen(self, batch: Batch) -> dict[str, Unseen]:
+        """Return these tables, at the first call."""
+        del batch
+        if self._compared:
+            return {}
+        self._compared = True
+        return {table: Unseen(reason, over=True) for table, reason in self.changed(self._writer.row_filters).items()}
+
+    def changed(self, written: Mapping[str, str]) -> dict[str, str]:
+        """Return the reason by table, of those with another expression.
+
+        :param written: by table the expression that the rows of its current table passed, ``""`` for none.
+        """
+        policies = self._config.policies()
+        wanted = {table: policies.of(table).rows for table in written}
+        return {
+            table: refiltered(before, wanted[table]) for table, before in written.items() if before != wanted[table]
+        }

@@ -1,0 +1,160 @@
+"""``rows`` in a pipeline: its tables are MySQL's own WHERE, whatever enters, leaves or changes."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.errors import ConfigError
+from headgate.pipeline import Pipeline, check_source
+from headgate.testing import MySQLServer
+from tests.integration.pipeline.verifying import newest, verify
+from tests.integration.runs import Runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROWS = "v < 5 AND (n IS NULL OR n <> 7)"
+
+
+@pytest.fixture
+def runs(spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Runs:
+    runs = Runs(spark, mysql_server, mysql_db, tmp_path)
+    choose(runs, ROWS)
+    return runs
+
+
+def choose(runs: Runs, rows: str, more: str = "") -> None:
+    runs.more = f'[tables."{runs.db}.t"]\nrows = "{rows}"\n{more}' if rows else more
+
+
+def check(runs: Runs, condition: str) -> None:
+    """The lake's table is that of MySQL's WHERE, and ``headgate verify`` says so."""
+    expected = runs.source(f"{runs.db}.t", condition or "TRUE")
+    assert runs.rows(f"{runs.db}.t") == expected
+    result = verify(runs.spark, runs.config(), newest(runs.spark, runs.lake), f"{runs.db}.t")
+    assert (result.equal, result.differences, result.state) == (len(expected), 0, "live"), result
+
+
+def write(runs: Runs, chosen: random.Random, count: int) -> None:
+    for _ in range(count):
+        key, other = chosen.randrange(1, 40), chosen.randrange(1, 40)
+        row = f"{chosen.randrange(10)}, {chosen.choice(('NULL', 6, 7, 8))}"
+        runs.do(
+            chosen.choice(
+                [
+                    f"REPLACE INTO t VALUES ({key}, {row})",
+                    f"DELETE FROM t WHERE id = {key}",
+                    f"UPDATE t SET v = (v + 3) % 10 WHERE id BETWEEN {key} AND {other}",
+                    f"UPDATE t SET n = IF(n = 7, NULL, 7) WHERE id = {key}",
+                    f"UPDATE IGNORE t SET id = {other} WHERE id = {key}",
+                ]
+            )
+        )
+
+
+def test_a_table_holds_exactly_the_rows_that_pass(runs: Runs) -> None:
+    """Also in chunks that are read while rows enter and leave, and after a TRUNCATE."""
+    chosen = random.Random(3)
+    runs.table("t", rows=250)
+    runs.run(meanwhile=lambda number: write(runs, chosen, 20) if number < 4 else None)
+    runs.run()
+    check(runs, ROWS)
+    for _ in range(2):
+        write(runs, chosen, 60)
+        runs.run()
+        check(runs, ROWS)
+    runs.do("TRUNCATE t", "INSERT INTO t VALUES (1, 1, 7), (2, 1, 8), (3, 9, 8)")
+    runs.run()
+    check(runs, ROWS)
+
+
+@pytest.mark.parametrize("changed", ["v >= 5", ""])
+def test_a_changed_filter_reads_the_table_again_without_any_change(
+    runs: Runs, changed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = runs.table("t", rows=60)
+    runs.table("other", rows=3)
+    runs.run()
+    check(runs, ROWS)
+    choose(runs, changed)
+    runs.run()
+    assert [record.getMessage() for record in caplog.records if "read again" in record.getMessage()] == [
+        f"{table} is read again: `rows` changed from {ROWS} to {changed or 'all rows'}"
+    ]
+    check(runs, changed)
+    caplog.clear()
+    runs.do("UPDATE t SET v = 9 - v")
+    runs.run()
+    check(runs, changed)
+    assert "read again" not in caplog.text
+
+
+def test_a_filter_that_no_row_passes_any_more_empties_the_table(runs: Runs) -> None:
+    runs.table("t", rows=20)
+    runs.run()
+    choose(runs, "v > 100")
+    runs.run()
+    runs.run()
+    assert runs.rows(f"{runs.db}.t") == {}
+    assert runs.run()[-1:] == [] or runs.state(f"{runs.db}.t") == "live"
+
+
+def test_a_partial_image_stops_its_table_only(runs: Runs) -> None:
+    table, other = runs.table("t", rows=20), runs.table("other", rows=20)
+    runs.run()
+    runs.do(
+        "SET SESSION binlog_row_image = MINIMAL", "UPDATE t SET v = 1 WHERE id = 7", "DELETE FROM other WHERE id = 3"
+    )
+    runs.run()
+    states = runs.reports[-1].tables
+    assert states[table].state == "stopped"
+    assert str(states[table].reason).startswith("`rows` needs whole row images to tell which rows pass: SET GLOBAL")
+    assert states[other].state == "live"
+    assert runs.rows(other) == runs.source(other)
+    Pipeline(runs.config(), runs.spark).run(once=True, resnapshot=[table])
+    runs.run()
+    check(runs, ROWS)
+
+
+def test_a_column_of_the_filter_that_is_gone_stops_its_table_only(runs: Runs) -> None:
+    table, other = runs.table("t", rows=20), runs.table("other", rows=20)
+    runs.run()
+    runs.do("ALTER TABLE t DROP COLUMN n", "INSERT INTO t VALUES (70, 1)", "DELETE FROM other WHERE id = 3")
+    with pytest.raises(ConfigError, match=r"rows of .*\.t: the table has no column n$"):
+        check_source(runs.config())
+
+    def drop(number: int) -> None:
+        if number == 1:
+            runs.do("ALTER TABLE t DROP COLUMN n", "INSERT INTO t VALUES (80, 1)", "DELETE FROM other WHERE id = 4")
+
+    runs.do("ALTER TABLE t ADD COLUMN n INT", "INSERT INTO other VALUES (500, 1, 1)")
+    pipeline, after = Pipeline(runs.config(), runs.spark), []
+
+    def meanwhile(number: int) -> bool:
+        drop(number)
+        after.append(runs.reports[-1].tables[table])
+        return after[-1].state != "stopped"
+
+    runs.run(once=False, meanwhile=meanwhile)
+    del pipeline
+    assert runs.state(table) == "stopped"
+    assert "the table has no column n: change its `rows`, then read the table again" in str(after[-1].reason)
+    choose(runs, "v < 5")
+    runs.run()
+    assert runs.rows(other) == runs.source(other)
+    Pipeline(runs.config(), runs.spark).run(once=True, resnapshot=[table])
+    check(runs, "v < 5")
+
+
+def test_mistakes_are_found_before_a_run(runs: Runs) -> None:
+    runs.table("t", rows=1)
+    for rows, problem in (
+        ("w = 1", "the table has no column w"), ("v = 'x'", "cannot be compared with 'x'"), ("v +", "rows of"),
+    ):  # fmt: skip
+        choose(runs, rows)
+        with pytest.raises(ConfigError, match=problem):
+            check_source(runs.config())

@@ -1,0 +1,65 @@
+"""What the writer hears of tables that differ from their source, from several causes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+from types import SimpleNamespace
+from typing import Any
+
+from headgate.config import PipelineConfig
+from headgate.pipeline._row_filters import RowFilters
+from headgate.pipeline._skips import Skips
+from headgate.pipeline._unseen import join
+from headgate.sinks import Unseen
+from tests.fix_carrier import FakeBatch
+
+
+def config(mode: str = "current", skip: Sequence[str] = (), **tables: dict[str, Any]) -> PipelineConfig:
+    return PipelineConfig.model_validate(
+        {
+            "name": "p",
+            "source": {"url": "mysql://u@h", "tables": ["d.*"], "skip": skip},
+            "target": {"path": "/lake", "mode": mode},
+            "tables": {f"d.{name}": values for name, values in tables.items()},
+        }
+    )
+
+
+RULED: dict[str, Any] = {"same": {"rows": "a = 1"}, "new": {"rows": "a = 2"}, "other": {"rows": "b = 2"}}
+
+
+def test_changed_filters_are_reported_once() -> None:
+    written = {"d.same": "a = 1", "d.plain": "", "d.new": "", "d.other": "b = 1", "d.gone": "c = 1"}
+    writer: Any = SimpleNamespace(row_filters=written)
+    filters, batch = RowFilters(config(**RULED), writer), FakeBatch(9).described()
+    assert filters.unseen(batch) == {
+        "d.new": Unseen("`rows` changed from all rows to a = 2", over=True),
+        "d.other": Unseen("`rows` changed from b = 1 to b = 2", over=True),
+        "d.gone": Unseen("`rows` changed from c = 1 to all rows", over=True),
+    }
+    assert filters.unseen(batch) == {}
+
+
+def test_the_most_serious_cause_counts() -> None:
+    stop, again, accepted = Unseen("stop"), Unseen("again", over=True), Unseen("accepted", accepted=True)
+    batch = FakeBatch(9).described()
+    for causes in permutations([accepted, again, stop]):
+        for number in (1, 2, 3):
+            some = causes[:number]
+            expected = min(some, key=[stop, again, accepted].index)
+            assert join(*(lambda _, cause=cause: {"t": cause} for cause in some))(batch) == {"t": expected}
+
+
+def test_skips_name_all_tables_once_and_then_those_of_a_batch() -> None:
+    known = {"d.t": None, "d.u": None, "d.whole": None}
+    writer: Any = SimpleNamespace(ledger=SimpleNamespace(tables=lambda: known))
+    detector = Skips(config(skip=["delete"], whole={"skip": []}), writer)
+    quiet, busy = FakeBatch(9).described(), FakeBatch(10).live("d.u").live("d.whole").described()
+    assert detector.unseen(busy) == {name: Unseen(DELETES, accepted=True) for name in ("d.t", "d.u")}
+    assert detector.unseen(quiet) == {}
+    assert detector.unseen(busy) == {"d.u": Unseen(DELETES, accepted=True)}
+    assert Skips(config("changelog", ["delete"]), writer).unseen(busy) == {}
+
+
+DELETES = "skip leaves operations out: delete"
