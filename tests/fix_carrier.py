@@ -67,6 +67,7 @@ class FakeTable:
     fingerprint: str = ""
     """By default one of the columns' types and the key."""
     rows: str = ""
+    chosen_key: bool = False
 
     @property
     def definition(self) -> str:
@@ -76,7 +77,7 @@ class FakeTable:
     @property
     def carried(self) -> Definition:
         columns = tuple(CarriedColumn(name, kind, kind) for name, kind in self.columns)
-        return Definition(self.name, self.definition, self.key, columns, self.rows)
+        return Definition(self.name, self.definition, self.key, columns, self.rows, self.chosen_key)
 
     def batch(self, epoch: int, images: Sequence[tuple[Any, ...]], file: int = 1) -> pa.RecordBatch:
         """``images`` are ``(op, pos, *values)``, or ``(op, (pos, ordinal), *values)``; ``r`` rows give their number.

@@ -103,7 +103,16 @@ def test_both_modes_in_a_fixed_order() -> None:
         ("poll_ms = 500", "chunk_rows = 0", r"source\.chunk_rows.*greater than or equal to 1"),
         (":3306", ":3306/?password=secret", "leave the password out"),
         ('schema_changes = "strict"', 'schema_change = "strict"', r"tables\.shop\.orders\.schema_change; did you mean"),
-        ('schema_changes = "strict"', 'key = ["id"]', r"unknown key tables\.shop\.orders\.key"),
+        ('schema_changes = "strict"', 'keys = ["id"]', r"unknown key tables\.shop\.orders\.keys; did you mean key\?"),
+        ('schema_changes = "strict"', "key = []", r"tables\.shop\.orders\.key.*at least 1"),
+        ('schema_changes = "strict"', 'key = ["a", "A"]', "key names a column twice"),
+        (
+            'schema_changes = "strict"',
+            'key = ["a"]\nforeign_keys = "accept"',
+            "rows that change unseen are not counted",
+        ),
+        ('schema_changes = "strict"', 'key = ["a"]\nskip = ["update"]', "needs a table with exactly the source's rows"),
+        ('schema_changes = "strict"', 'key = ["a"]\ndeletes = "mark"', "needs a table with exactly the source's rows"),
         ('[tables."shop.orders"]', "[tables.orders]", r"tables: 'orders' is not a table"),
         (
             'name = "shop"',
@@ -183,6 +192,17 @@ def test_skipped_operations_are_a_tables_own_or_the_sources() -> None:
         parse_config(text.replace("[target]", '[target]\ndeletes = "mark"'))
     parse_config(text.replace('"truncate", ', "").replace("[target]", '[target]\ndeletes = "mark"'))
     with pytest.raises(ConfigError, match=r'skip and target\.mode "history" do not go together'):
+        parse_config(text.replace('mode = "current"', 'mode = "history"'))
+    dropping = text.replace('[tables."shop.items"]', '[tables."shop.items"]\nwindow = "drop"')
+    assert parse_config(dropping).skips("shop.items") == ()
+    with pytest.raises(ConfigError, match='window = "drop" leaves rows to the inserts and updates that follow, which'):
+        parse_config(dropping.replace("skip = []", ""))
+
+
+def test_a_chosen_key_is_not_for_histories() -> None:
+    text = GOOD.replace('schema_changes = "strict"', 'key = ["a"]')
+    assert parse_config(text).policies().of("shop.orders").key == ("a",)
+    with pytest.raises(ConfigError, match=r'key and target\.mode "history" do not go together'):
         parse_config(text.replace('mode = "current"', 'mode = "history"'))
 
 

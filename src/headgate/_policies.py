@@ -183,6 +183,8 @@ class Policies:
     """Expression (``headgate.columns._expressions``) that rows must fulfil to belong to the table; ``""``: all do."""
     skip: tuple[Operation, ...] = ()
     """Operations that a stream leaves out, as they are after ``rows``; table reads are whole all the same."""
+    key: tuple[str, ...] = ()
+    """Columns that identify the rows of a table without a key; ``()``: none do."""
     tables: tuple[tuple[str, Policies], ...] = ()
     """``(db.table, its policies)`` of the tables whose policies differ."""
 
@@ -224,6 +226,9 @@ class Policies:
         rows = {table: policies.rows for table, policies in self.tables if policies.rows}
         if rows:
             options["rows"] = rows
+        keys = {table: policies.key for table, policies in self.tables if policies.key}
+        if keys:
+            options["keys"] = keys
         skips = {table: policies.skip for table, policies in self.tables if policies.skip != self.skip}
         if skips or self.skip:
             options["skip"] = {"*": self.skip, **skips}

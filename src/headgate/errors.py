@@ -19,6 +19,7 @@ Retry loops look only at this marker::
     │   ├── ChecksumError           Definite
     │   ├── UnreadableTableError               one table cannot be read further; a pipeline follows the others
     │   │   ├── AmbiguousKeyError   Definite   two key values would become equal
+    │   │   ├── ChosenKeyError      Definite   a key that the user chose is not unique, or has NULL
     │   │   └── RowFilterError      Definite   which rows pass a table's `rows` cannot be decided
     │   └── UnsupportedError        Definite   known but not supported: names table, column, type or statement
     ├── SchemaChangedError          Definite   a table's definition does not fit the planned one
@@ -56,6 +57,7 @@ __all__ = [
     "AmbiguousKeyError",
     "BinlogPurgedError",
     "ChecksumError",
+    "ChosenKeyError",
     "ChunkRetryError",
     "CommitConflictError",
     "ConfigError",
@@ -214,6 +216,10 @@ class UnreadableTableError(DecodeError):
 
 class AmbiguousKeyError(UnreadableTableError):
     """A key value whose requested form equals that of a different value, so two rows would become one."""
+
+
+class ChosenKeyError(UnreadableTableError):
+    """A key that the user chose does not identify the rows: it is not unique, has NULL, or lacks a column."""
 
 
 class RowFilterError(UnreadableTableError):

@@ -37,7 +37,8 @@ def test_what_is_known_of_images() -> None:
     times = pa.array([2_000, 5_000, 5_000, 1_000], batch.schema.field("_ts").type)
     batch = batch.set_column(batch.schema.get_field_index("_ts"), "_ts", times)
     found = Summary.of(batch, "id")
-    known = {"changes": 3, "truncates": True, "oldest_us": 1_000, "oldest_seq": (1, 1, 1, 0), "size": batch.nbytes}
+    counts = {"changes": 3, "growth": 1, "truncates": True}
+    known = {**counts, "oldest_us": 1_000, "oldest_seq": (1, 1, 1, 0), "size": batch.nbytes}
     assert found == Summary("7", "12", 5_000, (1, 1, 3, 0), **known)
     assert Summary.from_json(found.to_json()) == found
     assert Summary.of(batch, "item").low is None

@@ -16,6 +16,7 @@ import headgate.pipeline
 from headgate import verification
 from headgate.cli import _verify
 from headgate.cli._progress import VerifyView, _VerifyBar
+from headgate.config import PipelineConfig
 from headgate.errors import ChunkRetryError, HeadgateError, UnsupportedError
 from headgate.lake import Difference, LedgerRow, NeedsSparkError, TableResult
 
@@ -110,7 +111,20 @@ class Ledger:
 
 COMPARER: Any = None
 SESSION: Any = None
-CONFIG: Any = SimpleNamespace(target=SimpleNamespace(path="/nowhere"))
+CONFIG = PipelineConfig.model_validate(
+    {"name": "s", "source": {"url": "mysql://u@h", "tables": ["s.*"]}, "target": {"path": "/nowhere"}}
+)
+
+
+def test_rows_that_skip_keeps_are_no_differences() -> None:
+    samples = tuple(Difference(kind, {"id": n}) for n, kind in enumerate(("different", "only in target")))
+    result = TableResult("s.t", "live", 5, 1, 7, 2, samples).keeping_removed()
+    assert (result.differences, result.removed, result.samples) == (3, 7, samples[:1])
+    assert next(_verify._lines(result, "u:1")) == (
+        "s.t: 8 rows as of u:1: 1 only in source, 0 only in target, 2 different, and 7 that MySQL removed (skip)"
+    )
+    equal = TableResult("s.t", "live", 5, 0, 1, 0).keeping_removed()
+    assert [*_verify._lines(equal, "u:1")] == ["s.t: 5 rows, equal as of u:1, and 1 that MySQL removed (skip)"]
 
 
 def test_a_newer_row_is_waited_for_while_the_pipeline_runs(monkeypatch: pytest.MonkeyPatch) -> None:

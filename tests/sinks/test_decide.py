@@ -16,6 +16,7 @@ from headgate.sinks._actions import (
     DropStrays,
     Fill,
     MergePartial,
+    ProveKey,
     Sweep,
     TableContent,
     Truncate,
@@ -704,6 +705,20 @@ def test_a_reading_settles_the_definition() -> None:
     assert definition(other, held) == "other"
 
 
+def test_a_table_that_has_just_become_inexact_need_not_have_each_deleted_row() -> None:
+    """The insert of a row was skipped in the batch that deletes it."""
+    keyless = replace(ORDERS, key=())
+    changes = FakeBatch(9).live("shop.orders").images(keyless, [("d", 1, 1, "x")])
+    for unseen, content in ((None, TableContent.ALL), (INSERTS, TableContent.UNKNOWN)):
+        work = decided(changes, LIVE, replace(TARGET, key=()), unseen=unseen)
+        count = find(work, Count)
+        assert count is not None
+        assert count.content is content
+
+
+INSERTS = Unseen("skip leaves operations out: insert", accepted=True)
+
+
 def test_removed_rows_that_skip_keeps_outlive_a_reread() -> None:
     stale = TableState("shop.orders", "stale", version=4, held_epoch=3, reason="x")
     begins = FakeBatch(9).snapshot("shop.orders", 7, append=False, last=True).chunk(ORDERS, [(1, "x")])
@@ -718,6 +733,30 @@ def test_removed_rows_that_skip_keeps_outlive_a_reread() -> None:
     assert "would lose the rows that skip keeps" in str(stopped.state.reason)
     keyless = decided(FakeBatch(9).images(replace(ORDERS, key=()), [("c", 1, 1, "x")]), None, None, keeps_removed=True)
     assert keyless.state.state == "stopped"
+
+
+def test_a_chosen_key_is_proven_wherever_the_rows_are_known() -> None:
+    chosen = replace(ORDERS, chosen_key=True)
+    changes = FakeBatch(9).live("shop.orders").images(chosen, [("c", 1, 1, "x"), ("c", 2, 2, "x"), ("d", 3, 3, "x")])
+    work = decided(changes)
+    proof = find(work, ProveKey)
+    assert (kinds(work), proof and (proof.base, proof.bound)) == (["Upsert", "ProveKey"], (4, None))
+    assert proof is not None
+    assert sum(part.growth for part in proof.parts) == 1
+    first = FakeBatch(9).snapshot("shop.orders", 9, append=True, first=True, last=True).chunk(chosen, [(1, "x")])
+    begun = decided(first, None, None)
+    proof = find(begun, ProveKey)
+    assert kinds(begun) == ["Create", "Append", "ProveKey"]
+    assert proof is not None
+    assert {part.kind for part in proof.parts} == {"chunk"}
+    changes.images(chosen, [("t", 5)]).ddl("shop.orders", "TRUNCATE TABLE t", "truncate", 5)
+    proof = find(decided(changes), ProveKey)
+    assert proof is not None
+    assert (proof.base, proof.bound) == (None, (9, 1, 5, 0))
+    reading = TableState("shop.orders", "snapshotting", version=4, since_epoch=8)
+    running = FakeBatch(9).snapshot("shop.orders", 8, append=False).images(chosen, [("c", 1, 1, "x")])
+    assert find(decided(running, reading), ProveKey) is None, "which rows there are is not known yet"
+    assert find(decided(FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")])), ProveKey) is None
 
 
 @pytest.mark.parametrize("rows", ["", "id > 3"])

@@ -196,3 +196,15 @@ def test_skipped_operations_are_policies() -> None:
     assert (policies.of("d.t").skip, policies.of("d.u").skip) == ((), ("truncate",))
     assert Options.parse({**base, "skip": json.dumps(policies.as_options()["skip"])}).policies == policies
     assert "skip" not in Options.parse(base).policies.as_options()
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"d.t": []}', '{"d.t": "a"}', '{"d.t": [1]}'])
+def test_keys_are_columns_by_table(text: str) -> None:
+    with pytest.raises(ConfigError, match='option "keys" is not a JSON object of columns by table'):
+        Options.parse({"url": "mysql://u@h", "tables": "d.*", "keys": text})
+
+
+def test_keys_are_policies_of_their_table() -> None:
+    policies = Options.parse({"url": "mysql://u@h", "tables": "d.*", "keys": '{"d.t": ["a", "b"]}'}).policies
+    assert (policies.of("d.t").key, policies.of("d.u").key) == (("a", "b"), ())
+    assert policies.as_options()["keys"] == {"d.t": ("a", "b")}

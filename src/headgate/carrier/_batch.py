@@ -45,6 +45,7 @@ class Part:
     blobs: int = 0
     images: int = 0
     changes: int = 0  # an update with two images is one
+    growth: int = 0  # rows that the changes add, minus those that they remove
     low: str | None = None  # the first key column's range, as text …
     high: str | None = None
     unbounded: int = 0  # … and how many record batches with images have none
@@ -74,6 +75,7 @@ class Part:
         self.blobs += 1
         self.images += images.count
         self.changes += about.changes
+        self.growth += about.growth
         if images.data is not None:
             self.local_data.append(images.data)
         if about.low is not None and about.high is not None:

@@ -72,6 +72,8 @@ class Summary:
     newest_seq: Seq | None = None
     changes: int = 0
     """An update with two images is one."""
+    growth: int = 0
+    """Rows that the changes add to the table, minus those that they remove."""
     truncates: bool = False
     """Whether there is a ``t`` image."""
     partial: bool = False
@@ -98,6 +100,7 @@ class Summary:
             newest_us=commits["max"].as_py(),
             newest_seq=_extreme(batch["_seq"], np.max),
             changes=batch.num_rows - ops.count(b"b"),
+            growth=ops.count(b"c") - ops.count(b"d"),
             truncates=b"t" in ops,
             partial=absent >= 0 and batch.column(absent).null_count < batch.num_rows,
             oldest_us=commits["min"].as_py(),

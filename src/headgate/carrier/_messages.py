@@ -53,6 +53,7 @@ class Definition:
     key: tuple[str, ...]
     columns: tuple[CarriedColumn, ...]
     rows: str = ""  # the table's expression ``rows``: only rows that pass it have images
+    chosen_key: bool = False  # MySQL does not enforce the key: the user chose it
 
     @classmethod
     @lru_cache(maxsize=4096)
@@ -60,7 +61,14 @@ class Definition:
         """Parse the JSON of :meth:`to_json`."""
         value = json.loads(text)
         columns = tuple(CarriedColumn(**column) for column in value["columns"])
-        return cls(value["table"], value["fingerprint"], tuple(value["key"]), columns, value.get("rows", ""))
+        return cls(
+            value["table"],
+            value["fingerprint"],
+            tuple(value["key"]),
+            columns,
+            value.get("rows", ""),
+            value.get("chosen_key", False),
+        )
 
     @lru_cache(maxsize=4096)  # noqa: B019 - a definition is a value, and there are few
     def to_json(self) -> str:

@@ -141,7 +141,7 @@ def _table(connection: Connection, table: TableDef, stats: TableStats | None) ->
         remedy = f"ALTER TABLE {quoted} ENGINE = InnoDB;"
         yield Prerequisite(f"engine of {table.full_name}", "InnoDB", stats.engine or "none", "fail", remedy)
     if not table.key:
-        remedy = f"ALTER TABLE {quoted} ADD PRIMARY KEY (…); without one, each batch reads the whole copy"
+        remedy = f"ALTER TABLE {quoted} ADD PRIMARY KEY (…), or set `key`; without, each batch reads the whole copy"
         yield Prerequisite(f"key of {table.full_name}", "primary or unique, NOT NULL", "none", "warn", remedy)
     for column in table.columns:
         try:

@@ -141,7 +141,7 @@ def _source(url: str, settings: ConnectionSettings, chosen: Sequence[str]) -> st
         "# chunk_rows = 250000                       # rows of a snapshot chunk",
         "# snapshot_share = 1                        # below 1: the part of the time that chunks take at most",
         f"# signal_table = {_quoted(first.partition('.')[0] + '.signals')}    # (id, type, data): inserts are signals",
-        '# skip = ["truncate"]                       # operations to leave out: insert, update, delete, truncate',
+        '# skip = []                                 # leaves out "insert", "update", "delete", "truncate"',
         '# zero_dates = "error"                      # or "null", "text": for dates that Spark cannot hold',
     ]
     return "\n".join(lines) + "\n"
@@ -200,7 +200,8 @@ def _rest(tables: Sequence[TableDef]) -> str:
         lines = [
             "",
             "# These tables have no primary key and no unique key of NOT NULL columns. Equal rows are counted: exact,",
-            '# but slower, as each batch reads the whole copy. Add a key, or leave them out with "!db.table".',
+            "# but slower, as each batch reads the whole copy. Add a key, name columns that identify a row (key in",
+            '# [tables."db.table"]), or leave them out with "!db.table".',
         ]
         lines += [_comment(f"   {table.full_name}") for table in keyless[:_LISTED]]
         return "\n".join(lines) + "\n"

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from headgate._policies import Policies
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, load_stats, load_tables
-from headgate.columns import TableCodec, rule_marks
+from headgate.columns import TableCodec, is_chosen, rule_marks, with_chosen_key
 from headgate.config import PipelineConfig
-from headgate.errors import UnsupportedError
+from headgate.errors import ChosenKeyError, UnsupportedError
 from headgate.lake import NO_KEY, Lake, merge_reason, merge_text
 from headgate.mysql import Connection
 from headgate.pipeline import (
@@ -58,26 +58,43 @@ def _overview(config: PipelineConfig, lake: Lake, tables: list[TableDef], stats:
     for title in ("rows (about)", "chunks (about)"):
         view.add_column(title, justify="right")
     view.add_column("remark", overflow="fold")
-    for table in tables:
+    policies = config.policies()
+    for plain in tables:
+        table = _keyed(plain, policies)
         known = stats.get(table.full_name)
         rows = known.rows if known else 0
-        chunks = max(1, -(-rows // config.source.chunk_rows)) if table.key else 1
+        chunks = max(1, -(-rows // config.source.chunk_rows)) if plain.key else 1
         key = ", ".join(table.columns[index].name for index in table.key)
         remarks = escape("; ".join(_remarks(config, lake, table)))
         view.add_row(escape(table.full_name), escape(key) or "-", f"{rows:,}", str(chunks), remarks)
     return view
 
 
-def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[str]:
+def _keyed(table: TableDef, policies: Policies) -> TableDef:
+    """Return the table with its chosen key. If it lacks a column of the key, the check at the end reports that."""
+    try:
+        return with_chosen_key(table, policies.of(table.full_name))
+    except ChosenKeyError:
+        return table
+
+
+def _source_remarks(config: PipelineConfig, table: TableDef) -> Iterator[str]:
+    """Yield what is read and followed of a table."""
     condition = config.conditions().get(table.full_name)
     if condition is not None:
         yield f"only rows with {condition} are read"
-    rows = config.policies().of(table.full_name).rows
-    if rows:
-        yield f"only rows with {rows} belong to it"
+    policies = config.policies().of(table.full_name)
+    if policies.rows:
+        yield f"only rows with {policies.rows} belong to it"
+    if is_chosen(table, policies):
+        yield "the key is chosen, and proven to be unique"
     skipped = config.skips(table.full_name)
     if skipped:
         yield f"skips {', '.join(skipped)}"
+
+
+def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[str]:
+    yield from _source_remarks(config, table)
     if config.target.kafka is not None:
         yield f"topic {TopicNames.make(config.target.kafka, config.name).of(table.full_name)}"
     if config.target.catalog is not None:

@@ -1,5 +1,6 @@
 """Column codecs: wire values to Arrow, one codec per column, for the log and for result sets."""
 
+from headgate.columns._chosen_keys import check_chosen_keys, is_chosen, with_chosen_key
 from headgate.columns._codec import Codec
 from headgate.columns._expressions import parse_expression
 from headgate.columns._json_diff import apply_json_differences
@@ -16,13 +17,16 @@ __all__ = [
     "HexKey",
     "TableCodec",
     "apply_json_differences",
+    "check_chosen_keys",
     "check_row_filters",
     "check_rules",
     "codec_for",
     "column_rules",
     "filter_images",
+    "is_chosen",
     "needs_hex",
     "parse_expression",
     "read_hex_key",
     "rule_marks",
+    "with_chosen_key",
 ]

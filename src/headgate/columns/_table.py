@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headgate._policies import DEFAULT, Policies, ZeroDates
 from headgate.catalog import Column, TableDef
+from headgate.columns._chosen_keys import check_not_null, check_unique, is_chosen, with_chosen_key
 from headgate.columns._codec import Codec
 from headgate.columns._decimals import DecimalCodec, DecimalTextCodec, DoubleDecimalCodec
 from headgate.columns._floats import FloatCodec
@@ -110,15 +111,18 @@ def _is_possible(column: Column) -> bool:
 
 
 class TableCodec:
-    """Codecs of the columns of a table definition, without those that a rule excludes.
+    """Codecs of the columns of a table definition, without those that a rule excludes, with the key that its policies
+    choose.
 
     :param table: the table as MySQL has it.
     :param policies: policies of all tables, from which this table's are taken.
     :raises UnsupportedError: see :func:`codec_for`; or a column's rule is not for it.
+    :raises ChosenKeyError: it lacks a column of the chosen key.
     """
 
     def __init__(self, table: TableDef, policies: Policies = DEFAULT) -> None:
         table_policies, name = policies.of(table.full_name), table.full_name
+        table = with_chosen_key(table, table_policies)
         rules = column_rules(table_policies, table)
         self.places = tuple(index for index, rule in enumerate(rules) if rule.kind != "exclude")
         """Where the columns are in the table as MySQL has it."""
@@ -140,7 +144,29 @@ class TableCodec:
             pa.field(column.name, codec.arrow_type, nullable=True)
             for column, codec in zip(self.table.columns, self.codecs, strict=True)
         )
-        self._original, self._policies = table, table_policies
+        self.original = table
+        """The table as MySQL has it, with the chosen key."""
+        self._policies = table_policies
+        self._has_chosen_key = is_chosen(table, table_policies)
+
+    def check_key(self, columns: Sequence[pa.Array], passes: pa.BooleanArray | None) -> None:
+        """Check that no image has NULL in a chosen key.
+
+        :param columns: those of :attr:`table`.
+        :param passes: the images that count; None: all.
+        :raises ChosenKeyError: one has.
+        """
+        if self._has_chosen_key:
+            images = pa.RecordBatch.from_arrays(list(columns), schema=pa.schema(self.fields))
+            check_not_null(self.table, images if passes is None else images.filter(passes))
+
+    def check_keys(self, rows: pa.Table) -> None:
+        """Check that a chosen key identifies each of a table's rows.
+
+        :raises ChosenKeyError: it does not.
+        """
+        if self._has_chosen_key:
+            check_unique(self.table, rows)
 
     @cached_property
     def row_codec(self) -> RowCodec | None:
@@ -149,9 +175,9 @@ class TableCodec:
         :raises RowFilterError: the table's ``rows`` does not fit it.
         """
         try:
-            return RowCodec(self._original, self._policies) if self._policies.rows else None
+            return RowCodec(self.original, self._policies) if self._policies.rows else None
         except ConfigError as error:
-            raise RowFilterError(f"{error.message}: change its `rows`", table=self._original.full_name) from None
+            raise RowFilterError(f"{error.message}: change its `rows`", table=self.original.full_name) from None
 
     @property
     def select_list(self) -> str:

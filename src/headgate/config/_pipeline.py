@@ -97,10 +97,29 @@ class PipelineConfig(Model):
         return self
 
     @model_validator(mode="after")
+    def _check_chosen_keys(self) -> PipelineConfig:
+        if "history" in self.target.mode and any(table.key for table in self.tables.values()):
+            raise ValueError('key and target.mode "history" do not go together: versions of rows do not prove a key')
+        if "current" in self.target.mode:
+            for name, table in self.tables.items():
+                if table.key and (self.skips(name) or self.marks_deletes(name)):
+                    raise ValueError(
+                        f'key in [tables."{name}"] needs a table with exactly the source\'s rows: set skip = [] and'
+                        ' deletes = "remove" for it'
+                    )
+        return self
+
+    @model_validator(mode="after")
     def _check_skip(self) -> PipelineConfig:
         for table in ("", *self.tables):
             if "history" in self.target.mode and self.skips(table):
                 raise ValueError('skip and target.mode "history" do not go together: a history has every change')
+            own = self.tables[table].window if table in self.tables else None
+            if (own or self.source.window) == "drop" and not {"insert", "update"}.isdisjoint(self.skips(table)):
+                raise ValueError(
+                    'window = "drop" leaves rows to the inserts and updates that follow, which skip leaves out: use'
+                    ' "rewind" or "keep"'
+                )
             if self.marks_deletes(table) and self.keeps_removed(table):
                 place = f'tables."{table}"' if table else "source"
                 raise ValueError(f'skip in [{place}] leaves out what deletes = "mark" marks: keep one of the two')
@@ -157,7 +176,7 @@ class PipelineConfig(Model):
 def _policy_values(model: Model) -> dict[str, Any]:
     """Return the policies that a section sets or has by default."""
     values = model.model_dump(by_alias=True, exclude_none=True)
-    policies = {name: values[name] for name in (*POLICY_VALUES, "rows") if name in values}
+    policies = {name: values[name] for name in (*POLICY_VALUES, "rows", "key") if name in values}
     if "skip" in values:
         policies["skip"] = ordered_operations(values["skip"])
     return policies

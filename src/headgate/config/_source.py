@@ -272,6 +272,13 @@ class TableConfig(Model):
         " `country = 'DE' AND amount > 10`. An update by which a row enters or leaves is an insert or a delete. If this"
         " changes, the table is read again",
     )
+    key: tuple[str, ...] | None = Field(
+        None,
+        min_length=1,
+        max_length=32,
+        description="columns that identify the rows of a table that has neither a primary key nor a unique key of NOT"
+        " NULL columns: see [keys that you choose](operations.md#keys-that-you-choose)",
+    )
     deletes: Deletes | None = Field(None, description="as in `[target]`, for this table")
     skip: tuple[Operation, ...] | None = Field(None, description=_AS_IN_SOURCE)
     window: Window | None = Field(None, description=_AS_IN_SOURCE)
@@ -293,4 +300,12 @@ class TableConfig(Model):
     def _check_rows(self) -> TableConfig:
         if self.rows is not None and self.condition is not None:
             raise ValueError("rows and condition are both set: rows is for snapshots, too; keep one")
+        return self
+
+    @model_validator(mode="after")
+    def _check_key(self) -> TableConfig:
+        if self.key is not None and len({name.lower() for name in self.key}) < len(self.key):
+            raise ValueError("key names a column twice")
+        if self.key is not None and self.foreign_keys == "accept":
+            raise ValueError('key and foreign_keys = "accept" are both set: rows that change unseen are not counted')
         return self

@@ -189,8 +189,8 @@ def _numbered(target: DataFrame, key: list[str]) -> tuple[int, DataFrame]:
     from pyspark.sql import Window, functions
 
     keys = [functions.col(quote_name(name)) for name in key]
-    counts = target.groupBy(*keys).agg(functions.count(functions.lit(1)).alias("n"))
-    rows, most = counts.agg(functions.sum("n"), functions.max("n")).collect()[0]
+    counts = target.groupBy(*keys).agg(functions.count(functions.lit(1)).alias(_COPY))
+    rows, most = counts.agg(functions.sum(_COPY), functions.max(_COPY)).collect()[0]
     copy: Column = functions.lit(0)
     if most is not None and most > 1:
         copy = functions.row_number().over(Window.partitionBy(*keys).orderBy(*keys)) - 1

@@ -80,11 +80,11 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
 
     :param known: tables that were followed before: see :func:`check_patterns`.
     :raises HeadgateError: the server cannot be reached or refuses the login; a named table does not exist; a rule is
-        not for its column, or `rows` not for its table; a setting or a privilege is missing: the first one, and how
-        many more there are.
+        not for its column, `rows` or `key` not for its table; a setting or a privilege is missing: the first one, and
+        how many more there are.
     """
     from headgate.catalog import TablePatterns, load_tables
-    from headgate.columns import check_row_filters, check_rules
+    from headgate.columns import check_chosen_keys, check_row_filters, check_rules, with_chosen_key
     from headgate.mysql import Connection, cascades, prerequisites, try_select
 
     if config.source.first_position is not None:
@@ -102,10 +102,13 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         if config.source.relay is not None:
             rows.append(_relay(connection, config))
         _check_conditions(connection, config.conditions(), tables)
+        policies = config.policies()
+        check_chosen_keys(policies, tables)
+        tables = [with_chosen_key(table, policies.of(table.full_name)) for table in tables]
         _check_deletes(config, tables)
         _check_history(config, tables)
-        check_row_filters(config.policies(), tables)
-        for pattern in check_rules(config.policies(), tables):
+        check_row_filters(policies, tables)
+        for pattern in check_rules(policies, tables):
             log.warning("the rule for %s in [columns] matches no column: check the spelling", pattern)
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in tables)
         rows += [row for row in reads if row is not None]

@@ -515,7 +515,14 @@ def read_source(config: PipelineConfig) -> PastTables:
     """Return the source's tables as of GTID sets that the server has executed."""
     from headgate.spark import PastTables
 
-    policies = ("columns", "rows", "mask_key_env", "mask_key_file", *(POLICY_VALUES.keys() - {"json", "window"}))
+    policies = (
+        "columns",
+        "rows",
+        "keys",
+        "mask_key_env",
+        "mask_key_file",
+        *(POLICY_VALUES.keys() - {"json", "window"}),
+    )
     keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *policies)
     if config.source.watermark != "gtid":  # positions may not be GTIDs; keyless tables may be written all the time
         keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")

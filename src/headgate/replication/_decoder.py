@@ -264,6 +264,7 @@ class LogDecoder:
             if walked.partial and slot.table is not None:
                 columns, absent = self._partial.complete(slot.table, slot.codec, walked, columns, segment.file, pos)
             passes = self._passes(slot.codec, walked)
+            slot.codec.check_key(columns, passes)
         except HeadgateError as error:
             row = error.fields.pop("row", 0)
             where = {"gtid": self._gtids(txn)[row].as_py()} if self._source is None else {}

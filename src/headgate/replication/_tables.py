@@ -20,8 +20,8 @@ import pyarrow as pa
 from headgate._policies import DEFAULT, Policies
 from headgate.binlog import RowWalker, TableMap, parse_table_map
 from headgate.catalog import TableDef, TablePatterns, table_from_table_map
-from headgate.columns import TableCodec
-from headgate.errors import DecodeError, HeadgateError, RowFilterError, SchemaAmbiguousError
+from headgate.columns import TableCodec, with_chosen_key
+from headgate.errors import DecodeError, HeadgateError, SchemaAmbiguousError, UnreadableTableError
 from headgate.replication._meta import canonical_schema
 from headgate.replication._partial import DefaultsOf
 from headgate.replication._types import stop_reason
@@ -118,7 +118,7 @@ class TableSlots:
 
         :raises UnsupportedError: a followed table has a column of a type that cannot be decoded.
         :raises SchemaAmbiguousError: the columns of a followed table are unknown.
-        :raises RowFilterError: its ``rows`` needs a column that it lacks.
+        :raises UnreadableTableError: its ``rows`` or its chosen key needs a column that it lacks.
         """
         body = event[8:]
         table_id = int.from_bytes(event[:6], "little")
@@ -136,18 +136,18 @@ class TableSlots:
             return self._add(self._uncoded(table_map))
         try:
             return self._find_followed(table_map, before, file, pos)
-        except (SchemaAmbiguousError, RowFilterError) as error:
+        except (SchemaAmbiguousError, UnreadableTableError) as error:
             if self._options.ambiguous == "raise":
                 raise
             slot = self._uncoded(table_map)
-            slot.stop(stop_reason(error, slot.name) if isinstance(error, RowFilterError) else error.message)
+            slot.stop(stop_reason(error, slot.name) if isinstance(error, UnreadableTableError) else error.message)
             return self._add(slot)
 
     def _find_followed(self, table_map: TableMap, before: int | None, file: str, pos: int) -> int:
         self.nameless = self.nameless or table_map.names is None
         if table_map.names is not None or self._definition_of is None:
             return self._add(self._coded(table_map, table_from_table_map(table_map)))
-        table = self._definition_of(table_map, file, pos)
+        table = self._with_chosen_key(self._definition_of(table_map, file, pos))
         if before is not None and self.slots[before].table == table:
             return before
         return self._add(self._coded(table_map, table))
@@ -162,9 +162,13 @@ class TableSlots:
             if names and set(names) <= {column.name for column in table.columns}:
                 table = table.with_key(names)
         codec = TableCodec(table, self._options.policies)
+        table = codec.original
         keys_only = self._options.images == "keys" and codec.row_codec is None  # both images decide what an update is
         walker = RowWalker(table_map.types, table_map.metas, key=table.key, keys_only=keys_only)
         return Slot(table_map, walker, table, codec, canonical_schema(codec.table, codec.fields))
+
+    def _with_chosen_key(self, table: TableDef) -> TableDef:
+        return with_chosen_key(table, self._options.policies.of(table.full_name))
 
     @staticmethod
     def _uncoded(table_map: TableMap) -> Slot:

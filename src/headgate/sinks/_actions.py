@@ -1,7 +1,8 @@
 """Actions of one batch on a table's Delta tables: values that ``_plan`` makes and the tables carry out.
 
 The actions on a current table come in this order, each as one Delta commit or none: ``Create``, or ``AddColumns`` and
-``Fill``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``. (Of a history: the rows, then the removals.)
+``Fill``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``; ``ProveKey``, which only reads. (Of a history: the rows,
+then the removals.)
 
 **Why a replay is safe.** A replay brings the same images under the same epoch. File and position may differ (another
 server). Each action documents why repeating it is safe. So whichever of them were committed before a crash, the replay
@@ -190,6 +191,17 @@ class Count(RowAction):
     content: TableContent = TableContent.UNKNOWN
 
 
+@dataclass(frozen=True)
+class ProveKey(RowAction):
+    """Prove by counting that a chosen key identifies the rows (``_proof``). Always the last action.
+
+    Replay: counts the same rows, because it begins with ``base``, too.
+    """
+
+    base: int | None = None  # the version before the batch; None: it was empty, or no row of it remains
+    bound: Seq | None = None  # the images above this count (a TRUNCATE)
+
+
 class AppendChanges(RowAction):
     """Append a batch's changes to the changelog, whose columns only grow. Create it if there is none.
 
@@ -198,6 +210,17 @@ class AppendChanges(RowAction):
 
 
 Action: TypeAlias = (
-    Create | AddColumns | Fill | Truncate | DropStrays | Append | Upsert | AppendVersions | Overwrite | Count | Sweep
+    Create
+    | AddColumns
+    | Fill
+    | Truncate
+    | DropStrays
+    | Append
+    | Upsert
+    | AppendVersions
+    | Overwrite
+    | Count
+    | Sweep
+    | ProveKey
 )
 """An action on a current table."""

@@ -49,6 +49,7 @@ from headgate.sinks._expand import (
 )
 from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
 from headgate.sinks._merge import delete_rows, fill_columns, in_range, mark_rows, merge_images, seq_literal
+from headgate.sinks._proof import key_problem
 from headgate.sinks._shape import Target
 from headgate.sinks._span import KeySpan, are_disjoint
 
@@ -76,6 +77,7 @@ class Applied:
 
     version: int | None  # the table's version after them; None: there is no table
     reread_reason: str | None = None  # why the table lacks rows and must be read again, if it does
+    stop_reason: str | None = None  # why no re-read would help, if it has other rows than the source
     # How rows were written; for a MERGE also why.
     write_methods: Mapping[WriteMethod, str] = field(default_factory=dict)
 
@@ -105,6 +107,7 @@ class CurrentTable:
         self._form = form
         self._planned_us = 0
         self._reread_reason: str | None = None
+        self._stop_reason: str | None = None
         self._write_methods: dict[WriteMethod, str] = {}
 
     def describe(self) -> Target | None:
@@ -138,7 +141,8 @@ class CurrentTable:
             else:
                 parts = action.parts if isinstance(action, do.RowAction) else ()
                 self.span.grow(before, version if version - before <= commits else -1, parts)
-        return Applied(version if version >= 0 else None, self._reread_reason, self._write_methods)
+        number = version if version >= 0 else None
+        return Applied(number, self._reread_reason, self._stop_reason, self._write_methods)
 
     def _perform(self, action: Action, frame: DataFrame, epoch: int) -> int:
         """Carry out one action and return its commits. If it makes more than this, the span is forgotten."""
@@ -159,9 +163,11 @@ class CurrentTable:
                 return self._upsert(action, frame, epoch)
             case do.AppendVersions():
                 return self._append_versions(action, frame, epoch)
+            case do.ProveKey():
+                self._stop_reason = key_problem(self.delta, action, frame)
             case do.Overwrite() | do.Count():
                 self._count(action, frame)
-                return 0
+        return 0
 
     # --- the table itself
 

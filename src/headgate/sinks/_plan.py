@@ -38,7 +38,8 @@ class CurrentPlan:
         rows = self._rows(definition) if definition is not None else ()
         if self._is_history:
             return (*columns, *rows, *self._removals(), *self._sweep())
-        return (*columns, *self._removals(), *rows, *self._sweep())
+        proof = self._proof(definition) if definition is not None else ()
+        return (*columns, *self._removals(), *rows, *self._sweep(), *proof)
 
     @property
     def _is_history(self) -> bool:
@@ -65,11 +66,11 @@ class CurrentPlan:
 
     @property
     def _content(self) -> TableContent:
-        before, row = self.case.before, self.case.before.row
+        before, row, arrival = self.case.before, self.case.before.row, self.case.arrival
         match before.state:
             case State.LIVE:
-                is_read = self.case.snapshot.event is Event.READS or before.reread_requested or self.case.arrival.chunks
-                return TableContent.UNKNOWN if is_read else TableContent.ALL
+                is_read = self.case.snapshot.event is Event.READS or before.reread_requested or arrival.chunks
+                return TableContent.UNKNOWN if is_read or arrival.unseen is not None else TableContent.ALL
             case State.SETTLING:
                 return TableContent.SOME
             case State.SNAPSHOTTING if row is not None and row.since_epoch is not None:
@@ -113,6 +114,17 @@ class CurrentPlan:
             yield do.MergePartial(definition, rest, bound, fills, self._base, self._content)
         elif rest:
             yield do.Upsert(definition, rest, bound, fills)
+
+    def _proof(self, definition: Definition) -> Iterator[Action]:
+        """Yield the proof of a chosen key, where the table's rows are known: all were read, before or in this batch."""
+        if not definition.chosen_key:
+            return
+        chunks = [part for part in self.parts if part.kind == "chunk"]
+        if chunks and self.case.snapshot.ends:
+            yield do.ProveKey(definition, chunks)
+        elif self.case.before.state is State.LIVE:
+            changes = [part for part in self.parts if part.kind != "chunk"]
+            yield do.ProveKey(definition, changes, self._base, self._bound)
 
     def _counted(
         self, definition: Definition, chunks: list[Part], changes: list[Part], *, partial: bool

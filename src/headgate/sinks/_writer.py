@@ -303,6 +303,8 @@ class BatchWriter:
             )
             if applied.reread_reason is not None:
                 decision = suspend(decision, applied.reread_reason, epoch, strict=decision.table in self._strict)
+            if applied.stop_reason is not None:
+                decision = suspend(decision, applied.stop_reason, epoch, strict=True)
         if "changelog" in self.modes:
             logged = self._changelog(spark, decision.table).apply(decision.log_actions, frame, epoch)
             decision = replace(decision, state=replace(decision.state, changelog_version=logged))

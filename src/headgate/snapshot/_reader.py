@@ -41,7 +41,7 @@ When a chunk gives a ``Redo``
 - An image in W whose key cannot be distinguished from another: which key it touches is unknown.
 
 A row with such a key in the SELECT's result gives a ``Stop`` instead: it would exist at a later E, too. So does a table
-that lacks a column of its ``rows``.
+that lacks a column of its ``rows``, or whose chosen key does not identify the chunk's rows.
 
 Rows that are kept
 ==================
@@ -163,6 +163,7 @@ def read_chunks(
     :raises UnsupportedError: a row cannot be rewound, because its image leaves columns out.
     :raises AmbiguousKeyError: a row's key cannot be distinguished from another, with ``ambiguous="raise"``.
     :raises RowFilterError: the table's ``rows`` does not fit it, with ``ambiguous="raise"``.
+    :raises ChosenKeyError: the key that its policies choose does not identify its rows, with ``ambiguous="raise"``.
     :raises ChunkRetryError: a SELECT took too long, its table changed, or tables could not be locked.
     """
     if not read.chunks:
@@ -193,7 +194,7 @@ def read_chunks(
             else:
                 yield from stamp.batches(table, rows)
                 watermark = log.watermark(chunk.table)
-                if table.key and watermark is not None:
+                if task.rewinds(chunk.table) and watermark is not None:
                     yield watermark
 
 
@@ -254,8 +255,12 @@ class _Task:
         self._tables: dict[str, TableDef] = {}
         connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
+    def rewinds(self, table: str) -> bool:
+        """Return whether a key of MySQL identifies the rows of ``db.table``, of which a chunk was read."""
+        return bool(self._tables[table].key)
+
     def read(self, chunk: ChunkSpec) -> tuple[TableDef, pa.Table]:
-        """Return the chunk's table, without excluded columns, and its rows as of E.
+        """Return the chunk's table, without excluded columns and with its chosen key, and its rows as of E.
 
         :raises _RetryChunk: it must be read at another E.
         """
@@ -270,7 +275,9 @@ class _Task:
         self._log.extend(*(self._view.end or log_status(self._connection)))
         self._check_log(chunk)
         # Rows are left out last: the window needs to see every row and every image.
-        return codec.table, _passing(self._rewind(chunk, table, rows))
+        passing = _passing(self._rewind(chunk, table, rows))
+        codec.check_keys(passing)
+        return codec.table, passing
 
     def _define(self, chunk: ChunkSpec) -> TableDef:
         known = self._tables.get(chunk.table)  # as after the previous chunk; if it changed since, read() retries

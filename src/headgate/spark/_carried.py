@@ -24,7 +24,7 @@ from headgate.carrier import (
     encode,
 )
 from headgate.catalog import AddedColumn, Column, TableDef
-from headgate.columns import TableCodec, column_rules, rule_marks
+from headgate.columns import TableCodec, column_rules, is_chosen, rule_marks
 from headgate.errors import UnsupportedError
 from headgate.mysql import ConnectionSettings
 from headgate.replication import Ddl, ImageBatch, RangeEnd, Stopped, canonical_schema
@@ -171,7 +171,7 @@ def definition_of(table: TableDef, schema: pa.Schema, policies: Policies = DEFAU
     table_policies = policies.of(table.full_name)
     variant = table_policies.json == "variant"
     marks = rule_marks(policies, table)
-    cache_key = table.fingerprint, variant, table_policies.rows, *marks, *schema.types
+    cache_key = table.fingerprint, variant, table_policies.rows, table_policies.key, *marks, *schema.types
     known = _DEFINITIONS.get(cache_key)
     if known is not None:
         return known
@@ -188,7 +188,12 @@ def definition_of(table: TableDef, schema: pa.Schema, policies: Policies = DEFAU
     if len(_DEFINITIONS) >= 10_000:
         _DEFINITIONS.clear()
     definition = _DEFINITIONS[cache_key] = Definition(
-        table.full_name, table.common_fingerprint, table.key_names, columns, table_policies.rows
+        table.full_name,
+        table.common_fingerprint,
+        table.key_names,
+        columns,
+        table_policies.rows,
+        is_chosen(table, table_policies),
     )
     return definition
 

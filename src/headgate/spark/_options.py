@@ -57,6 +57,8 @@ _HELP = {
     "epoch": "lowest epoch of the next batch (the ledger's highest)",
     "images": '"keys": before-images only where a key changed; "all" (default: keys with `table`, else all)',
     "json": '"string" (default) or, for the sinks of a pipeline, "variant"; by table as zero_dates',
+    "keys": "columns that identify the rows of a table without a key, by table as a JSON object: "
+    """{"db.t": ["a", "b"]}; a sink has to prove that no two rows have the same""",
     "lock_hold": 'with table locks: until the view of a chunk is open ("setup", default), or its rows read ("read")',
     "lock_wait_seconds": "longest wait for a table lock (10)",
     "mask_key_env": 'environment variable that holds the key of rules "hash"',
@@ -423,6 +425,8 @@ def _policies(values: Mapping[str, str]) -> Policies:
     more = {"columns": _column_rules(values), "mask_key": _mask_key(values), "skip": skips.pop("*", ())}
     for table, text in _rows(values).items():
         tables.setdefault(table, {})["rows"] = text
+    for table, key in _keys(values).items():
+        tables.setdefault(table, {})["key"] = key
     for table, operations in skips.items():
         tables.setdefault(table, {})["skip"] = operations
     return Policies.make({**default, **more}, tables)
@@ -445,6 +449,19 @@ def _rows(values: Mapping[str, str]) -> dict[str, str]:
     if _signal_table(values.get("signal_table")) in rows:
         raise ConfigError('option "rows" names the signal table, whose rows are signals: leave it out')
     return rows
+
+
+def _keys(values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return the keys of the option ``keys`` by table."""
+    try:
+        keys = json.loads(values.get("keys", "{}"))
+    except ValueError:
+        keys = None
+    if not isinstance(keys, dict) or not all(
+        isinstance(one, list) and one and all(isinstance(name, str) for name in one) for one in keys.values()
+    ):
+        raise ConfigError("""option "keys" is not a JSON object of columns by table, such as {"db.t": ["a", "b"]}""")
+    return {table: tuple(names) for table, names in keys.items()}
 
 
 def _skips(values: Mapping[str, str]) -> dict[str, tuple[Operation, ...]]:

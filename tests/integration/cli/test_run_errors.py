@@ -173,6 +173,8 @@ def test_a_dry_run_tells_what_a_run_would_end_with(
     text = CONFIG.format(url=url_of(server), tables="e.*", lake=tmp_path / "lake", more="")
     for more, code, said in (
         ("", 0, ""), ('[tables."e.t"]\ncondition = "x > 3"\n', 2, 'the condition of [tables."e.t"] is refused'),
+        ('[tables."e.t"]\nrows = "x > 3"\n', 2, "rows of e.t: the table has no column x"),
+        ('[tables."e.t"]\nkey = ["v"]\n', 2, "key of e.t: the table has the key (id): remove `key`"),
     ):  # fmt: skip
         file.write_text(text + more)
         done = CliRunner().invoke(app, ["run", "--dry-run", str(file)])
@@ -252,6 +254,8 @@ def test_a_log_without_whole_rows(server: MySQLServer, runs: Runs, name: str, wr
     server.execute(f"SET GLOBAL {name} = {wrong}")
     try:
         code, line = runs.run(url_of(server))
+        filtered = '[tables."e.t"]\nwindow = "keep"\nrows = "v > 1"'
+        assert ("or remove `rows` of e.t" in runs.run(url_of(server), more=filtered)[1]) == (name == "binlog_row_image")
     finally:
         server.execute(f"SET GLOBAL {name} = {right}")
     assert code == 3
