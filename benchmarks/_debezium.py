@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks._bench import DB, Workloads
-from headgate.testing._cache import cache_folder, make_once
+from headgate.files import cache_folder
+from headgate.testing._cache import make_once
 from headgate.testing._jars import fetch_jars
 from headgate.testing._process import start_child
 
@@ -87,7 +88,7 @@ def java() -> str:
 
 
 def jars() -> Path:
-    jars = cache_folder("debezium") / f"jars-{VERSION}"
+    jars = cache_folder("debezium", f"jars-{VERSION}")
     with make_once(jars) as folder:
         if folder is not None:
             fetch_jars(PACKAGES, folder)

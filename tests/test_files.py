@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.files import LockedError, try_lock
+from headgate.files import LockedError, cache_folder, try_lock
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -23,3 +23,11 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="file"), try_lock(tmp_path / "file" / "lock"):
         pass
+
+
+def test_the_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder("a", "b") == tmp_path / "headgate/a/b"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the specification says: ignore it
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_folder() == tmp_path / "home/.cache/headgate"

@@ -1,4 +1,5 @@
-"""Small files, written atomically; locks of files and folders; headgate's errors for the system's.
+"""Small files, written atomically; locks of files and folders; headgate's errors for the system's; the user's cache
+folder.
 
 Locks are advisory: they exclude only callers of these functions. The system releases them when the process ends.
 """
@@ -18,6 +19,7 @@ from headgate.errors import ConfigError, HeadgateError
 
 __all__ = [
     "LockedError",
+    "cache_folder",
     "file_errors",
     "lock_file",
     "lock_folder",
@@ -27,6 +29,15 @@ __all__ = [
     "write_json",
     "write_text",
 ]
+
+
+def cache_folder(*parts: str) -> Path:
+    """Return ``$XDG_CACHE_HOME/headgate`` or ``~/.cache/headgate``, or a path in it, which may not exist yet. It is for
+    files that may be deleted at any time (XDG Base Directory Specification, which ignores a relative variable).
+    """
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    root = named if named.is_absolute() else Path.home() / ".cache"
+    return root.joinpath("headgate", *parts)
 
 
 @contextlib.contextmanager

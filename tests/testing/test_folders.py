@@ -1,37 +1,29 @@
-"""Ports and folders of private servers."""
+"""Folders of private servers: those of killed owners are removed, and no others."""
 
 from __future__ import annotations
 
-import socket
-import struct
+import os
+from pathlib import Path
 
 import pytest
 
-from headgate.testing._folders import free_port
-
-PORT_RANGE = 51
-"""IP_LOCAL_PORT_RANGE (ip(7), Linux 6.3): from which ports the system chooses one."""
+from headgate.testing import _folders
+from headgate.testing._folders import claim, new_folder
 
 
-def chosen_among(port: int) -> int:
-    """What the system gives to who asks for any port, but may give this one alone."""
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.setsockopt(socket.IPPROTO_IP, PORT_RANGE, struct.pack("I", port | port << 16))
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
-
-
-def test_a_free_port_is_for_who_names_it() -> None:
-    port = free_port()
-    with socket.socket() as released:
-        released.bind(("127.0.0.1", 0))
-        other = int(released.getsockname()[1])
-    try:
-        assert chosen_among(other) == other
-    except OSError as error:
-        pytest.skip(f"this system chooses ports from one range only: {error}")
-    with pytest.raises(OSError, match="in use"):
-        chosen_among(port)
-    with socket.create_server(("127.0.0.1", port)) as server:
-        assert server.getsockname()[1] == port
+def test_only_old_folders_without_an_owner_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(_folders, "_short_temporary_folder", lambda: str(tmp_path))
+    killed, owned, other = new_folder("kind-"), new_folder("kind-"), new_folder("other-")
+    (killed / "data").mkdir()
+    lock = claim(owned)
+    assert lock is not None
+    assert claim(owned) is None, "another owner has it"
+    for folder in (killed, owned, other):
+        os.utime(folder, (1, 1))
+    young = new_folder("kind-")
+    assert {*tmp_path.iterdir()} == {owned, other, young}
+    lock.close()
+    os.utime(owned, (1, 1))
+    new_folder("kind-")
+    assert not owned.exists()
+    assert claim(owned) is None, "it is gone"

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.errors import ConfigError, ConnectError
-from headgate.testing import _object_store
-from headgate.testing._cache import cache_folder
+from headgate.errors import ConnectError
 from headgate.testing._owned import OwnedProcesses
 
 
@@ -24,11 +22,3 @@ def test_processes_and_folder_go_with_their_owner() -> None:
     assert process.poll() is not None
     assert not owned.folder.exists()
     owned.stop()
-
-
-def test_an_object_store_needs_a_program(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("shutil.which", lambda *_args, **_more: None)
-    with pytest.raises(ConfigError, match="MinIO or Go"):
-        _object_store.prepare_object_store()
-    assert not list(cache_folder("minio").glob(f"{_object_store.MINIO_VERSION}/*"))

@@ -30,13 +30,13 @@ from headgate.engine._settings import (
     JAVA_OPTIONS,
     MEMORY,
     PYTHON,
-    cache_dir,
     is_local,
     session_settings,
     without_secrets,
 )
 from headgate.errors import EngineError
 from headgate.extras import require_extra
+from headgate.files import cache_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -228,7 +228,7 @@ def _start_sooner(conf: dict[str, str], user_settings: Mapping[str, str], *, wri
         if MEMORY not in user_settings and "GC" not in named:
             options.insert(0, _SERIAL_COLLECTOR)
     jars = conf.get(CLASS_PATH, "").split(os.pathsep)
-    archive = archive_option(cache_dir() / "classes", jars, named, conf[MEMORY], writes=writes)
+    archive = archive_option(cache_folder("classes"), jars, named, conf[MEMORY], writes=writes)
     conf[JAVA_OPTIONS] = " ".join(filter(None, (*options, archive)))
 
 

@@ -17,6 +17,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from headgate.files import cache_folder
+
 __all__ = [
     "CLASS_PATH",
     "DELTA_PACKAGE",
@@ -24,7 +26,6 @@ __all__ = [
     "JAVA_OPTIONS",
     "MEMORY",
     "PYTHON",
-    "cache_dir",
     "delta_jars",
     "is_local",
     "session_settings",
@@ -66,15 +67,9 @@ logger.datasources.level = off
 # Errors of tasks and streams reach the user as exceptions; the log would repeat each as a stack trace.
 
 
-def cache_dir() -> Path:
-    """Return the folder for downloaded and compiled files: ``${XDG_CACHE_HOME:-~/.cache}/headgate``."""
-    cache_home = os.environ.get("XDG_CACHE_HOME")
-    return (Path(cache_home) if cache_home else Path.home() / ".cache") / "headgate"
-
-
 def delta_jars() -> list[str]:
     """Return Delta's jars in the cache; empty if they were not fetched."""
-    return sorted(str(path) for path in (cache_dir() / "jars" / f"delta-{DELTA_VERSION}").glob("*.jar"))
+    return sorted(str(path) for path in cache_folder("jars", f"delta-{DELTA_VERSION}").glob("*.jar"))
 
 
 def is_local(conf: Mapping[str, str]) -> bool:
@@ -118,7 +113,7 @@ def _common() -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
         "spark.python.worker.reuse": "true",
-        "spark.sql.warehouse.dir": str(cache_dir() / "spark-warehouse"),  # not the folder the command runs in
+        "spark.sql.warehouse.dir": str(cache_folder("spark-warehouse")),  # not the folder the command runs in
     }
 
 
@@ -139,7 +134,7 @@ def _local(master: str) -> dict[str, str]:
         cores = 1
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_dir() / "numba"))
+    os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder("numba")))
     return {
         "spark.master": f"local[{cores},{_TASK_TRIES}]",
         PYTHON: sys.executable,
@@ -154,7 +149,7 @@ def _local(master: str) -> dict[str, str]:
 
 
 def _log4j_file() -> Path:
-    path = cache_dir() / "log4j2.properties"
+    path = cache_folder("log4j2.properties")
     if not path.exists() or path.read_text() != _LOG4J:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}")

@@ -20,7 +20,6 @@ another program has made that one, the keys are looked up again.
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,6 +42,7 @@ from headgate.delta import (
     discard_files,
 )
 from headgate.errors import CommitConflictError, TargetError
+from headgate.files import cache_folder
 from headgate.lake._append import CommitBase, inspect_base
 from headgate.lake._delta import retry_conflicts
 from headgate.lake._fill import Fill, fill_files
@@ -79,7 +79,7 @@ class Upserts:
     """
 
     def __init__(self, cache: Path | None = None, folds: Folds | None = None) -> None:
-        folder = cache or _cache_folder()
+        folder = cache or cache_folder("keys")
         self._indexes, self._copies = IndexCache(folder, _INDEX_BYTES), ColumnCopies(folder, _INDEX_BYTES)
         self._folds = folds or Folds()
         self._tables: dict[str, _Known] = {}
@@ -308,8 +308,3 @@ class Upserts:
                 known = _Known(TableLog(path), KeyedTable(path, key, types, self._indexes, self._copies), delta.put)
                 self._tables[path] = known
             return known
-
-
-def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "headgate" / "keys"

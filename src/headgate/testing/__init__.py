@@ -1,16 +1,17 @@
 """For tests and demonstrations: MySQL servers, replica pairs, a Kafka broker, a schema registry, an S3 object store, a
-Spark cluster, a network proxy with faults.
+Spark cluster, a network proxy with faults, and the tables of the demonstration. docs/architecture/testing.md describes
+the modules.
 """
 
 from headgate.testing._flights import FLIGHT_TABLES, FlightWriters, load_flights
 from headgate.testing._jars import s3_jars
 from headgate.testing._kafka import KafkaBroker
+from headgate.testing._mysql_program import URL_VARIABLE, private_program
+from headgate.testing._mysql_server import MySQLServer, replica_pair
 from headgate.testing._object_store import ObjectStore
-from headgate.testing._private import private_program
 from headgate.testing._proxy import Proxy
 from headgate.testing._schema_registry import SchemaRegistry
-from headgate.testing._server import URL_VARIABLE, MySQLServer, replica_pair
-from headgate.testing._standalone import SparkCluster
+from headgate.testing._spark_cluster import SparkCluster
 
 __all__ = [
     "FLIGHT_TABLES",

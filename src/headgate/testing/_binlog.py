@@ -1,7 +1,7 @@
 """An encoder for binlog events: logs for tests without a server, broken ones included.
 
-Every function returns bytes. :class:`BinlogWriter` tracks the position and puts headers and checksums around bodies.
-Layouts as in ``headgate.binlog`` (same sources).
+Functions and methods return bytes. :class:`BinlogWriter` tracks the position and puts headers and checksums around
+bodies. Layouts as in ``headgate.binlog`` (same sources).
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from collections.abc import Sequence
 
 from headgate.binlog import codes as c
 
-__all__ = ["BinlogWriter", "packed", "packets"]
+__all__ = ["EOF_PACKET", "BinlogWriter", "packed", "packets"]
+
+EOF_PACKET = b"\x05\x00\x00\x01\xfe\x00\x00\x02\x00"
+"""The packet that ends a dump, with sequence number 1."""
 
 
 def packed(value: int) -> bytes:
@@ -39,9 +42,6 @@ def packets(events: Sequence[bytes], *, first_sequence: int = 1, largest: int = 
             if len(piece) < largest:
                 break
     return b"".join(out)
-
-
-EOF_PACKET = b"\x05\x00\x00\x01\xfe\x00\x00\x02\x00"
 
 
 class BinlogWriter:

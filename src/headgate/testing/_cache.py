@@ -1,32 +1,15 @@
-"""The user's cache folder, for files that may be deleted at any time."""
+"""Folders of the user's cache that are made once: programs, archives, templates."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["cache_folder", "locked", "make_once"]
+from headgate.files import lock_file
 
-
-def cache_folder(*parts: str) -> Path:
-    """Return ``$XDG_CACHE_HOME/headgate`` or ``~/.cache/headgate``; create it (XDG Base Directory Specification)."""
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    root = named if named.is_absolute() else Path.home() / ".cache"
-    folder = root.joinpath("headgate", *parts)
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-@contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on ``path`` (created when missing); the kernel drops it when the process dies."""
-    with path.open("a") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+__all__ = ["make_once"]
 
 
 @contextlib.contextmanager
@@ -35,12 +18,13 @@ def make_once(target: Path) -> Iterator[Path | None]:
 
     Yields ``None`` if it exists. Otherwise yields an empty folder next to it, which becomes ``target`` if the block
     succeeds and is removed if it fails, so that no process sees half of it. Other processes wait meanwhile.
+
+    :raises ConfigError: the folder of ``target`` cannot be written.
     """
     if target.exists():
         yield None
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with locked(target.with_name(target.name + ".lock")):
+    with lock_file(target):
         if target.exists():
             yield None
             return

@@ -15,6 +15,7 @@ import random
 import tempfile
 import threading
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ import pymysql
 
 from headgate.errors import ConfigError
 from headgate.extras import require_extra
-from headgate.testing._server import MySQLServer
+from headgate.testing._mysql_server import MySQLServer
 
 __all__ = ["FLIGHT_TABLES", "FlightWriters", "load_flights"]
 
@@ -58,9 +59,10 @@ def load_flights(server: MySQLServer, db: str = "nyc", *, flights: int | None = 
         Path(scratch).chmod(0o755)
         for table in FLIGHT_TABLES:
             server.execute(f"CREATE TABLE `{db}`.`{table}` ({_SCHEMAS[table]})")
+            header, *lines = _lines(folder, table, flights)
             path = Path(scratch) / f"{table}.csv"
-            path.write_text(_lines(folder, table, flights), encoding="utf-8")
-            server.execute(_load_statement(db, table, path))
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+            server.execute(_load_statement(db, table, header.split(","), path))
             counts[table] = int(server.query(f"SELECT COUNT(*) FROM `{db}`.`{table}`")[0][0])
     return counts
 
@@ -73,8 +75,8 @@ def _data_folder() -> Path:
     return Path(spec.submodule_search_locations[0]) / "data"
 
 
-def _lines(folder: Path, table: str, flights: int | None) -> str:
-    """Return the table's file as text, with NA as LOAD DATA spells NULL."""
+def _lines(folder: Path, table: str, flights: int | None) -> list[str]:
+    """Return the lines of the table's file, the first with its columns; NA as LOAD DATA spells NULL."""
     if table == "flights":
         with zipfile.ZipFile(folder / "flights.csv.zip") as archive:
             text = archive.read(archive.namelist()[0]).decode("utf-8")
@@ -83,20 +85,15 @@ def _lines(folder: Path, table: str, flights: int | None) -> str:
     lines = text.splitlines()
     if table == "flights" and flights is not None:
         lines = lines[: flights + 1]
-    return "\n".join(",".join("\\N" if cell == "NA" else cell for cell in line.split(",")) for line in lines) + "\n"
+    return [",".join("\\N" if cell == "NA" else cell for cell in line.split(",")) for line in lines]
 
 
-def _load_statement(db: str, table: str, path: Path) -> str:
-    names = [part.split()[0] for part in _SCHEMAS[table].split(", ")]
-    columns = ", ".join(
-        f"@{name}" if name == "time_hour" else f"`{name}`"
-        for name in names
-        if name not in ("id", "PRIMARY", "time_hour)")
-    )
-    stamp = " SET time_hour = REPLACE(REPLACE(@time_hour, 'T', ' '), 'Z', '')" if "@time_hour" in columns else ""
+def _load_statement(db: str, table: str, names: Sequence[str], path: Path) -> str:
+    columns = ", ".join("@time_hour" if name == "time_hour" else f"`{name}`" for name in names)
+    stamp = " SET time_hour = REPLACE(REPLACE(@time_hour, 'T', ' '), 'Z', '')" if "time_hour" in names else ""
     return (
         f"LOAD DATA INFILE '{path}' INTO TABLE `{db}`.`{table}` CHARACTER SET utf8mb4 "
-        "FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' LINES TERMINATED BY '\\n' IGNORE 1 LINES "
+        "FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\"' LINES TERMINATED BY '\\n' "
         f"({columns}){stamp}"
     )
 
@@ -105,7 +102,9 @@ class FlightWriters:
     """Connections that keep changing the tables until :meth:`stop`: inserts, updates, deletes, changes of keys,
     transactions over several tables, and rollbacks.
 
+    :param writers: how many connections.
     :param flights: how many flights were loaded.
+    :param seed: of the random choices; each connection has other ones.
     :param pause_seconds: how long each connection waits between two transactions.
     """
 

@@ -10,13 +10,15 @@ import contextlib
 import fcntl
 import os
 import shutil
-import socket
 import tempfile
 import time
 from pathlib import Path
 from typing import TextIO
 
-__all__ = ["claim", "free_port", "new_folder"]
+__all__ = ["claim", "new_folder"]
+
+_CLAIM_SECONDS = 60.0
+"""Time in which the creator of a folder certainly claims it."""
 
 
 def new_folder(prefix: str) -> Path:
@@ -39,20 +41,6 @@ def claim(folder: Path) -> TextIO | None:
     return handle
 
 
-def free_port() -> int:
-    """Return a free TCP port of 127.0.0.1, which the system assigns to no other process for a minute.
-
-    For that time the connection closed here stays in TIME-WAIT (RFC 9293, 3.6.1): a bind to exactly this port with
-    SO_REUSEADDR, as servers do, succeeds; a bind to port 0 gets another one.
-    """
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = listener.getsockname()
-        with socket.create_connection(address) as client:
-            listener.accept()[0].close()  # the side that closes first enters TIME-WAIT
-            client.recv(1)
-        return int(address[1])
-
-
 def _short_temporary_folder() -> str:
     """Return the temporary folder, unless a socket's path in it would exceed the 107 bytes of sun_path."""
     folder = tempfile.gettempdir()
@@ -64,8 +52,8 @@ def _sweep(prefix: str) -> None:
     now = time.time()
     for folder in Path(_short_temporary_folder()).glob(prefix + "*"):
         with contextlib.suppress(OSError):
-            if folder.stat().st_uid != os.geteuid() or now - folder.stat().st_mtime < 60:
-                continue  # another user's, or just being created
+            if folder.stat().st_uid != os.geteuid() or now - folder.stat().st_mtime < _CLAIM_SECONDS:
+                continue  # another user's, or perhaps not claimed yet
             held = claim(folder)
             if held is not None:
                 shutil.rmtree(folder, ignore_errors=True)

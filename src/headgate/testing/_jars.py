@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.errors import ConfigError
-from headgate.testing._cache import cache_folder, make_once
+from headgate.files import cache_folder
+from headgate.testing._cache import make_once
 
 __all__ = ["drop_bundled", "fetch_jars", "s3_jars", "spark_home"]
 
@@ -38,7 +39,7 @@ def spark_home() -> Path:
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ConfigError("fetching Java archives needs pyspark, which is not installed")
+        raise ConfigError("pyspark is not installed, whose programs fetch Java archives and run clusters")
     return Path(spec.origin).parent
 
 
@@ -47,7 +48,7 @@ def s3_jars() -> list[Path]:
 
     :raises ConfigError: they cannot be fetched.
     """
-    jars = cache_folder("jars") / f"s3-{HADOOP_VERSION}"
+    jars = cache_folder("jars", f"s3-{HADOOP_VERSION}")
     with make_once(jars) as folder:
         if folder is not None:
             fetch_jars(S3_PACKAGES, folder, without=S3_LEFT_OUT)

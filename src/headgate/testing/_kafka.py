@@ -14,17 +14,17 @@ import contextlib
 import os
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headgate.errors import ConfigError, ConnectError
-from headgate.testing._cache import cache_folder, make_once
-from headgate.testing._folders import free_port
+from headgate.files import cache_folder
+from headgate.testing._cache import make_once
 from headgate.testing._jars import fetch_jars, spark_home
-from headgate.testing._owned import OwnedProcesses, last_line, try_ports
+from headgate.testing._owned import OwnedServer, last_line
+from headgate.testing._ports import free_port, try_ports
 from headgate.testing._process import start_child
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ SETTINGS: Mapping[str, str | int] = {
 }
 
 
-class KafkaBroker(OwnedProcesses):
+class KafkaBroker(OwnedServer):
     """A running broker on a free port of 127.0.0.1. A context manager that stops it.
 
     Topics are created only by :meth:`create_topic`. ``bootstrap`` is the address for clients.
@@ -74,14 +74,10 @@ class KafkaBroker(OwnedProcesses):
         self._settings = settings
         template, self._classpath = _prepared()
         super().__init__(FOLDER_PREFIX, _logged_errors)
-        self._process: subprocess.Popen[bytes] | None = None
         self._ports = (0, 0)
-        try:
+        with self.stop_on_failure():
             shutil.copytree(template, self.folder / "data")
             try_ports(self._launch_on_free_ports, "ddress already in use")
-        except BaseException:
-            self.stop()
-            raise
 
     @classmethod
     def start(cls, settings: Mapping[str, str | int] | None = None) -> KafkaBroker:
@@ -97,13 +93,6 @@ class KafkaBroker(OwnedProcesses):
     def bootstrap(self) -> str:
         """``127.0.0.1:PORT``, the same after restarts."""
         return f"127.0.0.1:{self._ports[0]}"
-
-    @property
-    def pid(self) -> int:
-        """The broker's process id."""
-        if self._process is None:
-            raise ConfigError("the broker is not running")
-        return self._process.pid
 
     def create_topic(self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None) -> None:
         """Create a topic; it can be written and read when this returns. ``settings`` such as ``retention.ms``."""
@@ -183,12 +172,12 @@ class KafkaBroker(OwnedProcesses):
 
         After :meth:`kill` that takes ten seconds more: the controller waits that long for the broker that it knew.
         """
-        self._end(signal.SIGTERM)
+        self.end_server(signal.SIGTERM)
         self._launch()
 
     def kill(self) -> None:
         """Kill the broker (SIGKILL); :meth:`restart` starts it again."""
-        self._end(signal.SIGKILL)
+        self.end_server(signal.SIGKILL)
 
     def __repr__(self) -> str:
         return f"<KafkaBroker {self.bootstrap}>"
@@ -213,12 +202,7 @@ class KafkaBroker(OwnedProcesses):
         file = self.folder / "server.properties"
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         command = [*_java(self._classpath), "kafka.Kafka", str(file)]
-        self._process = self.launch("kafka", command, self._answers)
-
-    def _end(self, with_signal: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            self.end(process, with_signal)
+        self.launch_server("kafka", command, self._answers)
 
     def _answers(self) -> bool:
         """Whether it answers within a moment and counts itself as the only broker."""
@@ -256,14 +240,14 @@ def _serves(client: Consumer, topic: str, partitions: int) -> bool:
 
 def _prepared() -> tuple[Path, str]:
     """Return a formatted log folder to copy, and Java's class path."""
-    jars = cache_folder("kafka") / f"jars-{KAFKA_VERSION}"
+    jars = cache_folder("kafka", f"jars-{KAFKA_VERSION}")
     with make_once(jars) as folder:
         if folder is not None:
             fetch_jars(PACKAGES, folder)
             for library in (spark_home() / "jars").glob("scala-library-2.13*.jar"):
                 shutil.copy(library, folder)
     classpath = str(jars / "*")
-    template = cache_folder("kafka") / f"data-{KAFKA_VERSION}"
+    template = cache_folder("kafka", f"data-{KAFKA_VERSION}")
     with make_once(template) as folder:
         if folder is not None:
             _format(folder, classpath)

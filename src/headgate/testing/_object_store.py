@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError
-from headgate.testing._cache import cache_folder, make_once
-from headgate.testing._folders import free_port
+from headgate.files import cache_folder
+from headgate.testing._cache import make_once
 from headgate.testing._owned import OwnedProcesses
+from headgate.testing._ports import free_port
 
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem
@@ -40,7 +41,7 @@ class ObjectStore(OwnedProcesses):
         super().__init__(FOLDER_PREFIX)
         self._port = free_port()
         self.access_key, self.secret_key = secrets.token_hex(8), secrets.token_hex(16)
-        try:
+        with self.stop_on_failure():
             data = self.folder / "data"
             data.mkdir()
             command = [str(program), "server", str(data), "--address", f"127.0.0.1:{self._port}", "--quiet"]
@@ -51,9 +52,6 @@ class ObjectStore(OwnedProcesses):
                 "MINIO_BROWSER": "off",
             }
             self.launch("minio", command, self._answers, credentials)
-        except BaseException:
-            self.stop()
-            raise
 
     @classmethod
     def start(cls) -> ObjectStore:
@@ -123,7 +121,7 @@ def prepare_object_store() -> Path:
     program = shutil.which("minio")
     if program is not None:
         return Path(program)
-    target = cache_folder("minio") / MINIO_VERSION
+    target = cache_folder("minio", MINIO_VERSION)
     with make_once(target) as folder:
         if folder is not None:
             _build(folder)

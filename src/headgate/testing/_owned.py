@@ -1,28 +1,33 @@
-"""A folder and its processes, for a server that lives as long as the process that started it."""
+"""A folder and its processes, which live as long as the process that started them.
+
+If that process is killed, the kernel kills the others (:mod:`headgate.testing._process`), and the next process that
+starts a server of the kind removes the folder (:mod:`headgate.testing._folders`). A forked child of it ends nothing.
+"""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
-from headgate.errors import ConnectError
+from headgate.errors import ConfigError, ConnectError
 from headgate.testing._folders import claim, new_folder
 from headgate.testing._process import start_child
 
-__all__ = ["OwnedProcesses", "last_line", "try_ports"]
+__all__ = ["OwnedProcesses", "OwnedServer", "last_line"]
 
 _START_SECONDS = 120.0
 _STOP_SECONDS = 60.0
 _POLL_SECONDS = 0.02
-_PORT_TRIES = 5
 
 _running: weakref.WeakSet[OwnedProcesses] = weakref.WeakSet()
 
@@ -48,16 +53,19 @@ class OwnedProcesses:
         self._processes: list[subprocess.Popen[bytes]] = []
         _running.add(self)
 
+    def log_file(self, name: str) -> Path:
+        """Return the file with the output of a process."""
+        return self.folder / f"{name}.log"
+
     def launch(
         self, name: str, command: Sequence[str], answers: Callable[[], bool], env: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a process, and wait until it answers. Its log is ``<name>.log`` in the folder; a later process of that
-        name appends to it.
+        """Start a process, and wait until it answers. A later process of the same name appends to its log.
 
         :param env: variables for it, in addition to this process's environment.
         :raises ConnectError: it ended, or did not answer in time and was killed; the message has the reason.
         """
-        log = self.folder / f"{name}.log"
+        log = self.log_file(name)
         before = log.stat().st_size if log.exists() else 0
         process = start_child(command, output=log, env=env)
         self._processes.append(process)
@@ -92,6 +100,15 @@ class OwnedProcesses:
             self._claim.close()
             self._claim = None
 
+    @contextlib.contextmanager
+    def stop_on_failure(self) -> Iterator[None]:
+        """Stop everything if the block fails: for constructors, whose object nobody could stop."""
+        try:
+            yield
+        except BaseException:
+            self.stop()
+            raise
+
     def __enter__(self) -> Self:
         return self
 
@@ -101,21 +118,32 @@ class OwnedProcesses:
         self.stop()
 
 
-def try_ports(launch: Callable[[], None], error_text: str) -> None:
-    """Launch a process on free ports. If another process takes one of them first, retry.
+class OwnedServer(OwnedProcesses):
+    """One process and its data in the folder: it may be ended, and launched again on them."""
 
-    :param launch: finds free ports and launches.
-    :param error_text: part of the error in that case.
-    :raises ConnectError: it did not start.
-    """
-    for attempt in range(_PORT_TRIES):
-        try:
-            launch()
-        except ConnectError as error:
-            if attempt == _PORT_TRIES - 1 or error_text not in error.message:
-                raise
-        else:
-            return
+    _server: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The server's process id.
+
+        :raises ConfigError: it is not running.
+        """
+        if self._server is None:
+            raise ConfigError(f"the server of {self.folder} is not running")
+        return self._server.pid
+
+    def launch_server(
+        self, name: str, command: Sequence[str], answers: Callable[[], bool], env: Mapping[str, str] | None = None
+    ) -> None:
+        """Start the server, as :meth:`launch` does."""
+        self._server = self.launch(name, command, answers, env)
+
+    def end_server(self, with_signal: signal.Signals) -> None:
+        """End the server, if it runs; its data stays."""
+        server, self._server = self._server, None
+        if server is not None:
+            self.end(server, with_signal)
 
 
 def _text_from(log: bytes, start: int) -> str:

@@ -65,5 +65,5 @@ def _serve() -> None:
                 future.set_result(
                     subprocess.Popen(command, stdin=devnull, stdout=sink, stderr=sink, cwd=output.parent, env=env)
                 )
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - the caller raises it; this thread has to live on
             future.set_exception(error)

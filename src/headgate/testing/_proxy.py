@@ -15,6 +15,7 @@ import sys
 import termios
 import threading
 from collections.abc import Coroutine
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -27,6 +28,16 @@ _CALL_SECONDS = 120
 
 PIECE = 64 * 1024
 """Bytes read at a time. With a limit, they are forwarded in pieces of a tenth of a second, so that they flow evenly."""
+
+
+@dataclass(frozen=True)
+class _Faults:
+    """What the proxy does to connections, besides forwarding."""
+
+    cut: bool = False
+    rate: float | None = None  # bytes a second, per connection and direction
+    delay: float = 0.0  # seconds, of each piece
+    cut_after: int | None = None  # bytes to clients until all connections are dropped once
 
 
 class Proxy:
@@ -42,10 +53,7 @@ class Proxy:
         self.port = 0
         self._target = (host, port)
         self._links: set[_Link] = set()
-        self._cut = False
-        self._rate: float | None = None
-        self._delay = 0.0
-        self._cut_after: int | None = None
+        self._faults = _Faults()
         self._forwarded = [0, 0]
         self._accepted = 0
         self._closed = False
@@ -81,8 +89,8 @@ class Proxy:
         self._call(self._do_drop(reset=reset))
 
     def restore(self) -> None:
-        """Remove all faults: cut, limit and delay."""
-        self._call(self._do_set(cut=False, rate=None, delay=0.0, cut_after=None))
+        """Remove all faults: cut, planned cut, limit and delay."""
+        self._call(self._do_set(**vars(_Faults())))
 
     def aim(self, host: str, port: int) -> None:
         """Forward new connections to another server."""
@@ -132,7 +140,7 @@ class Proxy:
         self._accepted += 1
         link = _Link(writer)
         self._links.add(link)  # before waiting for the server, so that a cut meanwhile finds it
-        server = None if self._cut else await self._connect()
+        server = None if self._faults.cut else await self._connect()
         if server is not None:
             link.writers.append(server[1])
         if server is None or link not in self._links:
@@ -160,30 +168,30 @@ class Proxy:
         with contextlib.suppress(OSError):
             while data := await reader.read(PIECE):
                 while data:  # in pieces for the present limit
-                    rate = self._rate
+                    rate = self._faults.rate
                     size = len(data) if rate is None else max(1, min(len(data), int(rate / 10)))
                     piece, data = data[:size], data[size:]
-                    await asyncio.sleep(self._delay + (size / rate if rate else 0.0))
+                    await asyncio.sleep(self._faults.delay + (size / rate if rate else 0.0))
                     if await self._send(link, writer, piece, direction):
                         return
 
     async def _send(self, link: _Link, writer: asyncio.StreamWriter, piece: bytes, direction: int) -> bool:
         """Forward one piece; return whether it was the last one before a planned cut."""
-        left = self._cut_after if direction == 1 else None
+        left = self._faults.cut_after if direction == 1 else None
         if left is not None:
             piece = piece[:left]
-            self._cut_after = left - len(piece) or None
+            self._faults = replace(self._faults, cut_after=left - len(piece) or None)
         writer.write(piece)
         await writer.drain()
         self._forwarded[direction] += len(piece)
-        if left is None or self._cut_after is not None:
+        if left is None or left > len(piece):
             return False
         await _wait_received(writer)
         await self._do_drop(reset=False, spare=link)
         return True
 
     async def _do_cut(self, *, reset: bool) -> None:
-        self._cut = True
+        self._faults = replace(self._faults, cut=True)
         await self._do_drop(reset=reset)
 
     async def _do_drop(self, *, reset: bool, spare: _Link | None = None) -> None:
@@ -193,8 +201,7 @@ class Proxy:
             await link.close(reset=reset)
 
     async def _do_set(self, **faults: Any) -> None:
-        for name, value in faults.items():
-            setattr(self, f"_{name}", value)
+        self._faults = replace(self._faults, **faults)
 
     async def _do_close(self) -> None:
         self._server.close()

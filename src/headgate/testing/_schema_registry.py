@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from headgate.errors import ConfigError, ConnectError
-from headgate.testing._cache import cache_folder, make_once
-from headgate.testing._folders import free_port
+from headgate.files import cache_folder
+from headgate.testing._cache import make_once
 from headgate.testing._kafka import java_program
-from headgate.testing._owned import OwnedProcesses, try_ports
+from headgate.testing._owned import OwnedProcesses
+from headgate.testing._ports import free_port, try_ports
 
 __all__ = ["SchemaRegistry"]
 
@@ -38,11 +39,8 @@ class SchemaRegistry(OwnedProcesses):
         self._runner = _prepared()
         super().__init__(FOLDER_PREFIX)
         self._port = 0
-        try:
+        with self.stop_on_failure():
             try_ports(self._launch, "already in use")
-        except BaseException:
-            self.stop()
-            raise
 
     @classmethod
     def start(cls) -> SchemaRegistry:
@@ -98,7 +96,7 @@ class SchemaRegistry(OwnedProcesses):
 
 def _prepared() -> Path:
     """Return the program."""
-    program = cache_folder("registry") / VERSION
+    program = cache_folder("registry", VERSION)
     with make_once(program) as folder:
         if folder is not None:
             _fetch(folder)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.testing._folders import free_port
+from headgate.testing._ports import free_port
 
 if TYPE_CHECKING:
     from headgate.testing import KafkaBroker, MySQLServer

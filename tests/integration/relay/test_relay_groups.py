@@ -21,7 +21,7 @@ from typing import Any, Self
 import pytest
 
 from headgate.testing import MySQLServer
-from headgate.testing._folders import free_port
+from headgate.testing._ports import free_port
 from tests.integration.relay.test_relay import DEADLINE_SECONDS, SRC, Process, Writer, do
 from tests.integration.relay.test_relay_bootstrap import SMALL_CHUNKS
 

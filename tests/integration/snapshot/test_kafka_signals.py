@@ -31,8 +31,8 @@ from confluent_kafka.cimpl import NewPartitions
 from headgate.control import KafkaCluster, KafkaSignals, KafkaTopic, Polled, TopicPosition, _topic, check_topic
 from headgate.errors import ConfigError, ConnectError
 from headgate.testing import KafkaBroker
-from headgate.testing._folders import free_port
 from headgate.testing._kafka import _java, _prepared
+from headgate.testing._ports import free_port
 
 
 class Clock:

@@ -15,8 +15,8 @@ import pymysql
 import pytest
 
 from headgate.errors import ConfigError, ConnectError
-from headgate.testing import URL_VARIABLE, MySQLServer, _server, replica_pair
-from headgate.testing._folders import free_port
+from headgate.testing import URL_VARIABLE, MySQLServer, _mysql_server, replica_pair
+from headgate.testing._ports import free_port
 
 
 def test_the_shared_server_logs_rows_with_gtids_and_full_metadata(mysql_server: MySQLServer, mysql_db: str) -> None:
@@ -60,7 +60,7 @@ def test_restarts_keep_data_identity_and_port(tmp_path: Path) -> None:
 def test_a_port_that_somebody_took_meanwhile(mysql_server: MySQLServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though he answers there: a new server takes another port, one that is started again waits for its own."""
     ports = [free_port(), mysql_server.port]
-    monkeypatch.setattr(_server, "free_port", ports.pop)
+    monkeypatch.setattr(_mysql_server, "free_port", ports.pop)
     with MySQLServer.start({"log_error_verbosity": 3}) as server:
         assert (ports, server.port != mysql_server.port) == ([], True)
         uuid = server.server_uuid

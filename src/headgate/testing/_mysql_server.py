@@ -4,9 +4,6 @@ Each server gets a folder under the system's temporary folder with its data, soc
 127.0.0.1. Its data starts as a copy of a template, created once per version in the user's cache folder, so that no
 start pays for ``--initialize``. The copy has no ``auto.cnf``, so every server creates its server_uuid and keeps it
 across restarts.
-
-If this process is killed, the kernel kills the servers (:mod:`headgate.testing._process`), and the next process that
-starts a server removes their folders (:mod:`headgate.testing._folders`).
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -29,16 +25,14 @@ from urllib.parse import unquote, urlsplit
 import pymysql
 
 from headgate.errors import ConfigError, ConnectError
-from headgate.testing._cache import cache_folder, make_once
-from headgate.testing._folders import free_port
-from headgate.testing._owned import OwnedProcesses, last_line, try_ports
-from headgate.testing._private import MySQLProgram, find_program
+from headgate.files import cache_folder
+from headgate.testing._cache import make_once
+from headgate.testing._mysql_program import URL_VARIABLE, MySQLProgram, find_program
+from headgate.testing._owned import OwnedServer, last_line
+from headgate.testing._ports import free_port, try_ports
 from headgate.testing._process import start_child
 
-__all__ = ["URL_VARIABLE", "Flag", "MySQLServer", "prepare", "replica_pair"]
-
-URL_VARIABLE = "HEADGATE_TEST_MYSQL_URL"
-"""Names a server to use instead of starting one: ``mysql://user:password@host:port``."""
+__all__ = ["Flag", "MySQLServer", "prepare_mysql", "replica_pair"]
 
 Flag = str | int | bool | None
 """A server setting's value: a bool is written ON or OFF; None removes one of our defaults."""
@@ -111,7 +105,7 @@ class MySQLServer:
         """
         parts = urlsplit(url)
         if parts.scheme != "mysql" or not parts.hostname:
-            raise ConfigError(f"{URL_VARIABLE} must look like mysql://root@127.0.0.1:3306")
+            raise ConfigError(f"the URL of a server ({URL_VARIABLE}) must look like mysql://root@127.0.0.1:3306")
         password = unquote(parts.password or "")
         return cls(parts.hostname, parts.port or 3306, unquote(parts.username or "root"), password, None)
 
@@ -184,10 +178,10 @@ class MySQLServer:
         self._disconnect()
         owner.end_server(signal.SIGKILL if kill else signal.SIGTERM)
         owner.flags.update(_flags(flags or {}))
-        owner.launch_server(port_seconds=PORT_SECONDS)
+        owner.launch_mysqld(port_seconds=PORT_SECONDS)
 
     def stop(self) -> None:
-        """Shut the server down and remove its folder; an attached server keeps running. May be called twice."""
+        """Kill the server and remove its folder; an attached server keeps running. May be called twice."""
         self._disconnect()
         if self._process_owner is not None:
             self._process_owner.stop()
@@ -274,7 +268,7 @@ class MySQLServer:
                 self._connection = None
 
 
-class _PrivateServer(OwnedProcesses):
+class _PrivateServer(OwnedServer):
     """The server's process and its folder."""
 
     def __init__(self, flags: Mapping[str, Flag], *, keyring: bool = False) -> None:
@@ -282,26 +276,16 @@ class _PrivateServer(OwnedProcesses):
         self.flags = {**_flags(DEFAULT_FLAGS), **_flags(flags)}
         template = _template(self.program, self.flags)
         super().__init__(FOLDER_PREFIX, _logged_errors)
-        self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
-        try:
+        with self.stop_on_failure():
             shutil.copytree(template, self.folder / "data")
             if keyring:
                 (self.folder / "keyring").mkdir()
                 self.program = self.program.with_keyring(self.folder / "keyring")
             try_ports(self._launch_on_free_port, "TCP/IP port")
-        except BaseException:
-            self.stop()
-            raise
 
-    @property
-    def pid(self) -> int:
-        if self._process is None:
-            raise ConfigError("the server is not running")
-        return self._process.pid
-
-    def launch_server(self, *, port_seconds: int = 0) -> None:
-        """Start the process and wait until it accepts connections.
+    def launch_mysqld(self, *, port_seconds: int = 0) -> None:
+        """Start the process on the folder's data, and wait until it accepts connections.
 
         :param port_seconds: how long it waits while another process has the port.
         """
@@ -316,16 +300,11 @@ class _PrivateServer(OwnedProcesses):
             *_as_root(),
             *_arguments(self.flags),
         ]
-        self._process = self.launch("mysqld", command, self._answers)
-
-    def end_server(self, with_signal: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            self.end(process, with_signal)
+        self.launch_server("mysqld", command, self._answers)
 
     def _launch_on_free_port(self) -> None:
         self.port = free_port()
-        self.launch_server()
+        self.launch_mysqld()
 
     @property
     def _socket(self) -> str:
@@ -358,7 +337,7 @@ def replica_pair(
         yield primary, replica
 
 
-def prepare() -> str:
+def prepare_mysql() -> str:
     """Do what the first start would do: find or fetch the program, create its template. Return the version.
 
     :raises ConfigError: no server program is available.
@@ -394,7 +373,7 @@ def _template(program: MySQLProgram, flags: Mapping[str, Flag]) -> Path:
     """Return an initialised data folder of this version without identity, created at its first use (3 s)."""
     special = {name: flags[name] for name in INIT_FLAGS if flags.get(name) is not None}
     mark = hashlib.sha256(repr((program.command, sorted(special.items()))).encode()).hexdigest()[:8]
-    target = cache_folder("mysql") / f"data-{program.version_text}-{mark}"
+    target = cache_folder("mysql", f"data-{program.version_text}-{mark}")
     with make_once(target) as folder:
         if folder is not None:
             command = [

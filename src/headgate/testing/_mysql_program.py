@@ -1,9 +1,9 @@
-"""A private MySQL server from the distribution's packages, for machines without an installed one.
+"""The program of private MySQL servers: an installed ``mysqld``, else the one of the distribution's packages.
 
-The machine is not changed. A private apt root (separate state, cache and package status) uses the mirror of the
-machine's apt sources, so signatures are checked as usual. The packages and all their dependencies, the C library and
-its loader included, are unpacked into one folder of the user's cache, so the server also runs if its C library is newer
-than the machine's.
+Fetching these does not change the machine. A private apt root (separate state, cache and package status) uses the
+mirror of the machine's apt sources, so signatures are checked as usual. The packages and all their dependencies, the C
+library and its loader included, are unpacked into one folder of the user's cache, so the server also runs if its C
+library is newer than the machine's.
 
 Debian stable has no MySQL, so its packages come from ``sid``; Ubuntu has them in every release.
 """
@@ -21,14 +21,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate.errors import ConfigError
-from headgate.testing._cache import cache_folder, make_once
+from headgate.files import cache_folder
+from headgate.testing._cache import make_once
 
-__all__ = ["MySQLProgram", "find_program", "private_program"]
+__all__ = ["URL_VARIABLE", "MySQLProgram", "find_program", "private_program"]
+
+URL_VARIABLE = "HEADGATE_TEST_MYSQL_URL"
+"""Names a server to use instead of starting one: ``mysql://user:password@host:port``."""
 
 OLDEST = (8, 0, 26)
 """Oldest MySQL with the terms used here (CHANGE REPLICATION SOURCE TO, START REPLICA, source/replica settings)."""
 
-REMEDY = "install MySQL 8.0.26 or newer so that mysqld is on PATH, or name a server in HEADGATE_TEST_MYSQL_URL"
+REMEDY = (
+    f"install MySQL {'.'.join(map(str, OLDEST))} or newer so that mysqld is on PATH, or name a server in {URL_VARIABLE}"
+)
 
 
 @dataclass(frozen=True)
@@ -53,8 +59,9 @@ class MySQLProgram:
         :raises ConfigError: the server has no such component.
         """
         index = next(i for i, word in enumerate(self.command) if Path(word).name == "mysqld")
-        component = _plugin_folder(self.command) / f"{_KEYRING}.so"
-        if not component.exists():
+        plugins = _plugin_folder(self.command)
+        component = (plugins or Path()) / f"{_KEYRING}.so"
+        if plugins is None or not component.exists():
             raise ConfigError(f"mysqld {self.version_text} has no {component}: install its component packages")
         (folder / "mysqld").symlink_to(self.command[index])
         (folder / component.name).symlink_to(component)
@@ -67,10 +74,10 @@ class MySQLProgram:
 _KEYRING = "component_keyring_file"
 
 
-def _plugin_folder(command: Sequence[str]) -> Path:
-    """Return the folder in which a server looks for its components."""
-    match = re.search(r"^plugin-dir\s+(\S.*)$", _run(*command, "--verbose", "--help"), re.MULTILINE)
-    return Path(match.group(1) if match else "/nowhere")
+def _plugin_folder(command: Sequence[str]) -> Path | None:
+    """Return the folder in which a server looks for its components, if it tells."""
+    match = re.search(r"^plugin-dir\s+(\S.*)$", _printed(*command, "--verbose", "--help"), re.MULTILINE)
+    return Path(match.group(1)) if match else None
 
 
 def find_program() -> MySQLProgram:
@@ -88,15 +95,21 @@ def find_program() -> MySQLProgram:
 
 def _version(command: Sequence[str]) -> tuple[int, int, int] | None:
     """Return the version by ``mysqld --version``; None if it cannot run or is not MySQL (MariaDB has the name, too)."""
-    try:
-        run = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    match = re.search(r"Ver (\d+)\.(\d+)\.(\d+)", run.stdout)
-    if run.returncode or match is None or "mariadb" in run.stdout.lower():
+    text = _printed(*command, "--version")
+    match = re.search(r"Ver (\d+)\.(\d+)\.(\d+)", text)
+    if match is None or "mariadb" in text.lower():
         return None
     major, minor, patch = map(int, match.groups())
     return major, minor, patch
+
+
+def _printed(*command: str) -> str:
+    """Return the output of ``mysqld`` with an option that only prints; "" if it fails."""
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if run.returncode else run.stdout
 
 
 @dataclass(frozen=True)
@@ -104,6 +117,8 @@ class _Recipe:
     """Where a distribution has MySQL. ``suites`` and ``components`` as in an apt source line."""
 
     distribution: str
+    codename: str
+    """The machine's release, whose mirrors are used: they have the other suites, too."""
     suites: tuple[str, ...]
     components: str
     keyring: str
@@ -116,12 +131,11 @@ def private_program() -> MySQLProgram:
     """
     if platform.system() != "Linux":
         raise ConfigError(f"no MySQL server: {REMEDY}")
-    release = _os_release()
-    recipe = _recipe(release)
-    root = cache_folder("mysql") / f"{recipe.distribution}-{recipe.suites[0]}"
+    recipe = _recipe(_os_release())
+    root = cache_folder("mysql", f"{recipe.distribution}-{recipe.suites[0]}")
     with make_once(root) as unfinished:
         if unfinished is not None:
-            _fetch(recipe, release.get("VERSION_CODENAME", ""), unfinished)
+            _fetch(recipe, unfinished)
             _program_in(unfinished)
     return _program_in(root)
 
@@ -141,20 +155,22 @@ def _recipe(release: dict[str, str]) -> _Recipe:
     codename = release.get("UBUNTU_CODENAME") or release.get("VERSION_CODENAME", "")
     if "ubuntu" in family and codename:
         suites = (codename, f"{codename}-updates", f"{codename}-security")
-        return _Recipe("ubuntu", suites, "main universe", "/usr/share/keyrings/ubuntu-archive-keyring.gpg")
+        return _Recipe("ubuntu", codename, suites, "main universe", "/usr/share/keyrings/ubuntu-archive-keyring.gpg")
     if "debian" in family:
-        return _Recipe("debian", ("sid",), "main", "/usr/share/keyrings/debian-archive-keyring.gpg")
+        codename = release.get("VERSION_CODENAME", "")
+        return _Recipe("debian", codename, ("sid",), "main", "/usr/share/keyrings/debian-archive-keyring.gpg")
     raise ConfigError(
         f"no MySQL server, and a private one can be fetched on Debian and Ubuntu only (this is {family[0]}): {REMEDY}"
     )
 
 
-def _fetch(recipe: _Recipe, codename: str, root: Path) -> None:
+def _fetch(recipe: _Recipe, root: Path) -> None:
     """Download the server and all its dependencies, and unpack them into ``root``."""
-    mirrors = _mirrors(recipe.suites[0] if recipe.distribution == "ubuntu" else codename)
+    mirrors = _mirrors(recipe.codename)
     if not mirrors:
-        distribution = recipe.distribution
-        raise ConfigError(f"no MySQL server, and this machine's apt sources name no {distribution} mirror: {REMEDY}")
+        raise ConfigError(
+            f"no MySQL server, and this machine's apt sources name no {recipe.distribution} mirror: {REMEDY}"
+        )
     apt = root / "apt"
     for folder in ("state/lists/partial", "cache/archives/partial", "etc"):
         (apt / folder).mkdir(parents=True)

@@ -8,15 +8,17 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Callable
 
-from headgate.testing._folders import free_port
 from headgate.testing._jars import spark_home
 from headgate.testing._owned import OwnedProcesses
+from headgate.testing._ports import free_port
 
 __all__ = ["SparkCluster"]
 
 FOLDER_PREFIX = "headgate-spark-"
 _REGISTERED = "Successfully registered with master"
+"""What a worker then writes to its log."""
 
 
 class SparkCluster(OwnedProcesses):
@@ -29,14 +31,11 @@ class SparkCluster(OwnedProcesses):
     def __init__(self, workers: int, memory_mb: int) -> None:
         super().__init__(FOLDER_PREFIX)
         self._port = free_port()
-        try:
+        with self.stop_on_failure():
             address = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", str(free_port())]
-            self._start("master", "org.apache.spark.deploy.master.Master", *address)
+            self._start("master", "org.apache.spark.deploy.master.Master", self._accepts_connections, *address)
             for number in range(workers):
                 self._start_worker(f"worker-{number}", memory_mb)
-        except BaseException:
-            self.stop()
-            raise
 
     @classmethod
     def start(cls, workers: int = 2, memory_mb: int = 1536) -> SparkCluster:
@@ -57,9 +56,10 @@ class SparkCluster(OwnedProcesses):
         work.mkdir()
         size = ["--cores", "1", "--memory", f"{memory_mb}m", "--work-dir", str(work)]
         where = ["--host", "127.0.0.1", "--webui-port", str(free_port())]
-        self._start(name, "org.apache.spark.deploy.worker.Worker", *size, *where, self.master)
+        worker = "org.apache.spark.deploy.worker.Worker"
+        self._start(name, worker, lambda: self._has_registered(name), *size, *where, self.master)
 
-    def _start(self, name: str, kind: str, *arguments: str) -> None:
+    def _start(self, name: str, java_class: str, answers: Callable[[], bool], *arguments: str) -> None:
         paths = os.pathsep.join(path for path in sys.path if path)
         env = {
             "SPARK_HOME": str(spark_home()),
@@ -69,13 +69,13 @@ class SparkCluster(OwnedProcesses):
             "SPARK_NO_DAEMONIZE": "1",
             "SPARK_DAEMON_MEMORY": "256m",
         }
-        command = [str(spark_home() / "bin/spark-class"), kind, *arguments]
-        self.launch(name, command, lambda: self._is_up(name), env)
+        command = [str(spark_home() / "bin/spark-class"), java_class, *arguments]
+        self.launch(name, command, answers, env)
 
-    def _is_up(self, name: str) -> bool:
-        """Whether the master accepts connections, or a worker has registered with it."""
-        if name != "master":
-            return _REGISTERED in (self.folder / f"{name}.log").read_text(errors="replace")
+    def _has_registered(self, worker: str) -> bool:
+        return _REGISTERED in self.log_file(worker).read_text(errors="replace")
+
+    def _accepts_connections(self) -> bool:
         try:
             with socket.create_connection(("127.0.0.1", self._port), 1):
                 return True

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import platform
-import threading
 from pathlib import Path
 
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.testing import _private
-from headgate.testing._cache import cache_folder, make_once
+from headgate.testing import _mysql_program
 
 DEB822 = """\
 Types: deb
@@ -37,7 +35,7 @@ def test_both_styles_of_sources_are_read(tmp_path: Path) -> None:
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / "sources.list.d/debian.sources").write_text(DEB822)
     (tmp_path / "sources.list").write_text(ONE_LINE)
-    assert _private._written_sources(tmp_path) == [
+    assert _mysql_program._written_sources(tmp_path) == [
         ["http://third.example/debian", "bookworm", "main", "contrib"],
         ["https://vendor.example/linux/debian", "bookworm", "stable"],
         ["http://mirror.example/debian", "bookworm", "main"],
@@ -56,9 +54,11 @@ def test_only_mirrors_of_the_machines_release_count(monkeypatch: pytest.MonkeyPa
         "http://mirror.example/debian bookworm-updates main",
         "http://mirror.example/debian-security bookworm-security main",
     ]
-    monkeypatch.setattr(_private, "_run", lambda *command: "\n".join(lines))
-    monkeypatch.setattr(_private, "_written_sources", lambda: [["http://mirror.example/debian/", "bookworm", "main"]])
-    assert _private._mirrors("bookworm") == ["http://mirror.example/debian", "http://odd.example/mirror"]
+    monkeypatch.setattr(_mysql_program, "_run", lambda *command: "\n".join(lines))
+    monkeypatch.setattr(
+        _mysql_program, "_written_sources", lambda: [["http://mirror.example/debian/", "bookworm", "main"]]
+    )
+    assert _mysql_program._mirrors("bookworm") == ["http://mirror.example/debian", "http://odd.example/mirror"]
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_each_distribution_has_its_suite(
     monkeypatch: pytest.MonkeyPatch, release: dict[str, str], distribution: str, suite: str
 ) -> None:
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
-    recipe = _private._recipe(release)
+    recipe = _mysql_program._recipe(release)
     assert (recipe.distribution, recipe.suites[0]) == (distribution, suite)
 
 
@@ -86,56 +86,26 @@ def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch, tools: boo
     monkeypatch.setattr("shutil.which", lambda name, path=None: "/usr/bin/x" if tools else None)
     monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"ID": release})
     with pytest.raises(ConfigError, match=said) as caught:
-        _private.private_program()
+        _mysql_program.private_program()
     assert "HEADGATE_TEST_MYSQL_URL" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_the_newest_server_package_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     listed = "mysql-server-core-8.0 - MySQL\nmysql-server-core-8.4 - MySQL\n"
-    monkeypatch.setattr(_private, "_run", lambda *command: listed)
-    assert _private._server_package([]) == "mysql-server-core-8.4"
-    monkeypatch.setattr(_private, "_run", lambda *command: listed + "mysql-server-core - MySQL\n")
-    assert _private._server_package([]) == "mysql-server-core"
+    monkeypatch.setattr(_mysql_program, "_run", lambda *command: listed)
+    assert _mysql_program._server_package([]) == "mysql-server-core-8.4"
+    monkeypatch.setattr(_mysql_program, "_run", lambda *command: listed + "mysql-server-core - MySQL\n")
+    assert _mysql_program._server_package([]) == "mysql-server-core"
 
 
-def test_the_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder("a", "b") == tmp_path / "headgate/a/b"
-    monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the specification says: ignore it
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert cache_folder() == tmp_path / "home/.cache/headgate"
-
-
-def test_a_folder_is_made_once_and_never_seen_half(tmp_path: Path) -> None:
-    target, made = tmp_path / "target", []
-
-    def make() -> None:
-        with make_once(target) as folder:
-            if folder is not None:
-                made.append(folder)
-                assert not target.exists()
-                (folder / "file").touch()
-
-    with pytest.raises(RuntimeError), make_once(target):
-        raise RuntimeError("interrupted")
-    assert not target.exists()
-    threads = [threading.Thread(target=make) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(made) == 1
-    assert [path.name for path in target.iterdir()] == ["file"]
-
-
-def program(folder: Path) -> _private.MySQLProgram:
+def program(folder: Path) -> _mysql_program.MySQLProgram:
     """A server that looks for its components in ``folder/plugins``."""
     (folder / "plugins").mkdir()
     server = folder / "mysqld"
     server.write_text(f"#!/bin/sh\necho 'plugin-dir     {folder}/plugins/'\necho 'plugin-load'\n")
     server.chmod(0o755)
-    return _private.MySQLProgram((str(server), "--no-defaults"), (9, 7, 4))
+    return _mysql_program.MySQLProgram((str(server), "--no-defaults"), (9, 7, 4))
 
 
 def test_a_keyring_stands_beside_a_link_to_the_server(tmp_path: Path) -> None:
