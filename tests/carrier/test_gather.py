@@ -49,3 +49,12 @@ def test_much_is_handed_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     given_out = [images.count for n in range(5) for images in gathered.add(batch_of("d.t", [("c", n, 0, n + 1)]))]
     assert given_out == [4]
     assert [images.count for images in gathered.rest()] == [1]
+
+
+def test_all_is_handed_out_when_memory_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (batch_of(table, [("c", 1, 1, 1)]) for table in ("d.t", "d.u"))
+    monkeypatch.setattr(_images, "_ALL_BYTES", first.batch.nbytes + second.batch.nbytes)
+    gathered = gatherer()
+    for _ in range(2):  # what was handed out no longer counts
+        assert list(gathered.add(first)) == []
+        assert [images.table for images in gathered.add(second)] == ["d.t", "d.u"]

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from headgate.carrier import (
     CARRIER_DDL,
-    Batch,
     DdlRow,
     Definition,
     End,
@@ -161,22 +160,10 @@ def test_rows_of_a_later_headgate() -> None:
     assert known == Header(1, "", "", "", 0)
     with pytest.raises(DecodeError, match="version 2"):
         list(decode(pa.Table.from_batches(list(describe(iter([changed(v=2)]), 0)))))
+    for message in (Stop("shop.orders", "odd", "g"), End("g", UUID, "binlog.000001", 4)):
+        row = encode(message)
+        value = {**json.loads(row["_data"][0].as_py()), "later": 1}
+        assert list(open_rows(row.set_column(place, "_data", pa.array([json.dumps(value).encode()])))) == [message]
     other = header.set_column(1, "_kind", pa.array(["later"]))
     with pytest.raises(DecodeError, match="unknown kind 'later'"):
         list(decode(pa.Table.from_batches(list(describe(iter([other]), 0)))))
-
-
-def test_parts_of_a_batch() -> None:
-    table = FakeTable()
-    fake = FakeBatch(3).images(table, [("c", 10, 5, "x")]).images(table, [("b", 20, 9, "x"), ("u", 20, 9, "y")])
-    fake.chunk(table, [(100, "z")]).chunk(table, [(20, "z")]).chunk(table, []).redo("shop.gone")
-    batch = fake.described(most=1 << 20)
-    assert isinstance(batch, Batch)
-    assert batch.tables() == ["shop.gone", "shop.orders"]
-    rows, chunk = batch.parts["shop.orders"]
-    assert (rows.low, rows.high, rows.images, rows.changes, rows.newest_seq) == ("5", "9", 3, 2, (3, 1, 20, 0))
-    assert (chunk.low, chunk.high, chunk.images, chunk.bounds) == ("20", "100", 2, [("100", "100"), ("20", "20")])
-    local = rows.local_images()
-    assert local is not None
-    assert [part.num_rows for part in local] == [1, 2]
-    assert fake.described().parts["shop.orders"][0].local_images() is None

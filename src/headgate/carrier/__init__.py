@@ -7,7 +7,8 @@ record batch's :class:`Summary`.
 
 All other communication is by small JSON files in the *control folder*: :class:`ControlFolder`.
 
-Everything that one side writes and the other reads is defined only here. Nothing here needs Spark.
+What one side writes and the other reads is defined only here; of files that are not between the two (``status.json``,
+``notified.json``, users' signals) only the names are. Nothing here needs Spark.
 """
 
 from __future__ import annotations

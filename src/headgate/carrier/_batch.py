@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headgate.carrier._images import Images, open_images
+from headgate.carrier._images import Images, ImagesKind, open_images
 from headgate.carrier._messages import DdlRow, Definition, End, Header, HighWatermark, Redo, Seq, Signals, Stop
 from headgate.carrier._wire import Message
 from headgate.errors import DecodeError
@@ -40,9 +40,9 @@ class Part:
     """All images of one table, kind and definition in a batch."""
 
     table: str
-    kind: str  # "rows" or "chunk"
-    schema: str
-    blobs: int = 0
+    kind: ImagesKind
+    schema: str  # the definition, as JSON
+    blobs: int = 0  # record batches
     images: int = 0
     changes: int = 0  # an update with two images is one
     growth: int = 0  # rows that the changes add, minus those that they remove
@@ -151,7 +151,9 @@ class Batch:
         return parts[-1]
 
     def tables(self) -> list[str]:
-        """Return every table that the batch names, sorted."""
+        """Return every table with images, statements, chunks or problems in the batch, or an entry in its header,
+        sorted.
+        """
         named = {name for ddl in self.ddl for name in (ddl.table, ddl.new_name) if name is not None}
         redone = {redo.table for redo in self.redo}
         return sorted({*self.parts, *self.header.tables, *named, *redone, *self.stops, *self.unread})
@@ -164,20 +166,26 @@ class Batch:
 
         :param known: tables of earlier batches.
         """
-        if self.header.full_restart:
-            position = (self.header.epoch, 0, 0)
-            gone = sorted({*known} - self.header.tables.keys() - self.parts.keys())
-            statement = "missing, or not followed, when all tables were read again"
-            self.ddl[:0] = [DdlRow(t, statement, "drop", (*position, n), None, None) for n, t in enumerate(gone)]
-        names = sorted({*known, *self.parts, *self.header.tables})
-        spelled = []
-        for ddl in self.ddl:
-            if ddl.action != "drop_database":
-                spelled.append(ddl)
-                continue
-            prefix = ddl.table.removesuffix("*")
-            spelled += [replace(ddl, action="drop", table=name) for name in names if name.startswith(prefix)]
-        self.ddl = spelled
+        earlier = {*known}
+        drops = self._drops_of_missing(earlier) if self.header.full_restart else []
+        names = sorted({*earlier, *self.parts, *self.header.tables})
+        self.ddl = [*drops, *(named for ddl in self.ddl for named in _with_names(ddl, names))]
+
+    def _drops_of_missing(self, known: set[str]) -> list[DdlRow]:
+        statement = "missing, or not followed, when all tables were read again"
+        missing = sorted(known - self.header.tables.keys() - self.parts.keys())
+        return [
+            DdlRow(table, statement, "drop", (self.header.epoch, 0, 0, number), None, None)
+            for number, table in enumerate(missing)
+        ]
+
+
+def _with_names(ddl: DdlRow, names: Iterable[str]) -> list[DdlRow]:
+    """Return the DROPs that a DROP DATABASE stands for; any other statement alone."""
+    if ddl.action != "drop_database":
+        return [ddl]
+    prefix = ddl.table.removesuffix("*")
+    return [replace(ddl, action="drop", table=name) for name in names if name.startswith(prefix)]
 
 
 def sortable(text: str) -> tuple[Decimal, str]:

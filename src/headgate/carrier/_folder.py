@@ -59,8 +59,6 @@ class ControlFile(StrEnum):
 
 _LOCAL: Final = pafs.LocalFileSystem()
 _SIGNALS: Final = "signals"
-SINK_SIGNALS: Final = ("redo", "resnapshot", "settle")
-"""Types of the signals that are requests of the sinks and ``run --resnapshot`` to the stream."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,7 @@ class Resnapshot:
 
     tables: tuple[str, ...]
     reason: str | None = None
+    """For readers of the file."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +78,10 @@ class Settle:
 
 
 Request: TypeAlias = Redo | Resnapshot | Settle
+
+_TYPES: Final[Mapping[type, str]] = {Redo: "redo", Resnapshot: "resnapshot", Settle: "settle"}
+SINK_SIGNALS: Final = tuple(_TYPES.values())
+"""Types of the signals that are requests of the sinks and ``run --resnapshot`` to the stream."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,7 @@ def parse_request(signal: Mapping[str, Any]) -> Request | None:
     :raises ConfigError: a signal of the other types is invalid.
     """
     kind = signal.get("type")
-    if kind == "redo":
+    if kind == _TYPES[Redo]:
         try:
             chunk = ChunkSpec.from_dict(signal.get("chunk"))
         except OffsetFormatError as error:
@@ -131,20 +134,23 @@ def parse_request(signal: Mapping[str, Any]) -> Request | None:
             known = table if isinstance(table, str) and "." in table else None
             raise OffsetFormatError(error.message, table=known) from None
         return Redo(chunk, str(signal.get("reason", "")), bool(signal.get("whole_table", False)))
-    if kind == "resnapshot":
+    if kind == _TYPES[Resnapshot]:
         patterns = signal.get("tables")
         if not isinstance(patterns, (list, tuple)):
             raise ConfigError("a resnapshot signal has no list of table patterns")
-        return Resnapshot(tuple(str(pattern) for pattern in patterns))
-    return Settle(GtidSet.parse(str(signal.get("gtid")))) if kind == "settle" else None
+        reason = signal.get("reason")
+        return Resnapshot(tuple(map(str, patterns)), None if reason is None else str(reason))
+    return Settle(GtidSet.parse(str(signal.get("gtid")))) if kind == _TYPES[Settle] else None
 
 
 def _as_signal(request: Request) -> dict[str, Any]:
-    if isinstance(request, Redo):
-        return {"type": "redo", "table": request.table, **vars(request), "chunk": request.chunk.to_dict()}
-    if isinstance(request, Settle):
-        return {"type": "settle", "gtid": str(request.gtid)}
-    return {"type": "resnapshot", **{name: one for name, one in vars(request).items() if one is not None}}
+    values = {name: one for name, one in vars(request).items() if one is not None}
+    match request:
+        case Redo(table=table, chunk=chunk):
+            values |= {"table": table, "chunk": chunk.to_dict()}
+        case Settle(gtid=gtid):
+            values["gtid"] = str(gtid)
+    return {"type": _TYPES[type(request)], **values}
 
 
 class ControlFolder:
@@ -321,7 +327,7 @@ class ControlFolder:
             self.write(ControlFile.TROUBLE if isinstance(state, Trouble) else ControlFile.WAITING, asdict(state))
 
     def forget(self, file: ControlFile) -> None:
-        """Remove a file whose content is obsolete."""
+        """Remove a file whose content is obsolete; errors are ignored."""
         with contextlib.suppress(Exception):  # each file system has its own errors
             self.delete(file)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -53,6 +53,7 @@ ImagesKind: TypeAlias = Literal["rows", "chunk"]
 
 _GATHER_ROWS = 1 << 17
 _GATHER_BYTES = 16 << 20
+"""Limits of a carrier row."""
 _ALL_BYTES = 128 << 20
 """Limit over all tables: bounds a task's memory."""
 _SUMMARY = b"headgate.summary"
@@ -226,6 +227,36 @@ def _extreme(seqs: pa.StructArray, choose: Callable[[Any], Any]) -> Seq:
     return found[0], found[1], found[2], found[3]
 
 
+class _Shape(NamedTuple):
+    """What the images of one carrier row have in common."""
+
+    table: str
+    fingerprint: str
+    partial: bool
+
+
+@dataclass
+class _Gathered:
+    """Images of one shape that wait for more."""
+
+    batches: list[ImageBatch] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0  # bytes
+
+    def add(self, images: ImageBatch) -> None:
+        self.batches.append(images)
+        self.rows += images.batch.num_rows
+        self.size += images.batch.nbytes
+
+    def joined(self) -> pa.RecordBatch:
+        first = self.batches[0].batch
+        if len(self.batches) == 1:
+            return first
+        whole = pa.Table.from_batches([images.batch for images in self.batches]).unify_dictionaries().combine_chunks()
+        (batch,) = whole.to_batches() or [first]
+        return batch
+
+
 class Gatherer:
     """Buffer that joins the images of each table definition, in order; partial images separately.
 
@@ -235,32 +266,28 @@ class Gatherer:
     def __init__(self, kind: ImagesKind, define: Callable[[ImageBatch], Definition]) -> None:
         self._kind = kind
         self._define = define
-        self._waiting: dict[tuple[str, str, bool], list[ImageBatch]] = {}
-        self._sizes: dict[tuple[str, str, bool], tuple[int, int]] = {}  # rows and bytes
+        self._waiting: dict[_Shape, _Gathered] = {}
+        self._size = 0  # bytes of all that wait
 
-    def add(self, image: ImageBatch) -> Iterator[Images]:
+    def add(self, images: ImageBatch) -> Iterator[Images]:
         """Add images; yield those that suffice for a carrier row."""
-        if not image.table.columns:
+        if not images.table.columns:
             return
-        name = (image.table.full_name, image.table.fingerprint, ABSENT in image.batch.schema.names)
-        self._waiting.setdefault(name, []).append(image)
-        rows, size = self._sizes.get(name, (0, 0))
-        self._sizes[name] = rows, size = rows + image.batch.num_rows, size + image.batch.nbytes
-        if rows >= _GATHER_ROWS or size >= _GATHER_BYTES:
-            yield self._take(name)
-        elif sum(buffered for _, buffered in self._sizes.values()) >= _ALL_BYTES:
+        shape = _Shape(images.table.full_name, images.table.fingerprint, ABSENT in images.batch.schema.names)
+        gathered = self._waiting.setdefault(shape, _Gathered())
+        gathered.add(images)
+        self._size += images.batch.nbytes
+        if gathered.rows >= _GATHER_ROWS or gathered.size >= _GATHER_BYTES:
+            yield self._take(shape)
+        elif self._size >= _ALL_BYTES:
             yield from self.rest()
 
     def rest(self) -> Iterator[Images]:
         """Yield the remaining images."""
-        for name in list(self._waiting):
-            yield self._take(name)
+        for shape in list(self._waiting):
+            yield self._take(shape)
 
-    def _take(self, name: tuple[str, str, bool]) -> Images:
-        images = self._waiting.pop(name)
-        del self._sizes[name]
-        batch = images[0].batch
-        if len(images) > 1:
-            whole = pa.Table.from_batches([image.batch for image in images]).unify_dictionaries().combine_chunks()
-            (batch,) = whole.to_batches() or [batch]
-        return Images.of(self._kind, self._define(images[0]), batch)
+    def _take(self, shape: _Shape) -> Images:
+        gathered = self._waiting.pop(shape)
+        self._size -= gathered.size
+        return Images.of(self._kind, self._define(gathered.batches[0]), gathered.joined())

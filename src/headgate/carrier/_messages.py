@@ -105,7 +105,7 @@ class Definition:
 class HeaderTable:
     """The planner's state of one table in this batch."""
 
-    state: str = "live"
+    state: Literal["live", "snapshotting"] = "live"
     since_epoch: int | None = None  # epoch of the batch with the table's first chunk; None while it waits
     first: bool = False
     last: bool = False

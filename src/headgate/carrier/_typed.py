@@ -101,7 +101,7 @@ def typed_batch(
         if field.name == TABLE_COLUMN:
             arrays.append(_repeated(table, batch.num_rows))
         elif field.name == META[0] and images == "keys":
-            op = batch.column(0)
+            op = batch.column(index)
             arrays.append(pc.if_else(pc.equal(op, "b"), "d", op))
         elif index < 0:
             arrays.append(pa.nulls(batch.num_rows, field.type))

@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 Message: TypeAlias = Header | Images | DdlRow | Redo | Stop | HighWatermark | Signals | End
-_M = TypeVar("_M", Header, HeaderTable, ReadingProgress, DdlRow)
+_M = TypeVar("_M", Header, HeaderTable, ReadingProgress, DdlRow, Stop, End)
 
 TABLE_COLUMN: Final = "_table"
 KIND_COLUMN: Final = "_kind"
@@ -94,7 +94,9 @@ def _row(table: str | None, kind: str, schema: str | None, count: int, data: pa.
 
 
 def _plain(value: Any) -> Any:
-    """Convert a message, or a part of one, to its JSON form."""
+    """Convert a message, or a part of one, to its JSON form. Its fields with a value are keys, unless it is listed; the
+    table is a column of the row.
+    """
     match value:
         case GtidSet():
             return str(value)
@@ -131,12 +133,16 @@ def describe(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.Record
         sends: list[bool] = []
         tables, kinds, _, _, data = batch.columns
         for table, kind, cell in zip(tables.to_pylist(), kinds.to_pylist(), data, strict=True):
-            images = kind in _IMAGES
-            summaries.append(summary_json(cell.as_buffer()) if images else None)
-            size = len(cell.as_buffer()) if images else 0
-            sends.append(sent_bytes.get(table, 0) + size <= most // 2 and total + size <= most)
+            if kind not in _IMAGES:
+                summaries.append(None)
+                sends.append(True)
+                continue
+            images = cell.as_buffer()
+            summaries.append(summary_json(images))
+            of_table, of_all = sent_bytes.get(table, 0) + images.size, total + images.size
+            sends.append(of_table <= most // 2 and of_all <= most)
             if sends[-1]:
-                sent_bytes[table], total = sent_bytes.get(table, 0) + size, total + size
+                sent_bytes[table], total = of_table, of_all
         light = pc.if_else(pa.array(sends, pa.bool_()), data, pa.scalar(None, data.type))
         yield pa.RecordBatch.from_arrays([*batch.columns[:-1], light, pa.array(summaries, _TEXT)], schema=_DESCRIBED)
 
@@ -196,11 +202,11 @@ def _known(cls: type[_M], value: Mapping[str, Any], **decoded: Any) -> _M:
 
 
 _DECODERS: Final[Mapping[str, Callable[[Any, Any], Message]]] = {
-    "batch": _header,
-    "ddl": _ddl,
-    "redo": lambda _, value: Redo(ChunkSpec.from_dict(value["chunk"]), value["reason"], value["whole_table"]),
-    "stop": lambda table, value: Stop(table, **value),
-    "watermark": lambda table, value: HighWatermark(table, GtidSet.parse(value["gtid"])),
-    "signal": Signals,
-    "end": lambda _, value: End(**value),
+    _KINDS[Header]: _header,
+    _KINDS[DdlRow]: _ddl,
+    _KINDS[Redo]: lambda _, value: Redo(ChunkSpec.from_dict(value["chunk"]), value["reason"], value["whole_table"]),
+    _KINDS[Stop]: lambda table, value: _known(Stop, value, table=table),
+    _KINDS[HighWatermark]: lambda table, value: HighWatermark(table, GtidSet.parse(value["gtid"])),
+    _KINDS[Signals]: Signals,
+    _KINDS[End]: lambda _, value: _known(End, value),
 }

@@ -108,7 +108,7 @@ class Case:
         """The snapshot's state from the header, or the last known one if the header has none."""
         arrival, row = self.arrival, self.before.row
         header_entry, is_suspended = arrival.header_entry, row is not None and row.is_suspended
-        if header_entry is None or header_entry.state != State.SNAPSHOTTING or header_entry.partial:
+        if header_entry is None or header_entry.state == "live" or header_entry.partial:
             since = row.since_epoch if row is not None and not is_suspended else None
             return SnapshotInBatch(
                 Event.FOLLOWS if header_entry is None or not header_entry.partial else Event.READS_SOME, since
