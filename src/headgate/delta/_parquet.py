@@ -60,8 +60,8 @@ _INTEGER_DIGITS = 18
 """A decimal of so many digits is an integer in a file."""
 _SAMPLE_ROWS = 1 << 16
 _DISTINCT_SHARE = 0.8
-"""If more of the values in a sample are distinct, the column has at least some 140,000 values, or few rows. A
-dictionary has at most 1 MB, which are 131,072 numbers of 8 bytes."""
+"""If more of the values in a sample are distinct, nulls apart, the column has at least some 140,000 values, or few
+rows. A dictionary has at most 1 MB, which are 131,072 numbers of 8 bytes."""
 _CALENDAR = {b"org.apache.spark.version": b"4.0.0"}
 """Readers take dates and times in files of Spark 3.0 and later as proleptic Gregorian. For files of unknown writers
 a setting decides (Spark's ``DataSourceUtils.datetimeRebaseSpec``)."""
@@ -259,7 +259,8 @@ def _hardly_repeats(values: pa.ChunkedArray, sample: pa.Array) -> bool:
     is_number = pa.types.is_integer(kind) or pa.types.is_date32(kind) or pa.types.is_timestamp(kind)
     if not (is_number or (pa.types.is_decimal128(kind) and kind.precision <= _INTEGER_DIGITS)):
         return False
-    return bool(pc.count_distinct(values.take(sample)).as_py() > _DISTINCT_SHARE * len(sample))
+    chosen = values.take(sample)
+    return bool(pc.count_distinct(chosen).as_py() > _DISTINCT_SHARE * (len(chosen) - chosen.null_count))
 
 
 def _file_columns(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
