@@ -30,7 +30,7 @@ from headgate.carrier import (
     describe,
     encode,
 )
-from headgate.catalog import AddedColumn
+from headgate.catalog import ColumnChange
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
 
@@ -141,7 +141,7 @@ class FakeBatch:
         pos: int,
         *,
         file: int = 1,
-        adds: Sequence[AddedColumn] | None = None,
+        adds: Sequence[ColumnChange] | None = None,
         new_name: str | None = None,
         schema: FakeTable | None = None,
     ) -> FakeBatch:

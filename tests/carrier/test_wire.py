@@ -31,7 +31,7 @@ from headgate.carrier import (
     open_rows,
 )
 from headgate.carrier._messages import CarriedColumn
-from headgate.catalog import AddedColumn
+from headgate.catalog import AddedColumn, DroppedColumn
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
@@ -117,6 +117,22 @@ def test_small_images_come_along_until_it_is_enough() -> None:
     assert sent == ["shop.one", "shop.one", "shop.two", "shop.two"], "of one table at most half of all"
 
 
+def test_a_statement_as_older_versions_wrote_it_is_read() -> None:
+    """They knew added columns only, under the key that newer ones still write."""
+    added = AddedColumn("a", nullable=False, default="5")
+    for changes in ((added,), (), None):
+        ddl = DdlRow("shop.orders", "ALTER", "alter", (9, 1, 5, 0), None, None, changes=changes)
+        row = encode(ddl)
+        value = json.loads(row["_data"][0].as_py())
+        del value["changes"]
+        older = row.set_column(4, "_data", pa.array([json.dumps(value).encode()], pa.binary()))
+        assert [*open_rows(older)] == [ddl]
+        assert [*open_rows(row)] == [ddl]
+    dropped = DdlRow("shop.orders", "ALTER", "alter", (9, 1, 5, 0), None, None, changes=(DroppedColumn("b"), added))
+    assert json.loads(encode(dropped)["_data"][0].as_py())["adds"] is None, "rows may have changed, for older readers"
+    assert [*open_rows(encode(dropped))] == [dropped]
+
+
 def test_the_form_of_a_row() -> None:
     fake = FakeBatch(9).snapshot("shop.orders", 7, append=False, last=True).chunk(FakeTable(), [(1, "x")])
     fake.ddl("shop.orders", "ALTER", "alter", 5, adds=[AddedColumn("a")]).unread("shop.orders", "odd")
@@ -135,6 +151,7 @@ def test_the_form_of_a_row() -> None:
         "statement": "ALTER", "action": "alter", "seq": [9, 1, 5, 0], "gtid": f"{UUID}:1", "ts": 1_700_000_000_000_000,
         "db": "shop", "table": "orders", "new_name": None, "schema": None,
         "adds": [{"name": "a", "nullable": True, "default": None, "quoted": False}],
+        "changes": [{"change": "add", "name": "a", "nullable": True, "default": None, "quoted": False}],
     }  # fmt: skip
     assert (unread, stop) == ({"reason": "odd", "chunk": 3}, {"reason": "nobody knows", "gtid": f"{UUID}:1"})
     assert end == {"server_uuid": UUID, "file": "binlog.000001", "pos": 4, "gtid": "g"}

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.catalog._ddl import AddedColumn, DdlEffect, Statement, declares_cascade, parse_statement
+from headgate.catalog._column_changes import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
+from headgate.catalog._ddl import DdlEffect, Statement, declares_cascade, parse_statement
 
 
 def effects(sql: str, **modes: bool) -> list[str]:
@@ -347,6 +348,52 @@ C, D = AddedColumn("c"), AddedColumn("d")
 )
 def test_what_an_alter_adds(actions: str, expected: list[AddedColumn] | None) -> None:
     assert adds(actions) == (None if expected is None else tuple(expected))
+
+
+@pytest.mark.parametrize(
+    ("actions", "expected"),
+    [
+        ("DROP c", [DroppedColumn("c")]),
+        ("DROP COLUMN `index`, DROP d RESTRICT", [DroppedColumn("index"), DroppedColumn("d")]),
+        ("DROP c, ADD d INT, DROP INDEX i", [DroppedColumn("c"), D]),
+        ("RENAME COLUMN c TO d", [RedefinedColumn("c", "d")]),
+        ("RENAME COLUMN c TO d, RENAME COLUMN d TO c", [RedefinedColumn("c", "d"), RedefinedColumn("d", "c")]),
+        ("MODIFY c INT", [RedefinedColumn("c", "c", "int")]),
+        ("MODIFY COLUMN c INTEGER(11) UNSIGNED NULL FIRST", [RedefinedColumn("c", "c", "int unsigned")]),
+        ("MODIFY c SMALLINT ZEROFILL AFTER a", [RedefinedColumn("c", "c", "smallint unsigned")]),
+        ("CHANGE c d NUMERIC(12, 2) DEFAULT -1.50 COMMENT 'x'", [RedefinedColumn("c", "d", "decimal(12,2)")]),
+        ("MODIFY c DECIMAL", [RedefinedColumn("c", "c", "decimal(10,0)")]),
+        ("MODIFY c DEC(9) INVISIBLE", [RedefinedColumn("c", "c", "decimal(9,0)")]),
+        ("CHANGE COLUMN c c INT8, ALGORITHM=COPY", [RedefinedColumn("c", "c", "bigint")]),
+        ("MODIFY c INT NOT NULL", None),
+        ("MODIFY c INT AUTO_INCREMENT", None),
+        ("MODIFY c INT AS (a + 1)", None),
+        ("MODIFY c INT UNIQUE", None),
+        ("MODIFY c INT PRIMARY KEY", None),
+        ("MODIFY c INT DEFAULT (1)", None),
+        ("MODIFY c INT(1,2)", None),
+        ("MODIFY c BIGINT, DROP c", None),
+        ("DROP c, DROP C", None),
+        ("MODIFY c VARCHAR(20)", None),
+        ("MODIFY c FLOAT", None),
+        ("MODIFY c DOUBLE", None),
+        ("MODIFY c SERIAL", None),
+        ("MODIFY c BOOL", None),
+        ("CHANGE c d", None),
+        ("DROP PRIMARY KEY, DROP c", None),
+        ("DROP c, CONVERT TO CHARACTER SET utf8mb4", None),
+    ],
+)
+def test_which_columns_an_alter_changes(actions: str, expected: list[ColumnChange] | None) -> None:
+    statement = parse_statement(f"ALTER TABLE t {actions}", "d")
+    changes = statement.effects[0].changes if statement.kind == "ddl" else None
+    assert changes == (None if expected is None else tuple(expected))
+
+
+def test_a_strict_server_refuses_not_null_over_a_null() -> None:
+    sql = "ALTER TABLE t MODIFY c BIGINT NOT NULL DEFAULT 0"
+    assert parse_statement(sql, "d", strict=True).effects[0].changes == (RedefinedColumn("c", "c", "bigint"),)
+    assert parse_statement(sql, "d").effects[0].changes is None
 
 
 @pytest.mark.parametrize(

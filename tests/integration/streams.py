@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,18 @@ from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, Cont
 from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState
 from headgate.offsets import SourceOffset
-from headgate.sinks._actions import Action, AddColumns, Append, Create, Fill, RowAction, Sweep, Truncate, Upsert
+from headgate.sinks._actions import (
+    Action,
+    AddColumns,
+    Append,
+    Create,
+    Fill,
+    Reshape,
+    RowAction,
+    Sweep,
+    Truncate,
+    Upsert,
+)
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide
 from headgate.sinks._shape import Target
@@ -36,6 +48,11 @@ def brought(action: Action) -> set[str]:
     return {part.kind for part in action.parts} if isinstance(action, RowAction) else set()
 
 
+def plain(row: tuple[Any, ...]) -> str:
+    """A row, in which numbers of one value are equal, whatever their type."""
+    return repr([f"{cell.normalize():f}" if isinstance(cell, Decimal) else str(cell) for cell in row])
+
+
 class Copy:
     """One table's target."""
 
@@ -49,6 +66,8 @@ class Copy:
             match action:
                 case Create(definition=definition):
                     self.target, self.rows = Target(definition.types, definition.key), {}
+                case Reshape():
+                    self._reshape(action)
                 case AddColumns(definition=definition):
                     self.target = Target(definition.types, definition.key)
                     for key, (since, row) in self.rows.items():
@@ -64,6 +83,14 @@ class Copy:
                 case Sweep(epoch=first):
                     self.rows = {key: held for key, held in self.rows.items() if held[0] >= first}
 
+    def _reshape(self, action: Reshape) -> None:
+        assert self.target is not None
+        new_names = {old: new for new, old in action.renamed.items()}
+        names = {name: new_names.get(name, name) for name in self.target.types if name not in action.dropped}
+        self.target = Target({new: action.definition.types[new] for new in names.values()}, self.target.key)
+        for key, (since, row) in self.rows.items():
+            self.rows[key] = (since, {new: row[name] for name, new in names.items()})
+
     def _upsert(self, action: Append | Upsert, images: list[dict[str, Any]], epoch: int) -> None:
         types, key_names, kinds = action.definition.types, action.definition.key, brought(action)
         place = [
@@ -72,21 +99,26 @@ class Copy:
             if ("chunk" if image["_op"] == "r" else "rows") in kinds
         ]
         filled: dict[str, int] = {}
+        renamed: dict[str, str] = {}
         if isinstance(action, Upsert):
             filled = {name: int(text) for name, text in action.fills.items()}
+            renamed = dict(action.renamed)
             place = [found for found in place if action.bound is None or found[0] > tuple(action.bound)]
         for _, _, image in sorted(place, key=lambda found: found[:2]):
             key = tuple(image[name] for name in key_names)
             self.rows.pop(key, None)
             if image["_op"] not in "bd":
-                self.rows[key] = (epoch, {name: image.get(name, filled.get(name)) for name in types})
+                named = {**image, **{new: image[old] for new, old in renamed.items() if old in image}}
+                self.rows[key] = (epoch, {name: named.get(name, filled.get(name)) for name in types})
 
 
 class Stream:
     """A stream of tables, batch by batch."""
 
-    def __init__(self, server: MySQLServer, db: str, folder: Path, **options: str) -> None:
-        self.server, self.db = server, db
+    def __init__(
+        self, server: MySQLServer, db: str, folder: Path, *, is_nameless: bool = False, **options: str
+    ) -> None:
+        self.server, self.db, self.is_nameless = server, db, is_nameless
         (folder / "secret").write_text(server._password)
         self.options = Options.parse(
             {
@@ -171,12 +203,17 @@ class Stream:
             if not self.batch():
                 break
         assert {state.state for state in self.states.values()} == {"live"}
-        for name, copy in self.copies.items():
-            table, columns = name.partition(".")[2], list(copy.target.types if copy.target else ())
-            with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
-                cursor.execute(f"SELECT {', '.join(columns)} FROM {table}")
-                held = [tuple(row[column] for column in columns) for _, row in copy.rows.values()]
-                assert sorted(map(repr, cursor.fetchall())) == sorted(map(repr, held))
+        for name in self.copies:
+            self.assert_equal(name)
+
+    def assert_equal(self, name: str) -> None:
+        """The copy has the rows of the source as they are now."""
+        copy, table = self.copies[name], name.partition(".")[2]
+        columns = list(copy.target.types if copy.target else ())
+        with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT {', '.join(columns)} FROM {table}")
+            held = [tuple(row[column] for column in columns) for _, row in copy.rows.values()]
+            assert sorted(map(plain, cursor.fetchall())) == sorted(map(plain, held))
 
     def since(self, table: str) -> int:
         return self.offset.snapshot.active[f"{self.db}.{table}"].since_epoch

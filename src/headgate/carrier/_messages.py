@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
-from headgate.catalog import AddedColumn
+from headgate.catalog import AddedColumn, ColumnChange, added_columns
 from headgate.gtid import GtidSet
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
@@ -166,10 +166,15 @@ class DdlRow:
     gtid: str | None
     ts: int | None  # original commit time, µs since 1970 UTC
     new_name: str | None = None  # ``db.table`` after a RENAME
-    adds: tuple[AddedColumn, ...] | None = None  # of an ALTER that changes no other thing; None: rows may have changed
+    changes: tuple[ColumnChange, ...] | None = None  # of an ALTER without other effects; None: rows may have changed
     schema: str | None = None
     """Of ``create``, ``alter``, ``rename``: the definition of the table (``new_name``), as JSON, when the statement was
     read, perhaps later than the batch. None: the table is gone, or has a column that cannot be read."""
+
+    @property
+    def adds(self) -> tuple[AddedColumn, ...] | None:
+        """The columns that an ALTER adds, if it has no other effects."""
+        return added_columns(self.changes)
 
 
 @dataclass(frozen=True)

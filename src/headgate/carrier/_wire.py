@@ -29,7 +29,7 @@ from headgate.carrier._messages import (
     Skipped,
     Stop,
 )
-from headgate.catalog import AddedColumn
+from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
@@ -70,6 +70,8 @@ _KINDS: Final[Mapping[type, str]] = {
     Signals: "signal",
     End: "end",
 }
+_CHANGE_NAMES: Final[Mapping[type, str]] = {AddedColumn: "add", DroppedColumn: "drop", RedefinedColumn: "redefine"}
+_CHANGES: Final = {name: kind for kind, name in _CHANGE_NAMES.items()}
 _IMAGES: Final = get_args(ImagesKind)
 _VERSION: Final = 1
 _FULL_RESTART: Final = "anew"
@@ -117,8 +119,13 @@ def _plain(value: Any) -> Any:
             return {name: one for name, one in vars(value).items() if one or name not in optional}
         case DdlRow():
             db, _, name = value.table.partition(".")
-            return {**vars(value), "db": db, "table": name}
+            changes = None if value.changes is None else [_plain_change(change) for change in value.changes]
+            return {**vars(value), "db": db, "table": name, "adds": value.adds, "changes": changes}
     return {name: one for name, one in vars(value).items() if one is not None and name != "table"}
+
+
+def _plain_change(change: ColumnChange) -> dict[str, Any]:
+    return {"change": _CHANGE_NAMES[type(change)], **asdict(change)}
 
 
 def describe(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
@@ -191,8 +198,16 @@ def _header(_table: None, value: dict[str, Any]) -> Header:
 
 
 def _ddl(table: str, value: dict[str, Any]) -> DdlRow:
-    adds = None if value["adds"] is None else tuple(AddedColumn(**column) for column in value["adds"])
-    return _known(DdlRow, value, table=table, seq=tuple(value["seq"]), adds=adds)
+    """Decode a statement. Rows of versions that knew only added columns have ``adds`` and no ``changes``."""
+    listed = value["changes"] if "changes" in value else value["adds"]
+    changes = None if listed is None else tuple(map(_change, listed))
+    return _known(DdlRow, value, table=table, seq=tuple(value["seq"]), changes=changes)
+
+
+def _change(value: Mapping[str, Any]) -> ColumnChange:
+    values = dict(value)
+    change: ColumnChange = _CHANGES[values.pop("change", "add")](**values)
+    return change
 
 
 def _known(cls: type[_M], value: Mapping[str, Any], **decoded: Any) -> _M:

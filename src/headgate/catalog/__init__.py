@@ -1,7 +1,8 @@
 """Table definitions: from the log's table maps and from information_schema, normalised to one description."""
 
 from headgate.catalog._charsets import COLLATIONS, SINGLE_BYTE, decode_statement
-from headgate.catalog._ddl import AddedColumn, DdlEffect, Statement, declares_cascade, parse_statement
+from headgate.catalog._column_changes import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn, added_columns
+from headgate.catalog._ddl import DdlEffect, Statement, declares_cascade, parse_statement
 from headgate.catalog._defaults import existing_value
 from headgate.catalog._information_schema import (
     NamedTable,
@@ -26,14 +27,18 @@ __all__ = [
     "SYSTEM_SCHEMAS",
     "AddedColumn",
     "Column",
+    "ColumnChange",
     "DdlEffect",
+    "DroppedColumn",
     "MultiByteTable",
     "NamedTable",
     "QueryFunction",
+    "RedefinedColumn",
     "Statement",
     "TableDef",
     "TablePatterns",
     "TableStats",
+    "added_columns",
     "ambiguous",
     "declares_cascade",
     "decode_statement",

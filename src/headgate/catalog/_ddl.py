@@ -16,29 +16,22 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from headgate.catalog._column_changes import (
+    NOT_COLUMNS,
+    AddedColumn,
+    ColumnChange,
+    DroppedColumn,
+    RedefinedColumn,
+    added_column,
+    added_columns,
+    literal,
+)
 from headgate.catalog._tokens import LexError, Token, tokens
 
-__all__ = ["AddedColumn", "DdlEffect", "Statement", "declares_cascade", "parse_statement"]
+__all__ = ["DdlEffect", "Statement", "declares_cascade", "parse_statement"]
 
 Kind: TypeAlias = Literal["ddl", "dml", "transaction", "xa", "ignored", "unknown"]
 Action: TypeAlias = Literal["create", "alter", "drop", "truncate", "rename", "drop_database"]
-
-
-@dataclass(frozen=True, slots=True)
-class AddedColumn:
-    """A column that an ALTER adds, and its value in existing rows as the statement defines it."""
-
-    name: str
-    nullable: bool = True
-    default: str | None = None
-    """A literal without its quotes; None: no DEFAULT, or DEFAULT NULL."""
-    quoted: bool = False
-    """Whether the literal is a string."""
-
-    @property
-    def is_null(self) -> bool:
-        """Whether existing rows hold NULL."""
-        return self.nullable and self.default is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +49,15 @@ class DdlEffect:
     """Whether an ALTER manages partitions or the tablespace."""
     silent_rows: bool = False
     """Whether rows may come or go without row events (TRUNCATE/DROP/EXCHANGE PARTITION, IMPORT TABLESPACE)."""
-    adds: tuple[AddedColumn, ...] | None = None
-    """For ``alter``: the columns it adds, if nothing else changes in any row; ``()`` for an ALTER of indexes,
-    constraints, comments, options or partitions that keeps all rows unchanged. None: rows may have changed."""
+    changes: tuple[ColumnChange, ...] | None = None
+    """For ``alter``: the columns it changes, if nothing else changes in any row; ``()`` for an ALTER of indexes,
+    constraints, comments, options or partitions that keeps all rows unchanged. None: rows may have changed. Whether a
+    redefinition keeps every value depends on the type before it."""
+
+    @property
+    def adds(self) -> tuple[AddedColumn, ...] | None:
+        """The columns it adds, if nothing else changes in any row."""
+        return added_columns(self.changes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,6 @@ _SILENT = frozenset([("TRUNCATE", "PARTITION"), ("DROP", "PARTITION"), ("EXCHANG
 _PARTITION_VERBS = _words(
     "TRUNCATE DROP EXCHANGE ADD COALESCE REORGANIZE REBUILD ANALYZE CHECK OPTIMIZE REPAIR DISCARD IMPORT"
 )
-_NOT_COLUMNS = _words("INDEX KEY FULLTEXT SPATIAL CONSTRAINT PRIMARY UNIQUE FOREIGN CHECK PARTITION")
 _HARMLESS = _words(
     "ALGORITHM AUTOEXTEND_SIZE AUTO_INCREMENT AVG_ROW_LENGTH CHARACTER CHARSET CHECKSUM COLLATE COMMENT COMPRESSION"
     " CONNECTION DEFAULT DELAY_KEY_WRITE DISABLE ENABLE ENCRYPTION ENGINE_ATTRIBUTE FORCE INSERT_METHOD KEY_BLOCK_SIZE"
@@ -107,7 +105,15 @@ _HARMLESS = _words(
 )
 """First words of ALTER TABLE's actions that keep every row unchanged. A new character set or collation of the table is
 the default only for later columns (CONVERT TO changes existing columns)."""
-_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
+_NUMBER_TYPES = {
+    **dict.fromkeys(("TINYINT", "INT1"), "tinyint"),
+    **dict.fromkeys(("SMALLINT", "INT2"), "smallint"),
+    **dict.fromkeys(("MEDIUMINT", "INT3", "MIDDLEINT"), "mediumint"),
+    **dict.fromkeys(("INT", "INTEGER", "INT4"), "int"),
+    **dict.fromkeys(("BIGINT", "INT8"), "bigint"),
+    **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC", "FIXED"), "decimal"),
+}
+"""Names of the types whose conversion into a wider one keeps every value (MySQL Reference Manual, "Numeric Types")."""
 
 
 class _Unclear(Exception):
@@ -121,6 +127,7 @@ def parse_statement(
     ansi_quotes: bool = False,
     backslash_escapes: bool = True,
     lower_case_names: bool = False,
+    strict: bool = False,
 ) -> Statement:
     """Return the meaning of ``sql``; never raises.
 
@@ -128,6 +135,8 @@ def parse_statement(
     :param ansi_quotes: the event's SQL mode has ANSI_QUOTES.
     :param backslash_escapes: the event's SQL mode lacks NO_BACKSLASH_ESCAPES.
     :param lower_case_names: the server stores table names in lower case (``lower_case_table_names`` is not 0).
+    :param strict: the event's SQL mode has STRICT_TRANS_TABLES or STRICT_ALL_TABLES: an ALTER to NOT NULL failed if
+        there was a NULL.
     """
     if _PLAIN_DML.match(sql):
         return Statement("dml")
@@ -136,7 +145,7 @@ def parse_statement(
         token_list, newer = tokens(
             sql, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes, run_newer=run_newer
         )
-        return _statement(_Cursor(token_list, default_db, lower_case_names)), newer
+        return _statement(_Cursor(token_list, default_db, lower_case_names, strict)), newer
 
     try:
         statement, newer = read(True)
@@ -166,7 +175,7 @@ def declares_cascade(sql: str) -> bool:
 class _Cursor:
     """Tokens of one statement, and the operations in which the grammar below is written."""
 
-    def __init__(self, token_list: list[Token], default_db: str, lower_case: bool) -> None:
+    def __init__(self, token_list: list[Token], default_db: str, lower_case: bool, strict: bool) -> None:
         while token_list and token_list[-1] == Token("symbol", ";"):
             token_list = token_list[:-1]
         # Bodies of stored programs hold semicolons too, but their first words identify those statements.
@@ -175,6 +184,7 @@ class _Cursor:
         self.at = 0
         self.default_db = default_db
         self.lower_case = lower_case
+        self.strict = strict
 
     def peek(self, ahead: int = 0) -> str:
         at = self.at + ahead
@@ -297,7 +307,7 @@ def _index(cursor: _Cursor) -> Statement:
         cursor.name()
     cursor.expect("ON")
     db, table = cursor.table()
-    return Statement("ddl", (DdlEffect("alter", db, table, adds=None if primary else ()),))
+    return Statement("ddl", (DdlEffect("alter", db, table, changes=None if primary else ()),))
 
 
 def _drop(cursor: _Cursor) -> Statement:
@@ -355,7 +365,7 @@ def _alter(cursor: _Cursor) -> Statement:
     # An action on partitions is alone in its statement. Its commas divide partition names.
     alone = cursor.peek() in _PARTITION_VERBS and cursor.peek(1) == "PARTITION"
     parts = [cursor.rest()] if alone else _split(cursor.rest())
-    actions = [_Cursor(part, cursor.default_db, cursor.lower_case) for part in parts]
+    actions = [_Cursor(part, cursor.default_db, cursor.lower_case, cursor.strict) for part in parts]
     renamed: tuple[str, str] | None = None
     others: list[_Cursor] = []
     exchanged: list[DdlEffect] = []
@@ -372,7 +382,7 @@ def _alter(cursor: _Cursor) -> Statement:
     if others or renamed is None:
         partition = any(_is_partition(action) for action in others)
         silent = any(_is_silent(action) for action in others)
-        effects.append(DdlEffect("alter", db, table, partition=partition, silent_rows=silent, adds=_adds(others)))
+        effects.append(DdlEffect("alter", db, table, partition=partition, silent_rows=silent, changes=_changes(others)))
     effects.extend(exchanged)
     if renamed is not None:
         effects.append(DdlEffect("rename", db, table, *renamed))
@@ -404,24 +414,114 @@ def _is_silent(action: _Cursor) -> bool:
     return (first, action.peek(1)) in _SILENT or (first in ("DISCARD", "IMPORT") and last == "TABLESPACE")
 
 
-def _adds(actions: list[_Cursor]) -> tuple[AddedColumn, ...] | None:
-    """Return the columns that these actions add, or None if they may change rows in any other way."""
-    added: list[AddedColumn] = []
+def _changes(actions: list[_Cursor]) -> tuple[ColumnChange, ...] | None:
+    """Return the columns that these actions change, or None if they may change rows in any other way."""
+    changes: list[ColumnChange] = []
     for action in actions:
         if _leaves_rows(action):
             continue
-        if not action.skip("ADD"):
+        read = _COLUMN_ACTIONS.get(action.peek())
+        changed = read(action) if read is not None else None
+        if not changed:
             return None
-        action.skip("COLUMN")
-        definitions = [action.rest()]
-        if definitions[0] and definitions[0][0] == Token("symbol", "("):
-            definitions = _split(definitions[0][1:-1])
-        columns = [_added(definition) for definition in definitions]
-        known = [column for column in columns if column is not None]
-        if not known or len(known) < len(columns):
-            return None
-        added.extend(known)
-    return tuple(added)
+        changes.extend(changed)
+    # A column that is named twice depends on the order in which the server applies the actions.
+    names = [change.name.lower() for change in changes if not isinstance(change, AddedColumn)]
+    return tuple(changes) if len(names) == len(set(names)) else None
+
+
+def _add(action: _Cursor) -> list[ColumnChange] | None:
+    action.expect("ADD")
+    action.skip("COLUMN")
+    definitions = [action.rest()]
+    if definitions[0] and definitions[0][0] == Token("symbol", "("):
+        definitions = _split(definitions[0][1:-1])
+    columns = [added_column(definition) for definition in definitions]
+    known: list[ColumnChange] = [column for column in columns if column is not None]
+    return known if len(known) == len(columns) else None
+
+
+def _drop_column(action: _Cursor) -> list[ColumnChange] | None:
+    action.expect("DROP")
+    if not action.skip("COLUMN") and action.peek() in {*NOT_COLUMNS, "TABLESPACE"}:
+        return None
+    name = action.name()
+    action.skip_any("RESTRICT", "CASCADE")
+    action.end()
+    return [DroppedColumn(name)]
+
+
+def _rename_column(action: _Cursor) -> list[ColumnChange] | None:
+    action.expect("RENAME", "COLUMN")
+    name = action.name()
+    action.expect("TO")
+    new_name = action.name()
+    action.end()
+    return [RedefinedColumn(name, new_name)]
+
+
+def _redefine_column(action: _Cursor) -> list[ColumnChange] | None:
+    """Parse MODIFY and CHANGE, with a definition of which only the type is returned."""
+    renames = action.skip("CHANGE")
+    if not renames:
+        action.expect("MODIFY")
+    action.skip("COLUMN")
+    name = action.name()
+    new_name = action.name() if renames else name
+    mysql = _number_type(action)
+    return [RedefinedColumn(name, new_name, mysql)] if mysql is not None and _is_plain_definition(action) else None
+
+
+def _number_type(cursor: _Cursor) -> str | None:
+    """Read an integer type or DECIMAL; return it as ``Column.mysql``, None for any other type."""
+    kind = _NUMBER_TYPES.get(cursor.peek())
+    if kind is None:
+        return None
+    cursor.at += 1
+    sizes: list[str] = []
+    if cursor.skip("("):
+        sizes.append(cursor.name())
+        if cursor.skip(","):
+            sizes.append(cursor.name())
+        cursor.expect(")")
+    if not all(size.isdecimal() for size in sizes) or (kind != "decimal" and len(sizes) > 1):
+        return None
+    unsigned = False
+    while cursor.peek() in ("UNSIGNED", "SIGNED", "ZEROFILL"):  # ZEROFILL implies UNSIGNED
+        unsigned |= cursor.peek() != "SIGNED"
+        cursor.at += 1
+    if kind == "decimal":
+        digits, scale = (*map(int, sizes), *(10, 0)[len(sizes) :])
+        kind = f"decimal({digits or 10},{scale})"  # DECIMAL(0) is DECIMAL(10)
+    return f"{kind} unsigned" if unsigned else kind
+
+
+def _is_plain_definition(cursor: _Cursor) -> bool:
+    """Read what follows a column's type; return whether it leaves existing values as they are.
+
+    AUTO_INCREMENT, generated columns and, unless the SQL mode is strict, NOT NULL may replace values. A key may change
+    what identifies a row.
+    """
+    while not cursor.ended():
+        if cursor.skip("DEFAULT"):
+            if literal(cursor.tokens[cursor.at :]) is None:
+                return False
+            cursor.skip_any("+", "-")
+            cursor.at += 1
+            while cursor.peek() == "." or cursor.peek().isdecimal():
+                cursor.at += 1
+        elif cursor.skip("COMMENT"):
+            if cursor.ended() or cursor.tokens[cursor.at].kind != "string":
+                return False
+            cursor.at += 1
+        elif cursor.skip("AFTER"):
+            cursor.name()
+        elif cursor.skip("NOT", "NULL"):
+            if not cursor.strict:
+                return False
+        elif not cursor.skip_any("NULL", "FIRST", "VISIBLE", "INVISIBLE"):
+            return False
+    return True
 
 
 def _leaves_rows(action: _Cursor) -> bool:
@@ -433,7 +533,7 @@ def _leaves_rows(action: _Cursor) -> bool:
         return action.peek(2 if second == "=" else 1) == "INNODB"
     if first == "ADD":
         primary = "PRIMARY" in (second, action.peek(2), action.peek(3))
-        return second in _NOT_COLUMNS and not (primary and second in ("PRIMARY", "CONSTRAINT"))
+        return second in NOT_COLUMNS and not (primary and second in ("PRIMARY", "CONSTRAINT"))
     if first == "DROP":
         if second not in ("INDEX", "KEY", "CHECK", "FOREIGN", "CONSTRAINT"):
             return False
@@ -441,61 +541,6 @@ def _leaves_rows(action: _Cursor) -> bool:
     if first == "RENAME":
         return second in ("INDEX", "KEY")
     return first in _HARMLESS or first == "ALTER"
-
-
-def _added(definition: list[Token]) -> AddedColumn | None:
-    """Return the column of this definition; None if its value in existing rows is not a literal."""
-    outer = _outer(definition)
-    words = [token.upper for token in outer]
-    if len(words) < 2 or words[0] in _NOT_COLUMNS or not outer[0].text:
-        return None
-    later = set(words[1:])
-    if {"AUTO_INCREMENT", "AS", "PRIMARY", "KEY", "SERIAL", "PARTITION"} & later:
-        return None
-    # A TIMESTAMP without NULL is NOT NULL on servers with explicit_defaults_for_timestamp=OFF.
-    nulls = [words[index - 1] != "NOT" for index in range(1, len(words)) if words[index] == "NULL"]
-    if words[1] == "TIMESTAMP" and not any(nulls):
-        return None
-    nullable = all(nulls)
-    if "DEFAULT" not in words[1:]:
-        literal: tuple[str | None, bool] | None = (None, False)
-    else:
-        literal = _literal(outer[words.index("DEFAULT", 1) + 1 :])
-    if literal is None:
-        return None
-    # DOUBLE(10,2) rounds, and the column's type in the log does not show that.
-    rounds = words[1] in ("FLOAT", "DOUBLE", "REAL", "FLOAT4", "FLOAT8") and "(" in words
-    if (rounds or "UNIQUE" in later) and not (nullable and literal[0] is None):
-        return None
-    return AddedColumn(outer[0].text, nullable, *literal)
-
-
-def _outer(definition: list[Token]) -> list[Token]:
-    """Return the tokens outside parentheses, and the opening parenthesis of each pair."""
-    outer, depth = [], 0
-    for token in definition:
-        depth -= token.upper == ")"
-        if depth == 0 and token.upper != ")":
-            outer.append(token)
-        depth += token.upper == "("
-    return outer
-
-
-def _literal(following: list[Token]) -> tuple[str | None, bool] | None:
-    """Return the literal after DEFAULT, and whether it is a string; None if it is not a literal."""
-    if not following or (len(following) > 1 and following[1].kind == "string"):
-        return None
-    if following[0].kind == "string":
-        text = following[0].text
-        return None if set(text) & set("'\"\\") else (text, True)
-    if following[0].upper in ("NULL", "TRUE", "FALSE"):
-        return {"NULL": None, "TRUE": "1", "FALSE": "0"}[following[0].upper], False
-    number = ""
-    for token in following:
-        if token.upper not in ("+", "-", ".") and not token.text.isdecimal():
-            break
-        number += token.text
-    return (number, False) if _NUMBER.fullmatch(number) else None
 
 
 def _split(token_list: list[Token]) -> list[list[Token]]:
@@ -516,6 +561,13 @@ def _split(token_list: list[Token]) -> list[list[Token]]:
     return [part for part in parts if part]
 
 
+_COLUMN_ACTIONS: dict[str, Callable[[_Cursor], list[ColumnChange] | None]] = {
+    "ADD": _add,
+    "CHANGE": _redefine_column,
+    "DROP": _drop_column,
+    "MODIFY": _redefine_column,
+    "RENAME": _rename_column,
+}
 _DDL: dict[str, Callable[[_Cursor], Statement]] = {
     "ALTER": _alter,
     "CREATE": _create,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
 
-from headgate.catalog._ddl import AddedColumn
+from headgate.catalog._column_changes import AddedColumn
 
 __all__ = ["existing_value"]
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -45,7 +46,7 @@ from headgate.binlog import (
     parse_tagged_gtid,
 )
 from headgate.binlog_positions import TAG, number_at, positions_before
-from headgate.catalog import AddedColumn, DdlEffect, Statement, TableDef, decode_statement, parse_statement
+from headgate.catalog import ColumnChange, DdlEffect, Statement, TableDef, decode_statement, parse_statement
 from headgate.columns import PASSES_FIELD, TableCodec, filter_images
 from headgate.errors import (
     DecodeError,
@@ -79,6 +80,8 @@ __all__ = ["LogDecoder"]
 _HEADER: Final = codes.HEADER_SIZE
 _ANSI_QUOTES: Final = 4
 _NO_BACKSLASH_ESCAPES: Final = 1 << 20
+_STRICT: Final = 3 << 21
+"""STRICT_TRANS_TABLES, STRICT_ALL_TABLES."""
 _ROLLBACK_TO: Final = re.compile(r"ROLLBACK\s+(WORK\s+)?TO\b", re.IGNORECASE)
 _IGNORED_STATEMENTS: Final = ("SAVEPOINT", "RELEASE SAVEPOINT")
 
@@ -428,12 +431,19 @@ class LogDecoder:
 
     def _parse(self, text: str, db: str, sql_mode: int) -> Statement:
         """Parse a statement, with names as the server stores them and table maps show them."""
-        ansi, escapes = bool(sql_mode & _ANSI_QUOTES), not sql_mode & _NO_BACKSLASH_ESCAPES
-        statement = parse_statement(text, db, ansi_quotes=ansi, backslash_escapes=escapes)
+        parse = partial(
+            parse_statement,
+            text,
+            db,
+            ansi_quotes=bool(sql_mode & _ANSI_QUOTES),
+            backslash_escapes=not sql_mode & _NO_BACKSLASH_ESCAPES,
+            strict=bool(sql_mode & _STRICT),
+        )
+        statement = parse()
         names = {name for e in statement.effects for name in (e.db, e.table, e.new_db or "", e.new_table or "")}
         if all(name == name.lower() for name in names) or not self._lower_case():
             return statement
-        return parse_statement(text, db, ansi_quotes=ansi, backslash_escapes=escapes, lower_case_names=True)
+        return parse(lower_case_names=True)
 
     def _statement(
         self, statement: Statement, query: Query, text: str, where: dict[str, Any]
@@ -468,7 +478,7 @@ class LogDecoder:
         if effect.action == "truncate":
             yield LogBlock([self._truncate(effect.db, effect.table, where)], where["file"])
             return
-        yield self._ddl(effect.action, text, effect.db, effect.table, where, number, new_name, effect.adds)
+        yield self._ddl(effect.action, text, effect.db, effect.table, where, number, new_name, effect.changes)
 
     def _ddl(
         self,
@@ -479,11 +489,11 @@ class LogDecoder:
         where: dict[str, Any],
         number: int,
         new_name: str | None = None,
-        adds: tuple[AddedColumn, ...] | None = None,
+        changes: tuple[ColumnChange, ...] | None = None,
     ) -> Ddl:
         return Ddl(
             text, action, db, table, where["gtid"], self._commit_us(), where["file"], file_number(where["file"]),
-            where["pos"], number, new_name, adds,
+            where["pos"], number, new_name, changes,
         )  # fmt: skip
 
     def _commit_us(self) -> int:

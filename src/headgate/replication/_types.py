@@ -11,7 +11,7 @@ from headgate.binlog_positions import file_number
 from headgate.errors import AmbiguousKeyError, UnreadableTableError
 
 if TYPE_CHECKING:
-    from headgate.catalog import AddedColumn, TableDef
+    from headgate.catalog import ColumnChange, TableDef
     from headgate.gtid import GtidSet
 
 __all__ = [
@@ -76,8 +76,8 @@ class Ddl:
     ordinal: int = 0
     new_name: str | None = None
     """``db.table`` after a RENAME."""
-    adds: tuple[AddedColumn, ...] | None = None
-    """Columns that an ``alter`` adds, if it changes nothing else in any row. None: rows may have changed."""
+    changes: tuple[ColumnChange, ...] | None = None
+    """Columns that an ``alter`` changes, if nothing else changes in any row. None: rows may have changed."""
 
 
 @dataclass(frozen=True)

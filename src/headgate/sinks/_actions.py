@@ -1,8 +1,8 @@
 """Actions of one batch on a table's Delta tables: values that ``_plan`` makes and the tables carry out.
 
-The actions on a current table come in this order, each as one Delta commit or none: ``Create``, or ``AddColumns`` and
-``Fill``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``; ``ProveKey``, which only reads. (Of a history: the rows,
-then the removals.)
+The actions on a current table come in this order, each as one Delta commit or none: ``Create``, or ``Reshape``,
+``AddColumns`` and ``Fill``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``; ``ProveKey``, which only reads. (Of a
+history: the rows, then the removals.)
 
 **Why a replay is safe.** A replay brings the same images under the same epoch. File and position may differ (another
 server). Each action documents why repeating it is safe. So whichever of them were committed before a crash, the replay
@@ -61,6 +61,19 @@ class Create:
     since: int | None = None  # first epoch of the snapshot whose chunks are appended; 0: it ends in its first batch
     replace: bool = False
     form: Form = Form.PLAIN
+
+
+@dataclass(frozen=True)
+class Reshape:
+    """Drop, rename and widen columns, in all rows: those of earlier batches.
+
+    Replay: the target has the columns already, so it is not planned again. Names are not used twice (``_alter``).
+    """
+
+    definition: Definition
+    dropped: frozenset[str]
+    renamed: Mapping[str, str]  # new name → name before
+    widened: Mapping[str, str]  # new name → MySQL type
 
 
 @dataclass(frozen=True)
@@ -150,6 +163,7 @@ class Upsert(RowAction):
 
     bound: Seq | None = None  # ignore images below this (a TRUNCATE); marking: their rows are deleted
     fills: Mapping[str, str] = field(default_factory=dict)  # values of added columns in older images
+    renamed: Mapping[str, str] = field(default_factory=dict)  # new name → name in older images
 
 
 @dataclass(frozen=True)
@@ -211,6 +225,7 @@ class AppendChanges(RowAction):
 
 Action: TypeAlias = (
     Create
+    | Reshape
     | AddColumns
     | Fill
     | Truncate

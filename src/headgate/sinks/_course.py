@@ -70,15 +70,17 @@ class TableCourse:
         """Record that a statement suspended the table, and why."""
         self.outcomes.append(self._suspension_outcome(ddl))
 
-    def add_warnings(self, before: str | None, adds: Container[DdlRow] = ()) -> None:
+    def add_warnings(self, before: str | None, alters: Container[DdlRow] = ()) -> None:
         """Warn of a suspension.
 
         :param before: why the table was stopped before the batch, if that still holds.
-        :param adds: the statements that added columns; if the table is suspended, they are not applied.
+        :param alters: the statements that changed only columns; if the table is suspended, they are not applied.
         """
         if self.is_suspended:
             self.outcomes = [
-                self._suspension_outcome(outcome.ddl) if outcome.done == "applied" and outcome.ddl in adds else outcome
+                self._suspension_outcome(outcome.ddl)
+                if outcome.done == "applied" and outcome.ddl in alters
+                else outcome
                 for outcome in self.outcomes
             ]
         if self.state is State.STOPPED and self.reason != before:

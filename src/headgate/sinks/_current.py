@@ -48,7 +48,7 @@ from headgate.sinks._expand import (
     version_changes,
 )
 from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
-from headgate.sinks._merge import delete_rows, fill_columns, in_range, mark_rows, merge_images, seq_literal
+from headgate.sinks._merge import delete_rows, fill_columns, in_range, mark_rows, merge_images, reshape, seq_literal
 from headgate.sinks._proof import key_problem
 from headgate.sinks._shape import Target
 from headgate.sinks._span import KeySpan, are_disjoint
@@ -149,6 +149,8 @@ class CurrentTable:
         match action:
             case do.Create():
                 return self._create(action)
+            case do.Reshape():
+                return reshape(self.delta, action.definition.types, action.dropped, action.renamed)
             case do.AddColumns():
                 return self._add_columns(action)
             case do.Fill():
@@ -316,13 +318,13 @@ class CurrentTable:
             return 0
         data, form = images_of(frame, parts), self._form
         if self._upserts is not None:
-            changes = changed_rows(data, definition, parts, action.bound, action.fills, form)
+            changes = changed_rows(data, definition, parts, action.bound, action.fills, form, renamed=action.renamed)
             commits = self._upserts.apply(self.delta, changes)
             if commits is not None:
                 self._write_methods[WriteMethod.UPSERT] = ""
                 return commits
         self._write_methods[WriteMethod.MERGE] = self._merge_reason()
-        rows = last_images(data, definition, count, action.bound, action.fills, form)
+        rows = last_images(data, definition, count, action.bound, action.fills, form, renamed=action.renamed)
         return merge_images(self.delta, rows, action, form)
 
     def _merge_reason(self) -> str:

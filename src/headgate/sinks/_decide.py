@@ -95,7 +95,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     log_actions = _log_actions(course, case, restarts=restarts)
     if case.snapshot.waits:
         course.reread = None  # the planner already has the request
-    course.add_warnings(case.reason_before, statements.adds)
+    course.add_warnings(case.reason_before, statements.alters)
     state = _state_after(course, case)
     plan = CurrentPlan(case, statements, shape, parts)
     return Decision(
@@ -144,7 +144,7 @@ def _follow_log(course: TableCourse, case: Case) -> Statements:
     statements = read_statements(course, case)
     if snapshot.begins and (arrival.chunks or not statements.removed):
         course.begin_snapshot()
-        statements.adds = []
+        statements.alters = []
     return statements
 
 
@@ -212,7 +212,7 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
     if course.is_suspended or case.policy.form is None:
         return Shape()
     try:
-        shape = fit(parts, case.before.target, statements.adds, case.policy.form, restarts=case.snapshot.restarts)
+        shape = fit(parts, case.before.target, statements.alters, case.policy.form, restarts=case.snapshot.restarts)
         if not (shape.replace and case.policy.keeps_removed):
             return shape
         reason = "the table must be made again, which would lose the rows that skip keeps: move its folder away"

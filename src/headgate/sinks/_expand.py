@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -62,6 +62,7 @@ class _Folding:
 
     :param fills: values of added columns in older images.
     :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
+    :param renamed: new name → name in older images.
     """
 
     schema: pa.Schema
@@ -69,9 +70,11 @@ class _Folding:
     truncated: Seq | None
     fills: Mapping[str, str]
     form: Form
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def __call__(self, images: Iterator[pa.RecordBatch]) -> pa.Table:
-        table = pa.Table.from_batches((align(part, self.schema, self.fills) for part in images), self.schema)
+        parts = (align(part, self.schema, self.fills, self.renamed) for part in images)
+        table = pa.Table.from_batches(parts, self.schema)
         return (fold_marked if self.form is Form.MARKED else fold)(table, self.key, self.truncated)
 
 
@@ -127,6 +130,8 @@ def last_images(
     truncated: Seq | None,
     fills: Mapping[str, str],
     form: Form = Form.PLAIN,
+    *,
+    renamed: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Return the last image of each key, once.
 
@@ -134,7 +139,7 @@ def last_images(
     :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
     """
     ddl = _ddl(definition, form)
-    folding = _Folding(_arrow_schema(ddl), definition.key, truncated, fills, form)
+    folding = _Folding(_arrow_schema(ddl), definition.key, truncated, fills, form, renamed or {})
     if count <= ONE_TASK_IMAGES:
         return data.coalesce(1).mapInArrow(_fold_all(folding), ddl)
     return _last(data.mapInArrow(_fold_each(folding), ddl), definition.key)
@@ -172,6 +177,8 @@ def changed_rows(
     truncated: Seq | None,
     fills: Mapping[str, str],
     form: Form = Form.PLAIN,
+    *,
+    renamed: Mapping[str, str] | None = None,
 ) -> Changes:
     """Return the last image of each key, for an upsert without Spark's writers.
 
@@ -181,7 +188,7 @@ def changed_rows(
     from headgate.lake import Changes
 
     ddl, key = _ddl(definition, form), definition.key
-    folding = _Folding(_arrow_schema(ddl), key, truncated, fills, form)
+    folding = _Folding(_arrow_schema(ddl), key, truncated, fills, form, renamed or {})
     sent = _sent_images(parts)
 
     return Changes(

@@ -39,15 +39,24 @@ __all__ = [
 ]
 
 
-def align(batch: pa.RecordBatch, schema: pa.Schema, fills: Mapping[str, str] | None = None) -> pa.RecordBatch:
+def align(
+    batch: pa.RecordBatch,
+    schema: pa.Schema,
+    fills: Mapping[str, str] | None = None,
+    renamed: Mapping[str, str] | None = None,
+) -> pa.RecordBatch:
     """Return ``batch`` with exactly the columns and types of ``schema``, matched by name; missing columns are null.
 
     :param schema: for a VARIANT in it the batch has JSON text.
     :param fills: values of missing columns, as text.
+    :param renamed: new name → name in older images.
     """
+    renamed = renamed or {}
     arrays = []
     for field in schema:
         index = batch.schema.get_field_index(field.name)
+        if index < 0 and field.name in renamed:
+            index = batch.schema.get_field_index(renamed[field.name])
         if index < 0:
             text = fills.get(field.name) if fills else None
             if text is None:

@@ -84,7 +84,10 @@ class CurrentPlan:
             first = 0 if since is None and self._appends else since
             yield do.Create(definition, first, self.shape.replace, self.case.policy.form or Form.PLAIN)
             return
-        if self.shape.added or any(ddl.adds for ddl in self.statements.adds):
+        if self.shape.reshapes:
+            alteration = self.shape.alteration
+            yield do.Reshape(definition, alteration.dropped, alteration.renamed, alteration.types)
+        if self.shape.added or any(ddl.adds for ddl in self.statements.alters):
             yield do.AddColumns(definition, self.shape.added)
         if self.shape.fills:
             yield do.Fill(definition, self.shape.fills)
@@ -105,15 +108,16 @@ class CurrentPlan:
             yield from self._counted(definition, chunks, changes, partial=partial)
             return
         rest, bound, fills = self.parts, self._bound, self.shape.fills
+        renamed = self.shape.alteration.renamed
         if self._appends and chunks:
             yield do.Append(definition, chunks)
             rest = changes
         if self._is_history:
             yield from [do.AppendVersions(definition, rest, fills)] if rest else []
         elif partial:
-            yield do.MergePartial(definition, rest, bound, fills, self._base, self._content)
+            yield do.MergePartial(definition, rest, bound, fills, base=self._base, content=self._content)
         elif rest:
-            yield do.Upsert(definition, rest, bound, fills)
+            yield do.Upsert(definition, rest, bound, fills, renamed)
 
     def _proof(self, definition: Definition) -> Iterator[Action]:
         """Yield the proof of a chosen key, where the table's rows are known: all were read, before or in this batch."""

@@ -5,12 +5,13 @@ This module does not know states. Columns that do not fit raise :class:`Misfit`;
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headgate.carrier import ABSENT, META, TABLE_COLUMN, DdlRow, Definition, Part
 from headgate.catalog import AddedColumn, existing_value
 from headgate.lake import Form
+from headgate.sinks._alter import Alteration, read_alteration
 
 __all__ = [
     "Misfit",
@@ -80,22 +81,29 @@ class Shape:
     replace: bool = False  # recreate the table with these columns
     added: tuple[str, ...] = ()  # columns that the target lacks
     fills: Mapping[str, str] = field(default_factory=dict)  # added column → its value in older rows, as text
+    alteration: Alteration = field(default_factory=Alteration)  # columns that are dropped, renamed or widened
+    reshapes: bool = False  # the target's rows have to be rewritten for it
 
 
 def fit(
-    parts: Sequence[Part], target: Target | None, adds: Sequence[DdlRow], form: Form = Form.PLAIN, *, restarts: bool
+    parts: Sequence[Part], target: Target | None, alters: Sequence[DdlRow], form: Form = Form.PLAIN, *, restarts: bool
 ) -> Shape:
     """Compare the batch with the target.
 
-    :param adds: the batch's statements that added columns.
+    :param alters: the batch's statements that changed only columns.
     :param form: the form that the target must have.
     :param restarts: every row of the table is read from this batch on, so the target may be replaced.
     :raises Misfit: rows may have changed that the batch does not bring.
     """
+    alteration = read_alteration(alters, parts)
+    if isinstance(alteration, str):
+        raise Misfit(alteration)
+    if alteration:
+        return _altered(parts, target, alters, alteration, form)
     definition = _joined(parts)
-    added = {column.name: column for ddl in adds for column in ddl.adds or ()}
+    added = _added(alters)
     if target is not None and not added.keys() <= (definition.types.keys() if definition else set()):
-        definition = _with_added(definition, adds[-1], target, added)
+        definition = _with_added(definition, alters[-1], target, added)
     if definition is None:
         return Shape()
     fills = _fills(definition, added)
@@ -111,6 +119,68 @@ def fit(
     if unexplained and not restarts:
         raise Misfit(f"column {unexplained[0]} is new, and no statement of the log added it")
     return Shape(definition, added=new, fills=fills)
+
+
+def _added(alters: Sequence[DdlRow]) -> dict[str, AddedColumn]:
+    return {change.name: change for ddl in alters for change in ddl.changes or () if isinstance(change, AddedColumn)}
+
+
+def _altered(
+    parts: Sequence[Part], target: Target | None, alters: Sequence[DdlRow], alteration: Alteration, form: Form
+) -> Shape:
+    """Return how the target follows statements that drop, rename or widen columns; Misfit if that is not exact."""
+    statement = shortened(alters[-1].statement)
+    if target is None or not target.key or any(part.partial for part in parts):
+        raise Misfit(f"ALTER may have changed rows: {statement}")
+    if not _can_alter(target, alteration):
+        raise Misfit(f"ALTER changed the key, a column with a rule, or the column of a name in use: {statement}")
+    added = _added(alters)
+    columns = alteration.after(target.types)
+    latest = _latest(parts, alters[-1], {*columns, *added}, alteration.types)
+    for one in _definitions(parts):
+        if one.key != latest.key or one.rules != latest.rules or not _is_earlier(one.types, latest, added, alteration):
+            raise Misfit(f"images of the batch have other columns or keys than its ALTERs explain: {statement}")
+    if any(part.kind == "chunk" and part.definition.types != latest.types for part in parts):
+        raise Misfit(f"a chunk has columns from before an ALTER: {statement}")
+    if not _is_earlier(target.types, latest, added, alteration):
+        raise Misfit(f"ALTER may have changed values: {statement}")
+    after = {name: latest.types[name] for name in columns}
+    new = _compare(latest, replace(target, types=after), form)
+    fills = _fills(latest, added)
+    return Shape(latest, added=new, fills=fills, alteration=alteration, reshapes=dict(target.types) != after)
+
+
+def _can_alter(target: Target, alteration: Alteration) -> bool:
+    """Return whether the altered columns are the target's and no others, without key and rules."""
+    is_replaced = any(new in target.types and old in target.types for new, old in alteration.renamed.items())
+    after = alteration.after(target.types)
+    has_all = {*alteration.renamed, *alteration.types} <= after.keys()
+    return has_all and not is_replaced and not alteration.names & {*target.key, *target.rules}
+
+
+def _is_earlier(types: Mapping[str, str], latest: Definition, added: Collection[str], alteration: Alteration) -> bool:
+    """Return whether columns of any moment in the batch become those after it, exactly."""
+    columns = alteration.after(types)
+    return {*latest.types} - {*added} <= columns.keys() <= latest.types.keys() and all(
+        alteration.converts(name, kind, latest.types[name]) for name, kind in columns.items()
+    )
+
+
+def _latest(parts: Sequence[Part], last: DdlRow, wanted: Collection[str], types: Mapping[str, str]) -> Definition:
+    """Return the definition with exactly these columns: of images, else as read with the last statement, without later
+    columns.
+
+    :param types: MySQL types that some of them must have.
+    """
+    candidates = _definitions(parts)
+    if last.schema is not None:
+        now = Definition.from_json(last.schema)
+        columns = tuple(column for column in now.columns if column.name in wanted)
+        candidates.append(replace(now, columns=columns))
+    for one in candidates:
+        if one.types.keys() == set(wanted) and all(one.column(name).mysql == kind for name, kind in types.items()):
+            return one
+    raise Misfit(f"the table's columns after its ALTER are unknown: {shortened(last.statement)}")
 
 
 def fits(parts: Sequence[Part], target: Target | None, form: Form | None = Form.PLAIN) -> bool:

@@ -7,6 +7,7 @@ defines its effect:
 |---|---|---|
 | ALTER of indexes, constraints, comments, options; of partitions that keeps all rows | no effect | the same |
 | ALTER that only adds columns, NULL or with an exact literal default | columns added and filled | the same |
+| ALTER that drops, renames or widens columns of a complete table (``_alter``) | applied to its rows | ``stopped`` |
 | any other ALTER | suspended as ``stale``, read again | ``stopped`` |
 | DROP, or a RENAME that leaves the name unused | ``stopped``; the target stays as it is | the same |
 | CREATE after that, or a RENAME of another table to this name | suspended as ``stale``, read again | ``stopped`` |
@@ -21,10 +22,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headgate.carrier import DdlRow
+from headgate.lake import Form
 from headgate.sinks._case import Case
 from headgate.sinks._course import TableCourse, remedy
 from headgate.sinks._shape import shortened
-from headgate.sinks._states import State
+from headgate.sinks._states import Event, State
 
 __all__ = ["Statements", "read_statements"]
 
@@ -35,7 +37,7 @@ class Statements:
 
     truncated: DdlRow | None = None  # the last TRUNCATE
     removed: bool = False  # the last of them removed the table
-    adds: list[DdlRow] = field(default_factory=list)  # those that only added columns
+    alters: list[DdlRow] = field(default_factory=list)  # those that changed only columns, each in a known way
 
 
 def read_statements(course: TableCourse, case: Case) -> Statements:
@@ -47,7 +49,10 @@ def read_statements(course: TableCourse, case: Case) -> Statements:
     for ddl in arrival.batch.ddl:
         if ddl.table == course.table:
             suspended_state = course.state if course.is_suspended else before.state if before.is_suspended else None
-            _read(course, statements, ddl, suspended_state, is_ours=is_ours)
+            if ddl.action == "alter":
+                _read_alter(course, statements, ddl, suspended_state, in_place=_alters_in_place(course, case))
+            else:
+                _read(course, statements, ddl, suspended_state, is_ours=is_ours)
         if ddl.new_name == course.table and is_ours:
             statements.removed = False
             course.read_again(f"the name was given to another table: {shortened(ddl.statement)}")
@@ -67,14 +72,6 @@ def _read(
         case "truncate":
             statements.truncated = ddl
             course.note(ddl, "held" if suspended_state else "applied")
-        case "alter" if ddl.adds is not None:
-            statements.adds.append(ddl)
-            course.note(ddl, "held" if suspended_state else "applied")
-        case "alter" if suspended_state is State.STOPPED and course.strict:
-            course.note(ddl, "held")
-        case "alter":
-            course.read_again(f"ALTER may have changed rows: {text}")
-            course.note_suspension(ddl)
         case "drop" | "rename" if is_ours:
             statements.removed = True
             course.stop(f"{text}; if a table has this name again, {remedy(course.table)}")
@@ -85,3 +82,32 @@ def _read(
             course.note_suspension(ddl)
         case _:
             course.note(ddl, "applied")
+
+
+def _alters_in_place(course: TableCourse, case: Case) -> bool:
+    """Return whether the table may take more than added columns without a re-read: if its columns' names are certain
+    in all images of the batch, and no snapshot reads it.
+
+    If the reader left images out, because the log did not name their columns, the ALTER is why, or came after it.
+    """
+    is_complete = case.before.state in (State.LIVE, State.INEXACT) and case.snapshot.event is Event.FOLLOWS
+    is_named = course.table not in case.arrival.batch.stops
+    is_supported = case.policy.form is not Form.HISTORY  # whose ended versions have the columns of their time
+    return is_complete and is_named and is_supported and not course.is_suspended and not course.strict
+
+
+def _read_alter(
+    course: TableCourse, statements: Statements, ddl: DdlRow, suspended_state: State | None, *, in_place: bool
+) -> None:
+    """Process an ALTER.
+
+    :param suspended_state: as for :func:`_read`.
+    """
+    if ddl.adds is not None or (ddl.changes is not None and in_place):
+        statements.alters.append(ddl)
+        course.note(ddl, "held" if suspended_state else "applied")
+    elif suspended_state is State.STOPPED and course.strict:
+        course.note(ddl, "held")
+    else:
+        course.read_again(f"ALTER may have changed rows: {shortened(ddl.statement)}")
+        course.note_suspension(ddl)

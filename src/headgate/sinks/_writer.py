@@ -264,7 +264,7 @@ class BatchWriter:
     ) -> TableBefore:
         """Return what is known of a table; read its targets only if the batch has rows or columns for them."""
         has_rows = table in batch.parts
-        has_columns = any(ddl.table == table and ddl.adds for ddl in batch.ddl)
+        has_columns = any(ddl.table == table and ddl.changes for ddl in batch.ddl)
         target = logged = None
         if self._has_tables and (has_rows or has_columns):
             target = self._current(spark, table).describe()

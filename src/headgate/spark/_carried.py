@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import DEFAULT, Policies
+from headgate._policies import DEFAULT, ColumnRule, Policies
 from headgate.carrier import (
     CarriedColumn,
     DdlRow,
@@ -23,7 +23,7 @@ from headgate.carrier import (
     Stop,
     encode,
 )
-from headgate.catalog import AddedColumn, Column, TableDef
+from headgate.catalog import AddedColumn, Column, ColumnChange, RedefinedColumn, TableDef
 from headgate.columns import TableCodec, column_rules, is_chosen, rule_marks
 from headgate.errors import UnsupportedError
 from headgate.mysql import ConnectionSettings
@@ -85,7 +85,13 @@ _DEFINED_AFTER = frozenset({"create", "alter", "rename"})
 
 
 def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies) -> DdlRow:
-    name, adds = f"{ddl.db}.{ddl.table}", _ruled_adds(ddl, policies)
+    name, changes = f"{ddl.db}.{ddl.table}", _ruled_changes(ddl, policies)
+    schema = None
+    if ddl.action in _DEFINED_AFTER:
+        table = table_now(settings, ddl.new_name or name)
+        schema = _schema_json(table, policies)
+        if changes and _may_recompute(table, changes):
+            changes = None
     return DdlRow(
         name,
         ddl.statement,
@@ -94,32 +100,48 @@ def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies)
         ddl.gtid,
         ddl.ts_us,
         ddl.new_name,
-        adds,
-        _schema_now(settings, ddl.new_name or name, policies) if ddl.action in _DEFINED_AFTER else None,
+        changes,
+        schema,
     )
 
 
-def _ruled_adds(ddl: Ddl, policies: Policies) -> tuple[AddedColumn, ...] | None:
-    """Return the columns that a statement adds to the target; None: their values in existing rows must be read."""
-    if not ddl.adds:
-        return ddl.adds
-    columns = tuple(Column(one.name, "") for one in ddl.adds)
-    rules = column_rules(policies.of(f"{ddl.db}.{ddl.table}"), TableDef(ddl.db, ddl.table, columns))
-    adds = []
-    for column, rule in zip(ddl.adds, rules, strict=True):
+def _may_recompute(table: TableDef | None, changes: Sequence[ColumnChange]) -> bool:
+    """Whether a new type may change what generated columns compute, or that is unknown: the table is gone."""
+    retypes = any(isinstance(change, RedefinedColumn) and change.mysql is not None for change in changes)
+    return retypes and (table is None or any(column.generated for column in table.columns))
+
+
+def _ruled_changes(ddl: Ddl, policies: Policies) -> tuple[ColumnChange, ...] | None:
+    """Return the columns that a statement changes in the target; None: their values must be read."""
+    if not ddl.changes:
+        return ddl.changes
+    changes: list[ColumnChange] = []
+    for change in ddl.changes:
+        rule = _rule(ddl, change.name, policies)
+        if isinstance(change, RedefinedColumn) and _rule(ddl, change.new_name, policies) != rule:
+            return None
         if rule.kind == "exclude":
             continue
-        if rule.kind not in ("keep", "null", "boolean") and not column.is_null:
+        if isinstance(change, AddedColumn):
+            if rule.kind not in ("keep", "null", "boolean") and not change.is_null:
+                return None
+            changes.append(change if rule.kind != "null" else AddedColumn(change.name))
+        elif isinstance(change, RedefinedColumn) and rule.kind != "keep":
             return None
-        adds.append(column if rule.kind != "null" else AddedColumn(column.name))
-    return tuple(adds)
+        else:
+            changes.append(change)
+    return tuple(changes)
 
 
-def _schema_now(settings: ConnectionSettings, name: str, policies: Policies) -> str | None:
-    """Return a table's present definition as JSON, for sinks that add columns before a row with them arrives, and
-    for messages about the statement; None if the table is gone, or has a column that cannot be read.
+def _rule(ddl: Ddl, column: str, policies: Policies) -> ColumnRule:
+    table = TableDef(ddl.db, ddl.table, (Column(column, ""),))
+    return column_rules(policies.of(table.full_name), table)[0]
+
+
+def _schema_json(table: TableDef | None, policies: Policies) -> str | None:
+    """Return a table's definition as JSON, for sinks that change columns before a row with them arrives, and for
+    messages about statements; None if the table is gone, or has a column that cannot be read.
     """
-    table = table_now(settings, name)
     try:
         if table is None:
             return None

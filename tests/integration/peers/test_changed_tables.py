@@ -36,6 +36,8 @@ def test_30_add_a_column_last_and_drop_it(stream: Stream) -> None:
     stream.batch()
     assert (state(stream), rows(stream)[50]["n"], rows(stream)[1]["n"]) == ("live", 5, None)
     stream.do("ALTER TABLE changes DROP n", "INSERT INTO changes VALUES (51, 'y')")
+    stream.batch()
+    assert (state(stream), rows(stream)[1]) == ("live", {"id": 1, "v": "v1"}), "nothing is read again"
     stream.finish()
     assert rows(stream)[50] == {"id": 50, "v": "x"}
     assert len(rows(stream, "sibling")) == 12
@@ -53,7 +55,7 @@ def test_31_add_a_column_first_and_insert(stream: Stream) -> None:
 def test_32_drop_a_column(stream: Stream) -> None:
     stream.do("INSERT INTO changes VALUES (50, 'x')", "ALTER TABLE changes DROP v", "INSERT INTO changes VALUES (51)")
     stream.batch()
-    assert state(stream) == "stale"
+    assert (state(stream), rows(stream)[1]) == ("live", {"id": 1}), "nothing is read again"
     stream.do("INSERT INTO sibling VALUES (50, 'goes on')")
     stream.finish()
     assert (rows(stream)[51], rows(stream, "sibling")[50]["v"]) == ({"id": 51}, "goes on")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.carrier import Commits
-from headgate.catalog import AddedColumn
+from headgate.catalog import AddedColumn, DroppedColumn, RedefinedColumn
 from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.lake import (
     PIPELINE,
@@ -241,6 +241,33 @@ def test_an_added_column_is_filled_with_its_default_once(bench: Bench) -> None:
     bench.write(alone.ddl(NAME, "ALTER TABLE orders ADD price ...", "alter", 5, adds=price, schema=widest))
     assert {row[-1] for row in bench.rows()} == {0.5}
     assert bench.writer.inbox.signals() == {}
+
+
+def test_columns_are_dropped_renamed_and_widened_once(spark: SparkSession, tmp_path: Path) -> None:
+    """In the rows there were and in images from before it, also if the driver dies after the tables."""
+    bench = Bench(spark, tmp_path / "lake", ("current",))
+    before = FakeTable(columns=(("id", "bigint"), ("n", "int"), ("item", "string"), ("old", "string")))
+    after = FakeTable(columns=(("id", "bigint"), ("n", "bigint"), ("name", "string")))
+    changes = (RedefinedColumn("n", "n", "bigint"), RedefinedColumn("item", "name"), DroppedColumn("old"))
+
+    def batch() -> FakeBatch:
+        fake = live(2, ("b", 10, 1, 1, "a", "x"), ("u", 10, 1, -1, "a2", "y"), ("c", 11, 4, 4, "d", "z"), table=before)
+        fake.images(after, [("c", 30, 3, 1 << 40, "c")])
+        return fake.ddl(NAME, "ALTER TABLE orders ...", "alter", 20, adds=changes)
+
+    bench.write(first_read((1, 1, "a", "x"), (2, None, None, "x"), table=before))
+    bench.crash_before_ledger(batch())
+    report = bench.write(batch())
+    expected = [(1, -1, "a2"), (2, None, None), (3, 1 << 40, "c"), (4, 4, "d")]
+    assert bench.rows() == expected
+    assert report.tables[NAME].state == "live"
+    assert [one for one in bench.operations() if one != "STREAMING UPDATE"] == ["CREATE TABLE", "WRITE", "WRITE"]
+    bench.write(live(3, ("d", 10, 3, 1 << 40, "c"), table=after))
+    narrower = FakeTable(columns=(("id", "bigint"), ("n", "bigint")))
+    alone = FakeBatch(4).live(NAME)
+    alone.ddl(NAME, "ALTER TABLE orders DROP name", "alter", 5, adds=[DroppedColumn("name")], schema=narrower)
+    assert bench.write(alone).tables[NAME].state == "live"
+    assert bench.rows() == [row[:2] for row in expected if row[0] != 3]
 
 
 def test_columns_that_do_not_fit_hold_the_table_and_a_reread_replaces_it(bench: Bench) -> None:

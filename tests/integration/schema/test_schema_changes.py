@@ -220,6 +220,26 @@ CHANGES = [
         "held re-read",
     ),
     Change(
+        "altered",
+        "id INT PRIMARY KEY, a TINYINT, b INT NOT NULL, c DECIMAL(8,2), d VARCHAR(9), e INT, f SMALLINT",
+        "(1, -128, -2147483648, 999999.99, 'gone', 1, 3), (2, 127, 2147483647, -0.01, 'too', NULL, NULL),"
+        " (3, NULL, 0, NULL, NULL, 3, -32768), (4, 4, 4, 4, 'd', 4, 4)",
+        (
+            "INSERT INTO {t} VALUES (5, 5, 5, 5.55, 'five', 5, 5)",
+            "UPDATE {t} SET id = 6, e = 66 WHERE id = 1",
+            "DELETE FROM {t} WHERE id = 4",
+            "ALTER TABLE {t} DROP COLUMN d, MODIFY a INT COMMENT 'wider'",
+            "ALTER TABLE {t} MODIFY b BIGINT NOT NULL, MODIFY COLUMN c DECIMAL(20,4) DEFAULT 1.5",
+            "INSERT INTO {t} VALUES (7, 70000, 7000000000, 7777777777.7777, 7, 7)",
+            "UPDATE {t} SET c = 0.0001 WHERE id = 2",
+            "ALTER TABLE {t} RENAME COLUMN e TO g, CHANGE f h BIGINT DEFAULT 7, ADD i INT NOT NULL DEFAULT 9",
+            "INSERT INTO {t} (id, b, g) VALUES (8, 8, 88)",
+            "UPDATE {t} SET h = 9000000000 WHERE id = 7",
+        ),
+        ("ALTER TABLE {t} DROP g, RENAME COLUMN i TO j", "UPDATE {t} SET j = 10 WHERE id = 6"),
+        "applied",
+    ),
+    Change(
         "rekeyed",
         "a INT PRIMARY KEY, b INT NOT NULL, v VARCHAR(9)",
         "(1, 10, 'x'), (2, 20, 'y')",
@@ -422,7 +442,7 @@ NAMES = [
 ]
 
 
-OFTEN = ("filled", "modified", "reshaped", "in_parts", "quiet", "pt", "strict")
+OFTEN = ("filled", "modified", "reshaped", "altered", "in_parts", "quiet", "pt", "strict")
 STRICT = '[tables."{db}.strict"]\nschema_changes = "strict"'
 
 

@@ -1,0 +1,128 @@
+"""Changes of columns by an ALTER, and what the definition of an added column says about existing rows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headgate.catalog._tokens import Token
+
+__all__ = [
+    "NOT_COLUMNS",
+    "AddedColumn",
+    "ColumnChange",
+    "DroppedColumn",
+    "RedefinedColumn",
+    "added_column",
+    "added_columns",
+    "literal",
+]
+
+NOT_COLUMNS = frozenset(
+    ["INDEX", "KEY", "FULLTEXT", "SPATIAL", "CONSTRAINT", "PRIMARY", "UNIQUE", "FOREIGN", "CHECK", "PARTITION"]
+)
+"""Words behind ADD or DROP that begin the definition of something else than a column."""
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class AddedColumn:
+    """A column that an ALTER adds, and its value in existing rows as the statement defines it."""
+
+    name: str
+    nullable: bool = True
+    default: str | None = None
+    """A literal without its quotes; None: no DEFAULT, or DEFAULT NULL."""
+    quoted: bool = False
+    """Whether the literal is a string."""
+
+    @property
+    def is_null(self) -> bool:
+        """Whether existing rows hold NULL."""
+        return self.nullable and self.default is None
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedColumn:
+    """A column that an ALTER drops. Names are compared without letter case."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RedefinedColumn:
+    """A column that an ALTER renames, or whose definition it replaces."""
+
+    name: str
+    new_name: str
+    """Equal to ``name``: the column keeps its name."""
+    mysql: str | None = None
+    """The new type as ``Column.mysql`` gives it: an integer or DECIMAL. None: RENAME COLUMN, which keeps the type."""
+
+
+ColumnChange: TypeAlias = AddedColumn | DroppedColumn | RedefinedColumn
+"""An ALTER's change of one column. All changes of a statement happen at once: names are those before it."""
+
+
+def added_columns(changes: tuple[ColumnChange, ...] | None) -> tuple[AddedColumn, ...] | None:
+    """Return the columns that a statement adds, if it changes nothing else in any row; else None."""
+    if changes is None:
+        return None
+    added = tuple(change for change in changes if isinstance(change, AddedColumn))
+    return added if len(added) == len(changes) else None
+
+
+def added_column(definition: list[Token]) -> AddedColumn | None:
+    """Return the column of this definition; None if its value in existing rows is not a literal."""
+    outer = _outer(definition)
+    words = [token.upper for token in outer]
+    if len(words) < 2 or words[0] in NOT_COLUMNS or not outer[0].text:
+        return None
+    later = set(words[1:])
+    if {"AUTO_INCREMENT", "AS", "PRIMARY", "KEY", "SERIAL", "PARTITION"} & later:
+        return None
+    # A TIMESTAMP without NULL is NOT NULL on servers with explicit_defaults_for_timestamp=OFF.
+    nulls = [words[index - 1] != "NOT" for index in range(1, len(words)) if words[index] == "NULL"]
+    if words[1] == "TIMESTAMP" and not any(nulls):
+        return None
+    nullable = all(nulls)
+    if "DEFAULT" not in words[1:]:
+        default: tuple[str | None, bool] | None = (None, False)
+    else:
+        default = literal(outer[words.index("DEFAULT", 1) + 1 :])
+    if default is None:
+        return None
+    # DOUBLE(10,2) rounds, and the column's type in the log does not show that.
+    rounds = words[1] in ("FLOAT", "DOUBLE", "REAL", "FLOAT4", "FLOAT8") and "(" in words
+    if (rounds or "UNIQUE" in later) and not (nullable and default[0] is None):
+        return None
+    return AddedColumn(outer[0].text, nullable, *default)
+
+
+def _outer(definition: list[Token]) -> list[Token]:
+    """Return the tokens outside parentheses, and the opening parenthesis of each pair."""
+    outer, depth = [], 0
+    for token in definition:
+        depth -= token.upper == ")"
+        if depth == 0 and token.upper != ")":
+            outer.append(token)
+        depth += token.upper == "("
+    return outer
+
+
+def literal(following: list[Token]) -> tuple[str | None, bool] | None:
+    """Return the literal after DEFAULT, and whether it is a string; None if it is not a literal."""
+    if not following or (len(following) > 1 and following[1].kind == "string"):
+        return None
+    if following[0].kind == "string":
+        text = following[0].text
+        return None if set(text) & set("'\"\\") else (text, True)
+    if following[0].upper in ("NULL", "TRUE", "FALSE"):
+        return {"NULL": None, "TRUE": "1", "FALSE": "0"}[following[0].upper], False
+    number = ""
+    for token in following:
+        if token.upper not in ("+", "-", ".") and not token.text.isdecimal():
+            break
+        number += token.text
+    return (number, False) if _NUMBER.fullmatch(number) else None
