@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,6 +33,7 @@ from headgate.carrier import (
 from headgate.catalog import ColumnChange
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
+from headgate.sinks._shape import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,6 +65,10 @@ class FakeTable:
     columns: tuple[tuple[str, str], ...] = (("id", "bigint"), ("item", "string"))
     key: tuple[str, ...] = ("id",)
 
+    mysql: Mapping[str, str] = field(default_factory=dict)
+    """Types at the source; by default Spark's."""
+    collations: Mapping[str, str] = field(default_factory=dict)
+
     fingerprint: str = ""
     """By default one of the columns' types and the key."""
     rows: str = ""
@@ -76,8 +81,15 @@ class FakeTable:
 
     @property
     def carried(self) -> Definition:
-        columns = tuple(CarriedColumn(name, kind, kind) for name, kind in self.columns)
+        columns = tuple(
+            CarriedColumn(name, kind, self.mysql.get(name, kind), collation=self.collations.get(name, ""))
+            for name, kind in self.columns
+        )
         return Definition(self.name, self.definition, self.key, columns, self.rows, self.chosen_key)
+
+    def target(self, **more: Any) -> Target:
+        """The current table with these columns."""
+        return Target(dict(self.columns), self.key, rows=self.rows, source_types=self.carried.source_types, **more)
 
     def batch(self, epoch: int, images: Sequence[tuple[Any, ...]], file: int = 1) -> pa.RecordBatch:
         """``images`` are ``(op, pos, *values)``, or ``(op, (pos, ordinal), *values)``; ``r`` rows give their number.

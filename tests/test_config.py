@@ -117,7 +117,7 @@ def test_both_modes_in_a_fixed_order() -> None:
         (
             'name = "shop"',
             'name = "shop"\nzzz = 1',
-            r"unknown key zzz \(known there: columns, name, notifications, signals, source,",
+            r"unknown key zzz \(known there: columns, name, notifications, schema_changes,",
         ),
         ('mode = "current"', 'mode = "copies"', r'target\.mode.*"current", "history", "changelog"'),
         ('path = "./lake"', "", r"target\.path is missing"),

@@ -18,6 +18,7 @@ from headgate.config import (
     KafkaTargetConfig,
     NotificationsConfig,
     PipelineConfig,
+    SchemaChangesConfig,
     SignalsConfig,
     SourceConfig,
     TableConfig,
@@ -69,6 +70,7 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("`[notifications]`", NotificationsConfig),
     ("`[notifications.kafka]`", KafkaChannelConfig),
     ("`[notifications.webhook]`", WebhookConfig),
+    ("`[schema_changes]`", SchemaChangesConfig),
     ('`[tables."db.table"]`', TableConfig),
 )
 

@@ -145,7 +145,9 @@ def test_the_form_of_a_row() -> None:
     ]  # fmt: skip
     schema = json.loads(rows[0]["_schema"])
     assert schema.keys() == {"table", "fingerprint", "key", "columns", "rows", "chosen_key"}
-    assert schema["columns"][0] == {"name": "id", "spark": "bigint", "mysql": "bigint", "nullable": True, "rule": ""}
+    assert schema["columns"][0] == {
+        "name": "id", "spark": "bigint", "mysql": "bigint", "nullable": True, "rule": "", "collation": "",
+    }  # fmt: skip
     ddl, unread, stop, end, header = (json.loads(row["_data"]) for row in rows[1:])
     assert ddl == {
         "statement": "ALTER", "action": "alter", "seq": [9, 1, 5, 0], "gtid": f"{UUID}:1", "ts": 1_700_000_000_000_000,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from headgate.sinks._actions import (
     Append,
     Create,
     Fill,
+    NoteTypes,
     Reshape,
     RowAction,
     Sweep,
@@ -64,12 +66,15 @@ class Copy:
         """Carry out what is decided; the images are those that it names."""
         for action in decision.actions:
             match action:
-                case Create(definition=definition):
-                    self.target, self.rows = Target(definition.types, definition.key), {}
+                case Create(definition=definition, source_types=sources):
+                    self.target, self.rows = Target(definition.types, definition.key, source_types=sources), {}
                 case Reshape():
                     self._reshape(action)
-                case AddColumns(definition=definition):
-                    self.target = Target(definition.types, definition.key)
+                case NoteTypes(source_types=sources):
+                    assert self.target is not None
+                    self.target = replace(self.target, source_types=sources)
+                case AddColumns(definition=definition, source_types=sources):
+                    self.target = Target(definition.types, definition.key, source_types=sources)
                     for key, (since, row) in self.rows.items():
                         self.rows[key] = (since, {name: row.get(name) for name in definition.types})
                 case Fill(values=values):
@@ -87,7 +92,7 @@ class Copy:
         assert self.target is not None
         new_names = {old: new for new, old in action.renamed.items()}
         names = {name: new_names.get(name, name) for name in self.target.types if name not in action.dropped}
-        self.target = Target({new: action.definition.types[new] for new in names.values()}, self.target.key)
+        self.target = replace(self.target, types={new: action.definition.types[new] for new in names.values()})
         for key, (since, row) in self.rows.items():
             self.rows[key] = (since, {new: row[name] for name, new in names.items()})
 

@@ -34,7 +34,7 @@ RETYPED = FakeTable(columns=(("id", "bigint"), ("item", "int")))
 LATER = FakeTable(columns=(*WIDER.columns, ("later", "date")))
 NARROWER = FakeTable(columns=(("id", "bigint"),))
 REKEYED = FakeTable(key=("id", "item"))
-TARGET = Target(dict(ORDERS.columns), ORDERS.key)
+TARGET = ORDERS.target()
 ADDED = AddedColumn("added")
 ADD = "ALTER TABLE orders ADD added INT AFTER id"
 LIVE = TableState("shop.orders", "live", version=4)
@@ -124,7 +124,7 @@ def test_a_first_read_onto_rows_of_an_earlier_stream_merges_and_sweeps() -> None
 def test_a_running_first_read_goes_on_appending() -> None:
     fake = FakeBatch(9).snapshot("shop.orders", 7, append=True).chunk(ORDERS, [(1, "x")])
     before = TableState("shop.orders", "snapshotting", since_epoch=7)
-    work = decided(fake, before, Target(TARGET.types, TARGET.key, since_epoch=7))
+    work = decided(fake, before, ORDERS.target(since_epoch=7))
     assert (kinds(work), work.state.state, work.state.since_epoch) == (["Append"], "snapshotting", 7)
 
 
@@ -283,7 +283,7 @@ def test_a_literal_default_fills_the_column() -> None:
     fake = (
         FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).ddl("shop.orders", ADD, "alter", 5, adds=[five], schema=WIDER)
     )
-    for target in (TARGET, Target(dict(WIDER.columns), WIDER.key)):  # the second: a replay after a crash
+    for target in (TARGET, WIDER.target()):  # the second: a replay after a crash
         work = decided(fake, LIVE, target)
         assert (kinds(work), work.reread) == (["AddColumns", "Fill", "Upsert"], None)
         assert columns_added(work) == (() if "added" in target.types else ("added",), ["id", "added", "item"])
@@ -446,7 +446,7 @@ def test_the_last_truncate_counts() -> None:
 
 def test_a_table_without_a_key_takes_images() -> None:
     keyless = FakeTable(key=())
-    work = decided(FakeBatch(9).live("shop.orders").images(keyless, [("c", 1, 1, "x")]), LIVE, Target(TARGET.types, ()))
+    work = decided(FakeBatch(9).live("shop.orders").images(keyless, [("c", 1, 1, "x")]), LIVE, keyless.target())
     assert (is_exact(work), work.state.state) == (True, "live")
     taken = FakeTable(columns=(("id", "bigint"), ("_Row_Copy", "string")), key=())
     work = decided(FakeBatch(9).images(taken, [("c", 1, 1, "x")]), None, None)
@@ -460,7 +460,7 @@ def is_exact(decision: Decision) -> bool:
 
 
 def test_what_is_read_again_is_not_exact() -> None:
-    keyless, target, images = FakeTable(key=()), Target(TARGET.types, ()), [("c", 1, 1, "x")]
+    keyless, target, images = FakeTable(key=()), FakeTable(key=()).target(), [("c", 1, 1, "x")]
     waits = FakeBatch(9).about("shop.orders", state="snapshotting", since_epoch=None)
     assert not is_exact(decided(waits.images(keyless, images), LIVE, target))
     unread = TableState("shop.orders", "snapshotting")
@@ -774,7 +774,7 @@ def test_another_row_filter_reads_the_table_again(rows: str) -> None:
     assert (same.state.state, kinds(same)) == ("live", ["Upsert"])
 
 
-MARKED = Target(TARGET.types, TARGET.key, form=Form.MARKED)
+MARKED = ORDERS.target(form=Form.MARKED)
 
 
 def test_a_table_that_marks_deletes_gets_the_same_actions() -> None:

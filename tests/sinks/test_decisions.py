@@ -19,7 +19,6 @@ from headgate.lake import TableState
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide
 from headgate.sinks._promises import Unseen
-from headgate.sinks._shape import Target
 from headgate.sinks._states import State
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
@@ -144,7 +143,7 @@ BRINGS: Mapping[str, Callable[[], Brought]] = {
 
 def decided(brings: str, before: str) -> str:
     found, known_row = BRINGS[brings](), BEFORE[before]
-    shape = Target(dict(found.shape.columns), found.shape.key, found.appended_since)
+    shape = found.shape.target(since_epoch=found.appended_since)
     known = TableBefore(known_row, None if known_row is None else shape)
     decision = decide(Arrival(TABLE, found.batch.described(), found.unseen), known, Policy(strict=found.strict))
     return " ".join([decision.state.state, *(type(action).__name__ for action in decision.actions)])
@@ -176,8 +175,8 @@ def test_the_table_is_whole() -> None:
 
 
 ORDER = (
-    "Create", "AddColumns", "Fill", "Truncate", "DropStrays", "Append", "Overwrite", "Count", "Upsert", "MergePartial",
-    "Sweep",
+    "Create", "Reshape", "AddColumns", "NoteTypes", "Fill", "Truncate", "DropStrays", "Append", "Overwrite", "Count",
+    "Upsert", "MergePartial", "Sweep",
 )  # fmt: skip
 STATEMENTS: Mapping[str, str] = {
     "ALTER TABLE orders FORCE": "alter",
@@ -229,9 +228,7 @@ def is_sound(before: TableState | None, decision: Decision) -> None:
 @settings(max_examples=300, deadline=None)
 @given(fake=batches(), before=st.sampled_from([*BEFORE]), policy=st.builds(Policy), asked=st.booleans())
 def test_any_batch(fake: FakeBatch, before: str, policy: Policy, *, asked: bool) -> None:
-    known = TableBefore(
-        BEFORE[before], None if before == "new" else Target(dict(ORDERS.columns), ORDERS.key), None, asked
-    )
+    known = TableBefore(BEFORE[before], None if before == "new" else ORDERS.target(), None, asked)
     decision = decide(Arrival(TABLE, fake.described()), known, policy)
     is_sound(BEFORE[before], decision)
     assert decide(Arrival(TABLE, fake.described()), known, policy) == decision, "a replay decides the same"

@@ -20,7 +20,6 @@ from headgate.lake import TableState
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide
 from headgate.sinks._promises import Unseen
-from headgate.sinks._shape import Target
 from headgate.snapshot import Window
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
@@ -114,7 +113,7 @@ def rows_of(history: History, chunk: Chunk, end: int, rule: str) -> Rows:
 
 
 def decided(fake: FakeBatch, before: TableState | None, unseen: Unseen | None = None) -> Decision:
-    target = None if before is None else Target(dict(TABLE.columns), TABLE.key)
+    target = None if before is None else TABLE.target()
     return decide(Arrival("shop.orders", fake.described(), unseen), TableBefore(before, target), Policy())
 
 

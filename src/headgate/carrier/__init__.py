@@ -53,6 +53,7 @@ from headgate.carrier._messages import (
     Seq,
     Signals,
     Skipped,
+    SourceType,
     Stop,
 )
 from headgate.carrier._typed import check_names, typed_batch, typed_images
@@ -106,6 +107,7 @@ __all__ = [
     "Signals",
     "SkipNote",
     "Skipped",
+    "SourceType",
     "Stop",
     "Summary",
     "Trouble",

@@ -26,11 +26,16 @@ __all__ = [
     "Seq",
     "Signals",
     "Skipped",
+    "SourceType",
     "Stop",
 ]
 
 Seq: TypeAlias = tuple[int, int, int, int]
 """``(epoch, file, pos, ordinal)``: the order of a stream's changes."""
+
+
+SourceType: TypeAlias = tuple[str, str]
+"""A column's type at the source, as ``Column.mysql`` gives it, and its collation ("" for none)."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class CarriedColumn:
     mysql: str = ""
     nullable: bool = True
     rule: str = ""  # how the values differ from MySQL's: ``headgate.columns.rule_marks``
+    collation: str = ""  # MySQL's, of text, ENUM and SET
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,11 @@ class Definition:
     def types(self) -> dict[str, str]:
         """Column name → Spark type."""
         return {column.name: column.spark for column in self.columns}
+
+    @property
+    def source_types(self) -> dict[str, SourceType]:
+        """Column name → type at the source."""
+        return {column.name: (column.mysql, column.collation) for column in self.columns}
 
     def column(self, name: str) -> CarriedColumn:
         """Return the column of this name, which must exist."""

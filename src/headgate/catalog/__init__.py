@@ -15,6 +15,7 @@ from headgate.catalog._information_schema import (
 from headgate.catalog._log import ambiguous, fit_table, table_from_table_map
 from headgate.catalog._multibyte import ALIAS, MULTI_BYTE, NO_CODE, MultiByteTable, multi_byte_table
 from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns, exact_pattern, exact_patterns
+from headgate.catalog._redefinitions import is_text_type, keeps_values
 from headgate.catalog._table import INTEGERS, Column, TableDef
 
 __all__ = [
@@ -46,6 +47,8 @@ __all__ = [
     "exact_patterns",
     "existing_value",
     "fit_table",
+    "is_text_type",
+    "keeps_values",
     "load_stats",
     "load_table",
     "load_tables",

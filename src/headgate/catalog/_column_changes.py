@@ -58,7 +58,8 @@ class RedefinedColumn:
     new_name: str
     """Equal to ``name``: the column keeps its name."""
     mysql: str | None = None
-    """The new type as ``Column.mysql`` gives it: an integer or DECIMAL. None: RENAME COLUMN, which keeps the type."""
+    """The new type as ``Column.mysql`` gives it: a number, text, ENUM or SET. None: RENAME COLUMN, which keeps the
+    type."""
 
 
 ColumnChange: TypeAlias = AddedColumn | DroppedColumn | RedefinedColumn

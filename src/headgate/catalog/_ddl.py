@@ -24,8 +24,9 @@ from headgate.catalog._column_changes import (
     RedefinedColumn,
     added_column,
     added_columns,
-    literal,
 )
+from headgate.catalog._cursor import Cursor, Unclear
+from headgate.catalog._redefinitions import redefined_column
 from headgate.catalog._tokens import LexError, Token, tokens
 
 __all__ = ["DdlEffect", "Statement", "declares_cascade", "parse_statement"]
@@ -105,19 +106,6 @@ _HARMLESS = _words(
 )
 """First words of ALTER TABLE's actions that keep every row unchanged. A new character set or collation of the table is
 the default only for later columns (CONVERT TO changes existing columns)."""
-_NUMBER_TYPES = {
-    **dict.fromkeys(("TINYINT", "INT1"), "tinyint"),
-    **dict.fromkeys(("SMALLINT", "INT2"), "smallint"),
-    **dict.fromkeys(("MEDIUMINT", "INT3", "MIDDLEINT"), "mediumint"),
-    **dict.fromkeys(("INT", "INTEGER", "INT4"), "int"),
-    **dict.fromkeys(("BIGINT", "INT8"), "bigint"),
-    **dict.fromkeys(("DECIMAL", "DEC", "NUMERIC", "FIXED"), "decimal"),
-}
-"""Names of the types whose conversion into a wider one keeps every value (MySQL Reference Manual, "Numeric Types")."""
-
-
-class _Unclear(Exception):
-    """The statement does not match the grammar."""
 
 
 def parse_statement(
@@ -145,14 +133,14 @@ def parse_statement(
         token_list, newer = tokens(
             sql, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes, run_newer=run_newer
         )
-        return _statement(_Cursor(token_list, default_db, lower_case_names, strict)), newer
+        return _statement(Cursor(token_list, default_db, lower_case_names, strict)), newer
 
     try:
         statement, newer = read(True)
         if newer and statement != read(False)[0]:
             return Statement("unknown")
         return statement
-    except (LexError, _Unclear):
+    except (LexError, Unclear):
         return Statement("unknown")
 
 
@@ -172,75 +160,7 @@ def declares_cascade(sql: str) -> bool:
     )
 
 
-class _Cursor:
-    """Tokens of one statement, and the operations in which the grammar below is written."""
-
-    def __init__(self, token_list: list[Token], default_db: str, lower_case: bool, strict: bool) -> None:
-        while token_list and token_list[-1] == Token("symbol", ";"):
-            token_list = token_list[:-1]
-        # Bodies of stored programs hold semicolons too, but their first words identify those statements.
-        self.many = any(token == Token("symbol", ";") for token in token_list)
-        self.tokens = token_list
-        self.at = 0
-        self.default_db = default_db
-        self.lower_case = lower_case
-        self.strict = strict
-
-    def peek(self, ahead: int = 0) -> str:
-        at = self.at + ahead
-        return self.tokens[at].upper if at < len(self.tokens) else ""
-
-    def ended(self) -> bool:
-        return self.at >= len(self.tokens)
-
-    def skip(self, *words: str) -> bool:
-        """Skip exactly this sequence of keywords, if it comes next. Return whether it did."""
-        if all(self.peek(i) == word for i, word in enumerate(words)):
-            self.at += len(words)
-            return True
-        return False
-
-    def skip_any(self, *words: str) -> bool:
-        return any(self.skip(word) for word in words)
-
-    def expect(self, *words: str) -> None:
-        if not self.skip(*words):
-            raise _Unclear
-
-    def end(self) -> None:
-        if not self.ended():
-            raise _Unclear
-
-    def name(self) -> str:
-        """Read a bare or quoted name."""
-        if self.ended() or self.tokens[self.at].kind not in ("word", "name") or not self.tokens[self.at].text:
-            raise _Unclear
-        self.at += 1
-        return self.tokens[self.at - 1].text
-
-    def database(self) -> str:
-        name = self.name()
-        return name.lower() if self.lower_case else name
-
-    def table(self) -> tuple[str, str]:
-        """Read ``[db.]table``; a leading dot means the default database."""
-        if self.skip("."):
-            db, table = self.default_db, self.name()
-        else:
-            db, table = self.default_db, self.name()
-            if self.skip("."):
-                db, table = table, self.name()
-        if not db:
-            raise _Unclear
-        return (db.lower(), table.lower()) if self.lower_case else (db, table)
-
-    def rest(self) -> list[Token]:
-        remaining = self.tokens[self.at :]
-        self.at = len(self.tokens)
-        return remaining
-
-
-def _statement(cursor: _Cursor) -> Statement:
+def _statement(cursor: Cursor) -> Statement:
     first, second = cursor.peek(), cursor.peek(1)
     if not cursor.tokens:
         return Statement("ignored")
@@ -260,7 +180,7 @@ def _statement(cursor: _Cursor) -> Statement:
     return Statement("unknown") if cursor.many and statement.kind == "ddl" else statement
 
 
-def _create(cursor: _Cursor) -> Statement:
+def _create(cursor: Cursor) -> Statement:
     if cursor.skip("OR", "REPLACE"):
         return Statement("ignored" if cursor.peek() in _NOT_TABLES or cursor.peek() == "SPATIAL" else "unknown")
     if cursor.skip("TEMPORARY", "TABLE"):
@@ -297,7 +217,7 @@ def _has_query(clauses: list[Token]) -> bool:
     return False
 
 
-def _index(cursor: _Cursor) -> Statement:
+def _index(cursor: Cursor) -> Statement:
     """Parse what follows CREATE INDEX or DROP INDEX: ``name [USING …] ON table …``.
 
     A unique index may serve as the primary key. It changes no row; the images then show the other key.
@@ -310,7 +230,7 @@ def _index(cursor: _Cursor) -> Statement:
     return Statement("ddl", (DdlEffect("alter", db, table, changes=None if primary else ()),))
 
 
-def _drop(cursor: _Cursor) -> Statement:
+def _drop(cursor: Cursor) -> Statement:
     if cursor.skip("TEMPORARY"):
         return Statement("ignored")
     if cursor.skip_any("DATABASE", "SCHEMA"):
@@ -333,7 +253,7 @@ def _drop(cursor: _Cursor) -> Statement:
     return Statement("unknown")
 
 
-def _rename(cursor: _Cursor) -> Statement:
+def _rename(cursor: Cursor) -> Statement:
     if cursor.skip("USER"):
         return Statement("ignored")
     if not cursor.skip_any("TABLE", "TABLES"):
@@ -349,14 +269,14 @@ def _rename(cursor: _Cursor) -> Statement:
     return Statement("ddl", tuple(effects))
 
 
-def _truncate(cursor: _Cursor) -> Statement:
+def _truncate(cursor: Cursor) -> Statement:
     cursor.skip("TABLE")
     db, table = cursor.table()
     cursor.end()
     return Statement("ddl", (DdlEffect("truncate", db, table),))
 
 
-def _alter(cursor: _Cursor) -> Statement:
+def _alter(cursor: Cursor) -> Statement:
     if cursor.peek() in ("DATABASE", "SCHEMA") or cursor.peek() in _NOT_TABLES:
         return Statement("ignored")
     cursor.skip_any("ONLINE", "OFFLINE", "IGNORE")
@@ -365,9 +285,9 @@ def _alter(cursor: _Cursor) -> Statement:
     # An action on partitions is alone in its statement. Its commas divide partition names.
     alone = cursor.peek() in _PARTITION_VERBS and cursor.peek(1) == "PARTITION"
     parts = [cursor.rest()] if alone else _split(cursor.rest())
-    actions = [_Cursor(part, cursor.default_db, cursor.lower_case, cursor.strict) for part in parts]
+    actions = [Cursor(part, cursor.default_db, cursor.lower_case, cursor.strict) for part in parts]
     renamed: tuple[str, str] | None = None
-    others: list[_Cursor] = []
+    others: list[Cursor] = []
     exchanged: list[DdlEffect] = []
     for action in actions:
         if action.peek() == "RENAME" and action.peek(1) not in ("COLUMN", "INDEX", "KEY"):
@@ -389,7 +309,7 @@ def _alter(cursor: _Cursor) -> Statement:
     return Statement("ddl", tuple(effects))
 
 
-def _exchange(action: _Cursor) -> list[DdlEffect]:
+def _exchange(action: Cursor) -> list[DdlEffect]:
     """Return the effect of EXCHANGE PARTITION p WITH TABLE t on the rows of t."""
     if (action.peek(), action.peek(1)) != ("EXCHANGE", "PARTITION"):
         return []
@@ -401,7 +321,7 @@ def _exchange(action: _Cursor) -> list[DdlEffect]:
     return [DdlEffect("alter", db, table, partition=True, silent_rows=True)]
 
 
-def _is_partition(action: _Cursor) -> bool:
+def _is_partition(action: Cursor) -> bool:
     words = {action.peek(i) for i in range(1, len(action.tokens))}
     if action.peek() in _PARTITION_VERBS and (action.peek(1) == "PARTITION" or "TABLESPACE" in words):
         return True
@@ -409,12 +329,12 @@ def _is_partition(action: _Cursor) -> bool:
     return (first == "PARTITION" and action.peek(1) == "BY") or (first == "REMOVE" and action.peek(1) == "PARTITIONING")
 
 
-def _is_silent(action: _Cursor) -> bool:
+def _is_silent(action: Cursor) -> bool:
     first, last = action.peek(), action.peek(len(action.tokens) - 1)
     return (first, action.peek(1)) in _SILENT or (first in ("DISCARD", "IMPORT") and last == "TABLESPACE")
 
 
-def _changes(actions: list[_Cursor]) -> tuple[ColumnChange, ...] | None:
+def _changes(actions: list[Cursor]) -> tuple[ColumnChange, ...] | None:
     """Return the columns that these actions change, or None if they may change rows in any other way."""
     changes: list[ColumnChange] = []
     for action in actions:
@@ -430,7 +350,7 @@ def _changes(actions: list[_Cursor]) -> tuple[ColumnChange, ...] | None:
     return tuple(changes) if len(names) == len(set(names)) else None
 
 
-def _add(action: _Cursor) -> list[ColumnChange] | None:
+def _add(action: Cursor) -> list[ColumnChange] | None:
     action.expect("ADD")
     action.skip("COLUMN")
     definitions = [action.rest()]
@@ -441,7 +361,7 @@ def _add(action: _Cursor) -> list[ColumnChange] | None:
     return known if len(known) == len(columns) else None
 
 
-def _drop_column(action: _Cursor) -> list[ColumnChange] | None:
+def _drop_column(action: Cursor) -> list[ColumnChange] | None:
     action.expect("DROP")
     if not action.skip("COLUMN") and action.peek() in {*NOT_COLUMNS, "TABLESPACE"}:
         return None
@@ -451,7 +371,7 @@ def _drop_column(action: _Cursor) -> list[ColumnChange] | None:
     return [DroppedColumn(name)]
 
 
-def _rename_column(action: _Cursor) -> list[ColumnChange] | None:
+def _rename_column(action: Cursor) -> list[ColumnChange] | None:
     action.expect("RENAME", "COLUMN")
     name = action.name()
     action.expect("TO")
@@ -460,71 +380,7 @@ def _rename_column(action: _Cursor) -> list[ColumnChange] | None:
     return [RedefinedColumn(name, new_name)]
 
 
-def _redefine_column(action: _Cursor) -> list[ColumnChange] | None:
-    """Parse MODIFY and CHANGE, with a definition of which only the type is returned."""
-    renames = action.skip("CHANGE")
-    if not renames:
-        action.expect("MODIFY")
-    action.skip("COLUMN")
-    name = action.name()
-    new_name = action.name() if renames else name
-    mysql = _number_type(action)
-    return [RedefinedColumn(name, new_name, mysql)] if mysql is not None and _is_plain_definition(action) else None
-
-
-def _number_type(cursor: _Cursor) -> str | None:
-    """Read an integer type or DECIMAL; return it as ``Column.mysql``, None for any other type."""
-    kind = _NUMBER_TYPES.get(cursor.peek())
-    if kind is None:
-        return None
-    cursor.at += 1
-    sizes: list[str] = []
-    if cursor.skip("("):
-        sizes.append(cursor.name())
-        if cursor.skip(","):
-            sizes.append(cursor.name())
-        cursor.expect(")")
-    if not all(size.isdecimal() for size in sizes) or (kind != "decimal" and len(sizes) > 1):
-        return None
-    unsigned = False
-    while cursor.peek() in ("UNSIGNED", "SIGNED", "ZEROFILL"):  # ZEROFILL implies UNSIGNED
-        unsigned |= cursor.peek() != "SIGNED"
-        cursor.at += 1
-    if kind == "decimal":
-        digits, scale = (*map(int, sizes), *(10, 0)[len(sizes) :])
-        kind = f"decimal({digits or 10},{scale})"  # DECIMAL(0) is DECIMAL(10)
-    return f"{kind} unsigned" if unsigned else kind
-
-
-def _is_plain_definition(cursor: _Cursor) -> bool:
-    """Read what follows a column's type; return whether it leaves existing values as they are.
-
-    AUTO_INCREMENT, generated columns and, unless the SQL mode is strict, NOT NULL may replace values. A key may change
-    what identifies a row.
-    """
-    while not cursor.ended():
-        if cursor.skip("DEFAULT"):
-            if literal(cursor.tokens[cursor.at :]) is None:
-                return False
-            cursor.skip_any("+", "-")
-            cursor.at += 1
-            while cursor.peek() == "." or cursor.peek().isdecimal():
-                cursor.at += 1
-        elif cursor.skip("COMMENT"):
-            if cursor.ended() or cursor.tokens[cursor.at].kind != "string":
-                return False
-            cursor.at += 1
-        elif cursor.skip("AFTER"):
-            cursor.name()
-        elif cursor.skip("NOT", "NULL"):
-            if not cursor.strict:
-                return False
-        elif not cursor.skip_any("NULL", "FIRST", "VISIBLE", "INVISIBLE"):
-            return False
-    return True
-
-
-def _leaves_rows(action: _Cursor) -> bool:
+def _leaves_rows(action: Cursor) -> bool:
     """Return whether this action of an ALTER TABLE changes no value, no column and no row."""
     first, second = action.peek(), action.peek(1)
     if _is_partition(action):
@@ -551,24 +407,24 @@ def _split(token_list: list[Token]) -> list[list[Token]]:
         word = token.upper
         depth += (word == "(") - (word == ")")
         if depth < 0:
-            raise _Unclear
+            raise Unclear
         if word == "," and depth == 0:
             parts.append([])
         else:
             parts[-1].append(token)
     if depth:
-        raise _Unclear
+        raise Unclear
     return [part for part in parts if part]
 
 
-_COLUMN_ACTIONS: dict[str, Callable[[_Cursor], list[ColumnChange] | None]] = {
+_COLUMN_ACTIONS: dict[str, Callable[[Cursor], list[ColumnChange] | None]] = {
     "ADD": _add,
-    "CHANGE": _redefine_column,
+    "CHANGE": redefined_column,
     "DROP": _drop_column,
-    "MODIFY": _redefine_column,
+    "MODIFY": redefined_column,
     "RENAME": _rename_column,
 }
-_DDL: dict[str, Callable[[_Cursor], Statement]] = {
+_DDL: dict[str, Callable[[Cursor], Statement]] = {
     "ALTER": _alter,
     "CREATE": _create,
     "DROP": _drop,

@@ -209,4 +209,9 @@ def _rest(tables: Sequence[TableDef]) -> str:
     example = ["", "# Policies of one table:", _comment(f" [tables.{name}]")]
     example.append('# schema_changes = "evolve"    # or "strict": an ALTER that may change rows stops the table')
     example.append("# rows = \"country = 'DE'\"      # only these rows, from table reads and from changes")
+    example += ["", "# An ALTER of columns that keeps every value is applied to the lake, unless you say otherwise:"]
+    example += [
+        "# [schema_changes]",
+        '# drop_column = "evolve"       # or "reread", "stop"; so add_column, rename_column, widen_column',
+    ]
     return "\n".join(example) + "\n"

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from headgate._policies import POLICY_VALUES, MaskKey, Operation, Policies, ordered_operations, parse_rules
 from headgate.config._model import Model, is_table
 from headgate.config._outside import NotificationsConfig, SignalsConfig, UiConfig
+from headgate.config._schema_changes import SchemaChangesConfig
 from headgate.config._source import SourceConfig, TableConfig
 from headgate.config._target import TargetConfig
 
@@ -48,6 +49,9 @@ class PipelineConfig(Model):
         default_factory=dict,
         description='[rules for columns](columns.md): `[columns."shop.*"]` has lines such as `email = "hash"`; names of'
         " tables and columns may have wildcards, and the last match counts",
+    )
+    schema_changes: SchemaChangesConfig = Field(
+        default_factory=SchemaChangesConfig, description="what ALTERs of columns do; by default they are applied"
     )
     tables: dict[str, TableConfig] = Field(default_factory=dict, description='policies by table: `[tables."db.table"]`')
 

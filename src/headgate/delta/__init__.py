@@ -14,6 +14,7 @@ from headgate.delta._definition import (
     addition,
     creation,
     needs_mapping,
+    renaming,
     unsupported_requirements,
 )
 from headgate.delta._files import Listed, files_of
@@ -79,6 +80,7 @@ __all__ = [
     "positions_of",
     "prepare_fold",
     "read_rows",
+    "renaming",
     "to_variant",
     "unsupported_requirements",
     "version_at",

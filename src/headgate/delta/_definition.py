@@ -31,6 +31,7 @@ __all__ = [
     "addition",
     "creation",
     "needs_mapping",
+    "renaming",
     "unsupported_requirements",
 ]
 
@@ -154,6 +155,23 @@ def addition(
     changed = [] if needed <= existing else [_protocol(needed | existing)]
     metadata = {**table.metadata, "schemaString": json.dumps(schema), "configuration": {**properties, **(more or {})}}
     return [*changed, {"metaData": metadata}]
+
+
+def renaming(table: Snapshot, dropped: Collection[str], renamed: Mapping[str, str]) -> list[dict[str, Any]] | None:
+    """Return the actions that drop and rename columns of a table with column mapping, whose files keep their columns.
+
+    :param renamed: new name → name before. Columns that the table lacks are ignored.
+    :returns: None if the table has no column mapping by name, or requires more than headgate supports.
+    """
+    if unsupported_requirements(table) or not is_mapped(table.properties):
+        return None
+    schema, new_names = json.loads(table.metadata["schemaString"]), {old: new for new, old in renamed.items()}
+    schema["fields"] = [
+        {**field, "name": new_names.get(field["name"], field["name"])}
+        for field in schema["fields"]
+        if field["name"] not in dropped
+    ]
+    return [{"metaData": {**table.metadata, "schemaString": json.dumps(schema)}}]
 
 
 def _insert(schema: Mapping[str, Any], column: NewColumn, field: dict[str, Any]) -> bool:

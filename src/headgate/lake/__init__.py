@@ -18,6 +18,8 @@ from headgate.lake._delta import (
     row_filter_property,
     rules_property,
     schema_of,
+    source_types_of,
+    source_types_property,
     spark_schema,
 )
 from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
@@ -175,6 +177,8 @@ __all__ = [
     "rules_property",
     "schema_of",
     "snapshot_text",
+    "source_types_of",
+    "source_types_property",
     "spark_schema",
     "split_table",
     "table_remarks",

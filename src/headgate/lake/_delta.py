@@ -27,6 +27,8 @@ from headgate.delta import (
     commit,
     creation,
     needs_mapping,
+    renaming,
+    unsupported_requirements,
 )
 from headgate.errors import CommitConflictError, TargetError
 from headgate.lake._log_store import delta_log, put_by_log_store, share_access
@@ -35,7 +37,7 @@ from headgate.names import quote_name
 from headgate.stores import is_remote, obstacle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
@@ -49,6 +51,8 @@ __all__ = [
     "row_filter_property",
     "rules_property",
     "schema_of",
+    "source_types_of",
+    "source_types_property",
     "spark_schema",
 ]
 
@@ -59,6 +63,12 @@ RULES = "headgate.columns"
 """The rules of ``[columns]`` by which a table's columns were written, as JSON, column → rule; missing without any."""
 ROWS = "headgate.rows"
 """The expression ``rows`` that a table's rows pass; missing if the table has all rows of its source."""
+
+SOURCE_TYPES = "headgate.source_types"
+"""The source's types of a table's columns, as of the last images that were written, as JSON: column → [MySQL type,
+collation]. A column may lack. An ALTER is compared with them."""
+_MOST_TYPE_LETTERS: Final = 4096
+"""Longer types (ENUMs of many members) are not stored: the property is part of each checkpoint of the table's log."""
 
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 """Prefix of session settings that give new tables properties."""
@@ -86,6 +96,18 @@ def row_filter_of(properties: Mapping[str, str]) -> str:
 def row_filter_property(rows: str) -> dict[str, str]:
     """Return the property of a table with this expression ``rows``."""
     return {ROWS: rows} if rows else {}
+
+
+def source_types_of(properties: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Return the source's types of the columns of a table with these properties, as far as they are stored."""
+    stored: dict[str, list[str]] = json.loads(properties.get(SOURCE_TYPES) or "{}")
+    return {name: (mysql, collation) for name, (mysql, collation) in stored.items()}
+
+
+def source_types_property(types: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """Return the property of a table whose columns have these types at the source."""
+    stored = {name: kind for name, kind in types.items() if len(kind[0]) <= _MOST_TYPE_LETTERS}
+    return {SOURCE_TYPES: json.dumps(stored, ensure_ascii=False, sort_keys=True)}
 
 
 def _literal(text: str) -> str:
@@ -297,6 +319,53 @@ class DeltaPath:
             with suppress(TargetError):
                 return open_version(self.path, version).rows
         return self.read(version).count()
+
+    def rename_columns(self, dropped: Collection[str], renamed: Mapping[str, str]) -> bool:
+        """Drop and rename columns in one commit without data, if the table has column mapping; return whether it has.
+
+        :param renamed: new name → name before.
+        :raises CommitConflictError: other programs changed the table at the same time, again and again.
+        """
+
+        def change() -> bool:
+            table = self.followed()
+            actions = None if table is None else renaming(table, dropped, renamed)
+            if table is None or actions is None:
+                return False
+            about = {"dropped": json.dumps(sorted(dropped)), "renamed": json.dumps(dict(renamed))}
+            commit(self.path, table, actions, "RENAME COLUMN", about, blind=False, put=self.put)
+            return True
+
+        return retry_conflicts(change)
+
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Set properties that change nothing in the table's format; no commit if it has them.
+
+        :raises CommitConflictError: other programs changed the table at the same time, again and again.
+        """
+
+        def change() -> bool:
+            table = self.followed()
+            if table is None or unsupported_requirements(table):
+                return False
+            if not properties.items() <= table.properties.items():
+                metadata = {**table.metadata, "configuration": {**table.properties, **properties}}
+                about = {"properties": json.dumps(dict(properties))}
+                commit(
+                    self.path, table, [{"metaData": metadata}], "SET TBLPROPERTIES", about, blind=False, put=self.put
+                )
+            return True
+
+        if retry_conflicts(change):
+            return
+        missing = [
+            f"{_literal(name)} = {_literal(value)}"
+            for name, value in properties.items()
+            if self.property(name) != value
+        ]
+        if missing:
+            with commit_errors(self.path):
+                self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({', '.join(missing)})")
 
     def read(self, version: int | None = None) -> DataFrame:
         """Return the rows at ``version``, by default the newest one."""

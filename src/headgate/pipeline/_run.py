@@ -342,6 +342,7 @@ class _Run:
             retention_hours=self.config.target.retention_hours,
             kafka=self.config.target.kafka,
         )
+        self.writer.schema_changes = self.config.schema_changes
         self.writer.progress = status
         status.indexes, status.kafka = self.writer.indexes, self.writer.kafka
         self._row_filters = RowFilters(self.config, self.writer)

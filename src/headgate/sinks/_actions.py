@@ -1,8 +1,8 @@
 """Actions of one batch on a table's Delta tables: values that ``_plan`` makes and the tables carry out.
 
 The actions on a current table come in this order, each as one Delta commit or none: ``Create``, or ``Reshape``,
-``AddColumns`` and ``Fill``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``; ``ProveKey``, which only reads. (Of a
-history: the rows, then the removals.)
+``AddColumns``, ``NoteTypes`` and ``Fill``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``; ``ProveKey``, which only
+reads. (Of a history: the rows, then the removals.)
 
 **Why a replay is safe.** A replay brings the same images under the same epoch. File and position may differ (another
 server). Each action documents why repeating it is safe. So whichever of them were committed before a crash, the replay
@@ -35,11 +35,11 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TypeAlias
 
-from headgate.carrier import Definition, Part, Seq
+from headgate.carrier import Definition, Part, Seq, SourceType
 from headgate.lake import Form
 
 # Used as a namespace: ``do.Upsert``.
-__all__ = ["Action", "AppendChanges", "RowAction", "TableContent"]
+__all__ = ["Action", "AppendChanges", "ColumnAction", "RowAction", "TableContent"]
 
 
 class TableContent(Enum):
@@ -61,6 +61,7 @@ class Create:
     since: int | None = None  # first epoch of the snapshot whose chunks are appended; 0: it ends in its first batch
     replace: bool = False
     form: Form = Form.PLAIN
+    source_types: Mapping[str, SourceType] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,17 @@ class AddColumns:
 
     definition: Definition
     names: tuple[str, ...]
+    source_types: Mapping[str, SourceType] = field(default_factory=dict)  # of all columns, where known
+
+
+@dataclass(frozen=True)
+class NoteTypes:
+    """Store the source's types of the table's columns, with which a later ALTER is compared.
+
+    Replay: stores the same.
+    """
+
+    source_types: Mapping[str, SourceType]
 
 
 @dataclass(frozen=True)
@@ -223,19 +235,8 @@ class AppendChanges(RowAction):
     """
 
 
-Action: TypeAlias = (
-    Create
-    | Reshape
-    | AddColumns
-    | Fill
-    | Truncate
-    | DropStrays
-    | Append
-    | Upsert
-    | AppendVersions
-    | Overwrite
-    | Count
-    | Sweep
-    | ProveKey
-)
+ColumnAction: TypeAlias = Create | Reshape | AddColumns | NoteTypes | Fill
+"""An action on the columns of a current table."""
+RemovalAction: TypeAlias = Truncate | DropStrays | Sweep
+Action: TypeAlias = ColumnAction | RemovalAction | Append | Upsert | AppendVersions | Overwrite | Count | ProveKey
 """An action on a current table."""

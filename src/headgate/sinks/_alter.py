@@ -9,24 +9,37 @@ that another column had in it, and none changes a column twice. Any other batch 
 again. So the images' order relative to the statements does not matter, and a replay, which may find the table already
 changed, plans only what is still missing: a column that the target lacks was dropped, a new name that it has was given.
 
-**A wider type** is proven by the target's type: every value of that Spark type is exact in the new MySQL type.
+**A wider type** is proven by the MySQL type before it, which the target's properties have (``Target.source_types``):
+every value of that type is a value of the new one, and the cast between their Spark types is exact. A target without
+the type of the column, made by an older version, is read again. Text keeps its collation, too.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TypeVar
 
-from headgate.carrier import DdlRow, Part
-from headgate.catalog import AddedColumn, DroppedColumn, RedefinedColumn
+from headgate.carrier import DdlRow, Definition, Part, SourceType
+from headgate.catalog import AddedColumn, DroppedColumn, RedefinedColumn, is_text_type, keeps_values
 
-__all__ = ["Alteration", "is_wider", "read_alteration"]
+__all__ = ["Alteration", "ColumnType", "column_types", "read_alteration"]
 
-_INTEGERS: Final[Mapping[str, int]] = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
-"""Bits of MySQL's types. Spark's have the same names."""
-_DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)( unsigned)?")
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class ColumnType:
+    """A column's type, in the lake and at the source."""
+
+    spark: str
+    source: SourceType | None = None  # None: unknown
+
+
+def column_types(types: Mapping[str, str], sources: Mapping[str, SourceType]) -> dict[str, ColumnType]:
+    """Return the types of columns, by their names."""
+    return {name: ColumnType(spark, sources.get(name)) for name, spark in types.items()}
 
 
 @dataclass(frozen=True)
@@ -46,16 +59,43 @@ class Alteration:
         """All names of the changed columns."""
         return self.dropped | self.renamed.keys() | {*self.renamed.values()} | self.types.keys()
 
-    def after(self, columns: Mapping[str, str]) -> dict[str, str]:
-        """Return columns of any moment in the batch under their names after it: name → type."""
+    def after(self, columns: Mapping[str, _T]) -> dict[str, _T]:
+        """Return columns of any moment in the batch under their names after it: name → anything about them."""
         new_names = {old: new for new, old in self.renamed.items()}
-        return {new_names.get(name, name): kind for name, kind in columns.items() if name not in self.dropped}
+        return {new_names.get(name, name): value for name, value in columns.items() if name not in self.dropped}
 
-    def converts(self, name: str, old: str, new: str) -> bool:
-        """Whether values of a column, by its name after the batch, become another Spark type exactly."""
+    def leaves(self, name: str, before: SourceType | None) -> bool:
+        """Whether a column keeps its name and its type."""
+        is_renamed = name in self.dropped or name in self.renamed or name in self.renamed.values()
+        return not is_renamed and before is not None and self.types.get(name) == before[0]
+
+    def converts(self, name: str, old: ColumnType, new: ColumnType) -> bool:
+        """Whether values of a column, by its name after the batch, become those of another type exactly."""
         if name not in self.types:
-            return old == new
-        return is_wider(old, self.types[name]) and (old == new or is_wider(old, new))
+            return old.spark == new.spark
+        if old.source is None or new.source is None or not keeps_values(old.source[0], self.types[name]):
+            return False
+        if is_text_type(old.source[0]):
+            return old.spark == new.spark and old.source[1] == new.source[1]
+        return keeps_values(old.spark, new.spark)
+
+    def source_types(
+        self, before: Mapping[str, SourceType], parts: Sequence[Part], latest: Definition
+    ) -> dict[str, SourceType]:
+        """Return the source's types of the columns at the batch's end, as far as they are certain.
+
+        A definition that was read with a statement, or for the image of a TRUNCATE, may be newer than the batch. That
+        of a chunk is not.
+
+        :param before: those at its start.
+        :param latest: the definition with the columns at its end.
+        """
+        known = self.after(before)
+        for part in sorted(parts, key=lambda part: (part.kind == "chunk", part.newest_seq or (0, 0, 0, 0))):
+            if not part.truncates:
+                known |= self.after(part.definition.source_types)
+        known |= {name: (mysql, latest.column(name).collation) for name, mysql in self.types.items()}
+        return {name: known[name] for name in latest.types if name in known}
 
 
 def read_alteration(statements: Sequence[DdlRow], parts: Sequence[Part]) -> Alteration | str:
@@ -79,29 +119,3 @@ def read_alteration(statements: Sequence[DdlRow], parts: Sequence[Part]) -> Alte
     if any(spelled.get(name.lower(), name) != name for name in uses):
         return "a statement spells a column differently"
     return Alteration(frozenset(dropped), renamed, types, statements[-1])
-
-
-def is_wider(spark: str, kind: str) -> bool:
-    """Return whether every value of a Spark type is exact in a type, which is MySQL's or Spark's: integers, decimals.
-
-    Equal types count as wider.
-    """
-    digits, scale, bits = _digits(spark)
-    other, unsigned = kind.removesuffix(" unsigned"), kind.endswith(" unsigned")
-    if digits is None or unsigned:  # a Spark integer may be negative
-        return False
-    if other in _INTEGERS:
-        return bits is not None and bits <= _INTEGERS[other]
-    decimal = _DECIMAL.fullmatch(other)
-    if decimal is None:
-        return False
-    return int(decimal[2]) >= scale and int(decimal[1]) - int(decimal[2]) >= digits
-
-
-def _digits(spark: str) -> tuple[int | None, int, int | None]:
-    """Return the integer and fraction digits of a Spark type, and its bits if it is an integer."""
-    if spark in _INTEGERS:
-        bits = _INTEGERS[spark]
-        return len(str(1 << (bits - 1))), 0, bits
-    decimal = _DECIMAL.fullmatch(spark)
-    return (None, 0, None) if decimal is None else (int(decimal[1]) - int(decimal[2]), int(decimal[2]), None)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
+from headgate.config import SchemaChangesConfig
 from headgate.lake import Form, TableState
 from headgate.sinks._promises import Unseen
 from headgate.sinks._shape import Target
@@ -24,6 +25,7 @@ class Policy:
     strict: bool = False  # stop the table instead of reading it again
     kafka: bool = False  # its changes are sent to Kafka
     keeps_removed: bool = False  # the current table keeps rows that the source removed: their removal is skipped
+    schema_changes: SchemaChangesConfig = field(default_factory=SchemaChangesConfig)  # by kind of change
 
 
 @dataclass(frozen=True)

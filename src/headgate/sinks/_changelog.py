@@ -6,8 +6,9 @@ leaves out, null in the row; null for whole images). ``_seq`` orders the changes
 has nulls for them: if ``_absent`` is not null, ``_before`` may hold only the key.
 
 A batch is one append under Delta's transaction marker (application, epoch), so a replay of the batch adds nothing. The
-table's columns only grow: a column that the source drops stays and is null from then on. A changed type stops the table
-(``_decide``).
+table's columns only grow: a column that the source drops or renames stays and is null from then on. If a column gets a
+type with more values, one commit rewrites the table with it; a replay finds that done. If neither of two types has all
+values of the other, the table is stopped (``_decide``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from headgate.lake import PIPELINE, TABLE, DeltaPath, Marker, spark_schema
 from headgate.names import quote_name
 from headgate.sinks._actions import AppendChanges
 from headgate.sinks._expand import HEADGATE_COLUMNS, append_once, change_rows, images_of
+from headgate.sinks._rewrite import retype
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,6 +74,9 @@ class ChangelogTable:
             self.delta.create(schema, {PIPELINE: self.pipeline, TABLE: self._table_property})
             return
         types = self.types() or {}
+        widened = {name: kind for name, kind in definition.types.items() if types.get(name, kind) != kind}
+        if widened:
+            retype(self.delta, widened, inside="_before")
         added = [] if ABSENT in self.delta.schema().fieldNames() else [NewColumn(ABSENT, _ABSENT_TYPE)]
         for column in definition.columns:
             if column.name not in types:

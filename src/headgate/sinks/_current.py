@@ -29,11 +29,13 @@ from headgate.lake import (
     row_filter_property,
     rules_property,
     schema_of,
+    source_types_of,
+    source_types_property,
     spark_schema,
 )
 from headgate.names import quote_name
 from headgate.sinks import _actions as do
-from headgate.sinks._actions import Action, TableContent
+from headgate.sinks._actions import Action, ColumnAction, TableContent
 from headgate.sinks._complete import complete, marked
 from headgate.sinks._expand import (
     HEADGATE_COLUMNS,
@@ -48,8 +50,9 @@ from headgate.sinks._expand import (
     version_changes,
 )
 from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
-from headgate.sinks._merge import delete_rows, fill_columns, in_range, mark_rows, merge_images, reshape, seq_literal
+from headgate.sinks._merge import delete_rows, fill_columns, in_range, mark_rows, merge_images, seq_literal
 from headgate.sinks._proof import key_problem
+from headgate.sinks._rewrite import reshape
 from headgate.sinks._shape import Target
 from headgate.sinks._span import KeySpan, are_disjoint
 
@@ -122,7 +125,8 @@ class CurrentTable:
             f.name: f.dataType.simpleString() for f in schema_of(snapshot).fields if f.name not in headgate_columns
         }
         since, rules = snapshot.properties.get(SINCE), column_rules_of(snapshot.properties)
-        return Target(types, key, int(since) if since else None, form, rules, row_filter_of(snapshot.properties))
+        rows, sources = row_filter_of(snapshot.properties), source_types_of(snapshot.properties)
+        return Target(types, key, int(since) if since else None, form, rules, rows, sources)
 
     def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int, planned_us: int = 0) -> Applied:
         """Carry out a batch's actions in order.
@@ -147,14 +151,8 @@ class CurrentTable:
     def _perform(self, action: Action, frame: DataFrame, epoch: int) -> int:
         """Carry out one action and return its commits. If it makes more than this, the span is forgotten."""
         match action:
-            case do.Create():
-                return self._create(action)
-            case do.Reshape():
-                return reshape(self.delta, action.definition.types, action.dropped, action.renamed)
-            case do.AddColumns():
-                return self._add_columns(action)
-            case do.Fill():
-                return self._fill(action, epoch)
+            case do.Create() | do.Reshape() | do.AddColumns() | do.NoteTypes() | do.Fill():
+                return self._change_columns(action, epoch)
             case do.Truncate() | do.DropStrays() | do.Sweep():
                 return self._delete(action, epoch) if self.delta.exists() else 0
             case do.Append():
@@ -173,6 +171,20 @@ class CurrentTable:
 
     # --- the table itself
 
+    def _change_columns(self, action: ColumnAction, epoch: int) -> int:
+        match action:
+            case do.Create():
+                return self._create(action)
+            case do.Reshape():
+                return reshape(self.delta, action.definition.types, action.dropped, action.renamed)
+            case do.AddColumns():
+                return self._add_columns(action)
+            case do.NoteTypes():
+                self.delta.set_properties(source_types_property(action.source_types))
+                return 1
+            case do.Fill():
+                return self._fill(action, epoch)
+
     def _create(self, action: do.Create) -> int:
         definition = action.definition
         properties = {
@@ -183,6 +195,7 @@ class CurrentTable:
             "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
             **rules_property(definition.rules),
             **row_filter_property(definition.rows),
+            **source_types_property(action.source_types),
             **action.form.properties,
         }
         if action.since is not None:
@@ -198,7 +211,8 @@ class CurrentTable:
         after = dict(zip(types, ["", *types], strict=False))
         if action.names:
             columns = [NewColumn(name, types[name], after=after[name]) for name in action.names]
-            self.delta.add_columns(columns, rules_property(action.definition.rules))
+            properties = {**rules_property(action.definition.rules), **source_types_property(action.source_types)}
+            self.delta.add_columns(columns, properties)
         return 0
 
     def _fill(self, action: do.Fill, epoch: int) -> int:

@@ -47,7 +47,7 @@ from headgate.sinks._case import Arrival, Case, Policy, TableBefore
 from headgate.sinks._course import Outcome, TableCourse, remedy
 from headgate.sinks._plan import CurrentPlan
 from headgate.sinks._promises import definition_after, promised
-from headgate.sinks._shape import Misfit, Shape, conflict, fit, fits, reserved, shortened, union, widest
+from headgate.sinks._shape import Misfit, Shape, fit, fits, reserved, shortened, union, widest
 from headgate.sinks._statements import Statements, read_statements
 from headgate.sinks._states import Event, State
 
@@ -241,19 +241,21 @@ def _log_actions(course: TableCourse, case: Case, *, restarts: bool) -> tuple[Ap
     before, parts, chunks = case.before, case.arrival.parts, case.arrival.chunks
     if not case.policy.changelog or not _takes_changes(course, case):
         return ()
-    misfit = conflict(parts, before.logged)
-    if misfit is not None and restarts and chunks:
-        parts, misfit = chunks, conflict(chunks, before.logged)
-    definition = union(parts)
-    if definition is None:
-        return ()
-    wrong = reserved(definition)
-    if wrong is None and misfit is not None:
-        wrong = f"{misfit}, which its changelog cannot hold: move that folder away, then {remedy(course.table)}"
-    if wrong is not None:
-        course.stop(wrong)
-        return ()
-    return (AppendChanges(definition, parts),)
+    problem = ""
+    for images in (parts, chunks) if restarts and chunks else (parts,):
+        try:
+            definition = union(images, before.logged)
+        except Misfit as misfit:
+            problem = f"{misfit}, which its changelog cannot hold: move that folder away, then {remedy(course.table)}"
+            continue
+        wrong = reserved(definition) if definition is not None else None
+        if definition is None or wrong is not None:
+            problem = wrong or ""
+            break
+        return (AppendChanges(definition, images),)
+    if problem:
+        course.stop(problem)
+    return ()
 
 
 def _state_after(course: TableCourse, case: Case) -> TableState:

@@ -5,7 +5,7 @@ Each function that writes returns the most commits it may have made.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headgate.carrier import Seq, sortable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["delete_rows", "fill_columns", "in_range", "mark_rows", "merge_images", "reshape", "seq_literal"]
+__all__ = ["delete_rows", "fill_columns", "in_range", "mark_rows", "merge_images", "seq_literal"]
 
 
 def merge_images(delta: DeltaPath, rows: DataFrame, images: RowAction, form: Form = Form.PLAIN) -> int:
@@ -53,29 +53,6 @@ def fill_columns(
     }
     with commit_errors(delta.path):
         _table(delta).update(f"_seq.epoch < {epoch} AND {condition}", casts)
-    return 1
-
-
-def reshape(delta: DeltaPath, types: Mapping[str, str], dropped: Collection[str], renamed: Mapping[str, str]) -> int:
-    """Rewrite all rows without the dropped columns, with new names and types, in one commit.
-
-    :param types: column → type of the table's own columns afterwards.
-    :param renamed: new name → name before.
-    """
-    from pyspark.sql import functions
-
-    new_names = {old: new for new, old in renamed.items()}
-    columns: list[Column] = []
-    table = delta.read(delta.version())
-    for name in table.columns:
-        if name in dropped:
-            continue
-        new_name = new_names.get(name, name)
-        value = functions.col(quote_name(name))
-        columns.append((value.cast(types[new_name]) if new_name in types else value).alias(new_name))
-    with commit_errors(delta.path):
-        writer = table.select(*columns).write.format("delta").mode("overwrite")
-        writer.option("overwriteSchema", "true").save(delta.path)
     return 1
 
 

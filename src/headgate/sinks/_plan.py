@@ -8,7 +8,7 @@ from functools import cached_property
 
 from headgate.carrier import Definition, Part, Seq
 from headgate.errors import DecodeError
-from headgate.lake import Form
+from headgate.lake import Form, source_types_property
 from headgate.sinks import _actions as do
 from headgate.sinks._actions import Action, TableContent
 from headgate.sinks._case import Case
@@ -82,13 +82,18 @@ class CurrentPlan:
         if self.case.before.target is None or self.shape.replace:
             since = None if self.case.snapshot.ends else self.case.snapshot.since
             first = 0 if since is None and self._appends else since
-            yield do.Create(definition, first, self.shape.replace, self.case.policy.form or Form.PLAIN)
+            form, types = self.case.policy.form or Form.PLAIN, self.shape.source_types
+            yield do.Create(definition, first, self.shape.replace, form, types)
             return
         if self.shape.reshapes:
             alteration = self.shape.alteration
             yield do.Reshape(definition, alteration.dropped, alteration.renamed, alteration.types)
+        types = self.shape.source_types
         if self.shape.added or any(ddl.adds for ddl in self.statements.alters):
-            yield do.AddColumns(definition, self.shape.added)
+            yield do.AddColumns(definition, self.shape.added, types)
+        before = self.case.before.target.source_types
+        if not self.shape.added and source_types_property(types) != source_types_property(before):
+            yield do.NoteTypes(types)
         if self.shape.fills:
             yield do.Fill(definition, self.shape.fills)
 

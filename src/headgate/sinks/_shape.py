@@ -8,24 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from headgate.carrier import ABSENT, META, TABLE_COLUMN, DdlRow, Definition, Part
-from headgate.catalog import AddedColumn, existing_value
+from headgate.carrier import ABSENT, META, TABLE_COLUMN, CarriedColumn, DdlRow, Definition, Part, SourceType
+from headgate.catalog import AddedColumn, RedefinedColumn, existing_value, keeps_values
+from headgate.delta import needs_mapping
 from headgate.lake import Form
-from headgate.sinks._alter import Alteration, read_alteration
+from headgate.sinks._alter import Alteration, column_types, read_alteration
 
-__all__ = [
-    "Misfit",
-    "Shape",
-    "Target",
-    "conflict",
-    "fit",
-    "fits",
-    "refiltered",
-    "reserved",
-    "shortened",
-    "union",
-    "widest",
-]
+__all__ = ["Misfit", "Shape", "Target", "fit", "fits", "refiltered", "reserved", "shortened", "union", "widest"]
 
 RESERVED = frozenset({*META, TABLE_COLUMN, "_before", ABSENT})
 RESERVED_KEYLESS = frozenset({"_row_hash", "_row_copy"})
@@ -59,6 +48,7 @@ class Target:
     form: Form = Form.PLAIN
     rules: Mapping[str, str] = field(default_factory=dict)  # column → rule by which its values were written
     rows: str = ""  # expression that its rows passed
+    source_types: Mapping[str, SourceType] = field(default_factory=dict)  # of columns whose type is known
 
     def types_of(self, definition: Definition) -> dict[str, str]:
         """The types of the columns that should be in images of this definition."""
@@ -83,6 +73,7 @@ class Shape:
     fills: Mapping[str, str] = field(default_factory=dict)  # added column → its value in older rows, as text
     alteration: Alteration = field(default_factory=Alteration)  # columns that are dropped, renamed or widened
     reshapes: bool = False  # the target's rows have to be rewritten for it
+    source_types: Mapping[str, SourceType] = field(default_factory=dict)  # after the batch, as far as known
 
 
 def fit(
@@ -99,7 +90,19 @@ def fit(
     if isinstance(alteration, str):
         raise Misfit(alteration)
     if alteration:
-        return _altered(parts, target, alters, alteration, form)
+        shape = _altered(parts, target, alters, alteration, form)
+    else:
+        shape = _unaltered(parts, target, alters, form, restarts=restarts)
+    if shape.definition is None:
+        return shape
+    before = target.source_types if target is not None and not shape.replace else {}
+    return replace(shape, source_types=alteration.source_types(before, parts, shape.definition))
+
+
+def _unaltered(
+    parts: Sequence[Part], target: Target | None, alters: Sequence[DdlRow], form: Form, *, restarts: bool
+) -> Shape:
+    """Return how the target gets the batch's columns if statements only added some."""
     definition = _joined(parts)
     added = _added(alters)
     if target is not None and not added.keys() <= (definition.types.keys() if definition else set()):
@@ -132,18 +135,23 @@ def _altered(
     statement = shortened(alters[-1].statement)
     if target is None or not target.key or any(part.partial for part in parts):
         raise Misfit(f"ALTER may have changed rows: {statement}")
+    if any(needs_mapping(name) for name in alteration.renamed):
+        raise Misfit(f"ALTER gave a column a name that the target has to be created for: {statement}")
     if not _can_alter(target, alteration):
         raise Misfit(f"ALTER changed the key, a column with a rule, or the column of a name in use: {statement}")
     added = _added(alters)
     columns = alteration.after(target.types)
     latest = _latest(parts, alters[-1], {*columns, *added}, alteration.types)
     for one in _definitions(parts):
-        if one.key != latest.key or one.rules != latest.rules or not _is_earlier(one.types, latest, added, alteration):
+        is_earlier = _is_earlier(one.types, one.source_types, latest, added, alteration)
+        if one.key != latest.key or one.rules != latest.rules or not is_earlier:
             raise Misfit(f"images of the batch have other columns or keys than its ALTERs explain: {statement}")
     if any(part.kind == "chunk" and part.definition.types != latest.types for part in parts):
         raise Misfit(f"a chunk has columns from before an ALTER: {statement}")
-    if not _is_earlier(target.types, latest, added, alteration):
+    if not _is_earlier(target.types, target.source_types, latest, added, alteration):
         raise Misfit(f"ALTER may have changed values: {statement}")
+    if not all(_shows_columns(ddl, columns) for ddl in alters):
+        raise Misfit(f"ALTER may have changed values of a generated column: {statement}")
     after = {name: latest.types[name] for name in columns}
     new = _compare(latest, replace(target, types=after), form)
     fills = _fills(latest, added)
@@ -151,19 +159,39 @@ def _altered(
 
 
 def _can_alter(target: Target, alteration: Alteration) -> bool:
-    """Return whether the altered columns are the target's and no others, without key and rules."""
+    """Return whether the altered columns are the target's and no others. Of the key, and of columns with rules, only
+    comments, defaults and positions may change.
+    """
     is_replaced = any(new in target.types and old in target.types for new, old in alteration.renamed.items())
     after = alteration.after(target.types)
     has_all = {*alteration.renamed, *alteration.types} <= after.keys()
-    return has_all and not is_replaced and not alteration.names & {*target.key, *target.rules}
+    changed = {name for name in alteration.names if not alteration.leaves(name, target.source_types.get(name))}
+    return has_all and not is_replaced and not changed & {*target.key, *target.rules}
 
 
-def _is_earlier(types: Mapping[str, str], latest: Definition, added: Collection[str], alteration: Alteration) -> bool:
+def _is_earlier(
+    types: Mapping[str, str],
+    sources: Mapping[str, SourceType],
+    latest: Definition,
+    added: Collection[str],
+    alteration: Alteration,
+) -> bool:
     """Return whether columns of any moment in the batch become those after it, exactly."""
-    columns = alteration.after(types)
-    return {*latest.types} - {*added} <= columns.keys() <= latest.types.keys() and all(
-        alteration.converts(name, kind, latest.types[name]) for name, kind in columns.items()
+    sources = {**sources, **alteration.after(sources)}
+    columns = column_types(alteration.after(types), sources)
+    wanted = column_types(latest.types, latest.source_types)
+    return wanted.keys() - {*added} <= columns.keys() <= wanted.keys() and all(
+        alteration.converts(name, kind, wanted[name]) for name, kind in columns.items()
     )
+
+
+def _shows_columns(ddl: DdlRow, columns: Collection[str]) -> bool:
+    """Return whether the definition that was read with a statement still had all columns that the table has after the
+    batch, if the statement changed types. Only that definition shows which columns are generated.
+    """
+    if not any(isinstance(change, RedefinedColumn) and change.mysql is not None for change in ddl.changes or ()):
+        return True
+    return ddl.schema is not None and {*columns} <= Definition.from_json(ddl.schema).types.keys()
 
 
 def _latest(parts: Sequence[Part], last: DdlRow, wanted: Collection[str], types: Mapping[str, str]) -> Definition:
@@ -217,27 +245,31 @@ def reserved(definition: Definition, form: Form | None = None) -> str | None:
     )
 
 
-def union(parts: Sequence[Part]) -> Definition | None:
-    """Return a definition with every column of these parts."""
+def union(parts: Sequence[Part], logged: Mapping[str, str] | None = None) -> Definition | None:
+    """Return a definition with every column of these parts, each in a type that holds all of its values.
+
+    :param logged: columns of a changelog, whose types count, too.
+    :raises Misfit: a column has two types of which neither holds all values of the other.
+    """
     last = widest(parts)
     if last is None:
         return None
     columns = {column.name: column for column in last.columns}
     for definition in _definitions(parts):
         for column in definition.columns:
-            columns.setdefault(column.name, column)
+            columns[column.name] = _wider(columns.setdefault(column.name, column), column.spark)
+    for name in columns.keys() & (logged or {}).keys():
+        columns[name] = _wider(columns[name], (logged or {})[name])
     return replace(last, columns=tuple(columns.values()))
 
 
-def conflict(parts: Sequence[Part], logged: Mapping[str, str] | None) -> str | None:
-    """Return which column has two types, among these parts and a changelog's columns; None: none."""
-    whole = union(parts)
-    types = whole.types if whole is not None else {}
-    for others in (*(definition.types for definition in _definitions(parts)), logged or {}):
-        for name, kind in others.items():
-            if name in types and types[name] != kind:
-                return _retyped(name, kind, types[name])
-    return None
+def _wider(column: CarriedColumn, spark: str) -> CarriedColumn:
+    """Return the column, in this type if it is a wider one."""
+    if column.spark == spark or keeps_values(spark, column.spark):
+        return column
+    if keeps_values(column.spark, spark):
+        return replace(column, spark=spark)
+    raise Misfit(_retyped(column.name, spark, column.spark))
 
 
 def shortened(statement: str) -> str:

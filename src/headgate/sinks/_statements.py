@@ -13,15 +13,21 @@ defines its effect:
 | CREATE after that, or a RENAME of another table to this name | suspended as ``stale``, read again | ``stopped`` |
 | TRUNCATE | everything before it is deleted | the same |
 
+``[schema_changes]`` may have the table read again or stopped for changes of columns, too.
+
 Tools that change a table through a copy (gh-ost, pt-online-schema-change) end with one RENAME statement that moves the
 name to the copy. The table is then read again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
-from headgate.carrier import DdlRow
+from headgate.carrier import DdlRow, SourceType
+from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
+from headgate.config import ChangePolicy
 from headgate.lake import Form
 from headgate.sinks._case import Case
 from headgate.sinks._course import TableCourse, remedy
@@ -50,7 +56,7 @@ def read_statements(course: TableCourse, case: Case) -> Statements:
         if ddl.table == course.table:
             suspended_state = course.state if course.is_suspended else before.state if before.is_suspended else None
             if ddl.action == "alter":
-                _read_alter(course, statements, ddl, suspended_state, in_place=_alters_in_place(course, case))
+                _read_alter(course, statements, ddl, case, suspended_state)
             else:
                 _read(course, statements, ddl, suspended_state, is_ours=is_ours)
         if ddl.new_name == course.table and is_ours:
@@ -97,17 +103,51 @@ def _alters_in_place(course: TableCourse, case: Case) -> bool:
 
 
 def _read_alter(
-    course: TableCourse, statements: Statements, ddl: DdlRow, suspended_state: State | None, *, in_place: bool
+    course: TableCourse, statements: Statements, ddl: DdlRow, case: Case, suspended_state: State | None
 ) -> None:
     """Process an ALTER.
 
     :param suspended_state: as for :func:`_read`.
     """
-    if ddl.adds is not None or (ddl.changes is not None and in_place):
+    text, key, policy = shortened(ddl.statement), *_policy_of(ddl, case)
+    is_applied = ddl.adds is not None or (ddl.changes is not None and _alters_in_place(course, case))
+    if is_applied and policy == "evolve":
         statements.alters.append(ddl)
         course.note(ddl, "held" if suspended_state else "applied")
-    elif suspended_state is State.STOPPED and course.strict:
+        return
+    if suspended_state is State.STOPPED and (course.strict or policy == "stop"):
         course.note(ddl, "held")
+        return
+    reason = f"ALTER may have changed rows: {text}" if policy == "evolve" else f'{key} = "{policy}": {text}'
+    if policy == "stop":
+        course.stop(f"{reason}; {remedy(course.table)}")
     else:
-        course.read_again(f"ALTER may have changed rows: {shortened(ddl.statement)}")
-        course.note_suspension(ddl)
+        course.read_again(reason)
+    course.note_suspension(ddl)
+
+
+def _policy_of(ddl: DdlRow, case: Case) -> tuple[str, ChangePolicy]:
+    """Return the strictest of the configured policies for the kinds of changes in an ALTER, and its key."""
+    target = case.before.target
+    types = target.source_types if target is not None else {}
+    kinds = {kind for change in ddl.changes or () for kind in _kinds(change, types)}
+    policies: list[tuple[str, ChangePolicy]] = [(kind, getattr(case.policy.schema_changes, kind)) for kind in kinds]
+    order: tuple[ChangePolicy, ...] = get_args(ChangePolicy)
+    return max(sorted(policies), key=lambda one: order.index(one[1]), default=("", "evolve"))
+
+
+def _kinds(change: ColumnChange, types: Mapping[str, SourceType]) -> Iterator[str]:
+    """Yield the kinds of a change, as keys of ``[schema_changes]``.
+
+    :param types: the source's types before it, as far as they are known.
+    """
+    match change:
+        case AddedColumn():
+            yield "add_column"
+        case DroppedColumn():
+            yield "drop_column"
+        case RedefinedColumn(name=name, new_name=new_name, mysql=mysql):
+            if name != new_name:
+                yield "rename_column"
+            if mysql is not None and (name not in types or types[name][0] != mysql):
+                yield "widen_column"

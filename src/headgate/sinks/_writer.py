@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headgate.carrier import Batch, ControlFolder
+from headgate.config import SchemaChangesConfig
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
 from headgate.lake import DeltaPath, Form, Lake, Ledger, LedgerRow, TableState, Upkeep, WriteMethod, split_table
 from headgate.sinks._answers import PlannerMessages
@@ -88,6 +89,7 @@ class BatchWriter:
         self._history = SchemaHistory(spark, lake, pipeline)
         self._threads = threads
         self._strict = frozenset(strict)
+        self.schema_changes = SchemaChangesConfig()  # what happens to current tables whose columns change
         self._marks_deletes, self._keeps_removed = marks_deletes, keeps_removed
         self._checked: set[str] = set()
         self.row_filters: dict[
@@ -257,6 +259,7 @@ class BatchWriter:
             strict=table in self._strict,
             kafka=self._kafka is not None,
             keeps_removed=self._keeps_removed(table),
+            schema_changes=self.schema_changes,
         )
 
     def _table_before(

@@ -204,6 +204,7 @@ def definition_of(table: TableDef, schema: pa.Schema, policies: Policies = DEFAU
             c.mysql,
             c.nullable or mark == "null",
             mark,
+            c.collation or "",
         )
         for c, mark in zip(table.columns, marks, strict=True)
     )

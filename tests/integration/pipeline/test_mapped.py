@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.catalog import AddedColumn
+from headgate.catalog import AddedColumn, DroppedColumn, RedefinedColumn
 from headgate.lake import Lake, WriteMethod, merge_reason
 from headgate.lake._version import open_version
 from headgate.sinks import BatchReport, BatchWriter
@@ -108,3 +108,32 @@ def test_a_table_with_odd_names(
         assert engines["Apache-Spark"] <= {"OPTIMIZE", "REORG", *theirs}
         assert ("CREATE TABLE" in engines["headgate"]) == (made_by == "headgate")
     assert turns.engines(turns.lake.current(NAME))["headgate"] >= {"WRITE", "STREAMING UPDATE", "UPDATE"}
+
+
+@pytest.mark.timeout(600)
+def test_columns_are_dropped_and_renamed_without_a_write_of_rows(spark: SparkSession, tmp_path: Path) -> None:
+    turns = Turns(spark, tmp_path)
+    table = FakeTable(NAME, (("id", "bigint"), ("an item", "string"), ("old", "int")))
+    after = FakeTable(NAME, (("id", "bigint"), ("name", "string")))
+    again = FakeTable(NAME, (*after.columns, ("old", "int")))
+    turns.write(
+        FakeBatch(1).snapshot(NAME, 1, append=True, first=True, last=True).chunk(table, [(1, "a", 1), (2, "b", 2)])
+    )
+    files = {*Path(turns.lake.current(NAME)).glob("*.parquet")}
+    changes = FakeBatch(2).live(NAME)
+    dropped = [DroppedColumn("old"), RedefinedColumn("an item", "name")]
+    changes.ddl(
+        NAME, "ALTER TABLE odd DROP old, RENAME COLUMN `an item` TO name", "alter", 5, adds=dropped, schema=after
+    )
+    assert turns.write(changes).tables[NAME].state == "live"
+    assert turns.rows(["id", "name"]) == [(1, "a"), (2, "b")]
+    assert {*Path(turns.lake.current(NAME)).glob("*.parquet")} == files
+    back = FakeBatch(3).live(NAME).images(after, [("b", 10, 1, "a"), ("u", 10, 1, "c")])
+    back.ddl(NAME, "ALTER TABLE odd ADD old INT", "alter", 20, adds=[AddedColumn("old")])
+    assert turns.write(back.images(again, [("c", 30, 3, "d", 3)])).tables[NAME].state == "live"
+    assert turns.rows(["id", "name", "old"]) == [(1, "c", None), (2, "b", None), (3, "d", 3)]
+    wider = FakeTable(NAME, (("id", "bigint"), ("item", "string"), ("old", "bigint")))
+    both = [RedefinedColumn("old", "old", "bigint"), RedefinedColumn("name", "item")]
+    last = FakeBatch(4).live(NAME).ddl(NAME, "ALTER TABLE odd ...", "alter", 5, adds=both, schema=wider)
+    assert turns.write(last.images(wider, [("c", 30, 4, "e", 1 << 40)])).tables[NAME].state == "live"
+    assert turns.rows(["id", "item", "old"]) == [(1, "c", None), (2, "b", None), (3, "d", 3), (4, "e", 1 << 40)]

@@ -24,7 +24,8 @@ from headgate.lake import (
     read_as_of,
 )
 from headgate.sinks import BatchReport, BatchWriter
-from tests.fix_carrier import UUID, FakeBatch, FakeTable, crash_before_ledger
+from headgate.sinks._current import CurrentTable
+from tests.fix_carrier import UUID, Crash, FakeBatch, FakeTable, crash_before_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -243,31 +244,73 @@ def test_an_added_column_is_filled_with_its_default_once(bench: Bench) -> None:
     assert bench.writer.inbox.signals() == {}
 
 
-def test_columns_are_dropped_renamed_and_widened_once(spark: SparkSession, tmp_path: Path) -> None:
+BEFORE = FakeTable(columns=(("id", "bigint"), ("n", "int"), ("item", "string"), ("old", "string")))
+AFTER = FakeTable(columns=(("id", "bigint"), ("n", "bigint"), ("name", "string")))
+CHANGES = (RedefinedColumn("n", "n", "bigint"), RedefinedColumn("item", "name"), DroppedColumn("old"))
+
+
+def altered(epoch: int) -> FakeBatch:
+    """Images from before and after statements that drop, rename and widen columns."""
+    fake = live(epoch, ("b", 10, 1, 1, "a", "x"), ("u", 10, 1, -1, "a2", "y"), ("c", 11, 4, 4, "d", "z"), table=BEFORE)
+    fake.images(AFTER, [("c", 30, 3, 1 << 40, "c")])
+    return fake.ddl(NAME, "ALTER TABLE orders ...", "alter", 20, adds=CHANGES, schema=AFTER)
+
+
+def test_columns_are_dropped_renamed_and_widened_once(bench: Bench) -> None:
     """In the rows there were and in images from before it, also if the driver dies after the tables."""
-    bench = Bench(spark, tmp_path / "lake", ("current",))
-    before = FakeTable(columns=(("id", "bigint"), ("n", "int"), ("item", "string"), ("old", "string")))
-    after = FakeTable(columns=(("id", "bigint"), ("n", "bigint"), ("name", "string")))
-    changes = (RedefinedColumn("n", "n", "bigint"), RedefinedColumn("item", "name"), DroppedColumn("old"))
-
-    def batch() -> FakeBatch:
-        fake = live(2, ("b", 10, 1, 1, "a", "x"), ("u", 10, 1, -1, "a2", "y"), ("c", 11, 4, 4, "d", "z"), table=before)
-        fake.images(after, [("c", 30, 3, 1 << 40, "c")])
-        return fake.ddl(NAME, "ALTER TABLE orders ...", "alter", 20, adds=changes)
-
-    bench.write(first_read((1, 1, "a", "x"), (2, None, None, "x"), table=before))
-    bench.crash_before_ledger(batch())
-    report = bench.write(batch())
+    bench.write(first_read((1, 1, "a", "x"), (2, None, None, "x"), table=BEFORE))
+    bench.crash_before_ledger(altered(2))
+    report = bench.write(altered(2))
     expected = [(1, -1, "a2"), (2, None, None), (3, 1 << 40, "c"), (4, 4, "d")]
     assert bench.rows() == expected
     assert report.tables[NAME].state == "live"
-    assert [one for one in bench.operations() if one != "STREAMING UPDATE"] == ["CREATE TABLE", "WRITE", "WRITE"]
-    bench.write(live(3, ("d", 10, 3, 1 << 40, "c"), table=after))
+    done = [one for one in bench.operations() if one != "STREAMING UPDATE"]
+    assert done == ["CREATE TABLE", "WRITE", "WRITE", "SET TBLPROPERTIES"]
+    log = bench.spark.read.format("delta").load(bench.lake.changelog(NAME)).orderBy("_seq")
+    shown = [(row["_op"], row["id"], row["n"], row["item"], row["name"], row["old"]) for row in log.collect()]
+    assert shown == [
+        ("r", 1, 1, "a", None, "x"),
+        ("r", 2, None, None, None, "x"),
+        ("u", 1, -1, "a2", None, "y"),
+        ("c", 4, 4, "d", None, "z"),
+        ("c", 3, 1 << 40, None, "c", None),
+    ]
+    assert log.where("_op = 'u'").select("_before.n", "_before.item").collect() == [(1, "a")]
+    assert dict(log.dtypes)["n"] == "bigint"
+    bench.write(live(3, ("d", 10, 3, 1 << 40, "c"), table=AFTER))
     narrower = FakeTable(columns=(("id", "bigint"), ("n", "bigint")))
     alone = FakeBatch(4).live(NAME)
     alone.ddl(NAME, "ALTER TABLE orders DROP name", "alter", 5, adds=[DroppedColumn("name")], schema=narrower)
     assert bench.write(alone).tables[NAME].state == "live"
     assert bench.rows() == [row[:2] for row in expected if row[0] != 3]
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_killed_between_the_steps_of_an_alter(bench: Bench, monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
+    bench.write(first_read((1, 1, "a", "x"), (2, None, None, "x"), table=BEFORE))
+    added = AddedColumn("k", default="7")
+    after = FakeTable(columns=(*AFTER.columns, ("k", "int")))
+
+    def batch() -> FakeBatch:
+        fake = live(2, ("d", 10, 2, None, None, "x"), ("c", 11, 4, 4, "d", "z"), table=BEFORE)
+        fake.images(after, [("c", 30, 3, 1 << 40, "c", 1)])
+        return fake.ddl(NAME, "ALTER TABLE orders ...", "alter", 20, adds=[*CHANGES, added], schema=after)
+
+    with monkeypatch.context() as patch:
+        perform, left = CurrentTable._perform, [steps]
+
+        def dies(self: CurrentTable, *arguments: Any) -> int:
+            if not left[0]:
+                raise Crash
+            left[0] -= 1
+            return perform(self, *arguments)
+
+        patch.setattr(CurrentTable, "_perform", dies)
+        with pytest.raises(Crash):
+            bench.write(batch())
+    bench.restart()
+    assert bench.write(batch()).tables[NAME].state == "live"
+    assert bench.rows() == [(1, 1, "a", 7), (3, 1 << 40, "c", 1), (4, 4, "d", 7)]
 
 
 def test_columns_that_do_not_fit_hold_the_table_and_a_reread_replaces_it(bench: Bench) -> None:

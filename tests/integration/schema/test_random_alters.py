@@ -143,12 +143,12 @@ def history(stream: Stream, table: Table) -> int:
         stream.do(*done)
         meanwhile = [table.alter() if random.random() < 0.5 else table.write() for _ in range(random.randrange(3))]
         raced = random.random() < 0.4
-        stream.batch(*(meanwhile if raced else ()))
-        if not raced:
-            if stream.states[name].state == "live":
-                stream.assert_equal(name)
-                kept += any(statement.startswith("ALTER") for statement in done)
-            stream.do(*meanwhile)
+        if stream.batch(*(meanwhile if raced else ())) and raced:
+            continue
+        if not raced and stream.states[name].state == "live":
+            stream.assert_equal(name)
+            kept += any(statement.startswith("ALTER") for statement in done)
+        stream.do(*meanwhile)
     if any(state.state == "stopped" for state in stream.states.values()):
         assert stream.is_nameless
         return kept

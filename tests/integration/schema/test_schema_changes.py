@@ -221,22 +221,29 @@ CHANGES = [
     ),
     Change(
         "altered",
-        "id INT PRIMARY KEY, a TINYINT, b INT NOT NULL, c DECIMAL(8,2), d VARCHAR(9), e INT, f SMALLINT",
-        "(1, -128, -2147483648, 999999.99, 'gone', 1, 3), (2, 127, 2147483647, -0.01, 'too', NULL, NULL),"
-        " (3, NULL, 0, NULL, NULL, 3, -32768), (4, 4, 4, 4, 'd', 4, 4)",
+        "id INT PRIMARY KEY, a TINYINT, b INT NOT NULL, c DECIMAL(8,2), d VARCHAR(9), e INT, f SMALLINT,"
+        " k VARCHAR(3), l ENUM('a','b'), m SMALLINT UNSIGNED",
+        "(1, -128, -2147483648, 999999.99, 'gone', 1, 3, 'kkk', 'a', 65535),"
+        " (2, 127, 2147483647, -0.01, 'too', NULL, NULL, 'k  ', 'b', 0),"
+        " (3, NULL, 0, NULL, NULL, 3, -32768, NULL, NULL, NULL), (4, 4, 4, 4, 'd', 4, 4, '', 'a', 4)",
         (
-            "INSERT INTO {t} VALUES (5, 5, 5, 5.55, 'five', 5, 5)",
+            "INSERT INTO {t} VALUES (5, 5, 5, 5.55, 'five', 5, 5, 'é', 'b', 5)",
             "UPDATE {t} SET id = 6, e = 66 WHERE id = 1",
             "DELETE FROM {t} WHERE id = 4",
             "ALTER TABLE {t} DROP COLUMN d, MODIFY a INT COMMENT 'wider'",
             "ALTER TABLE {t} MODIFY b BIGINT NOT NULL, MODIFY COLUMN c DECIMAL(20,4) DEFAULT 1.5",
-            "INSERT INTO {t} VALUES (7, 70000, 7000000000, 7777777777.7777, 7, 7)",
+            "INSERT INTO {t} VALUES (7, 70000, 7000000000, 7777777777.7777, 7, 7, 'abc', 'a', 7)",
             "UPDATE {t} SET c = 0.0001 WHERE id = 2",
             "ALTER TABLE {t} RENAME COLUMN e TO g, CHANGE f h BIGINT DEFAULT 7, ADD i INT NOT NULL DEFAULT 9",
-            "INSERT INTO {t} (id, b, g) VALUES (8, 8, 88)",
+            "ALTER TABLE {t} MODIFY k VARCHAR(40) DEFAULT 'it''s' COMMENT 'longer', MODIFY id INT COMMENT 'key'",
+            "ALTER TABLE {t} MODIFY l ENUM('a','b','c') NULL, MODIFY m INT UNSIGNED",
+            "INSERT INTO {t} (id, b, g, k, l, m) VALUES (8, 8, 88, 'longer than three', 'c', 4294967295)",
             "UPDATE {t} SET h = 9000000000 WHERE id = 7",
         ),
-        ("ALTER TABLE {t} DROP g, RENAME COLUMN i TO j", "UPDATE {t} SET j = 10 WHERE id = 6"),
+        (
+            "ALTER TABLE {t} DROP g, RENAME COLUMN i TO j, CHANGE k n TEXT",
+            "UPDATE {t} SET j = 10, n = REPEAT('n', 99) WHERE id = 6",
+        ),
         "applied",
     ),
     Change(

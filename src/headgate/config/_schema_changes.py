@@ -1,0 +1,32 @@
+"""``[schema_changes]``."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from pydantic import Field
+
+from headgate.config._model import Model
+
+__all__ = ["ChangePolicy", "SchemaChangesConfig"]
+
+ChangePolicy: TypeAlias = Literal["evolve", "reread", "stop"]
+
+
+class SchemaChangesConfig(Model):
+    """What happens to a current table if an ALTER changes columns in a way that keeps every value, by kind of change:
+    `evolve` applies it to the table's rows; `reread` reads the table again; `stop` stops the table. An ALTER with
+    several kinds has the strictest of their policies. Any other ALTER reads the table again, or stops it, as its
+    `schema_changes` says.
+    """
+
+    add_column: ChangePolicy = Field(default="evolve", description="columns of NULLs or of a literal default are added")
+    drop_column: ChangePolicy = Field(
+        default="evolve", description="columns are dropped; with `evolve` also in the lake"
+    )
+    rename_column: ChangePolicy = Field(default="evolve", description="columns get other names")
+    widen_column: ChangePolicy = Field(
+        default="evolve",
+        description="columns get types that hold all old values: longer text, more members of an ENUM or SET, wider"
+        " integers and decimals",
+    )
