@@ -24,16 +24,18 @@ def copy_file(
     codec: str,
     change: Callable[[pa.RecordBatch], pa.RecordBatch],
     always: Collection[str],
+    schema_after: pa.Schema | None = None,
 ) -> list[str]:
     """Write the live rows, in order, to new files; return the ``add`` actions of these, as JSON.
 
     :param schema: the table's; columns that the file lacks are null.
-    :param change: returns the rows to write for a batch of rows, with the same columns.
+    :param change: returns the rows to write for a batch of rows.
     :param always: columns that have statistics at any position.
+    :param schema_after: the columns that ``change`` returns; None: the same.
     :raises OSError: a file cannot be read or written.
     """
     rows = (change(batch) for batch in _live_rows(folder, source, schema))
-    return list(write_files(rows, folder, schema, codec, always, source.names))
+    return list(write_files(rows, folder, schema_after or schema, codec, always, source.names))
 
 
 def read_rows(folder: str, source: DataFile, numbers: Any, schema: pa.Schema) -> Iterator[pa.Table]:

@@ -38,6 +38,7 @@ from headgate.lake._ledger import (
 )
 from headgate.lake._maintain import Maintained, Maintenance
 from headgate.lake._notifications import TableChannel
+from headgate.lake._reshape import ColumnsAfter, reshape_files
 from headgate.lake._restart import forget_position
 from headgate.lake._status import (
     Activity,
@@ -104,6 +105,7 @@ __all__ = [
     "BatchStatus",
     "Changes",
     "CheckpointTable",
+    "ColumnsAfter",
     "Comparer",
     "CopyGoneError",
     "DeltaPath",
@@ -172,6 +174,7 @@ __all__ = [
     "rates_text",
     "read_as_of",
     "read_status",
+    "reshape_files",
     "row_filter_of",
     "row_filter_property",
     "rules_property",

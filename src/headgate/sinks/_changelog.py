@@ -7,7 +7,7 @@ has nulls for them: if ``_absent`` is not null, ``_before`` may hold only the ke
 
 A batch is one append under Delta's transaction marker (application, epoch), so a replay of the batch adds nothing. The
 table's columns only grow: a column that the source drops or renames stays and is null from then on. If a column gets a
-type with more values, one commit rewrites the table with it; a replay finds that done. If neither of two types has all
+type with more values, one commit copies its files with it; a replay finds that done. If neither of two types has all
 values of the other, the table is stopped (``_decide``).
 """
 

@@ -176,7 +176,8 @@ class CurrentTable:
             case do.Create():
                 return self._create(action)
             case do.Reshape():
-                return reshape(self.delta, action.definition.types, action.dropped, action.renamed)
+                definition = action.definition
+                return reshape(self.delta, definition.types, action.dropped, action.renamed, definition.key)
             case do.AddColumns():
                 return self._add_columns(action)
             case do.NoteTypes():

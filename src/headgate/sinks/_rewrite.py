@@ -1,26 +1,30 @@
-"""Rewrite a lake's table with other columns, in one commit: its own rows, read and written by Spark.
+"""Give a lake's table other columns: its own rows, read and written again in one commit.
 
-**Why nothing gets lost.** The rows are read at one version, and the commit replaces whatever the table has. Between the
-two only upkeep may commit, which moves rows to other files and changes none. A pipeline's rows are written by nobody
-else (the fence of its ledger), and not at the same time.
+**Why nothing gets lost.** The rows are read at one version. If anybody committed since, the copy is made again. (Where
+Spark has to write, its commit replaces whatever the table has. Between its version and the commit only upkeep may
+commit, which moves rows to other files and changes none: a pipeline's rows are written by nobody else, and not at the
+same time.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headgate.lake import DeltaPath, commit_errors, schema_of, spark_schema
+from headgate.lake import ColumnsAfter, DeltaPath, commit_errors, reshape_files, schema_of, spark_schema
 from headgate.names import quote_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType
 
 __all__ = ["reshape", "retype"]
 
 
-def reshape(delta: DeltaPath, types: Mapping[str, str], dropped: Collection[str], renamed: Mapping[str, str]) -> int:
-    """Drop and rename columns, and give them new types. Return the commits made.
+def reshape(
+    delta: DeltaPath, types: Mapping[str, str], dropped: Collection[str], renamed: Mapping[str, str], key: Sequence[str]
+) -> int:
+    """Drop and rename columns, and give them new types. Return the most commits made.
 
     A table with column mapping keeps its files, unless a type changes. All others are rewritten: engines that read no
     mapping (DuckDB, Polars and others) must go on.
@@ -28,52 +32,68 @@ def reshape(delta: DeltaPath, types: Mapping[str, str], dropped: Collection[str]
     :param types: column → type of the table's own columns afterwards.
     :param renamed: new name → name before.
     """
-    from pyspark.sql import functions
-
-    commits = int(delta.rename_columns(dropped, renamed))
-    new_names, columns = {old: new for new, old in renamed.items()}, []
-    is_same = True
-    for field in schema_of(delta.snapshot()).fields:
+    if delta.rename_columns(dropped, renamed):
+        dropped, renamed = (), {}
+    new_names = {old: new for new, old in renamed.items()}
+    kinds: dict[tuple[str, ...], DataType] = {}
+    wanted = {field.name: field.dataType for field in spark_schema(_ddl(types)).fields}
+    fields = schema_of(delta.snapshot()).fields
+    for field in fields:
         name = new_names.get(field.name, field.name)
-        value = functions.col(quote_name(field.name))
-        retypes = types.get(name, kind := field.dataType.simpleString()) != kind
-        is_same &= not retypes and name == field.name and name not in dropped
-        if name not in dropped:
-            columns.append((value.cast(types[name]) if retypes else value).alias(name))
-    if is_same:
-        return commits
-    _overwrite(delta, delta.read(delta.version()).select(*columns))
-    return commits + 1
+        if field.name not in dropped and wanted.get(name, field.dataType) != field.dataType:
+            kinds[(field.name,)] = wanted[name]
+    present = {field.name for field in fields}
+    if kinds or present & {*dropped, *new_names}:
+        _rewrite(delta, {*dropped} & present, new_names, kinds, (*key, "_seq"))
+    return 2
 
 
 def retype(delta: DeltaPath, types: Mapping[str, str], *, inside: str) -> None:
-    """Rewrite all rows with new types of some columns, and of the fields of that name in a column of structs.
+    """Give columns new types, and the fields of these names in a column of structs.
 
     :param types: column → new type.
     :param inside: the column of structs.
     """
+    new = {field.name: field.dataType for field in spark_schema(_ddl(types)).fields}
+    kinds: dict[tuple[str, ...], DataType] = {(name,): kind for name, kind in new.items()}
+    kinds |= {(inside, name): kind for name, kind in new.items()}
+    _rewrite(delta, (), {}, kinds, ("_seq",))
+
+
+def _rewrite(
+    delta: DeltaPath,
+    dropped: Collection[str],
+    new_names: Mapping[str, str],
+    kinds: Mapping[tuple[str, ...], DataType],
+    always: Sequence[str],
+) -> None:
+    """Rewrite all rows in one commit.
+
+    :param new_names: name before → new name.
+    :param kinds: new types, under the names before.
+    :param always: columns that get statistics at any position.
+    """
+    names = {path: kind.jsonValue() for path, kind in kinds.items()}
+    if reshape_files(delta, ColumnsAfter(dropped, new_names, names), always):
+        return
     from pyspark.sql import functions
     from pyspark.sql.types import StructField, StructType
 
-    new = {field.name: field.dataType for field in spark_schema(_ddl(types)).fields}
-
-    def retyped(fields: StructType) -> StructType:
-        return StructType([StructField(one.name, new.get(one.name, one.dataType)) for one in fields])
-
     columns: list[Column] = []
     for field in schema_of(delta.snapshot()).fields:
-        kind = new.get(field.name, field.dataType)
-        if field.name == inside and isinstance(field.dataType, StructType):
-            kind = retyped(field.dataType)
-        columns.append(functions.col(quote_name(field.name)).cast(kind).alias(field.name))
-    _overwrite(delta, delta.read(delta.version()).select(*columns))
+        if field.name in dropped:
+            continue
+        kind = kinds.get((field.name,), field.dataType)
+        if isinstance(kind, StructType):
+            fields = [StructField(one.name, kinds.get((field.name, one.name), one.dataType)) for one in kind]
+            kind = StructType(fields)
+        value = functions.col(quote_name(field.name))
+        value = value if kind == field.dataType else value.cast(kind)
+        columns.append(value.alias(new_names.get(field.name, field.name)))
+    with commit_errors(delta.path):
+        writer = delta.read(delta.version()).select(*columns).write.format("delta").mode("overwrite")
+        writer.option("overwriteSchema", "true").save(delta.path)
 
 
 def _ddl(types: Mapping[str, str]) -> str:
     return ", ".join(f"{quote_name(name)} {kind}" for name, kind in types.items())
-
-
-def _overwrite(delta: DeltaPath, rows: DataFrame) -> None:
-    with commit_errors(delta.path):
-        writer = rows.write.format("delta").mode("overwrite")
-        writer.option("overwriteSchema", "true").save(delta.path)

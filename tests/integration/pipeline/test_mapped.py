@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.catalog import AddedColumn, DroppedColumn, RedefinedColumn
+from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
 from headgate.lake import Lake, WriteMethod, merge_reason
 from headgate.lake._version import open_version
 from headgate.sinks import BatchReport, BatchWriter
@@ -121,7 +121,7 @@ def test_columns_are_dropped_and_renamed_without_a_write_of_rows(spark: SparkSes
     )
     files = {*Path(turns.lake.current(NAME)).glob("*.parquet")}
     changes = FakeBatch(2).live(NAME)
-    dropped = [DroppedColumn("old"), RedefinedColumn("an item", "name")]
+    dropped: list[ColumnChange] = [DroppedColumn("old"), RedefinedColumn("an item", "name")]
     changes.ddl(
         NAME, "ALTER TABLE odd DROP old, RENAME COLUMN `an item` TO name", "alter", 5, adds=dropped, schema=after
     )
