@@ -183,6 +183,24 @@ def test_a_generated_column_that_was_dropped_since_has_the_table_read_again() ->
     assert decided(fake, BEFORE.target()).reread
 
 
+def test_a_dropped_column_may_stay_without_values() -> None:
+    keep = SchemaChangesConfig(dropped_columns="keep")
+    work = decided(around(*CHANGES), BEFORE.target(), keep)
+    assert (kinds(work), work.state.state) == (["Reshape", "NoteTypes", "Upsert"], "live")
+    reshape, note, upsert = work.actions
+    assert isinstance(reshape, Reshape)
+    assert isinstance(note, NoteTypes)
+    assert isinstance(upsert, Upsert)
+    assert (reshape.dropped, reshape.kept) == (frozenset(), frozenset(["old"]))
+    assert note.kept == ("old",)
+    assert upsert.definition.types == dict(AFTER.columns), "what rows do not have is null in the table"
+    after = AFTER.target(kept={"old": "string"})
+    assert kinds(decided(around(*CHANGES), after, keep)) == ["Upsert"], "a replay"
+    assert kinds(decided(FakeBatch(9).images(AFTER, [("c", 1, 1, 2, "x")]), after)) == ["Upsert"]
+    back = FakeTable(columns=(*AFTER.columns, ("OLD", "int")))
+    assert decided(altered(AddedColumn("OLD"), schema=back), after).reread, "the name is taken"
+
+
 @pytest.mark.parametrize(
     ("kind", "change", "schema"),
     [
@@ -194,7 +212,7 @@ def test_a_generated_column_that_was_dropped_since_has_the_table_read_again() ->
     ],
 )
 def test_each_kind_of_change_has_its_policy(kind: str | None, change: ColumnChange, schema: FakeTable | None) -> None:
-    kinds_of_change = SchemaChangesConfig.model_fields
+    kinds_of_change = [name for name in SchemaChangesConfig.model_fields if name != "dropped_columns"]
     for policy, state in (("stop", "stopped"), ("reread", "stale")):
         others = SchemaChangesConfig(**{name: policy for name in kinds_of_change if name != kind})  # type: ignore[arg-type]
         if schema is not None:

@@ -11,6 +11,7 @@ from headgate.config._model import Model
 __all__ = ["ChangePolicy", "SchemaChangesConfig"]
 
 ChangePolicy: TypeAlias = Literal["evolve", "reread", "stop"]
+DroppedColumns: TypeAlias = Literal["remove", "keep"]
 
 
 class SchemaChangesConfig(Model):
@@ -29,4 +30,9 @@ class SchemaChangesConfig(Model):
         default="evolve",
         description="columns get types that hold all old values: longer text, more members of an ENUM or SET, wider"
         " integers and decimals",
+    )
+    dropped_columns: DroppedColumns = Field(
+        default="remove",
+        description="a column that is dropped with `evolve`: `remove` it, or `keep` it, null in all rows, until the"
+        " table gets other columns by a re-read",
     )

@@ -46,6 +46,8 @@ __all__ = [
     "DeltaPath",
     "column_rules_of",
     "commit_errors",
+    "kept_columns_of",
+    "kept_columns_property",
     "retry_conflicts",
     "row_filter_of",
     "row_filter_property",
@@ -67,6 +69,8 @@ ROWS = "headgate.rows"
 SOURCE_TYPES = "headgate.source_types"
 """The source's types of a table's columns, as of the last images that were written, as JSON: column → [MySQL type,
 collation]. A column may lack. An ALTER is compared with them."""
+KEPT = "headgate.dropped_columns"
+"""Columns that the source has dropped and the table keeps, null in all rows, as a JSON list; missing without any."""
 _MOST_TYPE_LETTERS: Final = 4096
 """Longer types (ENUMs of many members) are not stored: the property is part of each checkpoint of the table's log."""
 
@@ -96,6 +100,16 @@ def row_filter_of(properties: Mapping[str, str]) -> str:
 def row_filter_property(rows: str) -> dict[str, str]:
     """Return the property of a table with this expression ``rows``."""
     return {ROWS: rows} if rows else {}
+
+
+def kept_columns_of(properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns of a table with these properties that the source has no longer."""
+    return tuple(json.loads(properties.get(KEPT) or "[]"))
+
+
+def kept_columns_property(names: Sequence[str]) -> dict[str, str]:
+    """Return the property of a table that keeps these columns."""
+    return {KEPT: json.dumps(list(names), ensure_ascii=False)} if names else {}
 
 
 def source_types_of(properties: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -28,29 +28,31 @@ __all__ = ["ColumnsAfter", "reshape_files"]
 class ColumnsAfter:
     """What becomes of a table's columns.
 
+    :param emptied: columns that become null in all rows.
     :param kinds: new types by column, or by column and field of a struct, under the names before: Spark's JSON names.
     """
 
     dropped: Collection[str] = ()
     renamed: Mapping[str, str] = field(default_factory=dict)  # name before → new name
     kinds: Mapping[tuple[str, ...], Any] = field(default_factory=dict)
+    emptied: Collection[str] = ()
 
     def schema_json(self, table: Snapshot) -> str:
         """Return the table's columns afterwards, as in its log."""
         schema = json.loads(table.metadata["schemaString"])
         schema["fields"] = [
-            {**self._retyped(one, ()), "name": self.renamed.get(one["name"], one["name"])}
+            {**self._re_typed(one, ()), "name": self.renamed.get(one["name"], one["name"])}
             for one in schema["fields"]
             if one["name"] not in self.dropped
         ]
         return json.dumps(schema)
 
-    def _retyped(self, one: dict[str, Any], above: tuple[str, ...]) -> dict[str, Any]:
+    def _re_typed(self, one: dict[str, Any], above: tuple[str, ...]) -> dict[str, Any]:
         path, kind = (*above, one["name"]), one["type"]
         if path in self.kinds:
             return {**one, "type": self.kinds[path]}
         if isinstance(kind, dict) and kind["type"] == "struct":
-            return {**one, "type": {**kind, "fields": [self._retyped(inner, path) for inner in kind["fields"]]}}
+            return {**one, "type": {**kind, "fields": [self._re_typed(inner, path) for inner in kind["fields"]]}}
         return one
 
     def apply(self, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -58,10 +60,15 @@ class ColumnsAfter:
         old_names = {new: old for old, new in self.renamed.items()}
         columns = [rows[old_names.get(one.name, one.name)] for one in schema]
         arrays = [
-            column if column.type.equals(one.type) else column.cast(one.type)
+            pa.nulls(rows.num_rows, one.type) if one.name in self.emptied else _typed(column, one.type)
             for one, column in zip(schema, columns, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column with this type."""
+    return column if column.type.equals(kind) else column.cast(kind)
 
 
 def reshape_files(delta: DeltaPath, after: ColumnsAfter, always: Sequence[str]) -> bool:

@@ -41,6 +41,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headgate.errors import SnapshotError
+from headgate.lake._delta import kept_columns_of
 from headgate.lake._form import Form
 from headgate.lake._ledger import LedgerRow, TableState
 
@@ -187,9 +188,11 @@ def difference(
 
 
 def headgate_columns(key: list[str], properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return headgate's own columns of a current table with this key (``[]``: without one) and these properties."""
+    """Return the columns of a current table with this key (``[]``: without one) and these properties that the source
+    does not have.
+    """
     columns = _HEADGATE_COLUMNS if key else _HEADGATE_COLUMNS_KEYLESS
-    return (*columns, *Form.of(properties).columns)
+    return (*columns, *Form.of(properties).columns, *kept_columns_of(properties))
 
 
 def verify_table(

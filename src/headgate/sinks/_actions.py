@@ -75,6 +75,7 @@ class Reshape:
     dropped: frozenset[str]
     renamed: Mapping[str, str]  # new name → name before
     widened: Mapping[str, str]  # new name → MySQL type
+    kept: frozenset[str] = frozenset()  # dropped columns that stay, null in all rows: rows are written without them
 
 
 @dataclass(frozen=True)
@@ -91,12 +92,14 @@ class AddColumns:
 
 @dataclass(frozen=True)
 class NoteTypes:
-    """Store the source's types of the table's columns, with which a later ALTER is compared.
+    """Store the source's types of the table's columns, with which a later ALTER is compared, and which columns the
+    source does not have any more.
 
     Replay: stores the same.
     """
 
     source_types: Mapping[str, SourceType]
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,8 @@ from headgate.lake import (
     Marker,
     WriteMethod,
     column_rules_of,
+    kept_columns_of,
+    kept_columns_property,
     row_filter_of,
     row_filter_property,
     rules_property,
@@ -124,9 +126,10 @@ class CurrentTable:
         types = {
             f.name: f.dataType.simpleString() for f in schema_of(snapshot).fields if f.name not in headgate_columns
         }
+        kept = {name: types.pop(name) for name in kept_columns_of(snapshot.properties) if name in types}
         since, rules = snapshot.properties.get(SINCE), column_rules_of(snapshot.properties)
         rows, sources = row_filter_of(snapshot.properties), source_types_of(snapshot.properties)
-        return Target(types, key, int(since) if since else None, form, rules, rows, sources)
+        return Target(types, key, int(since) if since else None, form, rules, rows, sources, kept)
 
     def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int, planned_us: int = 0) -> Applied:
         """Carry out a batch's actions in order.
@@ -177,11 +180,13 @@ class CurrentTable:
                 return self._create(action)
             case do.Reshape():
                 definition = action.definition
-                return reshape(self.delta, definition.types, action.dropped, action.renamed, definition.key)
+                gone = action.dropped, action.kept
+                return reshape(self.delta, definition.types, *gone, action.renamed, definition.key)
             case do.AddColumns():
                 return self._add_columns(action)
             case do.NoteTypes():
-                self.delta.set_properties(source_types_property(action.source_types))
+                kept = kept_columns_property(action.kept)
+                self.delta.set_properties({**source_types_property(action.source_types), **kept})
                 return 1
             case do.Fill():
                 return self._fill(action, epoch)

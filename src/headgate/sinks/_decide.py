@@ -212,7 +212,14 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
     if course.is_suspended or case.policy.form is None:
         return Shape()
     try:
-        shape = fit(parts, case.before.target, statements.alters, case.policy.form, restarts=case.snapshot.restarts)
+        shape = fit(
+            parts,
+            case.before.target,
+            statements.alters,
+            case.policy.form,
+            restarts=case.snapshot.restarts,
+            keeps_dropped=case.policy.schema_changes.dropped_columns == "keep",
+        )
         if not (shape.replace and case.policy.keeps_removed):
             return shape
         reason = "the table must be made again, which would lose the rows that skip keeps: move its folder away"

@@ -87,13 +87,15 @@ class CurrentPlan:
             return
         if self.shape.reshapes:
             alteration = self.shape.alteration
-            yield do.Reshape(definition, alteration.dropped, alteration.renamed, alteration.types)
+            kept = alteration.dropped & self.shape.kept.keys()
+            yield do.Reshape(definition, alteration.dropped - kept, alteration.renamed, alteration.types, kept)
         types = self.shape.source_types
         if self.shape.added or any(ddl.adds for ddl in self.statements.alters):
             yield do.AddColumns(definition, self.shape.added, types)
-        before = self.case.before.target.source_types
-        if not self.shape.added and source_types_property(types) != source_types_property(before):
-            yield do.NoteTypes(types)
+        target = self.case.before.target
+        is_known = self.shape.added or source_types_property(types) == source_types_property(target.source_types)
+        if not is_known or self.shape.kept != target.kept:
+            yield do.NoteTypes(types, tuple(self.shape.kept))
         if self.shape.fills:
             yield do.Fill(definition, self.shape.fills)
 

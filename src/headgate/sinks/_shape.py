@@ -49,6 +49,7 @@ class Target:
     rules: Mapping[str, str] = field(default_factory=dict)  # column → rule by which its values were written
     rows: str = ""  # expression that its rows passed
     source_types: Mapping[str, SourceType] = field(default_factory=dict)  # of columns whose type is known
+    kept: Mapping[str, str] = field(default_factory=dict)  # columns that the source dropped, null: name → Spark type
 
     def types_of(self, definition: Definition) -> dict[str, str]:
         """The types of the columns that should be in images of this definition."""
@@ -74,16 +75,24 @@ class Shape:
     alteration: Alteration = field(default_factory=Alteration)  # columns that are dropped, renamed or widened
     reshapes: bool = False  # the target's rows have to be rewritten for it
     source_types: Mapping[str, SourceType] = field(default_factory=dict)  # after the batch, as far as known
+    kept: Mapping[str, str] = field(default_factory=dict)  # after the batch: dropped columns that stay, null
 
 
 def fit(
-    parts: Sequence[Part], target: Target | None, alters: Sequence[DdlRow], form: Form = Form.PLAIN, *, restarts: bool
+    parts: Sequence[Part],
+    target: Target | None,
+    alters: Sequence[DdlRow],
+    form: Form = Form.PLAIN,
+    *,
+    restarts: bool,
+    keeps_dropped: bool = False,
 ) -> Shape:
     """Compare the batch with the target.
 
     :param alters: the batch's statements that changed only columns.
     :param form: the form that the target must have.
     :param restarts: every row of the table is read from this batch on, so the target may be replaced.
+    :param keeps_dropped: dropped columns stay, null in all rows.
     :raises Misfit: rows may have changed that the batch does not bring.
     """
     alteration = read_alteration(alters, parts)
@@ -95,8 +104,11 @@ def fit(
         shape = _unaltered(parts, target, alters, form, restarts=restarts)
     if shape.definition is None:
         return shape
-    before = target.source_types if target is not None and not shape.replace else {}
-    return replace(shape, source_types=alteration.source_types(before, parts, shape.definition))
+    if target is None or shape.replace:
+        return replace(shape, source_types=alteration.source_types({}, parts, shape.definition))
+    dropped = {name: kind for name, kind in target.types.items() if name in alteration.dropped and keeps_dropped}
+    types = alteration.source_types(target.source_types, parts, shape.definition)
+    return replace(shape, source_types=types, kept={**target.kept, **dropped})
 
 
 def _unaltered(
@@ -352,6 +364,8 @@ def _difference(definition: Definition, target: Target, form: Form) -> str | Non
     if definition.rows != target.rows:
         return refiltered(target.rows, definition.rows)
     types = definition.types
+    if {name.lower() for name in types} & {name.lower() for name in target.kept}:
+        return "a column has the name of one that was dropped and kept"
     for name in target.types_of(definition):
         if name not in types:
             return f"column {name} of the target is no longer in the source table"

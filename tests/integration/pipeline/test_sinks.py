@@ -11,6 +11,7 @@ import pytest
 
 from headgate.carrier import Commits
 from headgate.catalog import AddedColumn, DroppedColumn, RedefinedColumn
+from headgate.config import SchemaChangesConfig
 from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.lake import (
     PIPELINE,
@@ -290,6 +291,27 @@ def test_columns_are_dropped_renamed_and_widened_once(
     alone.ddl(NAME, "ALTER TABLE orders DROP name", "alter", 5, adds=[DroppedColumn("name")], schema=narrower)
     assert bench.write(alone).tables[NAME].state == "live"
     assert bench.rows() == [row[:2] for row in expected if row[0] != 3]
+
+
+@pytest.mark.parametrize("writer", ["headgate", "spark"])
+def test_a_dropped_column_may_stay_without_values(bench: Bench, monkeypatch: pytest.MonkeyPatch, writer: str) -> None:
+    if writer == "spark":
+        monkeypatch.setattr("headgate.sinks._rewrite.reshape_files", lambda *_: False)
+    config = SchemaChangesConfig(dropped_columns="keep")
+    bench.writer.schema_changes = config
+    bench.write(first_read((1, 1, "a", "x"), (2, None, None, "x"), table=BEFORE), altered(2))
+    expected = [(1, -1, "a2", None), (2, None, None, None), (3, 1 << 40, "c", None), (4, 4, "d", None)]
+    assert bench.rows() == expected
+    bench.restart()
+    report = bench.write(live(3, ("d", 10, 3, 1 << 40, "c"), ("c", 11, 5, 5, "e"), table=AFTER))
+    assert report.tables[NAME].state == "live"
+    assert bench.rows() == [*expected[:2], expected[3], (5, 5, "e", None)]
+    back = FakeTable(columns=(*AFTER.columns, ("old", "string")))
+    added = FakeBatch(4).live(NAME).ddl(NAME, "ALTER TABLE orders ADD old TEXT", "alter", 5, adds=[AddedColumn("old")])
+    assert bench.write(added.images(back, [("c", 10, 6, 6, "f", "o")])).tables[NAME].state == "stale"
+    again = FakeBatch(5).snapshot(NAME, 5, append=False, first=True, last=True).chunk(back, [(6, 6, "f", "o")])
+    assert bench.write(again).tables[NAME].state == "live"
+    assert bench.rows() == [(6, 6, "f", "o")]
 
 
 @pytest.mark.parametrize("steps", range(4))
