@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import pytest
 
 from headgate.carrier import Batch, DdlRow, Header
-from headgate.catalog import AddedColumn
+from headgate.catalog import AddedColumn, DroppedColumn
 from headgate.errors import DecodeError
 from headgate.lake import Form, TableState
 from headgate.sinks._actions import (
@@ -829,7 +829,7 @@ def test_the_column_of_the_mark_is_reserved_only_where_it_is_used() -> None:
     assert (work.state.state, work.state.reason is not None and "_Deleted" in work.state.reason) == ("stopped", True)
 
 
-HISTORY = Target(TARGET.types, TARGET.key, form=Form.HISTORY)
+HISTORY = ORDERS.target(form=Form.HISTORY)
 
 
 def test_a_history_gets_its_rows_before_older_versions_are_ended() -> None:
@@ -869,10 +869,21 @@ def test_a_history_is_never_replaced(table: FakeTable, form: Form, reason: str) 
         assert "move that folder away, then read the table again" in (work.state.reason or "")
 
 
+def test_a_history_whose_columns_are_dropped_or_changed_is_read_again() -> None:
+    """Its ended versions have the columns of their time."""
+    fewer = FakeTable(columns=ORDERS.columns[:1])
+    dropped = (
+        FakeBatch(9)
+        .live("shop.orders")
+        .ddl("shop.orders", "ALTER TABLE orders DROP item", "alter", 5, adds=[DroppedColumn("item")], schema=fewer)
+    )
+    assert decided(dropped, target=HISTORY, form=Form.HISTORY).state.state == "stale"
+
+
 def test_columns_of_a_history_only_grow() -> None:
     fewer = FakeTable(columns=ORDERS.columns[:1])
     changes = FakeBatch(9).live("shop.orders").images(fewer, [("c", 1, 1)])
-    assert kinds(decided(changes, target=HISTORY, form=Form.HISTORY)) == ["AppendVersions"]
+    assert kinds(decided(changes, target=HISTORY, form=Form.HISTORY)) == ["NoteTypes", "AppendVersions"]
     new = FakeTable(columns=(*ORDERS.columns, ("n", "int")))
     unexplained = decided(
         FakeBatch(9).live("shop.orders").images(new, [("c", 1, 1, "x", 2)]), target=HISTORY, form=Form.HISTORY
