@@ -57,6 +57,25 @@ def test_rows_from_before_and_after_an_alter_fit_the_columns_after_it() -> None:
     assert [outcome.done for outcome in work.outcomes] == ["applied"]
 
 
+def test_messages_and_the_changelog_have_the_images_as_they_are() -> None:
+    policy = Policy(kafka=True)
+    work = decide(Arrival(NAME, around(*CHANGES).described()), TableBefore(LIVE, BEFORE.target()), policy)
+    assert [part.definition for part in work.messages] == [BEFORE.carried, AFTER.carried]
+    (logged,) = work.log_actions
+    assert logged.definition.types == {
+        "id": "bigint",
+        "n": "bigint",
+        "item": "string",
+        "old": "string",
+        "name": "string",
+    }
+    narrow = TableBefore(LIVE, BEFORE.target(), {"id": "bigint", "n": "decimal(20,0)"})
+    (logged,) = decide(Arrival(NAME, around(*CHANGES).described()), narrow, policy).log_actions
+    assert logged.definition.types["n"] == "decimal(20,0)", "a wider column of the changelog stays"
+    other = TableBefore(LIVE, BEFORE.target(), {"n": "string"})
+    assert decide(Arrival(NAME, around(*CHANGES).described()), other, policy).state.state == "stopped"
+
+
 def test_a_replay_finds_the_columns_changed_and_writes_only_the_rows() -> None:
     work = decided(around(*CHANGES), AFTER.target())
     assert (kinds(work), work.state.state) == (["Upsert"], "live")
