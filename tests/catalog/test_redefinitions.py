@@ -37,7 +37,8 @@ def holds(kind: str, value: Exact) -> bool:
 
 @given(numbers(), numbers())
 def test_a_wider_type_has_all_values_of_the_other(one: tuple[str, list[Exact]], other: tuple[str, list[Exact]]) -> None:
-    assert keeps_values(one[0], other[0]) == all(holds(other[0], value) for value in one[1])
+    if keeps_values(one[0], other[0]):
+        assert all(holds(other[0], value) for value in one[1])
 
 
 @pytest.mark.parametrize(
