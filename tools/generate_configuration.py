@@ -95,7 +95,7 @@ def _type(kind: object) -> str:
     origin = typing.get_origin(kind)
     if origin is typing.Literal:
         return " or ".join(f'`"{value}"`' for value in arguments)
-    if origin in (types.UnionType, typing.Union):
+    if origin in (types.UnionType, typing.Union, typing.Annotated):
         return _type(arguments[0])
     if origin is tuple:
         return f"list of {_type(arguments[0])}"

@@ -13,15 +13,15 @@
     [tables."shop.orders"]                      # policies of one table
 
 Every mistake is a ``ConfigError`` of one line that names the key, the allowed values, and the nearest known key. These
-values never hold a password, only where it is. docs/configuration.md is generated from the descriptions here
-(``tools/generate_configuration.py``).
+values never hold a password, only where it is. docs/configuration.md, which has all keys, is generated from the
+descriptions here (``tools/generate_configuration.py``). docs/architecture/config.md tells how to add a key.
 """
 
 from __future__ import annotations
 
 from headgate.config._explain import explain
 from headgate.config._file import ConfigFile, check_change, write_config
-from headgate.config._outside import KafkaChannelConfig, NotificationsConfig, SignalsConfig, UiConfig, WebhookConfig
+from headgate.config._interfaces import KafkaChannelConfig, NotificationsConfig, SignalsConfig, UiConfig, WebhookConfig
 from headgate.config._parse import load_config, parse_config
 from headgate.config._pipeline import PipelineConfig
 from headgate.config._schema_changes import ChangePolicy, SchemaChangesConfig

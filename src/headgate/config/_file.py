@@ -18,7 +18,7 @@ log = logging.getLogger("headgate")
 
 
 class ConfigFile:
-    """A pipeline file that may change while its pipeline runs.
+    """A pipeline file that may change while its pipeline runs; ``config`` is the configuration in effect.
 
     A running pipeline applies changes of ``[source]`` and ``[tables]``. If the file is invalid, or changes anything
     else, it is refused with one warning, and the previous configuration stays in effect.
@@ -41,10 +41,6 @@ class ConfigFile:
         self._seen_fingerprint = fingerprint
         try:
             config = load_config(self.path)
-        except ConfigError as error:
-            self.refuse(error.message)
-            return None
-        try:
             check_change(self.config, config)
         except ConfigError as error:
             self.refuse(error.message)

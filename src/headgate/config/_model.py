@@ -1,22 +1,52 @@
-"""Base of the file's sections."""
+"""Base of the file's sections, and what several of them need: paths, URLs, names."""
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+from urllib.parse import SplitResult, urlsplit
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo
 
-__all__ = ["Model", "check_variable", "is_table"]
+__all__ = ["FOLDER", "FilePath", "Model", "check_variable", "is_table", "split_url"]
+
+FOLDER: Final = "folder"
+"""Key in the context of a validation: the folder (an absolute ``Path``) at which relative paths start."""
+
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
+def _absolute(path: str, info: ValidationInfo) -> str:
+    context: dict[str, Path] = info.context or {}
+    if FOLDER not in context or not path or _URI.match(path):
+        return path
+    return os.path.normpath(context[FOLDER] / os.path.expanduser(path))  # noqa: PTH111 - leaves ~nobody as it is
+
+
+FilePath: TypeAlias = Annotated[str, AfterValidator(_absolute)]
+"""A path, or a URI (``s3://…``, ``file:/…``). Parsing a file makes its relative paths absolute; values that are made
+otherwise stay as they are."""
+
+
 def is_table(text: str) -> bool:
     """Return whether ``text`` has the form ``db.table``."""
     db, dot, table = text.partition(".")
     return bool(db and dot and table)
+
+
+def split_url(url: str, *schemes: str) -> SplitResult | None:
+    """Return the parts of a URL that has one of these schemes and a host; None for any other text."""
+    try:
+        parts = urlsplit(url)
+        return parts if parts.scheme in schemes and parts.hostname else None
+    except ValueError:
+        return None
 
 
 def check_variable(name: str | None) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from headgate.config._explain import explain
+from headgate.config._model import FOLDER
 from headgate.config._pipeline import PipelineConfig
 from headgate.errors import ConfigError
 
@@ -51,15 +51,8 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where} is not TOML: {error}") from None
     _remove_retired(value, where)
-    _resolve(value, "target", "path", folder or Path.cwd())
-    for key in ("password_file", "mask_key_file", "relay_token_file", "relay_ca_file"):
-        _resolve(value, "source", key, folder or Path.cwd())
-    _resolve(value, "ui", "token_file", folder or Path.cwd())
-    for section in ("notifications", "signals", "target"):
-        _resolve(value, f"{section}.kafka", "settings_file", folder or Path.cwd())
-    _resolve(value, "notifications.webhook", "token_file", folder or Path.cwd())
     try:
-        return PipelineConfig.model_validate(value)
+        return PipelineConfig.model_validate(value, context={FOLDER: folder or Path.cwd()})
     except ValidationError as error:
         raise ConfigError(f"{where}: {explain(error, PipelineConfig)}") from None
 
@@ -69,13 +62,3 @@ def _remove_retired(value: dict[str, Any], where: str) -> None:
     source = value.get("source")
     if isinstance(source, dict) and source.pop("server_ids", None) is not None:
         log.warning("%s: source.server_ids does nothing; remove it", where)
-
-
-def _resolve(value: dict[str, Any], section: str, key: str, folder: Path) -> None:
-    """Make a relative path absolute; URIs (``s3://…``, ``file:/…``) stay as they are."""
-    table: Any = value
-    for name in section.split("."):
-        table = table.get(name) if isinstance(table, dict) else None
-    path = table.get(key) if isinstance(table, dict) else None
-    if isinstance(path, str) and path and not re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path):
-        table[key] = os.path.normpath(folder / os.path.expanduser(path))  # noqa: PTH111 - leaves ~nobody as it is

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from pydantic import Field, field_validator, model_validator
 
 from headgate._policies import POLICY_VALUES, MaskKey, Operation, Policies, ordered_operations, parse_rules
+from headgate.config._interfaces import NotificationsConfig, SignalsConfig, UiConfig
 from headgate.config._model import Model, is_table
-from headgate.config._outside import NotificationsConfig, SignalsConfig, UiConfig
 from headgate.config._schema_changes import SchemaChangesConfig
 from headgate.config._source import SourceConfig, TableConfig
 from headgate.config._target import TargetConfig
 
 __all__ = ["PipelineConfig"]
+
+_NO_POLICIES: Final = TableConfig.model_validate({})
 
 
 class PipelineConfig(Model):
@@ -72,7 +74,7 @@ class PipelineConfig(Model):
 
     def skips(self, table: str) -> tuple[Operation, ...]:
         """Return the operations that are left out of the changes of ``db.table``."""
-        own = self.tables[table].skip if table in self.tables else None
+        own = self._of(table).skip
         return ordered_operations(self.source.skip if own is None else own)
 
     def keeps_removed(self, table: str) -> bool:
@@ -81,12 +83,14 @@ class PipelineConfig(Model):
 
     def accepts_cascades(self, table: str) -> bool:
         """Return whether ``db.table`` is followed although foreign keys change its rows without logging it."""
-        return table in self.tables and self.tables[table].foreign_keys == "accept"
+        return self._of(table).foreign_keys == "accept"
 
     def marks_deletes(self, table: str) -> bool:
         """Return whether rows of ``db.table`` that are deleted in MySQL stay in the current table, marked."""
-        own = self.tables[table].deletes if table in self.tables else None
-        return (own or self.target.deletes) == "mark"
+        return (self._of(table).deletes or self.target.deletes) == "mark"
+
+    def _of(self, table: str) -> TableConfig:
+        return self.tables.get(table, _NO_POLICIES)
 
     @model_validator(mode="after")
     def _check_deletes(self) -> PipelineConfig:
@@ -118,8 +122,9 @@ class PipelineConfig(Model):
         for table in ("", *self.tables):
             if "history" in self.target.mode and self.skips(table):
                 raise ValueError('skip and target.mode "history" do not go together: a history has every change')
-            own = self.tables[table].window if table in self.tables else None
-            if (own or self.source.window) == "drop" and not {"insert", "update"}.isdisjoint(self.skips(table)):
+            if (self._of(table).window or self.source.window) == "drop" and not {"insert", "update"}.isdisjoint(
+                self.skips(table)
+            ):
                 raise ValueError(
                     'window = "drop" leaves rows to the inserts and updates that follow, which skip leaves out: use'
                     ' "rewind" or "keep"'
@@ -131,7 +136,7 @@ class PipelineConfig(Model):
 
     @field_validator("spark", mode="before")
     @classmethod
-    def _settings(cls, settings: Any) -> Any:
+    def _flat_settings(cls, settings: Any) -> Any:
         flat: dict[str, str] = {}
         _flatten(settings, "", flat)
         return {key if key.startswith("spark.") else f"spark.{key}": value for key, value in flat.items()}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from typing import Final, Literal
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from pydantic import Field, field_validator, model_validator
 
 from headgate._policies import Bit, Decimals, Json, Operation, Time, UnsignedBigint, WideDecimals, Window, ZeroDates
-from headgate.config._model import Model, check_variable, is_table
+from headgate.config._model import FilePath, Model, check_variable, is_table, split_url
 from headgate.config._target import Deletes
 
 __all__ = ["SnapshotMode", "SourceConfig", "TableConfig"]
@@ -31,7 +31,7 @@ class SourceConfig(Model):
         None,
         description="environment variable that holds the password; without it and `password_file`: `HEADGATE_PASSWORD`",
     )
-    password_file: str | None = Field(
+    password_file: FilePath | None = Field(
         None, description="file that holds the password; a relative path starts at the working directory"
     )
     chunk_rows: int = Field(250_000, ge=1, description="rows of a snapshot chunk")
@@ -113,10 +113,10 @@ class SourceConfig(Model):
         " there, so that many pipelines share the relay's dump; tables are still read from the server",
     )
     relay_source: str | None = Field(None, description="the relay's physical source, by name, if it has several")
-    relay_token_file: str | None = Field(
+    relay_token_file: FilePath | None = Field(
         None, description="file that holds the relay's token; a relative path starts at the working directory"
     )
-    relay_ca_file: str | None = Field(
+    relay_ca_file: FilePath | None = Field(
         None,
         description="PEM file with the certificates to trust, for a relay with `https`; by default the system's; a"
         " relative path starts at the working directory",
@@ -129,7 +129,7 @@ class SourceConfig(Model):
     mask_key_env: str | None = Field(
         None, description="environment variable that holds the key of rules `hash` in `[columns]`: 16 bytes or more"
     )
-    mask_key_file: str | None = Field(
+    mask_key_file: FilePath | None = Field(
         None,
         description="file that holds the key of rules `hash` in `[columns]`; a relative path starts at the working"
         " directory",
@@ -171,26 +171,18 @@ class SourceConfig(Model):
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:
-        try:
-            parts = urlsplit(url)
-            host, password = parts.hostname, parts.password
-        except ValueError:
-            raise ValueError("expected mysql://user@host:3306") from None
-        if parts.scheme != "mysql" or not host:
+        parts = split_url(url, "mysql")
+        if parts is None:
             raise ValueError("expected mysql://user@host:3306")
-        if password is not None or any(name.lower() in _PASSWORD_NAMES for name, _ in parse_qsl(parts.query)):
+        if parts.password is not None or any(name.lower() in _PASSWORD_NAMES for name, _ in parse_qsl(parts.query)):
             raise ValueError(_URL_REMEDY)
         return url
 
     @field_validator("relay")
     @classmethod
     def _check_relay(cls, url: str | None) -> str | None:
-        try:
-            parts = urlsplit(url or "http://none")
-            is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
-        except ValueError:
-            is_valid = False
-        if not is_valid:
+        parts = split_url(url or "http://none", "http", "https")
+        if parts is None or parts.username is not None:
             raise ValueError("expected http://host:port or https://host:port")
         return url
 

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import string
-from typing import Any, Final, Literal
-from urllib.parse import urlsplit
+from typing import Any, Final, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate.config._model import Model, check_variable
+from headgate.config._model import FilePath, Model, check_variable, split_url
 
 __all__ = ["Deletes", "KafkaTargetConfig", "TargetConfig"]
 
 Mode = Literal["current", "history", "changelog", "kafka"]
 Deletes = Literal["remove", "mark"]
 
-_MODES: Final[tuple[Mode, ...]] = ("current", "history", "changelog", "kafka")
+_MODES: Final[tuple[Mode, ...]] = get_args(Mode)
 
 
 class KafkaTargetConfig(Model):
     """Messages in Debezium's format, for the mode `kafka`: see [Kafka](kafka.md)."""
 
     bootstrap: str = Field(min_length=1, description="`host:port` of a broker, or several, comma-separated")
-    settings_file: str | None = Field(
+    settings_file: FilePath | None = Field(
         None,
         description="file of further settings of librdkafka, one `name=value` a line, passwords among them; a relative"
         " path starts at the working directory",
@@ -51,7 +50,7 @@ class KafkaTargetConfig(Model):
     registry_auth_env: str | None = Field(
         None, description="environment variable that holds `user:password` for the registry"
     )
-    registry_ca_file: str | None = Field(
+    registry_ca_file: FilePath | None = Field(
         None,
         description="PEM file with the certificates to trust, for a registry with `https`; by default the system's; a"
         " relative path starts at the working directory",
@@ -98,8 +97,8 @@ class KafkaTargetConfig(Model):
     @field_validator("registry")
     @classmethod
     def _check_registry(cls, url: str | None) -> str | None:
-        parts = urlsplit(url or "http://host")
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
+        parts = split_url(url or "http://host", "http", "https")
+        if parts is None or parts.username is not None:
             raise ValueError(
                 "expected http://host:port or https://…, without a user: registry_auth_env names its variable"
             )
@@ -130,7 +129,7 @@ class KafkaTargetConfig(Model):
 class TargetConfig(Model):
     """Where the tables go."""
 
-    path: str | None = Field(
+    path: FilePath | None = Field(
         None,
         description="folder of the lake, or a URI for Spark, such as `s3a://bucket/lake` (folders and S3 are tested,"
         " see [object stores](operations.md#object-stores)); a relative path starts at the working directory",

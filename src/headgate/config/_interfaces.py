@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from pydantic import Field, field_validator
 
-from headgate.config._model import Model
+from headgate.config._model import FilePath, Model, split_url
 
 __all__ = ["KafkaChannelConfig", "NotificationsConfig", "SignalsConfig", "UiConfig", "WebhookConfig"]
 
@@ -20,7 +18,7 @@ class UiConfig(Model):
         min_length=1,
         description="address to listen on; any except a loopback address needs `token_file`",
     )
-    token_file: str | None = Field(
+    token_file: FilePath | None = Field(
         default=None,
         description="file with a token of 16 characters or more, which allows signals; a relative path starts at the"
         " working directory",
@@ -32,7 +30,7 @@ class KafkaChannelConfig(Model):
 
     bootstrap: str = Field(min_length=1, description="`host:port` of a broker, or several, comma-separated")
     topic: str = Field(min_length=1, description="the topic")
-    settings_file: str | None = Field(
+    settings_file: FilePath | None = Field(
         default=None,
         description="file of further settings of librdkafka, one `name=value` a line, passwords among them; a relative"
         " path starts at the working directory",
@@ -43,7 +41,7 @@ class WebhookConfig(Model):
     """A web server for notifications: each is a POST of JSON; a status of 200 to 299 means accepted."""
 
     url: str = Field(description="`https://…` or `http://…`, without a password")
-    token_file: str | None = Field(
+    token_file: FilePath | None = Field(
         default=None,
         description="file with a token, sent as `Authorization: Bearer`; a relative path starts at the working"
         " directory",
@@ -53,12 +51,8 @@ class WebhookConfig(Model):
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:
-        try:
-            parts = urlsplit(url)
-            is_valid = parts.scheme in ("http", "https") and bool(parts.hostname)
-        except ValueError:
-            is_valid = False
-        if not is_valid:
+        parts = split_url(url, "http", "https")
+        if parts is None:
             raise ValueError("expected http://host/path or https://host/path")
         if parts.password is not None:
             raise ValueError("leave the password out of the URL: put a token into token_file")

@@ -1,11 +1,26 @@
+"""The pipeline file: what is accepted, and one clear line for every mistake."""
+
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
+from pydantic import BaseModel
 
-from headgate._policies import DEFAULT, Policies
-from headgate.config import ConfigFile, load_config, parse_config
+from headgate._policies import DEFAULT, POLICY_VALUES, Policies
+from headgate.config import (
+    ConfigFile,
+    PipelineConfig,
+    SourceConfig,
+    TableConfig,
+    _explain,
+    load_config,
+    parse_config,
+    write_config,
+)
+from headgate.config._model import FilePath
 from headgate.errors import ConfigError
 from tests.logged import logged_here
 from tools import generate_configuration
@@ -26,6 +41,8 @@ sql.shuffle.partitions = 4
 [tables."shop.orders"]
 schema_changes = "strict"
 """
+
+TEXT = 'name = "p"\n[source]\nurl = "mysql://u@h"\ntables = ["a.*"]\n[target]\npath = "/lake"\n'
 
 
 def with_source(*lines: str) -> str:
@@ -165,6 +182,50 @@ def test_relative_paths_start_at_the_working_directory_and_uris_stay(
         assert parse_config(GOOD.replace("./lake", uri)).target.path == uri
 
 
+def sections(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield model
+    for field in model.model_fields.values():
+        section = _explain._model_in(field.annotation)
+        if section is not None:
+            yield from sections(section)
+
+
+def test_every_path_is_made_absolute() -> None:
+    for model in sections(PipelineConfig):
+        for name, field in model.model_fields.items():
+            if name == "path" or name.endswith("_file"):
+                assert FilePath in get_args(field.annotation), f"{model.__name__}.{name}"
+    avro = '[target.kafka]\nbootstrap = "h:1"\nformat = "avro"\nregistry = "http://r"\nregistry_ca_file = "../ca.pem"\n'
+    config = parse_config(TEXT + 'mode = "kafka"\n' + avro, folder=Path("/etc/headgate"))
+    assert config.target.kafka is not None
+    assert config.target.kafka.registry_ca_file == "/etc/ca.pem"
+    made = PipelineConfig.model_validate({**config.model_dump(by_alias=True), "ui": {"token_file": "token"}})
+    assert made.ui.token_file == "token", "no file, so no folder"
+
+
+def test_a_policy_is_in_both_sections() -> None:
+    for name, values in POLICY_VALUES.items():
+        of_all, of_one = (
+            next(field for key, field in model.model_fields.items() if name in (key, field.alias))
+            for model in (SourceConfig, TableConfig)
+        )
+        assert (of_all.default, of_one.default) == (values[0], None), name
+
+
+def test_a_replaced_file_keeps_its_link_and_permissions(tmp_path: Path) -> None:
+    file, link = tmp_path / "real.toml", tmp_path / "pipeline.toml"
+    file.write_text("old")
+    file.chmod(0o640)
+    link.symlink_to(file)
+    write_config(link, "größe\r\n")
+    assert (link.is_symlink(), file.read_bytes(), file.stat().st_mode & 0o777) == (True, "größe\r\n".encode(), 0o640)
+    assert {*tmp_path.iterdir()} == {file, link}
+    file.unlink()
+    with pytest.raises(OSError, match="real"):
+        write_config(link, "new")
+    assert {*tmp_path.iterdir()} == {link}, "nothing is left behind"
+
+
 def test_policies_of_a_table() -> None:
     tables = parse_config(GOOD + '[tables."shop.items"]\n').tables
     assert (tables["shop.orders"].schema_changes, tables["shop.items"].schema_changes) == ("strict", "evolve")
@@ -264,9 +325,6 @@ def test_the_page_says_what_the_models_say() -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"x\.toml cannot be read.*headgate init"):
         load_config(tmp_path / "x.toml")
-
-
-TEXT = 'name = "p"\n[source]\nurl = "mysql://u@h"\ntables = ["a.*"]\n[target]\npath = "/lake"\n'
 
 
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
