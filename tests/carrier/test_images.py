@@ -39,7 +39,7 @@ def test_what_is_known_of_images() -> None:
     found = Summary.of(batch, "id")
     counts = {"changes": 3, "growth": 1, "truncates": True}
     known = {**counts, "oldest_us": 1_000, "oldest_seq": (1, 1, 1, 0), "size": batch.nbytes}
-    assert found == Summary("7", "12", 5_000, (1, 1, 3, 0), **known)
+    assert found == Summary("7", "12", newest_us=5_000, newest_seq=(1, 1, 3, 0), **known)
     assert Summary.from_json(found.to_json()) == found
     assert Summary.of(batch, "item").low is None
     assert Summary.of(batch, None).high is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from headgate.carrier import (
     Signals,
     Skipped,
     Stop,
+    Summary,
     decode,
     describe,
     encode,
@@ -36,6 +38,8 @@ from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
+
+PAGE = Path(__file__).parents[2] / "docs/architecture/carrier.md"
 
 TABLES = st.sampled_from(["shop.orders", "shop.größe", "db.with space"])
 COUNTS = st.integers(0, 2**62)
@@ -165,6 +169,38 @@ def test_the_form_of_a_row() -> None:
         "state": "snapshotting", "since_epoch": 7, "first": False, "last": True, "append": False,
         "rows_estimate": None, "chunks_done": None, "chunks_estimate": None,
     }  # fmt: skip
+
+
+def documented(marker: str) -> set[str]:
+    """The keys of the JSON object that the page shows after ``marker``."""
+    text = " ".join(PAGE.read_text(encoding="utf-8").split()).split(marker, 1)[1]
+    depth, names, name = 0, [], ""
+    for letter in text[text.index("{") :]:
+        depth += (letter in "{[") - (letter in "}]")
+        if depth == 0 or (depth == 1 and letter == ","):
+            names.append(name.split(":", maxsplit=1)[0].strip("{ "))
+            name = ""
+        else:
+            name += letter
+        if depth == 0:
+            break
+    return {*names}
+
+
+def keys_of(message: Message) -> set[str]:
+    return {*json.loads(encode(message)["_data"][0].as_py())}
+
+
+def test_the_page_has_every_key() -> None:
+    column, ddl = CarriedColumn("a", "int"), DdlRow("a.b", "ALTER", "alter", (1, 1, 1, 0), None, None)
+    assert documented("`_schema` = `") == {*json.loads(Definition("a.b", "", (), (column,)).to_json())}
+    assert documented("fingerprint, key: [names], columns: [") == {*vars(column)}
+    assert documented("`headgate.summary`, JSON") == {*vars(Summary())}
+    assert documented("| `ddl` |") == keys_of(ddl)
+    assert documented("| `redo` |") == keys_of(Redo(ChunkSpec("a.b", 1), "altered"))
+    assert documented("| `watermark` |") == keys_of(HighWatermark("a.b", GtidSet()))
+    assert documented("| `end` |") == keys_of(End("", "", "", 4))
+    assert documented("Header:") == keys_of(Header(1, "", "", "", 0, skips="some"))
 
 
 def test_rows_of_a_later_headgate() -> None:

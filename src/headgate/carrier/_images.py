@@ -68,8 +68,10 @@ class Summary:
     """Least value of the key's first column, as text. None unless it is an integer, decimal, date or timestamp, and
     has a value."""
     high: str | None = None
+    oldest_us: int | None = None
+    """Oldest commit time, µs since 1970 UTC; None: there are no images."""
     newest_us: int | None = None
-    """Newest commit time, µs since 1970 UTC; None: there are no images."""
+    oldest_seq: Seq | None = None
     newest_seq: Seq | None = None
     changes: int = 0
     """An update with two images is one."""
@@ -79,10 +81,6 @@ class Summary:
     """Whether there is a ``t`` image."""
     partial: bool = False
     """Whether some image lacks columns."""
-    oldest_us: int | None = None
-    """Oldest commit time, as ``newest_us``."""
-    oldest_seq: Seq | None = None
-    """As ``newest_seq``."""
     size: int = 0
     """Bytes of the images in memory, about."""
 
@@ -98,14 +96,14 @@ class Summary:
         commits = pc.min_max(batch["_ts"].cast(pa.int64()))
         return cls(
             *(_bounds(batch.column(batch.schema.get_field_index(key))) if key is not None else (None, None)),
+            oldest_us=commits["min"].as_py(),
             newest_us=commits["max"].as_py(),
+            oldest_seq=_extreme(batch["_seq"], np.min),
             newest_seq=_extreme(batch["_seq"], np.max),
             changes=batch.num_rows - ops.count(b"b"),
             growth=ops.count(b"c") - ops.count(b"d"),
             truncates=b"t" in ops,
             partial=absent >= 0 and batch.column(absent).null_count < batch.num_rows,
-            oldest_us=commits["min"].as_py(),
-            oldest_seq=_extreme(batch["_seq"], np.min),
             size=batch.nbytes,
         )
 
