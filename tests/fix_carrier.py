@@ -65,9 +65,9 @@ class FakeTable:
     columns: tuple[tuple[str, str], ...] = (("id", "bigint"), ("item", "string"))
     key: tuple[str, ...] = ("id",)
 
-    mysql: Mapping[str, str] = field(default_factory=dict)
+    mysql: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Types at the source; by default Spark's."""
-    collations: Mapping[str, str] = field(default_factory=dict)
+    collations: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     fingerprint: str = ""
     """By default one of the columns' types and the key."""

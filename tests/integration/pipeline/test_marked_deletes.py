@@ -160,7 +160,7 @@ def test_the_setting_changes(bench: Bench) -> None:
         marking(bench, marks=marks)
         report = bench.write(live(epoch, ("c", 10, 9, "x")))
         assert report.tables[ORDERS.name].state == "stale"
-        assert 'is set, and the target was written with "' in (report.tables[ORDERS.name].reason or "")
+        assert 'is set, and the target was written with deletes = "' in (report.tables[ORDERS.name].reason or "")
         fake = FakeBatch(epoch + 1).snapshot(ORDERS.name, epoch + 1, append=False, first=True, last=True)
         bench.write(fake.chunk(ORDERS, [(2, "b")]))
         assert bench.rows() == rows
