@@ -7,23 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
 from headgate.lake._copies import CopyGoneError, LakeCopies
-from headgate.lake._delta import (
-    KEY,
-    PIPELINE,
-    TABLE,
-    DeltaPath,
-    column_rules_of,
-    commit_errors,
-    kept_columns_of,
-    kept_columns_property,
-    row_filter_of,
-    row_filter_property,
-    rules_property,
-    schema_of,
-    source_types_of,
-    source_types_property,
-    spark_schema,
-)
+from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
 from headgate.lake._keeper import Amount
 from headgate.lake._layout import Lake, decode_name, encode_name, split_table
@@ -40,6 +24,20 @@ from headgate.lake._ledger import (
 )
 from headgate.lake._maintain import Maintained, Maintenance
 from headgate.lake._notifications import TableChannel
+from headgate.lake._properties import (
+    PIPELINE,
+    TABLE,
+    column_rules_of,
+    kept_columns_of,
+    kept_columns_property,
+    key_of,
+    key_property,
+    row_filter_of,
+    row_filter_property,
+    rules_property,
+    source_types_of,
+    source_types_property,
+)
 from headgate.lake._reshape import ColumnsAfter, reshape_files
 from headgate.lake._restart import forget_position
 from headgate.lake._status import (
@@ -92,7 +90,6 @@ __all__ = [
     "END_GTID",
     "END_SEQ",
     "IS_CURRENT",
-    "KEY",
     "NO_KEY",
     "PARTIAL_IMAGES",
     "PIPELINE",
@@ -166,6 +163,8 @@ __all__ = [
     "kafka_text",
     "kept_columns_of",
     "kept_columns_property",
+    "key_of",
+    "key_property",
     "lag_text",
     "ledger_notifications",
     "ledger_rows",

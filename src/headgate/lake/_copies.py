@@ -28,8 +28,8 @@ import pyarrow as pa
 
 from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.lake._delta import column_rules_of, row_filter_of
 from headgate.lake._layout import Lake
+from headgate.lake._properties import column_rules_of, row_filter_of
 from headgate.lake._version import TableVersion, newest_rows, open_version
 
 if TYPE_CHECKING:

@@ -26,12 +26,14 @@ from headgate.delta import (
     addition,
     commit,
     creation,
+    discard_files,
     needs_mapping,
     renaming,
     unsupported_requirements,
 )
 from headgate.errors import CommitConflictError, TargetError
 from headgate.lake._log_store import delta_log, put_by_log_store, share_access
+from headgate.lake._properties import PIPELINE, TABLE
 from headgate.lake._version import open_version
 from headgate.names import quote_name
 from headgate.stores import is_remote, obstacle
@@ -42,86 +44,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "DeltaPath",
-    "column_rules_of",
-    "commit_errors",
-    "kept_columns_of",
-    "kept_columns_property",
-    "retry_conflicts",
-    "row_filter_of",
-    "row_filter_property",
-    "rules_property",
-    "schema_of",
-    "source_types_of",
-    "source_types_property",
-    "spark_schema",
-]
-
-PIPELINE = "headgate.pipeline"
-TABLE = "headgate.table"
-KEY = "headgate.key"
-RULES = "headgate.columns"
-"""The rules of ``[columns]`` by which a table's columns were written, as JSON, column → rule; missing without any."""
-ROWS = "headgate.rows"
-"""The expression ``rows`` that a table's rows pass; missing if the table has all rows of its source."""
-
-SOURCE_TYPES = "headgate.source_types"
-"""The source's types of a table's columns, as of the last images that were written, as JSON: column → [MySQL type,
-collation]. A column may lack. An ALTER is compared with them."""
-KEPT = "headgate.dropped_columns"
-"""Columns that the source has dropped and the table keeps, null in all rows, as a JSON list; missing without any."""
-_MOST_TYPE_LETTERS: Final = 4096
-"""Longer types (ENUMs of many members) are not stored: the property is part of each checkpoint of the table's log."""
+__all__ = ["DeltaPath", "commit_errors", "discard_after_conflict", "retry_conflicts", "schema_of", "spark_schema"]
 
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 """Prefix of session settings that give new tables properties."""
 
 _TRIES: Final = 4
 _T = TypeVar("_T")
-
-
-def column_rules_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the rules by which the columns of a table with these properties were written."""
-    rules: dict[str, str] = json.loads(properties.get(RULES) or "{}")
-    return rules
-
-
-def rules_property(rules: Mapping[str, str]) -> dict[str, str]:
-    """Return the property of a table whose columns have these rules."""
-    return {RULES: json.dumps(rules, sort_keys=True)} if rules else {}
-
-
-def row_filter_of(properties: Mapping[str, str]) -> str:
-    """Return the expression ``rows`` that the rows of a table with these properties pass; "" without one."""
-    return properties.get(ROWS, "")
-
-
-def row_filter_property(rows: str) -> dict[str, str]:
-    """Return the property of a table with this expression ``rows``."""
-    return {ROWS: rows} if rows else {}
-
-
-def kept_columns_of(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns of a table with these properties that the source has no longer."""
-    return tuple(json.loads(properties.get(KEPT) or "[]"))
-
-
-def kept_columns_property(names: Sequence[str]) -> dict[str, str]:
-    """Return the property of a table that keeps these columns."""
-    return {KEPT: json.dumps(list(names), ensure_ascii=False)} if names else {}
-
-
-def source_types_of(properties: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the source's types of the columns of a table with these properties, as far as they are stored."""
-    stored: dict[str, list[str]] = json.loads(properties.get(SOURCE_TYPES) or "{}")
-    return {name: (mysql, collation) for name, (mysql, collation) in stored.items()}
-
-
-def source_types_property(types: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Return the property of a table whose columns have these types at the source."""
-    stored = {name: kind for name, kind in types.items() if len(kind[0]) <= _MOST_TYPE_LETTERS}
-    return {SOURCE_TYPES: json.dumps(stored, ensure_ascii=False, sort_keys=True)}
 
 
 def _literal(text: str) -> str:
@@ -160,6 +89,16 @@ def commit_errors(path: str) -> Iterator[None]:
     except _conflicts() as error:
         first = str(error).strip().splitlines()[0]
         raise CommitConflictError(f"{path}: another program committed at the same time: {first}") from error
+
+
+@contextmanager
+def discard_after_conflict(folder: str, actions: Sequence[Mapping[str, Any]]) -> Iterator[None]:
+    """Remove the new files that these actions add, if the block's commit conflicts with another program's."""
+    try:
+        yield
+    except CommitConflictError:
+        discard_files(folder, [action["add"]["path"] for action in actions if "add" in action])
+        raise
 
 
 def retry_conflicts(write: Callable[[], _T]) -> _T:

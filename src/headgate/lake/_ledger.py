@@ -30,8 +30,9 @@ from headgate.control import Notification, OpenSnapshots
 from headgate.delta import TableLog
 from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.lake._append import append_rows
-from headgate.lake._delta import PIPELINE, TABLE, DeltaPath, spark_schema
+from headgate.lake._delta import DeltaPath, spark_schema
 from headgate.lake._layout import Lake
+from headgate.lake._properties import PIPELINE, TABLE
 from headgate.lake._version import newest_rows
 
 if TYPE_CHECKING:

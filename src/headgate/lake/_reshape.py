@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate.delta import DataFile, Snapshot, TableLog, commit, discard_files
+from headgate.delta import DataFile, Snapshot, TableLog, commit
 from headgate.errors import CommitConflictError
 from headgate.lake._append import CommitBase, inspect_base, table_schema
-from headgate.lake._delta import retry_conflicts
+from headgate.lake._delta import discard_after_conflict, retry_conflicts
 
 if TYPE_CHECKING:
     from headgate.lake._delta import DeltaPath
@@ -95,11 +95,8 @@ def reshape_files(delta: DeltaPath, after: ColumnsAfter, always: Sequence[str]) 
         metadata = {"metaData": {**table.metadata, "schemaString": schema_json}}
         actions = [metadata, *(file.removal(now, data_change=True) for file in files), *added]
         about = {"dropped": json.dumps(sorted(after.dropped)), "renamed": json.dumps(dict(after.renamed))}
-        try:
+        with discard_after_conflict(delta.path, added):
             commit(delta.path, table, actions, "REPLACE COLUMNS", about, blind=False, put=delta.put)
-        except CommitConflictError:
-            discard_files(delta.path, [action["add"]["path"] for action in added])
-            raise
         return True
 
     return retry_conflicts(write)

@@ -18,7 +18,6 @@ removes files, and writes checkpoints of logs.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -47,13 +46,13 @@ from headgate.delta import (
 from headgate.errors import CommitConflictError, HeadgateError
 from headgate.lake._append import table_schema
 from headgate.lake._background import Background
-from headgate.lake._delta import KEY
 from headgate.lake._folds import Folds
 from headgate.lake._form import Form
 from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
 from headgate.lake._kept import KeptVersions, ledger_spans
 from headgate.lake._layout import Lake
 from headgate.lake._log_store import checkpoint_by_delta, put_by_log_store
+from headgate.lake._properties import key_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +81,7 @@ def fold_layout(table: Snapshot, codec: str) -> FoldLayout | None:
     if table.version < 0 or unsupported_requirements(table) or codec not in CODECS:
         return None
     schema = table_schema(table.schema_json)
-    key = tuple(json.loads(table.properties.get(KEY) or "[]"))
+    key = key_of(table.properties)
     return None if schema is None else FoldLayout(schema, codec, key, Form.of(table.properties).divides)
 
 

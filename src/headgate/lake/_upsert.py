@@ -29,22 +29,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from headgate.delta import (
-    ColumnCopies,
-    FoldLayout,
-    IndexCache,
-    KeyedTable,
-    KeyLookup,
-    Put,
-    Snapshot,
-    TableLog,
-    commit,
-    discard_files,
-)
+from headgate.delta import ColumnCopies, FoldLayout, IndexCache, KeyedTable, KeyLookup, Put, Snapshot, TableLog, commit
 from headgate.errors import CommitConflictError, TargetError
 from headgate.files import cache_folder
 from headgate.lake._append import CommitBase, inspect_base
-from headgate.lake._delta import retry_conflicts
+from headgate.lake._delta import discard_after_conflict, retry_conflicts
 from headgate.lake._fill import Fill, fill_files
 from headgate.lake._folds import Folds
 from headgate.lake._form import Form
@@ -165,7 +154,8 @@ class Upserts:
         added = write_versions(by_kind(rows), base, folder, changes.key)
         about = {"outputMode": "Update", "epochId": str(changes.marker.version)}
         marker = json.loads(changes.marker.action())
-        self._commit_versions(known, table, found.lookup, [*added, marker], "STREAMING UPDATE", about)
+        with discard_after_conflict(folder, added):
+            self._commit(known, table, found.lookup, [*added, marker], "STREAMING UPDATE", about)
 
     def end_versions(self, delta: DeltaPath, ending: Ending, key: Sequence[str]) -> int:
         """End the open versions of a history that were last seen in some epochs. Return the number of commits.
@@ -181,7 +171,8 @@ class Upserts:
             found, lookup = find_seen(table, known.table, ending)
             added = write_versions([ended(table, folder, found, ending, base.schema)], base, folder, key)
             about = {"predicate": f'["_seen >= {ending.first} AND _seen < {ending.end}"]'}
-            self._commit_versions(known, table, lookup, added, "UPDATE", about)
+            with discard_after_conflict(folder, added):
+                self._commit(known, table, lookup, added, "UPDATE", about)
             return int(bool(found))
 
         return retry_conflicts(write)
@@ -191,22 +182,6 @@ class Upserts:
         if base is None:
             raise TargetError(f"{delta.path}: a history cannot be written by MERGE: {self.refusal(delta)}")
         return base
-
-    def _commit_versions(
-        self,
-        known: _Known,
-        table: Snapshot,
-        lookup: KeyLookup,
-        actions: Sequence[dict[str, Any]],
-        operation: str,
-        about: dict[str, str],
-    ) -> None:
-        """Commit as :meth:`_commit`; after a conflict remove the new files."""
-        try:
-            self._commit(known, table, lookup, actions, operation, about)
-        except CommitConflictError:
-            discard_files(known.log.folder, [action["add"]["path"] for action in actions if "add" in action])
-            raise
 
     def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str]) -> int | None:
         """Delete the rows whose ``_seq`` is below ``bound``. Return the number of commits, None: a DELETE has to do it.
@@ -243,12 +218,9 @@ class Upserts:
             added = fill_files(delta.spark, delta.path, base, files, fill, (*key, "_seq"))
             now = time.time_ns() // 1_000_000
             actions = [*(file.removal(now, data_change=True) for file in files), *added]
-            try:
-                about = {"predicate": f'["_seq.epoch < {fill.before}"]'}
+            about = {"predicate": f'["_seq.epoch < {fill.before}"]'}
+            with discard_after_conflict(delta.path, added):
                 commit(delta.path, table, actions, "UPDATE", about, blind=False, put=delta.put)
-            except CommitConflictError:
-                discard_files(delta.path, [action["add"]["path"] for action in added])
-                raise
             return 1
 
         return retry_conflicts(write)

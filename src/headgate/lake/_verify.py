@@ -41,9 +41,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from headgate.errors import SnapshotError
-from headgate.lake._delta import kept_columns_of
 from headgate.lake._form import Form
 from headgate.lake._ledger import LedgerRow, TableState
+from headgate.lake._properties import kept_columns_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

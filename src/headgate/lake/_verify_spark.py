@@ -6,13 +6,13 @@ the target has a key twice, its rows are numbered, and the second one has no mat
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from headgate.lake._delta import KEY, DeltaPath
+from headgate.lake._delta import DeltaPath
 from headgate.lake._form import Form
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import LedgerRow, TableState
+from headgate.lake._properties import key_of
 from headgate.lake._verify import (
     ABSENT,
     MOST_UNDECIDED,
@@ -63,7 +63,7 @@ class SparkComparer:
         """Return the key, and the rows."""
         delta = DeltaPath(self._spark, self._lake.current(state.table))
         properties = delta.snapshot().properties
-        key: list[str] = json.loads(properties.get(KEY) or "[]")
+        key = list(key_of(properties))
         rows = delta.read(state.version).where(Form.of(properties).condition)
         return key, rows.drop(*headgate_columns(key, properties))
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,6 @@ from headgate.carrier import ABSENT, TABLE_META_DDL, Part, Seq
 from headgate.delta import NewColumn
 from headgate.errors import TargetError
 from headgate.lake import (
-    KEY,
     NO_KEY,
     PARTIAL_IMAGES,
     PIPELINE,
@@ -27,6 +25,8 @@ from headgate.lake import (
     column_rules_of,
     kept_columns_of,
     kept_columns_property,
+    key_of,
+    key_property,
     row_filter_of,
     row_filter_property,
     rules_property,
@@ -61,7 +61,6 @@ from headgate.sinks._span import KeySpan, are_disjoint
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headgate.delta import Snapshot
     from headgate.lake import Upserts
 
 __all__ = ["Applied", "CurrentTable"]
@@ -120,7 +119,7 @@ class CurrentTable:
         snapshot = self.delta.check_ours(self.pipeline, self.table)
         if snapshot is None:
             return None
-        key = _key_of(snapshot)
+        key = key_of(snapshot.properties)
         form = Form.of(snapshot.properties)
         headgate_columns = (*HEADGATE_COLUMNS, *(() if key else ROW), *form.columns)
         types = {
@@ -196,7 +195,7 @@ class CurrentTable:
         properties = {
             PIPELINE: self.pipeline,
             TABLE: self.table,
-            KEY: json.dumps(list(definition.key), ensure_ascii=False),
+            **key_property(definition.key),
             "delta.enableDeletionVectors": "true",
             "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
             **rules_property(definition.rules),
@@ -275,7 +274,7 @@ class CurrentTable:
                 ending = Ending(begin, end, first, None, at_us)
             case do.Sweep(epoch=begin):
                 ending = Ending(0, begin, first, None, at_us)
-        return self._history_writer.end_versions(self.delta, ending, _key_of(self.delta.snapshot()))
+        return self._history_writer.end_versions(self.delta, ending, key_of(self.delta.snapshot().properties))
 
     @property
     def _history_writer(self) -> Upserts:
@@ -287,7 +286,7 @@ class CurrentTable:
         """Delete the rows whose ``_seq`` is below ``bound``; ``condition`` is that in SQL."""
         commits = None
         if self._upserts is not None:
-            commits = self._upserts.clear(self.delta, bound, _key_of(self.delta.snapshot()))
+            commits = self._upserts.clear(self.delta, bound, key_of(self.delta.snapshot().properties))
         return delete_rows(self.delta, condition) if commits is None else commits
 
     # --- rows
@@ -392,11 +391,6 @@ class CurrentTable:
             rows = rows.coalesce(1)
         exact = action.content is TableContent.ALL
         apply_changes(self.delta, rows, columns, before=action.base, exact=exact, table=self.table)
-
-
-def _key_of(table: Snapshot) -> tuple[str, ...]:
-    """Return the key's columns from the table's properties."""
-    return tuple(json.loads(table.properties.get(KEY) or "[]"))
 
 
 def _is_small(parts: Sequence[Part]) -> bool:

@@ -14,8 +14,9 @@ out, and that version stays open. If it is the key's only image, the table decid
 **Times** of one key never go back, although clocks of servers may: each is at least the one before it in the log. So no
 version ends before it begins, and no two versions of a key overlap.
 
-**Division.** The result for a key depends on its images and the ``t`` images only. Parts of a batch may be folded
-separately if they are divided by key and each has all ``t`` images.
+**Writing** (:meth:`Versions.settle`). The open rows of the batch's keys are written again, ended, next to the new
+versions. If the first image of a key is a before-image, the values of the ended row are taken from it, so only the
+beginning of that row is read.
 """
 
 from __future__ import annotations

@@ -92,9 +92,8 @@ class BatchWriter:
         self.schema_changes = SchemaChangesConfig()  # what happens to current tables whose columns change
         self._marks_deletes, self._keeps_removed = marks_deletes, keeps_removed
         self._checked: set[str] = set()
-        self.row_filters: dict[
-            str, str
-        ] = {}  # the expression ``rows`` that a current table's rows passed, when checked
+        self.row_filters: dict[str, str] = {}
+        """Table → the expression ``rows`` that its rows passed when it was checked; ``""``: none."""
         self._spans: dict[str, KeySpan] = {}
         self.upkeep: Upkeep | None = None
         if not DeltaPath(spark, lake.schema_history).obstacle():
