@@ -18,6 +18,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ from headgate.pipeline._foreign_keys import ForeignKeys
 from headgate.pipeline._row_filters import RowFilters
 from headgate.pipeline._skips import Skips
 from headgate.pipeline._status import StatusWriter, record_failure
+from headgate.pipeline._table_policy import table_policy
 from headgate.pipeline._unseen import join
 from headgate.sinks import BatchReport, BatchWriter
 
@@ -329,20 +331,16 @@ class _Run:
         self.lake = pipeline.lake
         self.spark = spark
         cores = spark.sparkContext.defaultParallelism
-        strict = [table for table, policy in self.config.tables.items() if policy.schema_changes == "strict"]
         self.writer = BatchWriter(
             spark,
             self.lake,
             self.config.name,
             self.config.target.mode,
+            policy=partial(table_policy, self.config),
             threads=max(2, cores),
-            strict=strict,
-            marks_deletes=self.config.marks_deletes,
-            keeps_removed=self.config.keeps_removed,
             retention_hours=self.config.target.retention_hours,
             kafka=self.config.target.kafka,
         )
-        self.writer.schema_changes = self.config.schema_changes
         self.writer.progress = status
         status.indexes, status.kafka = self.writer.indexes, self.writer.kafka
         self._row_filters = RowFilters(self.config, self.writer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headgate.carrier import Batch, Definition
 from headgate.sinks._carrier import read_batch
+from headgate.sinks._case import Policy
 from headgate.sinks._kafka_cluster import check_brokers
 from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress
@@ -16,6 +17,7 @@ __all__ = [
     "BatchReport",
     "BatchWriter",
     "Definition",
+    "Policy",
     "Progress",
     "TopicNames",
     "Unseen",

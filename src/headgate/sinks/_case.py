@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -26,6 +26,19 @@ class Policy:
     kafka: bool = False  # its changes are sent to Kafka
     keeps_removed: bool = False  # the current table keeps rows that the source removed: their removal is skipped
     schema_changes: SchemaChangesConfig = field(default_factory=SchemaChangesConfig)  # by kind of change
+
+    @classmethod
+    def of(cls, modes: Collection[str], *, marks_deletes: bool = False) -> Policy:
+        """Return the policy of a table in a pipeline with these modes.
+
+        :param modes: ``current`` or ``history``, ``changelog``, ``kafka``: one or more.
+        :param marks_deletes: whether deleted rows stay in the current table, marked.
+        """
+        form = Form.MARKED if marks_deletes else Form.PLAIN
+        if "history" in modes:
+            form = Form.HISTORY
+        has_table = "current" in modes or "history" in modes
+        return cls(form if has_table else None, "changelog" in modes, kafka="kafka" in modes)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headgate.carrier import Batch, ControlFolder
-from headgate.config import SchemaChangesConfig
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
 from headgate.lake import DeltaPath, Form, Lake, Ledger, LedgerRow, TableState, Upkeep, WriteMethod, split_table
 from headgate.sinks._answers import PlannerMessages
@@ -56,11 +55,8 @@ class BatchWriter:
     """Writer of batches to the sinks of one pipeline; one per run.
 
     :param modes: ``current`` or ``history``, ``changelog``, ``kafka``: one or more.
+    :param policy: the configuration of ``db.table``; by default what the modes say, and nothing else.
     :param threads: how many tables are written at once.
-    :param strict: tables to stop instead of reading them again, for example after an ALTER that may change rows.
-    :param marks_deletes: whether deleted rows of ``db.table`` stay in its current table, marked.
-    :param keeps_removed: whether rows that the source removed stay in its current table, because their removal is
-        skipped.
     :param retention_hours: how long ledger rows stay readable, where headgate removes old files.
     :param kafka: brokers and topics of the mode ``kafka``.
     """
@@ -72,25 +68,20 @@ class BatchWriter:
         pipeline: str,
         modes: Sequence[str],
         *,
+        policy: Callable[[str], Policy] | None = None,
         threads: int = 2,
-        strict: Sequence[str] = (),
-        marks_deletes: Callable[[str], bool] = lambda _table: False,
-        keeps_removed: Callable[[str], bool] = lambda _table: False,
         retention_hours: float = 6,
         kafka: KafkaTargetConfig | None = None,
     ) -> None:
         self.lake = lake
         self.pipeline = pipeline
-        self.modes = tuple(modes)
-        self._has_tables = "current" in modes or "history" in modes
+        every = Policy.of(modes)
+        self._policy = policy or (lambda _table: every)
         self.inbox = ControlFolder(lake.inbox)
         self.ledger = Ledger(spark, lake, pipeline)
         self._planner_messages = PlannerMessages(self.inbox)
         self._history = SchemaHistory(spark, lake, pipeline)
         self._threads = threads
-        self._strict = frozenset(strict)
-        self.schema_changes = SchemaChangesConfig()  # what happens to current tables whose columns change
-        self._marks_deletes, self._keeps_removed = marks_deletes, keeps_removed
         self._checked: set[str] = set()
         self.row_filters: dict[str, str] = {}
         """Table → the expression ``rows`` that its rows passed when it was checked; ``""``: none."""
@@ -100,7 +91,7 @@ class BatchWriter:
             codec = spark.conf.get("spark.sql.parquet.compression.codec")
             self.upkeep = Upkeep(lake, retention_hours * 3600, codec, spark)
         self._upserts: Upserts | None = None
-        if self.upkeep is not None and self._has_tables:
+        if self.upkeep is not None and every.form is not None:
             from headgate.lake import Upserts  # loads numba
 
             self._upserts = Upserts(folds=self.upkeep.folds)
@@ -114,10 +105,11 @@ class BatchWriter:
         for table in tables:
             if table in self._checked:
                 continue
-            target = self._current(spark, table).describe() if self._has_tables else None
+            policy = self._policy(table)
+            target = self._current(spark, table).describe() if policy.form is not None else None
             if target is not None:
                 self.row_filters[table] = target.rows
-            if "changelog" in self.modes:
+            if policy.changelog:
                 self._changelog(spark, table).check()
             self._checked.add(table)
 
@@ -220,7 +212,8 @@ class BatchWriter:
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
         span = self._spans.setdefault(table, KeySpan())
         delta = DeltaPath(spark, self.lake.current(table), ours=True)
-        return CurrentTable(delta, self.pipeline, table, span, self._upserts, self._form(table) or Form.PLAIN)
+        form = self._policy(table).form or Form.PLAIN
+        return CurrentTable(delta, self.pipeline, table, span, self._upserts, form)
 
     def _changelog(self, spark: SparkSession, table: str) -> ChangelogTable:
         return ChangelogTable(DeltaPath(spark, self.lake.changelog(table), ours=True), self.pipeline, table)
@@ -243,34 +236,16 @@ class BatchWriter:
             decisions.append(decide(Arrival(table, batch, unseen.get(table)), table_before, self._policy(table)))
         return decisions
 
-    def _form(self, table: str) -> Form | None:
-        """Return the form of a table with rows; None: the pipeline has none."""
-        if not self._has_tables:
-            return None
-        if "history" in self.modes:
-            return Form.HISTORY
-        return Form.MARKED if self._marks_deletes(table) else Form.PLAIN
-
-    def _policy(self, table: str) -> Policy:
-        return Policy(
-            form=self._form(table),
-            changelog="changelog" in self.modes,
-            strict=table in self._strict,
-            kafka=self._kafka is not None,
-            keeps_removed=self._keeps_removed(table),
-            schema_changes=self.schema_changes,
-        )
-
     def _table_before(
         self, spark: SparkSession, batch: Batch, table: str, row: TableState | None, *, reread_requested: bool
     ) -> TableBefore:
         """Return what is known of a table; read its targets only if the batch has rows or columns for them."""
-        has_rows = table in batch.parts
+        has_rows, policy = table in batch.parts, self._policy(table)
         has_columns = any(ddl.table == table and ddl.changes for ddl in batch.ddl)
         target = logged = None
-        if self._has_tables and (has_rows or has_columns):
+        if policy.form is not None and (has_rows or has_columns):
             target = self._current(spark, table).describe()
-        if "changelog" in self.modes and has_rows:
+        if policy.changelog and has_rows:
             logged = self._changelog(spark, table).types()
         return TableBefore(row, target, logged, reread_requested)
 
@@ -293,9 +268,9 @@ class BatchWriter:
     def _write_table(
         self, frame: DataFrame, batch: Batch, decision: Decision
     ) -> tuple[Decision, Mapping[WriteMethod, str]]:
-        spark, epoch = frame.sparkSession, batch.header.epoch
+        spark, epoch, policy = frame.sparkSession, batch.header.epoch, self._policy(decision.table)
         write_methods: Mapping[WriteMethod, str] = {}
-        if self._has_tables and not decision.state.is_suspended:
+        if policy.form is not None and not decision.state.is_suspended:
             applied = self._current(spark, decision.table).apply(
                 decision.actions, frame, epoch, batch.header.planned_us
             )
@@ -304,10 +279,10 @@ class BatchWriter:
                 applied.write_methods,
             )
             if applied.reread_reason is not None:
-                decision = suspend(decision, applied.reread_reason, epoch, strict=decision.table in self._strict)
+                decision = suspend(decision, applied.reread_reason, epoch, strict=policy.strict)
             if applied.stop_reason is not None:
                 decision = suspend(decision, applied.stop_reason, epoch, strict=True)
-        if "changelog" in self.modes:
+        if policy.changelog:
             logged = self._changelog(spark, decision.table).apply(decision.log_actions, frame, epoch)
             decision = replace(decision, state=replace(decision.state, changelog_version=logged))
         self.progress.wrote(decision.table)

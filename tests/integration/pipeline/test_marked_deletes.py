@@ -13,7 +13,7 @@ from headgate.config import parse_config
 from headgate.errors import ConfigError
 from headgate.lake import Lake, find_row
 from headgate.pipeline import Pipeline
-from headgate.sinks import BatchWriter
+from headgate.sinks import BatchWriter, Policy
 from headgate.testing import MySQLServer
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import lake_rows
@@ -27,11 +27,14 @@ if TYPE_CHECKING:
 GOODS = FakeTable("shop.goods", (("id", "bigint"), ("item", "string"), ("n", "int")))
 
 
+MARKS = Policy.of(("current",), marks_deletes=True)
+
+
 class Marking(Copy):
     def restart(self) -> None:
         super().restart()
         upserts = self.writer._upserts
-        self.writer = BatchWriter(self.spark, self.lake, "shop", ("current",), marks_deletes=lambda _: True)
+        self.writer = BatchWriter(self.spark, self.lake, "shop", ("current",), policy=lambda _: MARKS)
         self.writer._upserts = upserts
 
 
@@ -121,7 +124,8 @@ def bench(spark: SparkSession, tmp_path: Path) -> Bench:
 
 
 def marking(bench: Bench, *, marks: bool = True) -> Bench:
-    bench.writer = BatchWriter(bench.spark, bench.lake, "shop", bench.modes, marks_deletes=lambda _: marks)
+    policy = Policy.of(bench.modes, marks_deletes=marks)
+    bench.writer = BatchWriter(bench.spark, bench.lake, "shop", bench.modes, policy=lambda _: policy)
     return bench
 
 

@@ -24,7 +24,7 @@ from headgate.lake import (
     ledger_rows,
     read_as_of,
 )
-from headgate.sinks import BatchReport, BatchWriter
+from headgate.sinks import BatchReport, BatchWriter, Policy
 from headgate.sinks._current import CurrentTable
 from tests.fix_carrier import UUID, Crash, FakeBatch, FakeTable, crash_before_ledger
 
@@ -297,8 +297,8 @@ def test_columns_are_dropped_renamed_and_widened_once(
 def test_a_dropped_column_may_stay_without_values(bench: Bench, monkeypatch: pytest.MonkeyPatch, writer: str) -> None:
     if writer == "spark":
         monkeypatch.setattr("headgate.sinks._rewrite.reshape_files", lambda *_: False)
-    config = SchemaChangesConfig(dropped_columns="keep")
-    bench.writer.schema_changes = config
+    policy = Policy(schema_changes=SchemaChangesConfig(dropped_columns="keep"))
+    bench.writer = BatchWriter(bench.spark, bench.lake, "shop", bench.modes, policy=lambda _: policy)
     bench.write(first_read((1, 1, "a", "x"), (2, None, None, "x"), table=BEFORE), altered(2))
     expected = [(1, -1, "a2", None), (2, None, None, None), (3, 1 << 40, "c", None), (4, 4, "d", None)]
     assert bench.rows() == expected

@@ -1,0 +1,21 @@
+"""The configuration of one table, as the sinks need it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headgate.config import PipelineConfig
+from headgate.sinks import Policy
+
+__all__ = ["table_policy"]
+
+
+def table_policy(config: PipelineConfig, table: str) -> Policy:
+    """Return what the configuration says about the targets of ``db.table``."""
+    own = config.tables.get(table)
+    return replace(
+        Policy.of(config.target.mode, marks_deletes=config.marks_deletes(table)),
+        strict=own is not None and own.schema_changes == "strict",
+        keeps_removed=config.keeps_removed(table),
+        schema_changes=config.schema_changes,
+    )
