@@ -134,7 +134,7 @@ def test_both_modes_in_a_fixed_order() -> None:
         (
             'name = "shop"',
             'name = "shop"\nzzz = 1',
-            r"unknown key zzz \(known there: columns, name, notifications, schema_changes,",
+            r"unknown key zzz \(known there: columns, name, notifications, routes, schema_changes,",
         ),
         ('mode = "current"', 'mode = "copies"', r'target\.mode.*"current", "history", "changelog"'),
         ('path = "./lake"', "", r"target\.path is missing"),

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TEXT = """\
-name = "modes"
+name = "{name}"
 [source]
 url = "{url}"
 password_file = "{secret}"
-tables = ["{db}.*", "!{db}.signals"]
+tables = {tables}
 poll_ms = 20
 chunk_rows = 100
 {reads}
 [target]
 path = "{lake}"
-mode = ["current"]
+mode = {modes}
 {more}
 """
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {0}) SELECT i, i % 10, NULL FROM n"
@@ -41,9 +41,13 @@ class Runs:
         self.spark, self.server, self.db = spark, server, db
         self.lake = Lake.at(str(folder / "lake"))
         self.inbox = ControlFolder(self.lake.inbox)
+        folder.mkdir(exist_ok=True)
         (folder / "secret").write_text(server._password)
         self._given = {"url": server.url, "secret": folder / "secret", "db": db, "lake": self.lake.path}
         self.reports: list[BatchReport] = []
+        self.name = "modes"
+        self.tables = f'["{db}.*", "!{db}.signals"]'
+        self.modes = '["current"]'
         self.reads = ""
         self.more = ""
 
@@ -57,7 +61,8 @@ class Runs:
                 cursor.execute(statement)
 
     def text(self) -> str:
-        return TEXT.format(**self._given, reads=self.reads, more=self.more)
+        own = {"name": self.name, "tables": self.tables, "modes": self.modes, "reads": self.reads, "more": self.more}
+        return TEXT.format(**self._given, **own)
 
     def config(self) -> PipelineConfig:
         return parse_config(self.text())

@@ -113,7 +113,7 @@ class Written:
     def restart(self) -> None:
         """A new run, which knows what the ledger says."""
         self.upkeep = Upkeep(self.lake, HOUR, times=self.times)
-        self.upkeep._put = self.put
+        self.upkeep.put = self.put
         BEGUN.append(self.upkeep)
 
     def write(self, table: str, values: Sequence[int], *, anew: bool = False) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from headgate.errors import ConfigError
-from headgate.lake import Lake, TableState
+from headgate.lake import Lake, LedgerRow, MergedState, Place, TableState
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog, names_of
 
 LAKE = Lake("/data/lake")
@@ -44,11 +46,15 @@ class FakeSession:
         return SimpleNamespace(select=lambda _column: SimpleNamespace(collect=lambda: rows))
 
 
+def row(*states: TableState, merged: tuple[MergedState, ...] = ()) -> LedgerRow:
+    return LedgerRow(1, 1, "", datetime.now(UTC), {state.table: state for state in states}, merged=merged)
+
+
 def given(session: FakeSession, *states: TableState) -> list[str]:
     """The warnings of a run whose newest ledger row has these tables."""
     warnings: list[str] = []
     names = CatalogNames(session, "lake", LAKE, warnings.append)  # type: ignore[arg-type]
-    names.finish(states)
+    names.finish(row(*states))
     names.close()
     return warnings
 
@@ -88,12 +94,27 @@ def test_a_catalog_that_is_down_is_asked_again() -> None:
     names = CatalogNames(session, "lake", LAKE, warnings.append)  # type: ignore[arg-type]
     session.down = True
     for _ in range(3):
-        names.finish([ITEMS])
+        names.finish(row(ITEMS))
     session.down = False
-    names.finish([ITEMS])
+    names.finish(row(ITEMS))
     names.close()
     assert warnings == ["the catalog gave no name to /data/lake/shop/items: no metastore; it is asked again later"]
     assert list(session.tables) == ["`lake`.`shop`.`items`"]
+
+
+def test_routed_and_merged_tables_have_their_names_in_the_lake() -> None:
+    session = FakeSession()
+    routed = replace(ITEMS, place=Place("sales.things"))
+    shards = [
+        TableState(f"shop{n}.orders", "live", version=3, place=Place("shop.orders", str(n), "_shard")) for n in (1, 2)
+    ]
+    names = CatalogNames(session, "lake", LAKE, [].append)  # type: ignore[arg-type]
+    names.finish(row(routed, *shards, merged=(MergedState("shop.orders", version=4),)))
+    names.close()
+    assert session.tables == {
+        "`lake`.`sales`.`things`": "file:/data/lake/sales/things",
+        "`lake`.`shop`.`orders`": "file:/data/lake/shop/orders",
+    }
 
 
 def test_names_are_quoted() -> None:

@@ -209,6 +209,13 @@ def _rest(tables: Sequence[TableDef]) -> str:
     example = ["", "# Policies of one table:", _comment(f" [tables.{name}]")]
     example.append('# schema_changes = "evolve"    # or "strict": an ALTER that may change rows stops the table')
     example.append("# rows = \"country = 'DE'\"      # only these rows, from table reads and from changes")
+    example += [
+        "",
+        "# Other names in the lake, and tables merged from several, with a column that says from which a row is:",
+        "# [routes]",
+        _comment(f' {name} = "{tables[0].db}.another_name"'),
+        '# "shop_*.orders" = { to = "shop.orders", shard = "{db}" }',
+    ]
     example += ["", "# An ALTER of columns that keeps every value is applied to the lake, unless you say otherwise:"]
     example += [
         "# [schema_changes]",

@@ -13,7 +13,7 @@ from headgate.catalog import Column, TableDef, TablePatterns, TableStats, load_s
 from headgate.columns import TableCodec, is_chosen, rule_marks, with_chosen_key
 from headgate.config import PipelineConfig
 from headgate.errors import ChosenKeyError, UnsupportedError
-from headgate.lake import NO_KEY, Lake, merge_reason, merge_text
+from headgate.lake import NO_KEY, Lake, Places, merge_reason, merge_text, place_text
 from headgate.mysql import Connection
 from headgate.pipeline import (
     check_config,
@@ -97,8 +97,12 @@ def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[st
     yield from _source_remarks(config, table)
     if config.target.kafka is not None:
         yield f"topic {TopicNames.make(config.target.kafka, config.name).of(table.full_name)}"
+    place = Places(config.routes).of(table.full_name)
+    if place is not None:
+        yield place_text(place)
+    name = table.full_name if place is None else place.table
     if config.target.catalog is not None:
-        yield f"named {names_of(config.target.catalog, table.full_name)[0]}"
+        yield f"named {names_of(config.target.catalog, name)[0]}"
     if not config.target.has_tables:
         return
     if "history" in config.target.mode:
@@ -107,7 +111,7 @@ def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[st
         yield "deleted rows stay, marked"
     if not table.key:
         yield "no primary key and no unique key of NOT NULL columns"
-    reason = merge_reason(lake, table.full_name, config.spark.get) if table.key else NO_KEY
+    reason = merge_reason(lake, table.full_name, config.spark.get, place) if table.key else NO_KEY
     if reason is not None:
         yield merge_text(reason)
 

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from headgate._policies import POLICY_VALUES, MaskKey, Operation, Policies, ordered_operations, parse_rules
 from headgate.config._interfaces import NotificationsConfig, SignalsConfig, UiConfig
 from headgate.config._model import Model, is_table
+from headgate.config._routes import RouteConfig
 from headgate.config._schema_changes import SchemaChangesConfig
 from headgate.config._source import SourceConfig, TableConfig
 from headgate.config._target import TargetConfig
@@ -51,6 +52,12 @@ class PipelineConfig(Model):
         default_factory=dict,
         description='[rules for columns](columns.md): `[columns."shop.*"]` has lines such as `email = "hash"`; names of'
         " tables and columns may have wildcards, and the last match counts",
+    )
+    routes: dict[str, RouteConfig] = Field(
+        default_factory=dict,
+        description='[names in the lake](routes.md): `[routes]` has lines such as `"shop.orders" = "sales.orders"` and'
+        ' `"shop_*.orders" = { to = "shop.orders", shard = "{db}" }`; names may have wildcards, and the last match'
+        " counts",
     )
     schema_changes: SchemaChangesConfig = Field(
         default_factory=SchemaChangesConfig, description="what ALTERs of columns do; by default they are applied"
@@ -161,6 +168,20 @@ class PipelineConfig(Model):
             if not is_table(name):
                 raise ValueError(f'{name!r} is not a table; expected [tables."db.table"], with the quotes')
         return tables
+
+    @field_validator("routes")
+    @classmethod
+    def _check_routes(cls, routes: dict[str, RouteConfig]) -> dict[str, RouteConfig]:
+        for pattern in routes:
+            if pattern.startswith("!") or not is_table(pattern):
+                raise ValueError(f'{pattern!r} is not a table pattern; expected db.table, such as "shop_*.orders"')
+        return routes
+
+    @model_validator(mode="after")
+    def _check_routed(self) -> PipelineConfig:
+        if self.routes and self.target.mode == ("kafka",):
+            raise ValueError("[routes] names tables of the lake, and mode kafka has none there: see target.kafka.topic")
+        return self
 
     @model_validator(mode="after")
     def _check_signal_table(self) -> PipelineConfig:

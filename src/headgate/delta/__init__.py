@@ -18,7 +18,7 @@ from headgate.delta._definition import (
     unsupported_requirements,
 )
 from headgate.delta._files import Listed, files_of
-from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_version
+from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_version, snapshot_at
 from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, UNMAPPED, ColumnNames, is_mapped_otherwise, names_of
 from headgate.delta._parquet import CODECS, VARIANT, as_rows, discard_files, is_plain, write_files
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headgate.delta._history import FileHistory, data_files_in
     from headgate.delta._index import IndexCache
     from headgate.delta._keys import Keys, keys_of
+    from headgate.delta._union import DifferentColumnsError, UnionPart, changed_files, union_actions
     from headgate.delta._variant import to_variant
     from headgate.delta._vectors import VectorFile, positions_of
 
@@ -47,6 +48,7 @@ __all__ = [
     "ColumnCopies",
     "ColumnNames",
     "DataFile",
+    "DifferentColumnsError",
     "FileHistory",
     "Fold",
     "FoldLayout",
@@ -60,9 +62,11 @@ __all__ = [
     "Sequences",
     "Snapshot",
     "TableLog",
+    "UnionPart",
     "VectorFile",
     "addition",
     "as_rows",
+    "changed_files",
     "checkpointed_version",
     "choose_files",
     "commit",
@@ -81,7 +85,9 @@ __all__ = [
     "prepare_fold",
     "read_rows",
     "renaming",
+    "snapshot_at",
     "to_variant",
+    "union_actions",
     "unsupported_requirements",
     "version_at",
     "with_loose_bounds",
@@ -96,6 +102,7 @@ _LATE = {
     "VectorFile": "_vectors", "positions_of": "_vectors", "copy_file": "_copy", "read_rows": "_copy",
     "ColumnCopies": "_column_copies",
     "to_variant": "_variant",
+    "DifferentColumnsError": "_union", "UnionPart": "_union", "changed_files": "_union", "union_actions": "_union",
     "FileHistory": "_history", "data_files_in": "_history",
 }  # fmt: skip
 

@@ -31,6 +31,7 @@ __all__ = [
     "addition",
     "creation",
     "needs_mapping",
+    "protocol_of",
     "renaming",
     "unsupported_requirements",
 ]
@@ -126,7 +127,7 @@ def creation(schema_json: str, properties: Mapping[str, str]) -> list[dict[str, 
         "configuration": dict(properties),
         "createdTime": time.time_ns() // 1_000_000,
     }
-    return [_protocol(features), {"metaData": metadata}]
+    return [protocol_of(features), {"metaData": metadata}]
 
 
 def addition(
@@ -152,7 +153,7 @@ def addition(
     if mapped:
         properties = assign_physical_names(_named_fields(schema), properties, keep=False)
         needed |= {MAPPING_FEATURE}
-    changed = [] if needed <= existing else [_protocol(needed | existing)]
+    changed = [] if needed <= existing else [protocol_of(needed | existing)]
     metadata = {**table.metadata, "schemaString": json.dumps(schema), "configuration": {**properties, **(more or {})}}
     return [*changed, {"metaData": metadata}]
 
@@ -199,7 +200,8 @@ def _named_fields(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [field for field in _fields(schema) if "metadata" in field]
 
 
-def _protocol(features: Collection[str]) -> dict[str, Any]:
+def protocol_of(features: Collection[str]) -> dict[str, Any]:
+    """Return the action by which a table requires these features."""
     read = sorted({*features} - _LEGACY)
     if not read:
         return {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}

@@ -42,6 +42,7 @@ __all__ = [
     "find_checkpoints",
     "read_checkpoint",
     "read_commit",
+    "snapshot_at",
 ]
 
 LOG: Final = "_delta_log"
@@ -249,6 +250,26 @@ class TableLog:
         kinds = (*_KINDS, "add") if self._with_files else _KINDS
         actions = [action for name in checkpoints[newest] for action in read_checkpoint(self.folder, name, kinds)]
         return self._after(Snapshot(), newest, actions)
+
+
+def snapshot_at(folder: str, version: int) -> Snapshot:
+    """Return a version of the table, without its files.
+
+    :raises TargetError: the log does not have it any more, or yet, or is damaged.
+    """
+    earlier = [number for number in find_checkpoints(folder) if number <= version]
+    snapshot = Snapshot()
+    if earlier:
+        newest = max(earlier)
+        names = find_checkpoints(folder)[newest]
+        actions = [action for name in names for action in read_checkpoint(folder, name, _KINDS)]
+        snapshot = snapshot.after(newest, actions, files=False)
+    while snapshot.version < version:
+        commit = read_commit(folder, snapshot.version + 1)
+        if commit is None:
+            raise TargetError(f"{folder} has no version {version}")
+        snapshot = snapshot.after(snapshot.version + 1, commit, files=False)
+    return snapshot
 
 
 def read_commit(folder: str, version: int) -> list[dict[str, Any]] | None:

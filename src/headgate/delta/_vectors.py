@@ -37,7 +37,7 @@ from pyroaring import BitMap
 from headgate.delta._files import files_of
 from headgate.errors import DecodeError
 
-__all__ = ["Descriptor", "Positions", "VectorFile", "positions_of", "read_vector", "rows_of", "vector_file"]
+__all__ = ["Descriptor", "Positions", "VectorFile", "below", "positions_of", "read_vector", "rows_of", "vector_file"]
 
 Positions: TypeAlias = "BitMap"
 Descriptor: TypeAlias = Mapping[str, Any]
@@ -126,6 +126,18 @@ def _data(folder: str, descriptor: Descriptor) -> bytes:
     if zlib.crc32(data[4:-4]) != int.from_bytes(data[-4:], "big"):
         raise DecodeError(f"{folder}/{name}: a deletion vector has a wrong checksum")
     return data[4:-4]
+
+
+def below(folder: str, descriptor: Descriptor) -> dict[str, Any]:
+    """Return the descriptor of a vector as seen from a table above.
+
+    :param folder: the path from that table's folder to that of the vector's table: no ``%``.
+    """
+    if descriptor["storageType"] != "u":
+        return dict(descriptor)
+    text = str(descriptor["pathOrInlineDv"])
+    prefix, name = text[:-_UUID_DIGITS], text[-_UUID_DIGITS:]
+    return {**descriptor, "pathOrInlineDv": f"{folder}/{prefix}{name}" if prefix else f"{folder}{name}"}
 
 
 def vector_file(descriptor: Descriptor) -> str:

@@ -15,6 +15,8 @@ from headgate.lake._ledger import (
     TABLE_STATES,
     Ledger,
     LedgerRow,
+    MergedState,
+    ShownShard,
     TableState,
     find_row,
     ledger_notifications,
@@ -23,7 +25,9 @@ from headgate.lake._ledger import (
     read_as_of,
 )
 from headgate.lake._maintain import Maintained, Maintenance
+from headgate.lake._merged import MergedTables, epochs_shown
 from headgate.lake._notifications import TableChannel
+from headgate.lake._places import Place, Places
 from headgate.lake._properties import (
     PIPELINE,
     TABLE,
@@ -69,6 +73,7 @@ from headgate.lake._status_text import (
     lag_text,
     merge_text,
     percent,
+    place_text,
     progress_text,
     rates_text,
     snapshot_text,
@@ -124,9 +129,14 @@ __all__ = [
     "Maintained",
     "Maintenance",
     "Marker",
+    "MergedState",
+    "MergedTables",
     "NeedsSparkError",
     "Phase",
+    "Place",
+    "Places",
     "RecentBatch",
+    "ShownShard",
     "SnapshotStatus",
     "SourceTables",
     "SparkComparer",
@@ -156,6 +166,7 @@ __all__ = [
     "decode_name",
     "duration",
     "encode_name",
+    "epochs_shown",
     "find_row",
     "forget_position",
     "freshness_text",
@@ -173,6 +184,7 @@ __all__ = [
     "newest_row",
     "percent",
     "pid_namespace",
+    "place_text",
     "progress_text",
     "rates_text",
     "read_as_of",

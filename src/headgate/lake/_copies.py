@@ -29,6 +29,7 @@ import pyarrow as pa
 from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.lake._layout import Lake
+from headgate.lake._places import Place
 from headgate.lake._properties import column_rules_of, row_filter_of
 from headgate.lake._version import TableVersion, newest_rows, open_version
 
@@ -64,8 +65,9 @@ class LakeCopies:
         """Return the versions of a ledger row's live tables, and those of their definitions that it names."""
         live = [one for one in row["tables"] if one["state"] == "live"]
         versions = {one["table"]: one["version"] for one in live}
+        places = {one["table"]: one["place"] for one in live if one.get("place")}
         definitions = {one["table"]: one["definition"] for one in live if one.get("definition") is not None}
-        return {"lake": self._lake.path, "versions": versions, "definitions": definitions}
+        return {"lake": self._lake.path, "versions": versions, "definitions": definitions, "places": places}
 
     def _newest(self) -> dict[str, Any]:
         """Return the ledger's newest row, found by the statistics of its files: each holds one or a few rows."""
@@ -145,7 +147,8 @@ class LakeCopies:
             raise SnapshotRefusedError(
                 f"the lake at {self._lake.path} has no live copy of the table in the bootstrap's batch", table=name
             )
-        return _opened(self._lake.current(name), int(version))
+        place = Place.of(token.get("places", {}).get(name))  # missing in tokens of earlier versions
+        return _opened(self._lake.current(name, place), int(version))
 
 
 @lru_cache(maxsize=64)

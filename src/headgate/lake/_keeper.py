@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.delta import FileHistory, files_of, old_log_files
+from headgate.lake._properties import MERGED
 
 __all__ = ["Amount", "TableKeeper"]
 
@@ -89,7 +90,8 @@ class TableKeeper:
         """Remove what no version from ``oldest`` on needs: what the log names, now and then also what listings find."""
         history = self.history
         names = history.unneeded(oldest)
-        yield from self._remove(names)
+        if MERGED not in history.properties:  # else they are other tables' files, which are removed with those
+            yield from self._remove(names)
         history.forget(names)
         if not history.is_removable:
             return

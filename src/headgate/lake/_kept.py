@@ -12,18 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.delta import DataFile, TableLog, files_of
 from headgate.lake._layout import Lake
+from headgate.lake._places import PLACE_FIELDS, Place
 
 __all__ = ["KeptVersions", "ledger_moments", "ledger_spans"]
 
 _COLUMNS: Final = ("epoch", "committed_at")
-_PARTS: Final = (".table", ".version", ".changelog_version")
+_LISTS: Final = ("tables", "merged")
+"""The ledger's lists of tables."""
+_VERSIONS: Final = ("version", "changelog_version")
 
 
 class KeptVersions:
@@ -32,6 +35,7 @@ class KeptVersions:
     def __init__(self) -> None:
         self._lock = Lock()
         self._spans: dict[str, list[tuple[float, int]]] = {}
+        self._shown: Mapping[str, int] = {}
 
     def add(self, moment: float, versions: Mapping[str, int]) -> None:
         """Add a newer row.
@@ -44,6 +48,11 @@ class KeptVersions:
                 spans = self._spans.setdefault(folder, [])
                 if not spans or spans[-1][1] != version:
                     spans.append((moment, version))
+
+    def keep_shown(self, versions: Mapping[str, int]) -> None:
+        """Set the versions that the newest row needs for merged tables, which have their files, by folder."""
+        with self._lock:
+            self._shown = dict(versions)
 
     def load(self, rows: Iterable[tuple[str, float, int]]) -> None:
         """Add earlier rows: ``(folder, moment, version)``, in any order."""
@@ -61,7 +70,10 @@ class KeptVersions:
         """Return the oldest version to keep if the retention began at ``since``; None: no row names the table."""
         with self._lock:
             spans = self._spans.get(folder)
-            return min(version for _, version in spans[_newest_at(spans, since) :]) if spans else None
+            if not spans:
+                return None
+            oldest = min(version for _, version in spans[_newest_at(spans, since) :])
+            return min(oldest, self._shown.get(folder, oldest))
 
     def at(self, folder: str, moment: float) -> int | None:
         """Return the version that the newest row at ``moment`` named; the oldest known one, if there was none."""
@@ -106,25 +118,38 @@ def ledger_moments(lake: Lake, span_seconds: float) -> list[float]:
     return moments
 
 
-def ledger_spans(lake: Lake, since: float) -> Iterator[tuple[float, str, str, int] | None]:
-    """Yield ``(moment, table, column, version)``: when a row of the ledger first names this version. In any order.
+def ledger_spans(lake: Lake, since: float) -> Iterator[tuple[float, str, int] | None]:
+    """Yield ``(moment, folder, version)``: when a row of the ledger first names this version. In any order.
 
     Reads the rows from the newest one to the last that is older than ``since``, by the ledger's statistics, without
-    Spark. ``column`` is ``version`` or ``changelog_version``.
+    Spark.
 
     :return: also None now and then, for a pause.
     """
     for file in _newest_first(lake):
-        rows = _versions_of(lake.ledger, file)
+        rows = _read_versions(lake.ledger, file)
         yield None
-        for column in ("version", "changelog_version"):
-            known = rows.filter(pc.is_valid(rows[column])).select(["committed_at", "table", column])
-            first = known.group_by(["table", column]).aggregate([("committed_at", "min")])
-            for row in first.to_pylist():
-                yield row["committed_at_min"].timestamp(), row["table"], column, row[column]
+        for column in _LISTS:
+            if column in rows.column_names:
+                yield from _spans_of(lake, rows, column)
         newest = pc.max(rows["committed_at"]).as_py()
         if isinstance(newest, datetime) and newest.timestamp() <= since:
             return  # the other files are older
+
+
+def _spans_of(lake: Lake, rows: pa.Table, column: str) -> Iterator[tuple[float, str, int]]:
+    """Yield what :func:`ledger_spans` yields of one column of the ledger, a list of tables."""
+    lines = _lines(rows, column)
+    names = [name for name in lines.column_names if name not in ("committed_at", *_VERSIONS)]
+    for version in _VERSIONS:
+        known = lines.filter(pc.is_valid(lines[version])).select(["committed_at", *names, version])
+        first = known.group_by([*names, version]).aggregate([("committed_at", "min")])
+        for row in first.to_pylist():
+            place = Place.of({name: row.get(f"place.{name}") for name in PLACE_FIELDS})
+            if column == "merged":
+                place = Place(row["table"], path=row["path"])
+            folder = lake.delta_tables(row["table"], place)[version]
+            yield row["committed_at_min"].timestamp(), folder, row[version]
 
 
 def _newest_first(lake: Lake) -> list[DataFile]:
@@ -137,16 +162,24 @@ def _newest_epoch(file: DataFile) -> int:
     return int(epoch) if isinstance(epoch, int) else 1 << 62
 
 
-def _versions_of(ledger: str, file: DataFile) -> pa.Table:
-    """Return a row for each table of each row in a ledger's file."""
+def _read_versions(ledger: str, file: DataFile) -> pa.Table:
+    """Read of a ledger's file when its rows were committed, and which versions of which tables they name."""
     with files_of(ledger).open_parquet(file.name) as opened:
         paths = [column.path for column in map(opened.schema.column, range(len(opened.schema)))]
-        wanted = [path for path in paths if path in _COLUMNS or (path.startswith("tables.") and path.endswith(_PARTS))]
-        rows = opened.read(columns=wanted).combine_chunks()
-    tables = rows["tables"].combine_chunks() if rows.num_rows else pa.array([], rows.schema.field("tables").type)
-    if isinstance(tables, pa.ChunkedArray):
-        tables = pa.concat_arrays(tables.chunks)
-    lines: Any = tables.flatten()
-    moments = rows["committed_at"].take(pc.list_parent_indices(tables))
-    columns = {name: pc.struct_field(lines, name) for name in ("table", "version", "changelog_version")}
-    return pa.table({"committed_at": moments, **columns})
+        wanted = [path for path in paths if path in _COLUMNS or _names_version(path)]
+        return opened.read(columns=wanted).combine_chunks()
+
+
+def _names_version(path: str) -> bool:
+    """Return whether a column of the ledger's files says which version of a table a row names."""
+    column, _, inside = path.partition(".")
+    name = inside.rpartition(".")[2]
+    return column in _LISTS and ".shards." not in path and name in {*PLACE_FIELDS, *_VERSIONS}
+
+
+def _lines(rows: pa.Table, column: str) -> pa.Table:
+    """Return a row for each table in a list of each row; fields of structs are columns such as ``place.shard``."""
+    lists = pa.concat_arrays(rows[column].chunks) if rows.num_rows else pa.array([], rows.schema.field(column).type)
+    moments = rows["committed_at"].take(pc.list_parent_indices(lists))
+    lines = pa.Table.from_batches([pa.RecordBatch.from_struct_array(lists.flatten())]).flatten()
+    return lines.append_column("committed_at", moments)

@@ -1,6 +1,7 @@
 """Paths of everything in a lake.
 
 ``<path>/<db>/<table>`` and ``<path>/_changelog/<db>/<table>`` hold tables, ``<path>/_headgate/`` headgate's own files.
+A table's place (``_places``) may give it another name there.
 MySQL names may hold any character, so each name is percent-encoded into one path segment: letters, digits, ``-`` and
 ``_`` stay as they are. Everything else becomes ``%XX`` of its UTF-8 bytes, as does a leading ``_`` (hidden to Spark,
 and it could meet ``_headgate`` or ``_changelog``). The encoding is one-to-one, so two tables never share a folder.
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
 from headgate.errors import ConfigError, TargetError
+from headgate.lake._places import Place
 from headgate.stores import grant, is_remote, obstacle
 
 if TYPE_CHECKING:
@@ -62,7 +64,8 @@ class Lake:
     def of(cls, config: PipelineConfig) -> Lake:
         """Return the lake of a pipeline, and give this process access to it as the configuration's ``[spark]`` says."""
         lake = cls.at(config.target.path or "")
-        grant(lake.path, lambda name: config.spark.get(f"spark.hadoop.{name}"))
+        for path in (lake.path, *(route.path for route in config.routes.values() if route.path)):
+            grant(cls.at(path).path, lambda name: config.spark.get(f"spark.hadoop.{name}"))
         return lake
 
     @property
@@ -75,15 +78,27 @@ class Lake:
         """Why only Spark reads and writes the lake's files; None: headgate does so, too."""
         return obstacle(self.path)
 
-    def current(self, table: str) -> str:
-        """Return the path of the Delta table with the current rows of ``db.table``."""
-        db, name = split_table(table)
-        return f"{self.path}/{encode_name(db)}/{encode_name(name)}"
+    def current(self, table: str, place: Place | None = None) -> str:
+        """Return the path of the Delta table with the current rows of ``db.table``.
 
-    def changelog(self, table: str) -> str:
-        """Return the path of the Delta table with every change of ``db.table``."""
-        db, name = split_table(table)
-        return f"{self.path}/_changelog/{encode_name(db)}/{encode_name(name)}"
+        :param place: where a route puts it; None: it keeps its name.
+        """
+        return self._folder("", table, place)
+
+    def changelog(self, table: str, place: Place | None = None) -> str:
+        """Return the path of the Delta table with every change of ``db.table``; see :meth:`current`."""
+        return self._folder("/_changelog", table, place)
+
+    def delta_tables(self, table: str, place: Place | None = None) -> dict[str, str]:
+        """Return the paths of the Delta tables of ``db.table``, by the ledger's column that has their version."""
+        return {"version": self.current(table, place), "changelog_version": self.changelog(table, place)}
+
+    def _folder(self, area: str, table: str, place: Place | None) -> str:
+        place = place or Place(table)
+        db, name = split_table(place.table)
+        root = self.path if place.path is None else Lake.at(place.path).path
+        folder = f"{root}{area}/{encode_name(db)}/{encode_name(name)}"
+        return folder if place.folder is None else f"{folder}/{place.folder}"
 
     def check_folder(self, path: str, table: str) -> None:
         """Raise ``TargetError`` if a local ``path`` holds files but no Delta table: the check without Spark."""

@@ -32,11 +32,12 @@ from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.lake._append import append_rows
 from headgate.lake._delta import DeltaPath, spark_schema
 from headgate.lake._layout import Lake
+from headgate.lake._places import Place
 from headgate.lake._properties import PIPELINE, TABLE
 from headgate.lake._version import newest_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Iterator
     from datetime import datetime
 
     from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +46,8 @@ __all__ = [
     "TABLE_STATES",
     "Ledger",
     "LedgerRow",
+    "MergedState",
+    "ShownShard",
     "TableState",
     "find_row",
     "ledger_notifications",
@@ -56,11 +59,16 @@ __all__ = [
 _TABLES_DDL = (
     "array<struct<table string, state string, version bigint, changelog_version bigint, since_epoch bigint, "
     "held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, images bigint, "
-    "reason string, definition string, settles_at string, unlogged string>>"
+    "reason string, definition string, settles_at string, unlogged string, "
+    "place struct<table string, shard string, column string, path string>>>"
+)
+_MERGED_DDL = (
+    "array<struct<table string, path string, version bigint, changelog_version bigint, reason string, "
+    "shards array<struct<table string, version bigint, changelog_version bigint>>>>"
 )
 _DDL = (
     f"batch_id bigint, epoch bigint, gtid string, committed_at timestamp, tables {_TABLES_DDL}, "
-    "snapshots string, notifications string"
+    f"snapshots string, notifications string, merged {_MERGED_DDL}"
 )
 
 
@@ -103,6 +111,13 @@ class TableState:
     unlogged: str | None = None
     """Why rows change without images, or images are skipped, by the configuration; kept until all rows are read
     without that."""
+    place: Place | None = None
+    """Where the table is in the lake, if a route gives it another name."""
+
+    @property
+    def name(self) -> str:
+        """The table's name in the lake."""
+        return self.table if self.place is None else self.place.table
 
     @property
     def is_suspended(self) -> bool:
@@ -113,6 +128,56 @@ class TableState:
     def is_read(self) -> bool:
         """Whether all wanted rows of the table were read."""
         return self.state in ("settling", "live", "inexact", "filtered")
+
+
+@dataclass(frozen=True)
+class ShownShard:
+    """A source table in a merged one: the versions of its own Delta tables that the merged ones show."""
+
+    table: str
+    version: int | None = None
+    changelog_version: int | None = None
+
+
+@dataclass(frozen=True)
+class MergedState:
+    """A merged table in a ledger row.
+
+    :param table: its name in the lake.
+    :param path: the folder or URI below which it is; None: the lake's.
+    :param version: of the Delta table with the rows; None: there is none.
+    :param reason: why the newest batches do not show; None: they do.
+    """
+
+    table: str
+    path: str | None = None
+    version: int | None = None
+    changelog_version: int | None = None
+    reason: str | None = None
+    shards: tuple[ShownShard, ...] = ()
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> MergedState:
+        """Convert a value of the ledger's column."""
+        return cls(**{**value, "shards": tuple(ShownShard(**one) for one in value["shards"] or ())})
+
+    @property
+    def name(self) -> str:
+        """Its name in the lake."""
+        return self.table
+
+    @property
+    def place(self) -> Place:
+        """Where it is."""
+        return Place(self.table, path=self.path)
+
+    def shown(self, column: str) -> dict[str, int]:
+        """Return the version of each shard that is shown, by source table.
+
+        :param column: ``version`` or ``changelog_version``.
+        """
+        found = {one.table: getattr(one, column) for one in self.shards}
+        return {table: version for table, version in found.items() if version is not None}
 
 
 @dataclass(frozen=True)
@@ -128,6 +193,25 @@ class LedgerRow:
     """Snapshots that are open after the batch."""
     notifications: tuple[Notification, ...] = ()
     """Notifications of the batch."""
+    merged: tuple[MergedState, ...] = ()
+    """The merged tables that some of the tables are part of."""
+
+    def named(self, name: str) -> list[TableState]:
+        """Return the tables that have this name in the lake: several, if they are merged."""
+        return [state for state in self.tables.values() if state.name == name]
+
+    def delta_tables(self, lake: Lake, column: str) -> Iterator[tuple[str, str, int]]:
+        """Yield name, folder and version of the Delta tables that users read: merged tables, and not their shards.
+
+        :param column: ``version``: those with rows; ``changelog_version``: changelogs.
+        """
+        named: list[TableState | MergedState] = [
+            one for one in self.tables.values() if one.place is None or one.place.shard is None
+        ]
+        for one in [*named, *self.merged]:
+            version = getattr(one, column)
+            if version is not None:
+                yield one.name, lake.delta_tables(one.table, one.place)[column], version
 
 
 class Ledger:
@@ -172,7 +256,8 @@ class Ledger:
         tables = [asdict(state) for _, state in sorted(row.tables.items())]
         opened = json.dumps(row.snapshots.to_dict()) if row.snapshots != OpenSnapshots() else None
         notifications = json.dumps([one.to_dict() for one in row.notifications]) if row.notifications else None
-        values = [(row.batch_id, row.epoch, row.gtid, row.committed_at, tables, opened, notifications)]
+        merged = [asdict(one) for one in row.merged] or None
+        values = [(row.batch_id, row.epoch, row.gtid, row.committed_at, tables, opened, notifications, merged)]
         self.fence()
         if self._version < 0:
             self._create()
@@ -233,6 +318,16 @@ def newest_row(lake: Lake) -> LedgerRow:
     return row
 
 
+def newest_merged(lake: Lake) -> tuple[tuple[MergedState, ...], dict[str, Place | None]]:
+    """Return the merged tables of the newest ledger row, and the places of its source tables."""
+    rows = newest_rows(lake.ledger, "epoch", ("epoch", "tables", "merged"))
+    if "merged" not in rows.column_names:  # of an earlier version
+        return (), {}
+    row = rows.sort_by([("epoch", "descending")]).slice(0, 1).to_pylist()[0]
+    places = {one["table"]: Place.of(one.get("place")) for one in row["tables"]}
+    return tuple(map(MergedState.of, row["merged"] or ())), places
+
+
 def _newest(lake: Lake) -> LedgerRow | None:
     """Return the newest row of a lake that has a ledger. Spark would take seconds, to compile a query."""
     rows = newest_rows(lake.ledger, "epoch", [field.name for field in fields(LedgerRow)])
@@ -240,7 +335,10 @@ def _newest(lake: Lake) -> LedgerRow | None:
 
 
 def _row(value: Mapping[str, Any]) -> LedgerRow:
-    states = [TableState(**{**item, "images": item["images"] or 0}) for item in value["tables"]]
+    states = [
+        TableState(**{**item, "images": item["images"] or 0, "place": Place.of(item.get("place"))})
+        for item in value["tables"]
+    ]
     opened = value.get("snapshots")
     return LedgerRow(
         value["batch_id"],
@@ -250,6 +348,7 @@ def _row(value: Mapping[str, Any]) -> LedgerRow:
         {state.table: state for state in states},
         OpenSnapshots.from_dict(json.loads(opened)) if opened else OpenSnapshots(),
         _parse_notifications(value.get("notifications")),
+        tuple(map(MergedState.of, value.get("merged") or ())),
     )
 
 
@@ -306,7 +405,8 @@ def read_as_of(
 ) -> dict[str, DataFrame]:
     """Return all current tables of the lake at one point of the source's history: ``{"db.table": DataFrame}``.
 
-    Tables with ``deletes = "mark"`` have their deleted rows, too: filter by ``NOT _deleted``.
+    The names are those in the lake, if routes give tables others than the source's. A merged table is there if all its
+    shards are. Tables with ``deletes = "mark"`` have their deleted rows, too: filter by ``NOT _deleted``.
 
     :param gtid: read the oldest batch that contains this GTID set; default: the newest batch.
     :param batch: the epoch of a batch, instead.
@@ -321,7 +421,7 @@ def read_as_of(
     lake = Lake.at(path)
     row = find_row(spark, lake, gtid=gtid, batch=batch)
     return {
-        name: DeltaPath(spark, lake.current(name)).read(state.version)
-        for name, state in row.tables.items()
-        if state.state in states and state.version is not None
+        name: DeltaPath(spark, folder).read(version)
+        for name, folder, version in row.delta_tables(lake, "version")
+        if all(state.state in states for state in row.named(name))
     }

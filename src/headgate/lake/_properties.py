@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 __all__ = [
+    "MERGED",
     "PIPELINE",
     "TABLE",
     "column_rules_of",
@@ -26,6 +27,8 @@ __all__ = [
 
 PIPELINE: Final = "headgate.pipeline"
 TABLE: Final = "headgate.table"
+MERGED: Final = "headgate.merged"
+"""``true`` for a table that consists of other tables' files, which are removed with those; else missing."""
 _KEY: Final = "headgate.key"
 """The columns of the table's key, as a JSON list; empty without a key."""
 _RULES: Final = "headgate.columns"

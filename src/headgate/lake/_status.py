@@ -60,6 +60,8 @@ _SORT_RANKS = {"stopped": 0, "stale": 1, "inexact": 2, "snapshotting": 3, "settl
 class TableStatus(_Model):
     """One table as of the newest ledger row; ``changes`` and ``rows`` (of snapshots) count since the run began.
 
+    ``place``: its name in the lake, if a route gives it another one, and why a merged table lacks its newest changes.
+
     ``merged``: why the newest changes were applied by MERGE, which takes seconds; None: they were not.
 
     While it is snapshotting: ``rows_read`` of about ``rows_estimate`` rows are applied, also by earlier runs, in
@@ -74,6 +76,7 @@ class TableStatus(_Model):
     chunks_done: int | None = None
     chunks_estimate: int | None = None
     reason: str | None = None
+    place: str | None = None
     merged: str | None = None
     changes: int = _CHANGES
     rows: int = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headgate.lake._places import Place
 from headgate.lake._status import (
     Activity,
     FreshnessStatus,
@@ -25,6 +26,7 @@ __all__ = [
     "lag_text",
     "merge_text",
     "percent",
+    "place_text",
     "progress_text",
     "rates_text",
     "snapshot_text",
@@ -136,10 +138,19 @@ def merge_text(reason: str) -> str:
     return f"written by MERGE: {reason}"
 
 
+def place_text(place: Place, reason: str | None = None) -> str:
+    """Return the table's name in the lake.
+
+    :param reason: why the merged table that it is part of lacks its newest changes.
+    """
+    shard = "" if place.shard is None else f", where {place.column} is '{place.shard}'"
+    return f"in the lake: {place.table}{shard}{f', which {reason}' if reason else ''}"
+
+
 def table_remarks(table: TableStatus) -> str:
-    """Return why the table is written by MERGE, and why it is in its state, if there is such a reason."""
+    """Return the table's other name, why it is written by MERGE, and why it is in its state, where they apply."""
     merged = merge_text(table.merged) if table.merged and table.state not in _SUSPENDED else ""
-    return "; ".join(filter(None, [merged, table.reason]))
+    return "; ".join(filter(None, [table.place, merged, table.reason]))
 
 
 def _snapshot_progress(table: TableStatus, progress: TableReadProgress | None) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -51,13 +51,15 @@ from headgate.lake._form import Form
 from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
 from headgate.lake._kept import KeptVersions, ledger_spans
 from headgate.lake._layout import Lake
+from headgate.lake._ledger import newest_merged
 from headgate.lake._log_store import checkpoint_by_delta, put_by_log_store
 from headgate.lake._properties import key_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.lake._ledger import Ledger, LedgerRow, TableState
+    from headgate.lake._ledger import Ledger, LedgerRow, MergedState, TableState
+    from headgate.lake._places import Place
 
 __all__ = ["Upkeep", "fold_layout", "internal_tables", "load_kept", "oldest_needed", "small_files"]
 
@@ -117,10 +119,24 @@ def load_kept(lake: Lake, since: float, kept: KeptVersions) -> Iterator[None]:
         if span is None:
             yield
             continue
-        moment, table, column, version = span
-        folder = lake.current(table) if column == "version" else lake.changelog(table)
+        moment, folder, version = span
         rows.append((folder, moment, version))
     kept.load(rows)
+    if rows:
+        kept.keep_shown(shown_versions(lake, *newest_merged(lake)))
+
+
+def shown_versions(lake: Lake, merged: Iterable[MergedState], places: Mapping[str, Place | None]) -> dict[str, int]:
+    """Return by folder the versions of shards that merged tables show.
+
+    :param places: of the shards.
+    """
+    shown: dict[str, int] = {}
+    for shard in (shard for one in merged for shard in one.shards):
+        for column, folder in lake.delta_tables(shard.table, places.get(shard.table)).items():
+            if (version := getattr(shard, column)) is not None:
+                shown[folder] = version
+    return shown
 
 
 class Upkeep:
@@ -140,10 +156,11 @@ class Upkeep:
         times: UpkeepTimes | None = None,
     ) -> None:
         self.times = times or UpkeepTimes()
-        self._put: Put | None = None
+        self.put: Put | None = None
+        """Creates the files of commits; None: in a local folder."""
         self._write_checkpoint: Callable[[str], None] = write_checkpoint
         if spark is not None and not lake.is_local:
-            self._put = partial(put_by_log_store, spark)
+            self.put = partial(put_by_log_store, spark)
             self._write_checkpoint = partial(write_checkpoint, otherwise=partial(checkpoint_by_delta, spark))
         self._lake, self._retention, self._codec = lake, retention_seconds, (codec or "snappy").lower()
         self.background = Background()
@@ -182,12 +199,18 @@ class Upkeep:
         for table, state in row.tables.items():
             if state is self._states.get(table):
                 continue
-            for column, folder in (("version", self._lake.current), ("changelog_version", self._lake.changelog)):
+            for column, folder in self._lake.delta_tables(table, state.place).items():
                 number = getattr(state, column)
                 if number is not None:
-                    versions[folder(table)] = number
-                    self._tables[folder(table)] = (table, column)
+                    versions[folder] = number
+                    self._tables[folder] = (table, column)
         self._states = dict(row.tables)
+        for merged in row.merged:
+            for column, folder in self._lake.delta_tables(merged.table, merged.place).items():
+                if (number := getattr(merged, column)) is not None:
+                    versions[folder] = number
+        places = {table: state.place for table, state in row.tables.items()}
+        self.kept.keep_shown(shown_versions(self._lake, row.merged, places))
         self.kept.add(row.committed_at.timestamp(), versions)
         for path, number in (*versions.items(), (self._lake.ledger, version)):
             self._checkpoint(path, number)
@@ -238,7 +261,7 @@ class Upkeep:
 
     def _commit_fold(self, folder: str, key: tuple[str, ...]) -> int | None:
         table = (self._logs.pop(folder, None) or TableLog(folder)).refresh()
-        return table.version + 1 if self.folds.finish(folder, table, key, self._put) else None
+        return table.version + 1 if self.folds.finish(folder, table, key, self.put) else None
 
     def _claim(self, folder: str) -> int | None:
         """Record in a table's properties that headgate alone removes its files."""
@@ -248,7 +271,7 @@ class Upkeep:
             return None
         metadata = {**table.metadata, "configuration": {**table.properties, **RETENTION_PROPERTIES}}
         try:
-            commit(folder, table, [{"metaData": metadata}], "SET TBLPROPERTIES", {}, blind=False, put=self._put)
+            commit(folder, table, [{"metaData": metadata}], "SET TBLPROPERTIES", {}, blind=False, put=self.put)
         except (CommitConflictError, OSError) as error:
             log.info("%s: could not set its properties, will retry: %s", folder, error)
             return None

@@ -134,7 +134,7 @@ class ArrowComparer:
 
     def _version(self, state: TableState) -> TableVersion:
         try:
-            return open_version(self._lake.current(state.table), int(state.version or 0))
+            return open_version(self._lake.current(state.table, state.place), int(state.version or 0))
         except (TargetError, OSError) as error:
             raise NeedsSparkError(str(error)) from None
 

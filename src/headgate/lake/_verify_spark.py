@@ -61,7 +61,7 @@ class SparkComparer:
 
     def _target(self, state: TableState) -> tuple[list[str], DataFrame]:
         """Return the key, and the rows."""
-        delta = DeltaPath(self._spark, self._lake.current(state.table))
+        delta = DeltaPath(self._spark, self._lake.current(state.table, state.place))
         properties = delta.snapshot().properties
         key = list(key_of(properties))
         rows = delta.read(state.version).where(Form.of(properties).condition)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.delta import CODECS, TableLog, unsupported_requirements
 from headgate.lake._layout import Lake
+from headgate.lake._places import Place
 
 if TYPE_CHECKING:
     from headgate.delta import Snapshot
@@ -64,7 +65,7 @@ def has_vectors(table: Snapshot) -> bool:
     return table.properties.get("delta.enableDeletionVectors", "").lower() == "true"
 
 
-def merge_reason(lake: Lake, table: str, setting: Setting) -> str | None:
+def merge_reason(lake: Lake, table: str, setting: Setting, place: Place | None = None) -> str | None:
     """Return why changes of a keyed table go through MERGE, judged by its newest version; None: they do not, or there
     is no current table yet.
 
@@ -72,7 +73,7 @@ def merge_reason(lake: Lake, table: str, setting: Setting) -> str | None:
     """
     if lake.obstacle is not None:
         return lake.obstacle
-    snapshot = TableLog(lake.current(table), files=False).refresh()
+    snapshot = TableLog(lake.current(table, place), files=False).refresh()
     if snapshot.version < 0:
         return None
     return spark_writes(snapshot, setting) or (None if has_vectors(snapshot) else NO_VECTORS)

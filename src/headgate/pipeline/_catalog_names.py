@@ -18,7 +18,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ConfigError
-from headgate.lake import Lake, TableState, split_table
+from headgate.lake import Lake, LedgerRow, split_table
 from headgate.names import quote_name
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _SESSION_CATALOG: Final = "spark_catalog"
 
 
 def names_of(catalog: str, table: str) -> tuple[str, str]:
-    """Return the names of the current table of ``db.table`` and of its changelog, quoted for SQL."""
+    """Return the names of the current table and the changelog that are ``db.table`` in the lake, quoted for SQL."""
     db, name = split_table(table)
     return _sql(catalog, db, name), _sql(catalog, f"{db}_changelog", name)
 
@@ -72,17 +72,17 @@ class CatalogNames:
         self._stopping = Event()
         self._is_failing = False
 
-    def note(self, states: Iterable[TableState]) -> None:
+    def note(self, row: LedgerRow) -> None:
         """Give names to the tables that a ledger row has, unless an earlier call is still at work."""
-        wanted = [pair for state in states for pair in self._wanted(state) if pair[0] not in self._settled]
+        wanted = [pair for pair in self._wanted(row) if pair[0] not in self._settled]
         if wanted and (self._work is None or self._work.done()):
             self._work = self._pool.submit(self._give, wanted)
 
-    def finish(self, states: Iterable[TableState]) -> None:
+    def finish(self, row: LedgerRow) -> None:
         """Give the tables of the newest ledger row their names, and wait for it."""
         if self._work is not None:
             self._work.result()
-        self.note(states)
+        self.note(row)
         if self._work is not None:
             self._work.result()
 
@@ -91,13 +91,12 @@ class CatalogNames:
         self._stopping.set()
         self._pool.shutdown()
 
-    def _wanted(self, state: TableState) -> Iterator[tuple[str, str]]:
+    def _wanted(self, row: LedgerRow) -> Iterator[tuple[str, str]]:
         """Yield name and path of each Delta table that there is."""
-        current, changelog = names_of(self._catalog, state.table)
-        if state.version is not None:
-            yield current, self._lake.current(state.table)
-        if state.changelog_version is not None:
-            yield changelog, self._lake.changelog(state.table)
+        for name, path, _ in row.delta_tables(self._lake, "version"):
+            yield names_of(self._catalog, name)[0], path
+        for name, path, _ in row.delta_tables(self._lake, "changelog_version"):
+            yield names_of(self._catalog, name)[1], path
 
     def _give(self, wanted: Iterable[tuple[str, str]]) -> None:
         from pyspark.errors import AnalysisException

@@ -12,7 +12,7 @@ from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig
 from headgate.control import check_filter
 from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServerError, HeadgateError
-from headgate.lake import Lake, read_status
+from headgate.lake import Lake, Place, Places, read_status
 from headgate.names import quote_name
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ __all__ = [
     "check_kafka",
     "check_patterns",
     "check_resnapshot",
+    "check_routes",
     "check_signal_topic",
     "check_source",
     "connection_settings",
@@ -42,16 +43,43 @@ def check_config(config: PipelineConfig) -> list[str]:
     """
     lake = Lake.of(config)
     tables = check_source(config, followed_tables(lake))
+    places = check_routes(config, tables)
     for table in tables:
         if config.target.has_tables:
-            lake.check_folder(lake.current(table), table)
+            lake.check_folder(lake.current(table, places.get(table)), table)
         if "changelog" in config.target.mode:
-            lake.check_folder(lake.changelog(table), table)
+            lake.check_folder(lake.changelog(table, places.get(table)), table)
     if config.target.kafka is not None:
         from headgate.sinks import TopicNames
 
         TopicNames.make(config.target.kafka, config.name).distinct(tables, {})
     return tables
+
+
+def check_routes(config: PipelineConfig, tables: Collection[str]) -> dict[str, Place]:
+    """Return the places of the tables that routes give other names.
+
+    :raises ConfigError: two tables would have one folder; a merged table has the name of another table; the lake's
+        files can only be written by Spark, and tables would be merged.
+    """
+    lake, places = Lake.of(config), Places(config.routes)
+    found = {table: place for table in tables if (place := places.of(table)) is not None}
+    merged = {lake.current(place.table, Place(place.table, path=place.path)) for place in found.values() if place.shard}
+    owners: dict[str, str] = {}
+    for table in tables:
+        place = found.get(table)
+        folder = lake.current(table, place)
+        other = owners.setdefault(folder, table)
+        if other != table:
+            raise ConfigError(
+                f"{other} and {table} would both be {place.table if place else table} in the lake: to merge them, give"
+                ' the route a shard that differs, such as shard = "{db}"'
+            )
+        if folder in merged:
+            raise ConfigError(f"{table} would be at {folder}, where [routes] merges other tables: choose another name")
+    if merged and lake.obstacle is not None:
+        raise ConfigError(f"[routes] with shard needs a lake that headgate writes itself: {lake.obstacle}")
+    return found
 
 
 def check_kafka(config: PipelineConfig) -> None:

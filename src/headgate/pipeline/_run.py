@@ -206,8 +206,8 @@ class Pipeline:
                     if run.superseded and not self._stop.is_set():
                         tables = self._tables
                         continue
-                    if names is not None and not self._stop.is_set():
-                        names.finish(run.writer.ledger.tables().values())
+                    if names is not None and run.writer.ledger.last is not None and not self._stop.is_set():
+                        names.finish(run.writer.ledger.last)
                     return
                 if _restarts_from_now(error, mode) and (run.batches or not restarted):
                     log.warning("%s; all tables are read again (snapshot_mode = %s)", error, mode)
@@ -442,8 +442,8 @@ class _Run:
                 self._status.ends(report)
                 if self.courier is not None:
                     self.courier.add(report.epoch, report.notifications)
-                if self.names is not None:
-                    self.names.note(report.tables.values())
+                if self.names is not None and self.writer.ledger.last is not None:
+                    self.names.note(self.writer.ledger.last)
                 if self._on_progress is not None:
                     self._on_progress(report)
             except BaseException as error:

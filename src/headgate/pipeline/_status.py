@@ -45,6 +45,7 @@ from headgate.lake import (
     WarningStatus,
     WriteMethod,
     pid_namespace,
+    place_text,
     read_status,
 )
 from headgate.pipeline._figures import BatchUnderWay, Freshness, History, Rates, count_transactions, snapshot_status
@@ -434,7 +435,7 @@ def _first(before: Status | None, pipeline: str, now_us: int) -> Status:
 
 
 def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, TableStatus]:
-    statuses = {}
+    statuses, delays = {}, {(one.path, one.table): one.reason for one in report.merged}
     for name, state in sorted(report.tables.items()):
         known = before.get(name, TableStatus(state=""))
         changes, rows = (0, 0) if report.replayed else (report.changes.get(name, 0), report.rows.get(name, 0))
@@ -448,11 +449,12 @@ def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, Ta
                 "chunks_done": state.chunks_done,
                 "chunks_estimate": state.chunks_estimate,
             }
-        write_methods = report.write_methods.get(name)
+        write_methods, place = report.write_methods.get(name), state.place
         statuses[name] = TableStatus(
             state=state.state,
             version=state.version,
             reason=state.reason,
+            place=place_text(place, delays.get((place.path, place.table))) if place else None,
             changes=known.changes + changes,
             rows=known.rows + rows,
             merged=known.merged if write_methods is None else write_methods.get(WriteMethod.MERGE),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.config import PipelineConfig
+from headgate.lake import Places
 from headgate.sinks import Policy
 
 __all__ = ["table_policy"]
@@ -18,4 +19,5 @@ def table_policy(config: PipelineConfig, table: str) -> Policy:
         strict=own is not None and own.schema_changes == "strict",
         keeps_removed=config.keeps_removed(table),
         schema_changes=config.schema_changes,
+        place=Places(config.routes).of(table),
     )

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
 from headgate.config import SchemaChangesConfig
-from headgate.lake import Form, TableState
+from headgate.lake import Form, Place, TableState
 from headgate.sinks._promises import Unseen
 from headgate.sinks._shape import Target
 from headgate.sinks._states import Event, State
@@ -26,6 +26,7 @@ class Policy:
     kafka: bool = False  # its changes are sent to Kafka
     keeps_removed: bool = False  # the current table keeps rows that the source removed: their removal is skipped
     schema_changes: SchemaChangesConfig = field(default_factory=SchemaChangesConfig)  # by kind of change
+    place: Place | None = None  # where its Delta tables are, if a route gives it another name
 
     @classmethod
     def of(cls, modes: Collection[str], *, marks_deletes: bool = False) -> Policy:

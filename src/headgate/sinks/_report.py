@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from headgate.carrier import SINK_SIGNALS, Batch, Commits
 from headgate.control import Notification
-from headgate.lake import TableState, WriteMethod
+from headgate.lake import MergedState, TableState, WriteMethod
 
 __all__ = ["BatchReport", "Progress", "log_signals"]
 
@@ -50,6 +50,8 @@ class BatchReport:
     changes: dict[str, int] = field(default_factory=dict)  # changes of this batch: an update may have two images
     write_methods: Mapping[str, Mapping[WriteMethod, str]] = field(default_factory=dict)
     """How the batch's rows were written to each current table; for a MERGE also why."""
+    merged: tuple[MergedState, ...] = ()
+    """The merged tables after the batch."""
 
     @classmethod
     def of(

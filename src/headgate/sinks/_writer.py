@@ -27,7 +27,20 @@ from typing import TYPE_CHECKING
 
 from headgate.carrier import Batch, ControlFolder
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
-from headgate.lake import DeltaPath, Form, Lake, Ledger, LedgerRow, TableState, Upkeep, WriteMethod, split_table
+from headgate.errors import TargetError
+from headgate.lake import (
+    DeltaPath,
+    Form,
+    Lake,
+    Ledger,
+    LedgerRow,
+    MergedTables,
+    Place,
+    TableState,
+    Upkeep,
+    WriteMethod,
+    split_table,
+)
 from headgate.sinks._answers import PlannerMessages
 from headgate.sinks._carrier import read_batch
 from headgate.sinks._case import Arrival, Policy, TableBefore
@@ -96,6 +109,7 @@ class BatchWriter:
 
             self._upserts = Upserts(folds=self.upkeep.folds)
         self._kafka = KafkaTarget(kafka, pipeline) if kafka is not None else None
+        self._merged = MergedTables(lake, pipeline, self.upkeep.put if self.upkeep is not None else None)
         self.progress = Progress()
         self.unseen: Callable[[Batch], Mapping[str, Unseen]] | None = None  # tables whose rows change without images
         self.after_tables: Callable[[Batch], None] | None = None  # test hook: between the tables and the ledger
@@ -106,12 +120,27 @@ class BatchWriter:
             if table in self._checked:
                 continue
             policy = self._policy(table)
+            self._check_place(spark, table, policy.place)
             target = self._current(spark, table).describe() if policy.form is not None else None
             if target is not None:
                 self.row_filters[table] = target.rows
             if policy.changelog:
                 self._changelog(spark, table).check()
             self._checked.add(table)
+
+    def _check_place(self, spark: SparkSession, table: str, place: Place | None) -> None:
+        """Raise ``TargetError`` if the table was written to another place and has not been moved."""
+        known = self.ledger.tables().get(table)
+        if known is None or known.place == place:
+            return
+        before, after = (self.lake.delta_tables(table, one) for one in (known.place, place))
+        for column, folder in after.items():
+            if getattr(known, column) is not None and not DeltaPath(spark, folder).exists():
+                raise TargetError(
+                    f"its route has changed, and {folder} does not exist: move {before[column]} there, or set the route"
+                    " back",
+                    table=table,
+                )
 
     def start(self) -> None:
         """Start the work in the background, until :meth:`close`: maintaining the tables, heartbeats to Kafka."""
@@ -164,17 +193,21 @@ class BatchWriter:
         decisions, write_methods = self._write_tables(frame, batch, self._decide(frame.sparkSession, batch))
         if self._kafka is not None:
             self._kafka.send(frame, batch, {one.table: one.messages for one in decisions if one.messages})
-        states = {**before, **{decision.table: decision.state for decision in decisions}}
+        states = self._placed({**before, **{decision.table: decision.state for decision in decisions}})
         self._history.write(batch, decisions)
         self._planner_messages.request(batch, decisions, before)
+        shown = self.ledger.last.merged if self.ledger.last else ()
+        merged = self._merged.show(states, shown, batch.header.epoch)
+        delayed = {(one.table, one.reason) for one in merged if one.reason} - {(one.table, one.reason) for one in shown}
         warnings = [text for decision in decisions for text in decision.warnings]
+        warnings += [f"{table} in the lake {reason}" for table, reason in sorted(delayed)]
         for text in warnings:
             log.warning("%s", text)
         if self.after_tables is not None:
             self.after_tables(batch)
         if self.upkeep is not None:
             states = self.upkeep.commit_pending(states, {decision.table for decision in decisions})
-        row = self._row(batch, batch_id, states)
+        row = replace(self._row(batch, batch_id, states), merged=merged)
         self.ledger.append(row)
         committed_us = time.time_ns() // 1000
         self._planner_messages.hand_back(batch, states)
@@ -182,7 +215,15 @@ class BatchWriter:
             self.upkeep.note(row, self.ledger.version)
             self.upkeep.commit_pending_internal(self.ledger)
         report = BatchReport.of(batch, batch_id, states, warnings, self._notifications())
-        return replace(report, committed_us=committed_us, write_methods=write_methods)
+        return replace(report, committed_us=committed_us, write_methods=write_methods, merged=merged)
+
+    def _placed(self, states: Mapping[str, TableState]) -> dict[str, TableState]:
+        """Return the states with the tables' places: by the configuration, if it was found that they are there."""
+        places = {table: self._policy(table).place for table in self._checked}
+        return {
+            table: replace(state, place=places[table]) if places.get(table, state.place) != state.place else state
+            for table, state in states.items()
+        }
 
     def _row(self, batch: Batch, batch_id: int, states: dict[str, TableState]) -> LedgerRow:
         now = datetime.now(UTC)
@@ -211,12 +252,14 @@ class BatchWriter:
 
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
         span = self._spans.setdefault(table, KeySpan())
-        delta = DeltaPath(spark, self.lake.current(table), ours=True)
-        form = self._policy(table).form or Form.PLAIN
+        policy = self._policy(table)
+        delta = DeltaPath(spark, self.lake.current(table, policy.place), ours=True)
+        form = policy.form or Form.PLAIN
         return CurrentTable(delta, self.pipeline, table, span, self._upserts, form)
 
     def _changelog(self, spark: SparkSession, table: str) -> ChangelogTable:
-        return ChangelogTable(DeltaPath(spark, self.lake.changelog(table), ours=True), self.pipeline, table)
+        path = self.lake.changelog(table, self._policy(table).place)
+        return ChangelogTable(DeltaPath(spark, path, ours=True), self.pipeline, table)
 
     def _decide(self, spark: SparkSession, batch: Batch) -> list[Decision]:
         """Decide for all tables of the batch."""

@@ -18,7 +18,7 @@ from headgate.lake import Activity, Lake, Status, ledger_rows, read_status
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate.testing import MySQLServer, Proxy
-from tests.integration.runs import TEXT, Runs
+from tests.integration.runs import Runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -165,11 +165,11 @@ def test_an_update_is_one_change_also_with_a_changelog(
 ) -> None:
     runs = Runs(spark, mysql_server, mysql_db, tmp_path)
     table = runs.table("orders", 10)
-    text = TEXT.format(**runs._given, reads="", more="").replace('["current"]', '["current", "changelog"]')
+    runs.modes = '["current", "changelog"]'
     reports: list[BatchReport] = []
 
     def run() -> Status:
-        Pipeline(parse_config(text), spark).run(once=True, on_progress=reports.append)
+        Pipeline(runs.config(), spark).run(once=True, on_progress=reports.append)
         found = read_status(runs.inbox)
         assert found is not None
         return found

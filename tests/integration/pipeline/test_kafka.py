@@ -19,7 +19,6 @@ import pytest
 
 from headgate.carrier import ControlFolder
 from headgate.cli._plan import print_plan
-from headgate.config import PipelineConfig, parse_config
 from headgate.errors import HeadgateError, TargetError
 from headgate.gtid import GtidSet
 from headgate.lake import Lake, read_status
@@ -52,11 +51,10 @@ class KafkaRuns(Runs):
         self.modes = '["kafka"]'
         self.settings = ""
 
-    def config(self) -> PipelineConfig:
-        text = TEXT.replace('mode = ["current"]', f"mode = {self.modes}")
+    def text(self) -> str:
         kafka = f'bootstrap = "{self.broker.bootstrap}"\ntopic_prefix = "{self.prefix}"\n{self.settings}'
-        more = f"[target.kafka]\n{kafka}\n{self.more}"
-        return parse_config(text.format(**self._given, reads=self.reads, more=more))
+        own = {"name": self.name, "tables": self.tables, "modes": self.modes, "reads": self.reads}
+        return TEXT.format(**self._given, **own, more=f"[target.kafka]\n{kafka}\n{self.more}")
 
     def topic(self, table: str) -> str:
         return f"{self.prefix}.{self.db}.{table}"

@@ -20,7 +20,7 @@ from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError
 from headgate.pipeline import check_source
 from headgate.testing import KafkaBroker, MySQLServer
 from tests.fix_webhook import Receiver
-from tests.integration.runs import TEXT, Runs
+from tests.integration.runs import Runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -154,9 +154,9 @@ def test_no_data_from_an_earlier_position(runs: Runs, kind: str) -> None:
 
 
 @WITH_GTIDS
-def test_an_initial_snapshot_and_the_changes_before_it(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_initial_snapshot_and_the_changes_before_it(runs: Runs) -> None:
     """The changelog has every change since the start, then the rows; the tables are as of the last batch."""
-    monkeypatch.setattr("tests.integration.runs.TEXT", TEXT.replace('"current"', '"current", "changelog"'))
+    runs.modes = '["current", "changelog"]'
     a, b = runs.table("a", 20), runs.table("b", 20)
     had = runs.server.gtid_executed
     runs.do("UPDATE a SET v = 77 WHERE id <= 5", "DELETE FROM a WHERE id = 6", "ALTER TABLE b MODIFY n BIGINT")

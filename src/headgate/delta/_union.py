@@ -1,0 +1,231 @@
+"""A table that consists of the files of other tables, its parts, in folders below its own: no row is written twice.
+
+A data file does not know its table: the log names it, by a path relative to the table's folder. So the union's log
+names the files of its parts, with the deletion vectors that they have there, and gives each part's files one value of a
+partition column. A commit makes the union equal to given versions of its parts, whatever it was before; therefore it
+may be repeated, and another program's commits to the union last until the next one.
+
+**Who removes files.** Only the part whose file it is. It may do so when neither it nor the union needs a version with
+the file.
+
+Source: Delta Transaction Log Protocol, "Add File and Remove File", "Partition Value Serialization", "Deletion Vector
+Format" (a relative vector's prefix is a folder below the table's).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate.delta._definition import FEATURES, protocol_of
+from headgate.delta._log import DataFile, Snapshot, read_commit
+from headgate.delta._mapping import is_mapped
+from headgate.delta._vectors import below
+
+__all__ = ["DifferentColumnsError", "UnionPart", "changed_files", "union_actions"]
+
+
+class DifferentColumnsError(ValueError):
+    """The parts have no columns in common form; the text says which."""
+
+
+@dataclass(frozen=True)
+class UnionPart:
+    """A part.
+
+    :param value: of the partition column in all its rows.
+    :param folder: its folder, relative to the union's, without characters that are percent-encoded in the log.
+    :param table: its version to show.
+    :param changed: of :func:`changed_files`. The rows of other files count as new, or as deleted.
+    """
+
+    value: str
+    folder: str
+    table: Snapshot
+    changed: Mapping[str, bool] = field(default_factory=dict)
+
+
+def changed_files(folder: str, after: int, upto: int) -> dict[str, bool]:
+    """Return by path whether the commits after one version, up to another, added or removed its *rows*.
+
+    :returns: false for files that were folded, whose rows are in other files now. Empty if a commit is missing.
+    """
+    changed: dict[str, bool] = {}
+    for version in range(after + 1, upto + 1):
+        actions = read_commit(folder, version)
+        if actions is None:
+            return {}
+        for action in actions:
+            file = action.get("add") or action.get("remove")
+            if file is not None:
+                path = str(file["path"])
+                changed[path] = changed.get(path, False) or bool(file.get("dataChange", True))
+    return changed
+
+
+def union_actions(
+    union: Snapshot, column: str, before: str, parts: Sequence[UnionPart], properties: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return the actions by which the union shows these versions of its parts; empty if it does.
+
+    Files with other values of the partition column stay: they belong to other writers of the union.
+
+    :param union: its newest version, with files.
+    :param column: the partition column.
+    :param before: the first of the columns that come last. Columns that only some parts have come before it, and so
+        does the partition column; they are null in the other parts.
+    :param properties: of the union.
+    :raises DifferentColumnsError: a column has different types, or the union's own name; a part has column mapping.
+    """
+    schema = _columns(union, column, before, parts)
+    wanted = {path: add for part in parts for path, add in _files(part, column)}
+    folders = {part.folder: part.changed for part in parts}
+    values = {part.value for part in parts}
+    had = {path: file for path, file in union.files.items() if _value(file, column) in values}
+    now = time.time_ns() // 1_000_000
+    actions = list(_definition(union, schema, column, parts, properties))
+    for path, file in had.items():
+        if path not in wanted or _state(file.action) != _state(wanted[path]):
+            actions.append(file.removal(now, data_change=_changes(path, folders)))
+    for path, add in wanted.items():
+        if path not in had or _state(had[path].action) != _state(add):
+            actions.append({"add": add})
+    return actions
+
+
+def _files(part: UnionPart, column: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, file in part.table.files.items():
+        moved = f"{part.folder}/{path}"
+        add = {
+            **file.action,
+            "path": moved,
+            "partitionValues": {column: part.value},
+            "dataChange": part.changed.get(path, True),
+        }
+        if file.vector is not None:
+            add["deletionVector"] = below(part.folder, file.vector)
+        yield moved, add
+
+
+def _state(action: Mapping[str, Any]) -> Any:
+    """Return what a file's action says about its rows."""
+    return action.get("deletionVector")
+
+
+def _changes(path: str, folders: Mapping[str, Mapping[str, bool]]) -> bool:
+    """Return whether rows go with a file of the union."""
+    for folder, changed in folders.items():
+        start = f"{folder}/"
+        if path.startswith(start):
+            return changed.get(path.removeprefix(start), True)
+    return True
+
+
+def _definition(
+    union: Snapshot, schema: str, column: str, parts: Iterable[UnionPart], properties: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """Yield the union's protocol and metadata, where they differ."""
+    existing = frozenset() if union.version < 0 else union.features or frozenset()
+    needed = existing.union(*(part.table.features or () for part in parts))
+    if not needed <= FEATURES:
+        raise DifferentColumnsError(f"a table needs {', '.join(sorted(needed - FEATURES))}")
+    if union.version < 0 or needed != existing:
+        yield protocol_of(needed)
+    metadata = {
+        "id": str(uuid.uuid4()),
+        "format": {"provider": "parquet", "options": {}},
+        "createdTime": time.time_ns() // 1_000_000,
+        **union.metadata,
+        "schemaString": schema,
+        "partitionColumns": [column],
+        "configuration": {**union.properties, **properties},
+    }
+    if metadata != dict(union.metadata):
+        yield {"metaData": metadata}
+
+
+def _columns(union: Snapshot, column: str, before: str, parts: Sequence[UnionPart]) -> str:
+    """Return the union's columns as JSON."""
+    columns, values = _Columns(column, before), {part.value for part in parts}
+    if any(_value(file, column) not in values for file in union.files.values()):
+        columns.take("the merged table", [one for one in _fields(union) if one["name"] != column])
+    for part in parts:
+        if is_mapped(part.table.properties):
+            raise DifferentColumnsError(f"{part.value} has column mapping, as a name is not one that Parquet can have")
+        columns.take(part.value, _fields(part.table))
+    return columns.to_json()
+
+
+class _Columns:
+    """The columns of some tables, each once."""
+
+    def __init__(self, column: str, before: str) -> None:
+        self._column, self._before = column, before
+        self._first: list[dict[str, Any]] = []
+        self._last: list[dict[str, Any]] = []
+        self._known: dict[str, dict[str, Any]] = {}
+
+    def take(self, where: str, fields: Iterable[dict[str, Any]]) -> None:
+        """Take a table's columns.
+
+        :raises DifferentColumnsError: one has another type.
+        """
+        target = self._first
+        for one in fields:
+            name = one["name"].lower()
+            if one["name"] == self._before:
+                target = self._last
+            if name == self._column.lower():
+                raise DifferentColumnsError(
+                    f"{where} has a column {one['name']} itself: set another column in [routes]"
+                )
+            if name in self._known:
+                self._known[name]["type"] = _common_type(self._known[name]["type"], one["type"], one["name"], where)
+            else:
+                self._known[name] = {**one, "nullable": True}
+                target.append(self._known[name])
+
+    def to_json(self) -> str:
+        shard = {"name": self._column, "type": "string", "nullable": True, "metadata": {}}
+        return json.dumps({"type": "struct", "fields": [*self._first, shard, *self._last]})
+
+
+def _fields(table: Snapshot) -> list[dict[str, Any]]:
+    fields: list[dict[str, Any]] = json.loads(table.metadata["schemaString"])["fields"]
+    return fields
+
+
+def _value(file: DataFile, column: str) -> str | None:
+    value: str | None = (file.action.get("partitionValues") or {}).get(column)
+    return value
+
+
+def _common_type(known: Any, kind: Any, column: str, where: str) -> Any:
+    """Return the type that has the values of both: a struct has the fields of both.
+
+    :raises DifferentColumnsError: there is none.
+    """
+    if known == kind:
+        return known
+    if not (_is_struct(known) and _is_struct(kind)):
+        raise DifferentColumnsError(f"{column} is {_text(kind)} in {where} and {_text(known)} in another")
+    fields = {one["name"].lower(): dict(one) for one in known["fields"]}
+    for one in kind["fields"]:
+        name = one["name"].lower()
+        if name in fields:
+            fields[name]["type"] = _common_type(fields[name]["type"], one["type"], f"{column}.{one['name']}", where)
+        else:
+            fields[name] = {**one, "nullable": True}
+    return {**known, "fields": [*fields.values()]}
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, dict) and kind["type"] == "struct"
+
+
+def _text(kind: Any) -> str:
+    return kind if isinstance(kind, str) else str(kind["type"])

@@ -1,0 +1,155 @@
+"""Merged tables: one Delta table that has the rows of several source tables, its shards.
+
+A shard is written like any other table, in a folder of its own (``_places``). After the tables of a batch have been
+written, and before the ledger row, one commit makes the merged table equal to its shards (``headgate.delta``,
+``_union``). So every sink, upsert, re-read and comparison works on one source table, and the merged table costs one
+more commit a batch, however many rows change.
+
+**Consistent reads.** The ledger row has the version of the merged table at which each shard of the pipeline is as of
+the row's GTID set. If several pipelines share a merged table, each commits its own shards, under the marker
+``headgate/<pipeline>/merged`` with the batch's epoch. So a version of the merged table says which batch of each
+pipeline it shows (:func:`epochs_shown`), and that batch's row in the pipeline's ledger has the GTID set.
+
+**On restart** the commit is repeated. It changes nothing if the merged table shows its shards already.
+
+**Shards whose columns differ** cannot be in one table: a column has one type. Then the merged table stays as it is, and
+says why, until the shards agree: in the middle of a migration it shows no mixture. Files that it needs until then are
+kept: the row also has the versions of the shards that it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from headgate.config import SHARD_COLUMN
+from headgate.delta import RETENTION_PROPERTIES, Put, TableLog, commit, snapshot_at
+from headgate.errors import TargetError
+from headgate.lake._append import Marker
+from headgate.lake._delta import retry_conflicts
+from headgate.lake._layout import Lake
+from headgate.lake._ledger import MergedState, ShownShard, TableState
+from headgate.lake._properties import MERGED, key_of, key_property
+
+if TYPE_CHECKING:
+    from headgate.delta import Snapshot, UnionPart
+
+__all__ = ["MergedTables", "epochs_shown"]
+
+_FIRST_OF_LAST: Final = {"version": "_seq", "changelog_version": "_before"}
+"""By kind of table the column before which columns of single shards come."""
+
+
+class MergedTables:
+    """Writer of the merged tables of one pipeline.
+
+    :param put: creates the file of a commit; by default in a local folder.
+    """
+
+    def __init__(self, lake: Lake, pipeline: str, put: Put | None = None) -> None:
+        self._lake, self._application, self._put = lake, f"headgate/{pipeline}/merged", put
+        self._logs: dict[str, TableLog] = {}
+
+    def show(
+        self, states: Mapping[str, TableState], before: Iterable[MergedState], epoch: int
+    ) -> tuple[MergedState, ...]:
+        """Make each merged table show its shards, and return its state.
+
+        :param states: of the source tables after the batch.
+        :param before: the merged tables of the last row.
+        :raises CommitConflictError: other programs changed a merged table, again and again.
+        """
+        known = {(one.path, one.table): one for one in before}
+        groups: dict[tuple[str | None, str], list[TableState]] = {}
+        for state in states.values():
+            if state.place is not None and state.place.shard is not None:
+                groups.setdefault((state.place.path, state.place.table), []).append(state)
+        return tuple(
+            self._show(known.get((path, table), MergedState(table, path)), shards, epoch)
+            for (path, table), shards in sorted(groups.items(), key=str)
+        )
+
+    def _show(self, merged: MergedState, shards: Sequence[TableState], epoch: int) -> MergedState:
+        from headgate.delta import DifferentColumnsError
+
+        merged = replace(merged, reason=None)
+        for column in ("version", "changelog_version"):
+            try:
+                merged = self._show_one(merged, column, shards, epoch)
+            except DifferentColumnsError as error:
+                merged = replace(merged, reason=f"is as of an earlier batch, because its tables differ: {error}")
+        return merged
+
+    def _show_one(self, merged: MergedState, column: str, shards: Sequence[TableState], epoch: int) -> MergedState:
+        """Show the shards' tables of one kind.
+
+        :raises DifferentColumnsError: their columns have no common form.
+        """
+        wanted = {one.table: version for one in shards if (version := getattr(one, column)) is not None}
+        shown = merged.shown(column)
+        if wanted == shown:
+            return merged
+        parts = {one.table: self._part(one, column, shown) for one in shards if one.table in wanted}
+        folder = self._lake.delta_tables(merged.table, merged.place)[column]
+        version = retry_conflicts(lambda: self._commit(folder, shards[0], column, [*parts.values()], epoch))
+        after = {one.table: one for one in merged.shards}
+        for table, part in parts.items():
+            versions: dict[str, Any] = {column: part.table.version}
+            after[table] = replace(after.get(table, ShownShard(table)), **versions)
+        made: dict[str, Any] = {column: version}
+        return replace(merged, **made, shards=tuple(after[table] for table in sorted(after)))
+
+    def _part(self, state: TableState, column: str, shown: Mapping[str, int]) -> UnionPart:
+        """Return a shard's newest version, which is that of the batch: only headgate writes it."""
+        from headgate.delta import UnionPart, changed_files
+
+        folder = self._lake.delta_tables(state.table, state.place)[column]
+        place, table = state.place, self._log(folder)
+        if place is None or place.shard is None or place.folder is None:
+            raise ValueError(f"{state.table} is no shard")
+        known = shown.get(state.table)
+        changed = {} if known is None else changed_files(folder, known, table.version)
+        return UnionPart(place.shard, place.folder, table, changed)
+
+    def _commit(self, folder: str, state: TableState, column: str, parts: Sequence[UnionPart], epoch: int) -> int:
+        """Make the Delta table in a folder show these parts, and return its version.
+
+        :raises CommitConflictError: another program committed first.
+        """
+        from headgate.delta import union_actions
+
+        union, shard_column = self._log(folder), (state.place and state.place.column) or SHARD_COLUMN
+        if union.version >= 0 and MERGED not in union.properties:
+            raise TargetError(f"{folder} is a table that is not merged from others: choose another name in [routes]")
+        keys = {key_of(part.table.properties) for part in parts}
+        key = key_property((shard_column, *keys.pop())) if len(keys) == 1 else {}
+        properties = {MERGED: "true", **key, **RETENTION_PROPERTIES}
+        actions = union_actions(union, shard_column, _FIRST_OF_LAST[column], parts, properties)
+        if not actions:
+            return union.version
+        about = {"outputMode": "Update", "epochId": str(epoch)}
+        marker = Marker(self._application, epoch).action()
+        commit(folder, union, [*actions, marker], "STREAMING UPDATE", about, blind=False, put=self._put)
+        return union.version + 1
+
+    def _log(self, folder: str) -> Snapshot:
+        return self._logs.setdefault(folder, TableLog(folder)).refresh()
+
+
+def epochs_shown(folder: str, version: int | None = None) -> dict[str, int]:
+    """Return by pipeline the epoch of the batch that a version of a merged table shows.
+
+    :param folder: the folder or URI of the Delta table.
+    :param version: by default the newest.
+    :raises TargetError: there is no such version.
+    """
+    start, end = "headgate/", "/merged"
+    transactions = (
+        TableLog(folder, files=False).refresh() if version is None else snapshot_at(folder, version)
+    ).transactions
+    return {
+        name[len(start) : -len(end)]: epoch
+        for name, epoch in transactions.items()
+        if name.startswith(start) and name.endswith(end)
+    }
