@@ -2,7 +2,7 @@
 
 The same table and the same changes into pipelines of different shapes, one after another: plain ``current``; deleted
 rows kept (``deletes = "mark"``); every version of a row kept (``history``); a changelog; columns hashed or excluded by
-rules; Kafka; ``current`` and Kafka.
+rules; a table merged by a route; Kafka; ``current`` and Kafka.
 
 Measured from outside: seconds of ``headgate run --once``, a process of its own, that reads the table (*read*), and of
 one that brings ``--changes`` transactions of one row, 30 % inserts, 60 % updates, 10 % deletes (*changes*). Starts are
@@ -36,6 +36,7 @@ SHAPES: Final = {
     "history": 'mode = "history"\n',
     "current, two columns hashed": 'mode = "current"\n[columns."*.*"]\nnote = "hash"\ncustomer_id = "hash"\n',
     "current, two columns excluded": 'mode = "current"\n[columns."*.*"]\nnote = "exclude"\ncustomer_id = "exclude"\n',
+    "current, merged by a route": 'mode = "current"\n[routes]\n"*.*" = {{ to = "all.orders", shard = "{{db}}" }}\n',
     "changelog": 'mode = "changelog"\n',
     "current and changelog": 'mode = ["current", "changelog"]\n',
     "kafka, at least once": f'mode = "kafka"\n{KAFKA}',

@@ -22,6 +22,7 @@ from headgate.files import LockedError, try_lock
 from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
 from headgate.lake._kept import KeptVersions, ledger_moments
 from headgate.lake._layout import Lake
+from headgate.lake._places import SHARDS
 from headgate.lake._upkeep import STILL_FILES, fold_layout, internal_tables, load_kept, oldest_needed, small_files
 
 __all__ = ["Maintained", "Maintenance"]
@@ -170,8 +171,8 @@ class Maintenance:
 
 
 def _amount(folder: str) -> Amount:
-    """Return the amount of all files in the folder."""
-    return _sum(files_of(folder).below(hidden=True))
+    """Return the amount of a table's files. Shards of a merged table are tables of their own."""
+    return _sum(file for file in files_of(folder).below(hidden=True) if not file.name.startswith(f"{SHARDS}/"))
 
 
 def _sum(files: Iterable[Listed], since: float = 0.0) -> Amount:
