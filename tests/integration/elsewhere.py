@@ -26,6 +26,7 @@ path = "{lake}"
 mode = ["current", "changelog"]
 [spark]
 {spark}
+{more}
 """
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300)"
 
@@ -40,15 +41,18 @@ class Elsewhere:
 
     :param settings: of Spark, without their prefix.
     :param lake: the lake's path.
+    :param more: further sections of the file.
     """
 
-    def __init__(self, server: MySQLServer, db: str, folder: Path, lake: str, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, server: MySQLServer, db: str, folder: Path, lake: str, settings: Mapping[str, str], more: str = ""
+    ) -> None:
         self.server, self.db = server, db
         self.file, secret = folder / "pipeline.toml", folder / "secret"
         secret.write_text(server._password)
         known = {"driver.memory": "1g", "sql.shuffle.partitions": "2", "driver.extraJavaOptions": JAVA_OPTIONS}
         spark = "\n".join(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in {**known, **settings}.items())
-        self.file.write_text(TEXT.format(url=server.url, secret=secret, db=db, lake=lake, spark=spark))
+        self.file.write_text(TEXT.format(url=server.url, secret=secret, db=db, lake=lake, spark=spark, more=more))
 
     def fill(self) -> None:
         """Three tables: with a key of a number, with a key of texts, one in a column of an odd name, without a key."""

@@ -7,13 +7,15 @@ import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, QueryBuilder
 
 from headgate.cli._app import app
 from headgate.delta import LOG, files_of
 from headgate.lake import Lake, Maintenance
 from headgate.lake._keeper import UpkeepTimes
-from headgate.stores import VARIABLE, grant
+from headgate.stores import VARIABLE, delta_rs_options, grant
 from headgate.testing import MySQLServer, ObjectStore, s3_jars
 from tests.integration.elsewhere import Elsewhere, merged, with_jars
 from tests.lake.test_upkeep import AT_ONCE, NAME, STILL, Written
@@ -21,10 +23,13 @@ from tests.lake.test_upkeep import AT_ONCE, NAME, STILL, Written
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_lake_on_s3(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, object_store: ObjectStore) -> None:
+def test_a_lake_on_s3(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = {"master": "local[2]", **with_jars(*s3_jars()), **object_store.hadoop_settings}
     bucket = object_store.create_bucket("lake-of-one")
-    pipeline = Elsewhere(mysql_server, mysql_db, tmp_path, f"{bucket}/some/lake", settings)
+    routes = f'[routes]\n"{mysql_db}.numbers" = {{ to = "all.numbers", shard = "of {{db}}" }}\n'
+    pipeline = Elsewhere(mysql_server, mysql_db, tmp_path, f"{bucket}/some/lake", settings, routes)
     told = pipeline.follow()
     assert merged(told) == ["bare"], "only the table without a key"
     assert object_store.secret_key not in told
@@ -34,6 +39,13 @@ def test_a_lake_on_s3(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, 
     assert object_store.secret_key not in planned
     pipeline.command("maintain")
     assert "all 3 tables are equal" in pipeline.command("verify")
+    monkeypatch.setenv(VARIABLE, "{}")
+    lake = Lake(f"{bucket}/some/lake")
+    grant(lake.path, lambda name: settings.get(f"hadoop.{name}"))
+    table = DeltaTable(lake.current("all.numbers"), storage_options=delta_rs_options(lake.path))
+    rows = pa.table(QueryBuilder().register("t", table).execute("SELECT id, v, _shard FROM t").read_all()).to_pylist()
+    source = mysql_server.query(f"SELECT id, v FROM {mysql_db}.numbers ORDER BY id")
+    assert sorted(map(tuple, map(dict.values, rows))) == [(*row, f"of {mysql_db}") for row in source]
 
 
 PIPELINE = """
