@@ -92,6 +92,10 @@ def test_indexes_are_told_while_they_are_built() -> None:
             {"state": "snapshotting", "chunks_done": 8, "chunks_estimate": 8, "rows_read": 95, "rows_estimate": 90},
             "95 rows, 8 of 8 chunks",
         ),
+        (
+            {"state": "snapshotting", "chunks_estimate": 1, "rows_read": 7, "beside": True},
+            "7 rows, 0 of 1 chunk; readers have the old table until the new one is complete",
+        ),
         ({"state": "snapshotting", "reason": "not exact yet"}, "waits to be read; not exact yet"),
         ({"state": "stale", "reason": "ALTER"}, "ALTER"),
         ({"state": "live", "merged": "no key"}, "0 changes, 0 rows read; written by MERGE: no key"),

@@ -809,7 +809,11 @@ def test_a_table_that_was_written_with_the_other_setting_is_read_again_and_repla
     assert made is not None
     assert (made.replace, made.form, again.state.state) == (True, form, "live")
     at_once = decided(first, target=target, form=form)
-    assert (kinds(at_once), is_replaced(at_once), brought(at_once)) == (["Create", "Upsert"], True, {"chunk"})
+    assert (kinds(at_once), is_replaced(at_once), brought(at_once)) == (
+        ["Create", "Upsert", "TakeOver"],
+        True,
+        {"chunk"},
+    )
 
 
 def test_a_table_without_a_key_cannot_mark_deletes() -> None:

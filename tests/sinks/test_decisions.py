@@ -1,7 +1,8 @@
 """The decision table: what each thing that a batch can bring does to a table in each state (``decisions.txt``).
 
-A line of the file is the state before, the state after, and the actions on the current table. It changes only with the
-behaviour. What holds for all batches is shown by random ones.
+A line of the file is the state before, the state after, and the actions on the table that takes the rows. ``beside`` is
+``snapshotting`` with a successor. It changes only with the behaviour. What holds for all batches is shown by random
+ones.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog import AddedColumn
-from headgate.lake import TableState
+from headgate.lake import Successor, TableState
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide
 from headgate.sinks._promises import Unseen
-from headgate.sinks._states import State
+from headgate.sinks._states import COMPLETE, State
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
 TABLE = "shop.orders"
@@ -33,6 +34,7 @@ ADDED = AddedColumn("added", default="5")
 BEFORE: Mapping[str, TableState | None] = {
     "new": None,
     "snapshotting": TableState(TABLE, "snapshotting", version=4, since_epoch=7),
+    "beside": TableState(TABLE, "snapshotting", version=4, since_epoch=7, successor=Successor("new", 2)),
     "settling": TableState(TABLE, "settling", version=4, settles_at=f"{UUID}:20", reason="exact later"),
     "live": TableState(TABLE, "live", version=4),
     "inexact": TableState(TABLE, "inexact", version=4, unlogged="cascades", reason="cascades"),
@@ -171,12 +173,12 @@ def test_each_state(brings: str) -> None:
 
 def test_the_table_is_whole() -> None:
     assert DECISIONS.keys() == BRINGS.keys()
-    assert {state.value for state in State} == BEFORE.keys()
+    assert {State.NEW if known is None else known.state for known in BEFORE.values()} == set(State)
 
 
 ORDER = (
     "Create", "Reshape", "AddColumns", "NoteTypes", "Fill", "Truncate", "DropStrays", "Append", "Overwrite", "Count",
-    "Upsert", "MergePartial", "Sweep",
+    "Upsert", "MergePartial", "Sweep", "TakeOver",
 )  # fmt: skip
 STATEMENTS: Mapping[str, str] = {
     "ALTER TABLE orders FORCE": "alter",
@@ -221,6 +223,8 @@ def is_sound(before: TableState | None, decision: Decision) -> None:
     assert (state.reason is not None) == (state.is_suspended or state.state in ("settling", "inexact"))
     assert decision.reread is None or state.state == "stale"
     assert "Sweep" not in kinds or state.is_read, "rows are swept after the last chunk only"
+    assert "TakeOver" not in kinds or state.state in COMPLETE, "readers never see an incomplete table"
+    assert state.successor is None or not state.is_suspended, "a suspended table gives its successor up"
     if before is not None and before.is_suspended and not state.is_suspended:
         assert state.is_read or state.since_epoch is not None, "only a reading frees a table"
 

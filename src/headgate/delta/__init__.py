@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from headgate.delta._history import FileHistory, data_files_in
     from headgate.delta._index import IndexCache
     from headgate.delta._keys import Keys, keys_of
+    from headgate.delta._successor import new_successor, retire_successor, successors, take_over
     from headgate.delta._union import DifferentColumnsError, UnionPart, changed_files, union_actions
     from headgate.delta._variant import to_variant
     from headgate.delta._vectors import VectorFile, positions_of
@@ -80,12 +81,16 @@ __all__ = [
     "keys_of",
     "names_of",
     "needs_mapping",
+    "new_successor",
     "old_log_files",
     "positions_of",
     "prepare_fold",
     "read_rows",
     "renaming",
+    "retire_successor",
     "snapshot_at",
+    "successors",
+    "take_over",
     "to_variant",
     "union_actions",
     "unsupported_requirements",
@@ -101,7 +106,8 @@ _LATE = {
     "keys_of": "_keys", "Fold": "_fold", "FoldLayout": "_fold", "choose_files": "_fold", "prepare_fold": "_fold",
     "VectorFile": "_vectors", "positions_of": "_vectors", "copy_file": "_copy", "read_rows": "_copy",
     "ColumnCopies": "_column_copies",
-    "to_variant": "_variant",
+    "to_variant": "_variant", "new_successor": "_successor", "retire_successor": "_successor",
+    "successors": "_successor", "take_over": "_successor",
     "DifferentColumnsError": "_union", "UnionPart": "_union", "changed_files": "_union", "union_actions": "_union",
     "FileHistory": "_history", "data_files_in": "_history",
 }  # fmt: skip

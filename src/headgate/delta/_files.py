@@ -25,11 +25,13 @@ import pyarrow.parquet as pq
 
 from headgate.stores import is_remote, open_store
 
-__all__ = ["FileIdentity", "Files", "Listed", "files_of"]
+__all__ = ["SUCCESSOR", "FileIdentity", "Files", "Listed", "files_of"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
+SUCCESSOR: Final = "_successor_"
+"""Beginning of the names of folders in which successors of the table are built (``_successor``)."""
 _HIDDEN: Final = ("_", ".")
 _AT_ONCE: Final = 16
 """Parallel requests to a store, where one takes 10 to 50 ms."""
@@ -83,8 +85,12 @@ class Files(Protocol):
     def below(self, folder: str = "", *, hidden: bool = False) -> Iterator[Listed]:
         """Yield the files in a folder and its subfolders; none if it does not exist.
 
-        :param hidden: also those whose names begin with ``_`` or ``.``, and those in folders of such names.
+        :param hidden: also those whose names begin with ``_`` or ``.``, and those in folders of such names other than
+            those of successors.
         """
+
+    def folders(self) -> Iterator[str]:
+        """Yield the names of the folders in the table's folder, hidden ones included."""
 
     def create(self, name: str) -> AbstractContextManager[Any]:
         """Create a file to write to; it is complete when the block has ended without an error."""
@@ -130,12 +136,16 @@ class _Folder:
             return
         with entries:
             for entry in entries:
-                if not hidden and entry.name.startswith(_HIDDEN):
+                if not hidden and _is_hidden(entry.name):
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     yield from self.below(f"{start}{entry.name}", hidden=hidden)
                 elif entry.is_file():
                     yield Listed(f"{start}{entry.name}", entry)
+
+    def folders(self) -> Iterator[str]:
+        with suppress(FileNotFoundError), os.scandir(self._path) as entries:
+            yield from [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
     @contextmanager
     def create(self, name: str) -> Iterator[Any]:
@@ -193,12 +203,18 @@ class _Prefix:
         system, path = self._open(folder)
         start = f"{folder}/" if folder else ""
         for info in system.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
-            if not hidden and info.base_name.startswith(_HIDDEN):
+            if not hidden and _is_hidden(info.base_name):
                 continue
             if info.is_file:
                 yield Listed(f"{start}{info.base_name}", info)
             elif info.type == pafs.FileType.Directory:
                 yield from self.below(f"{start}{info.base_name}", hidden=hidden)
+
+    def folders(self) -> Iterator[str]:
+        system, path = self._open("")
+        for info in system.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
+            if info.type == pafs.FileType.Directory:
+                yield info.base_name
 
     @contextmanager
     def create(self, name: str) -> Iterator[Any]:
@@ -229,6 +245,10 @@ class _Prefix:
     def open_parquet(self, name: str) -> pq.ParquetFile:
         system, path = self._open(name)
         return pq.ParquetFile(path, filesystem=system, pre_buffer=True, coerce_int96_timestamp_unit="us")
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(_HIDDEN) and not name.startswith(SUCCESSOR)
 
 
 def _of_folder(file: Path | os.DirEntry[str]) -> FileIdentity | None:

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from headgate.delta._files import FileIdentity, Listed, files_of
+from headgate.delta._files import SUCCESSOR, FileIdentity, Listed, files_of
 from headgate.delta._log import commit_identity, find_checkpoints, read_checkpoint, read_commit
+from headgate.delta._successor import is_building
 from headgate.delta._vectors import vector_file
 
 __all__ = ["FileHistory", "data_files_in"]
@@ -207,8 +208,16 @@ class FileHistory:
 
 
 def data_files_in(folder: str) -> Iterator[Listed]:
-    """Yield the data files and deletion vectors in a table's folder. Hidden files are not the table's."""
-    return (file for file in files_of(folder).below() if file.name.endswith(_ENDINGS))
+    """Yield the data files and deletion vectors in a table's folder. Hidden files, and those of a successor that is
+    being built, are not the table's.
+    """
+    building: dict[str, bool] = {}
+    for file in files_of(folder).below():
+        top = file.name.partition("/")[0]
+        if top.startswith(SUCCESSOR) and top not in building:
+            building[top] = is_building(folder, top)
+        if file.name.endswith(_ENDINGS) and not building.get(top, False):
+            yield file
 
 
 def _name(action: Mapping[str, Any]) -> str:

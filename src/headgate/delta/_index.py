@@ -311,8 +311,9 @@ class IndexCache:
 
     @staticmethod
     def mark(table: str, file: str, key: Sequence[str]) -> str:
-        """Return the name of a file's index."""
-        return hashlib.sha256("\0".join([table, file, *key]).encode()).hexdigest()[:40]
+        """Return the name of a file's index; the same if the file is of a successor of the table, or was."""
+        folder, _, name = f"{table}/{file}".rpartition("/")
+        return hashlib.sha256("\0".join([folder, name, *key]).encode()).hexdigest()[:40]
 
 
 def _joined(parts: Sequence[Keys]) -> Keys:

@@ -17,6 +17,7 @@ from headgate.lake._ledger import (
     LedgerRow,
     MergedState,
     ShownShard,
+    Successor,
     TableState,
     find_row,
     ledger_notifications,
@@ -80,6 +81,7 @@ from headgate.lake._status_text import (
     table_remarks,
     table_text,
 )
+from headgate.lake._takeover import begin_successor, take_over
 from headgate.lake._upkeep import Upkeep
 from headgate.lake._verify import Comparer, Difference, NeedsSparkError, SourceTables, TableResult, verify_table
 from headgate.lake._verify_spark import SparkComparer, compare
@@ -142,6 +144,7 @@ __all__ = [
     "SparkComparer",
     "Status",
     "StoppedError",
+    "Successor",
     "TableChannel",
     "TableCheckpoint",
     "TableReadProgress",
@@ -159,6 +162,7 @@ __all__ = [
     "append",
     "append_frame",
     "append_rows",
+    "begin_successor",
     "column_rules_of",
     "commit_errors",
     "compare",
@@ -201,6 +205,7 @@ __all__ = [
     "split_table",
     "table_remarks",
     "table_text",
+    "take_over",
     "verify_table",
     "with_columns",
 ]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -131,6 +131,10 @@ class DeltaPath:
     def sql(self) -> str:
         """The table's name in SQL."""
         return f"delta.{quote_name(self.path)}"
+
+    def inside(self, name: str) -> DeltaPath:
+        """Return the table in a folder of this one."""
+        return replace(self, path=f"{self.path}/{name}")
 
     def obstacle(self) -> str | None:
         """Return why Spark has to read and write the table's files; None: headgate does."""

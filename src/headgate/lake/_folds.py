@@ -63,6 +63,12 @@ class Folds:
                 fold = self.background.submit(partial(prepare_fold, path, files, layout))
                 self._prepared[path] = _Prepared(layout.key, fold)
 
+    def cancel(self, path: str) -> None:
+        """Remove the fold of a table that takes no more commits."""
+        prepared = self._prepared.pop(path, None)
+        if prepared is not None:
+            prepared.fold.add_done_callback(_discard)
+
     def ready(self) -> list[tuple[str, tuple[str, ...]]]:
         """Return path and key of each prepared fold."""
         return [(path, one.key) for path, one in list(self._prepared.items()) if one.fold.done()]
@@ -70,8 +76,8 @@ class Folds:
     def close(self) -> None:
         """Remove prepared folds that were not committed."""
         for path, prepared in list(self._prepared.items()):
-            if prepared.fold.done() and prepared.fold.exception() is None and (fold := prepared.fold.result()):
-                fold.discard()
+            if prepared.fold.done():
+                _discard(prepared.fold)
             del self._prepared[path]
 
     def emptied(self, path: str, files: Sequence[str]) -> None:
@@ -107,3 +113,9 @@ class Folds:
             log.info("%s: discarded a fold of small files: %s", path, error)
         fold.discard()
         return False
+
+
+def _discard(fold: Future[Fold | None]) -> None:
+    """Remove the new file of a fold that is done."""
+    if fold.exception() is None and (prepared := fold.result()):
+        prepared.discard()

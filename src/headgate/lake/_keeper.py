@@ -73,6 +73,10 @@ class TableKeeper:
         self._listed_version = self._log_from = -1
         self._has_failed = False
 
+    def expect_orphans(self) -> None:
+        """List the folder again when files of now are old enough to be removed."""
+        self._changed_at = time.time()
+
     def follow(self, oldest: int) -> Iterator[None]:
         """Read the commits since the last call.
 

@@ -173,8 +173,10 @@ def _read_versions(ledger: str, file: DataFile) -> pa.Table:
 def _names_version(path: str) -> bool:
     """Return whether a column of the ledger's files says which version of a table a row names."""
     column, _, inside = path.partition(".")
-    name = inside.rpartition(".")[2]
-    return column in _LISTS and ".shards." not in path and name in {*PLACE_FIELDS, *_VERSIONS}
+    *above, name = inside.split(".")
+    if column not in _LISTS or {"shards", "successor"} & {*above}:
+        return False
+    return name in {*PLACE_FIELDS, *_VERSIONS}
 
 
 def _lines(rows: pa.Table, column: str) -> pa.Table:

@@ -48,6 +48,7 @@ __all__ = [
     "LedgerRow",
     "MergedState",
     "ShownShard",
+    "Successor",
     "TableState",
     "find_row",
     "ledger_notifications",
@@ -60,7 +61,8 @@ _TABLES_DDL = (
     "array<struct<table string, state string, version bigint, changelog_version bigint, since_epoch bigint, "
     "held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, images bigint, "
     "reason string, definition string, settles_at string, unlogged string, "
-    "place struct<table string, shard string, column string, path string>>>"
+    "place struct<table string, shard string, column string, path string>, "
+    "successor struct<folder string, version bigint>>>"
 )
 _MERGED_DDL = (
     "array<struct<table string, path string, version bigint, changelog_version bigint, reason string, "
@@ -77,12 +79,22 @@ TABLE_STATES = ("snapshotting", "settling", "live", "inexact", "filtered", "stal
 
 
 @dataclass(frozen=True)
+class Successor:
+    """The table that is being built to replace a current table (``headgate.delta``)."""
+
+    folder: str
+    """Its folder, in the current table's."""
+    version: int
+    """Its Delta version after the batch."""
+
+
+@dataclass(frozen=True)
 class TableState:
     """One table in a ledger row.
 
     | ``state`` | what the current table holds |
     |---|---|
-    | ``snapshotting`` | some rows only: its first snapshot runs, or it is being read again |
+    | ``snapshotting`` | some rows only: it is being read; with ``successor`` what it held before that |
     | ``settling`` | all rows, some newer than the row's GTID set or missing, until ``settles_at`` is applied |
     | ``live`` | exactly the source's rows as of the row's GTID set |
     | ``inexact`` | every change of the log; the configuration accepts others, or skips some (``unlogged``) |
@@ -113,6 +125,9 @@ class TableState:
     without that."""
     place: Place | None = None
     """Where the table is in the lake, if a route gives it another name."""
+    successor: Successor | None = None
+    """Takes the batches' rows while the table is read again with other columns. ``version`` is still the current
+    table's, which stays as it was before."""
 
     @property
     def name(self) -> str:
@@ -212,6 +227,11 @@ class LedgerRow:
             version = getattr(one, column)
             if version is not None:
                 yield one.name, lake.delta_tables(one.table, one.place)[column], version
+
+    def successors(self, table: str) -> tuple[str, ...]:
+        """Return the folder of a table's successor, if one is being built."""
+        state = self.tables.get(table)
+        return (state.successor.folder,) if state is not None and state.successor is not None else ()
 
 
 class Ledger:
@@ -335,10 +355,7 @@ def _newest(lake: Lake) -> LedgerRow | None:
 
 
 def _row(value: Mapping[str, Any]) -> LedgerRow:
-    states = [
-        TableState(**{**item, "images": item["images"] or 0, "place": Place.of(item.get("place"))})
-        for item in value["tables"]
-    ]
+    states = [_state(item) for item in value["tables"]]
     opened = value.get("snapshots")
     return LedgerRow(
         value["batch_id"],
@@ -350,6 +367,13 @@ def _row(value: Mapping[str, Any]) -> LedgerRow:
         _parse_notifications(value.get("notifications")),
         tuple(map(MergedState.of, value.get("merged") or ())),
     )
+
+
+def _state(item: Mapping[str, Any]) -> TableState:
+    successor = item.get("successor")
+    built = None if successor is None else Successor(**successor)
+    place = Place.of(item.get("place"))
+    return TableState(**{**item, "images": item.get("images") or 0, "place": place, "successor": built})
 
 
 def _parse_notifications(text: str | None) -> tuple[Notification, ...]:

@@ -22,7 +22,9 @@ from headgate.files import LockedError, try_lock
 from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
 from headgate.lake._kept import KeptVersions, ledger_moments
 from headgate.lake._layout import Lake
+from headgate.lake._ledger import newest_row
 from headgate.lake._places import SHARDS
+from headgate.lake._takeover import retire
 from headgate.lake._upkeep import STILL_FILES, fold_layout, internal_tables, load_kept, oldest_needed, small_files
 
 __all__ = ["Maintained", "Maintenance"]
@@ -77,6 +79,8 @@ class Maintenance:
         self._since = time.time() - retention_seconds
         for _ in load_kept(lake, min(self._since, self._hour_begun), self._kept):
             pass
+        self._newest = newest_row(lake)
+        self._sources = {lake.current(table, state.place): table for table, state in self._newest.tables.items()}
 
     def tables(self) -> Iterator[Maintained]:
         """Maintain one table after the other, and yield each result."""
@@ -92,6 +96,8 @@ class Maintenance:
         folded = self._fold(folder)
         oldest = oldest_needed(self._kept, folder, self._since)
         keeper = TableKeeper(folder, self._times, dry=self._dry)
+        if folder in self._sources and not self._dry:
+            retire(folder, self._newest.successors(self._sources[folder]), self._newest.epoch)
         for work in (keeper.follow, keeper.clean):
             for _ in work(oldest):
                 pass

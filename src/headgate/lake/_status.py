@@ -65,7 +65,8 @@ class TableStatus(_Model):
     ``merged``: why the newest changes were applied by MERGE, which takes seconds; None: they were not.
 
     While it is snapshotting: ``rows_read`` of about ``rows_estimate`` rows are applied, also by earlier runs, in
-    ``chunks_done`` of about ``chunks_estimate`` chunks; ``since_epoch`` identifies the snapshot.
+    ``chunks_done`` of about ``chunks_estimate`` chunks; ``since_epoch`` identifies the snapshot. ``beside``: they are
+    in a new table, and readers have the old one until it is complete.
     """
 
     state: str
@@ -75,6 +76,7 @@ class TableStatus(_Model):
     rows_estimate: int | None = None
     chunks_done: int | None = None
     chunks_estimate: int | None = None
+    beside: bool = False
     reason: str | None = None
     place: str | None = None
     merged: str | None = None

@@ -148,9 +148,12 @@ def place_text(place: Place, reason: str | None = None) -> str:
 
 
 def table_remarks(table: TableStatus) -> str:
-    """Return the table's other name, why it is written by MERGE, and why it is in its state, where they apply."""
+    """Return the table's other name, what readers have, why it is written by MERGE, and why it is in its state, where
+    they apply.
+    """
+    beside = "readers have the old table until the new one is complete" if table.beside else ""
     merged = merge_text(table.merged) if table.merged and table.state not in _SUSPENDED else ""
-    return "; ".join(filter(None, [table.place, merged, table.reason]))
+    return "; ".join(filter(None, [table.place, beside, merged, table.reason]))
 
 
 def _snapshot_progress(table: TableStatus, progress: TableReadProgress | None) -> str:

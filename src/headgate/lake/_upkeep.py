@@ -54,6 +54,7 @@ from headgate.lake._layout import Lake
 from headgate.lake._ledger import newest_merged
 from headgate.lake._log_store import checkpoint_by_delta, put_by_log_store
 from headgate.lake._properties import key_of
+from headgate.lake._takeover import retire
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,13 +171,14 @@ class Upkeep:
         self._keepers: dict[str, TableKeeper] = {}
         self._checked: dict[str, tuple[float, int]] = {}
         """Time of the last check of a table, and the oldest version needed then."""
-        self._states: Mapping[str, TableState] = {}
+        self._newest: LedgerRow | None = None
         self._tables: dict[str, tuple[str, str]] = {}
         self._adoptable: dict[str, tuple[int, int]] = {}
         self._checkpoints: dict[str, int] = {}
         self._logs: dict[str, TableLog] = {}
         self._fold_attempts: dict[str, int] = {}
         self._keyed: set[str] = set()
+        self._retired_at: dict[str, float] = {}
         self._unclaimed: set[str] = set()
 
     @property
@@ -196,15 +198,20 @@ class Upkeep:
     def note(self, row: LedgerRow, version: int) -> None:
         """Record a committed batch, which made this version of the ledger."""
         versions: dict[str, int] = {}
+        building: dict[str, int] = {}
+        before = self._newest.tables if self._newest is not None else {}
         for table, state in row.tables.items():
-            if state is self._states.get(table):
+            if state is before.get(table):
                 continue
+            if state.successor is not None:
+                visible = self._lake.current(table, state.place)
+                building[f"{visible}/{state.successor.folder}"] = state.successor.version
             for column, folder in self._lake.delta_tables(table, state.place).items():
                 number = getattr(state, column)
                 if number is not None:
                     versions[folder] = number
                     self._tables[folder] = (table, column)
-        self._states = dict(row.tables)
+        self._newest = replace(row, tables=dict(row.tables))
         for merged in row.merged:
             for column, folder in self._lake.delta_tables(merged.table, merged.place).items():
                 if (number := getattr(merged, column)) is not None:
@@ -212,7 +219,7 @@ class Upkeep:
         places = {table: state.place for table, state in row.tables.items()}
         self.kept.keep_shown(shown_versions(self._lake, row.merged, places))
         self.kept.add(row.committed_at.timestamp(), versions)
-        for path, number in (*versions.items(), (self._lake.ledger, version)):
+        for path, number in (*versions.items(), *building.items(), (self._lake.ledger, version)):
             self._checkpoint(path, number)
 
     def _checkpoint(self, folder: str, version: int) -> None:
@@ -248,10 +255,10 @@ class Upkeep:
 
     def commit_pending_internal(self, ledger: Ledger) -> None:
         """Make the waiting commits to the ledger and other tables that it does not name."""
-        for folder, _, work in self._waiting():
+        for folder, key, work in self._waiting():
             if folder == self._lake.ledger:
                 ledger.fold(work)
-            elif folder not in self._tables:
+            elif folder not in self._tables and not key:
                 work()
 
     def _waiting(self) -> list[tuple[str, tuple[str, ...], Callable[[], int | None]]]:
@@ -308,6 +315,7 @@ class Upkeep:
         try:
             oldest = self._oldest(folder, since, keeper)
             yield from keeper.follow(oldest)
+            self._retire(folder, keeper)
             yield from keeper.clean(oldest)
             self._checkpoint(folder, keeper.history.version)
             self._offer(folder, keeper)
@@ -318,6 +326,15 @@ class Upkeep:
         except (HeadgateError, OSError) as error:
             log.warning("upkeep of %s failed, will retry: %s", folder, error)
         yield
+
+    def _retire(self, folder: str, keeper: TableKeeper) -> None:
+        """Retire the table's successors that the newest ledger row does not need, at most once an hour."""
+        newest, now = self._newest, time.time()
+        if newest is None or now - self._retired_at.get(folder, 0.0) < self.times.listing:
+            return
+        self._retired_at[folder] = now
+        if retire(folder, newest.successors(self._tables.get(folder, ("", ""))[0]), newest.epoch):
+            keeper.expect_orphans()
 
     def _offer(self, folder: str, keeper: TableKeeper) -> None:
         """Let the next ledger row adopt a newer version with the same rows."""

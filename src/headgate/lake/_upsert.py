@@ -79,6 +79,12 @@ class Upserts:
         """Return why a table does not support upserts, as of the last look at it; "": it does."""
         return self._refused.get(delta.path, "")
 
+    def forget(self, delta: DeltaPath) -> None:
+        """Forget a table that takes no more changes."""
+        with self._lock:
+            self._tables.pop(delta.path, None)
+        self._folds.cancel(delta.path)
+
     def indexes(self) -> IndexStatus:
         """Return the status of the key indexes on this machine."""
         bytes_on_disk = self._indexes.files.bytes_on_disk + self._copies.files.bytes_on_disk

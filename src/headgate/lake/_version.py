@@ -32,9 +32,9 @@ _R = TypeVar("_R", pa.Table, pa.RecordBatch)
 
 READER_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz", MAPPING_FEATURE})
 """Supported reader features."""
-_INSIDE: Final = re.compile(r"(\w+/)?[^/%]+")
-"""Path of a data file within the table's folder. With column mapping Spark puts files into subfolders with short random
-names."""
+_INSIDE: Final = re.compile(r"(\w+/){0,2}[^/%]+")
+"""Path of a data file within the table's folder. Files of a successor (``headgate.delta``) stay in its folder. With
+column mapping Spark puts files into subfolders with short random names."""
 
 
 class Part(NamedTuple):

@@ -448,6 +448,7 @@ def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, Ta
                 "rows_estimate": state.rows_estimate,
                 "chunks_done": state.chunks_done,
                 "chunks_estimate": state.chunks_estimate,
+                "beside": state.successor is not None,
             }
         write_methods, place = report.write_methods.get(name), state.place
         statuses[name] = TableStatus(

@@ -2,13 +2,21 @@
 
 The actions on a current table come in this order, each as one Delta commit or none: ``Create``, or ``Reshape``,
 ``AddColumns``, ``NoteTypes`` and ``Fill``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``; ``ProveKey``, which only
-reads. (Of a history: the rows, then the removals.)
+reads; ``TakeOver``. (Of a history: the rows, then the removals.)
 
 **Why a replay is safe.** A replay brings the same images under the same epoch. File and position may differ (another
 server). Each action documents why repeating it is safe. So whichever of them were committed before a crash, the replay
 ends in the same table. One exception: a chunk may give rows first and, if its table was altered meanwhile, none in the
 replay. Then rows of the first attempt stay. They are as of the batch's end, and later changes are applied to them as to
 any others. If the table is suspended, so that changes are left out, ``DropStrays`` deletes them later.
+
+**Readers never see a table that is being made again.** A table whose columns do not fit what is read gets a successor
+beside it (``headgate.delta``): ``Create`` makes it, the actions of this batch and of later ones are on it, and the
+table stays as it was. ``TakeOver`` gives the table the successor's columns and rows in one commit, when these are
+complete. The ledger names the successor. So a batch that is repeated writes to the same one, with the rules above. If
+the batch began it, the ledger does not name it yet, and the replay makes another; if such a batch also ended it, the
+table has it already, its columns fit, and the replay is on the table. If the table is suspended meanwhile, or must have
+other columns again, the successor is given up and a new one is made when the table is read again.
 
 **Tables that mark deleted rows** (``deletes = "mark"``) have the column ``_deleted``. There the last image of each key
 is upserted, whatever it is: a deletion brings the row's last values and sets ``_deleted``. So a row that comes and goes
@@ -52,9 +60,9 @@ class TableContent(Enum):
 
 @dataclass(frozen=True)
 class Create:
-    """Create the table if there is none. Replace it if a snapshot begins and its columns do not fit.
+    """Create the table if there is none. Create its successor if a snapshot begins and its columns do not fit.
 
-    Replay: the table fits already, so it is not created again.
+    Replay: the table exists already, so it is not created again; another successor is made.
     """
 
     definition: Definition
@@ -222,13 +230,21 @@ class Count(RowAction):
 
 @dataclass(frozen=True)
 class ProveKey(RowAction):
-    """Prove by counting that a chosen key identifies the rows (``_proof``). Always the last action.
+    """Prove by counting that a chosen key identifies the rows (``_proof``). Only ``TakeOver`` comes later.
 
     Replay: counts the same rows, because it begins with ``base``, too.
     """
 
     base: int | None = None  # the version before the batch; None: it was empty, or no row of it remains
     bound: Seq | None = None  # the images above this count (a TRUNCATE)
+
+
+@dataclass(frozen=True)
+class TakeOver:
+    """Let the successor take the table's place: all rows were read, and they are what the state promises.
+
+    Replay: commits the rows that differ now, if any.
+    """
 
 
 class AppendChanges(RowAction):
@@ -241,5 +257,7 @@ class AppendChanges(RowAction):
 ColumnAction: TypeAlias = Create | Reshape | AddColumns | NoteTypes | Fill
 """An action on the columns of a current table."""
 RemovalAction: TypeAlias = Truncate | DropStrays | Sweep
-Action: TypeAlias = ColumnAction | RemovalAction | Append | Upsert | AppendVersions | Overwrite | Count | ProveKey
+Action: TypeAlias = (
+    ColumnAction | RemovalAction | Append | Upsert | AppendVersions | Overwrite | Count | ProveKey | TakeOver
+)
 """An action on a current table."""

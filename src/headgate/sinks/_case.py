@@ -8,7 +8,7 @@ from functools import cached_property
 
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
 from headgate.config import SchemaChangesConfig
-from headgate.lake import Form, Place, TableState
+from headgate.lake import Form, Place, Successor, TableState
 from headgate.sinks._promises import Unseen
 from headgate.sinks._shape import Target
 from headgate.sinks._states import Event, State
@@ -47,7 +47,7 @@ class TableBefore:
     """A table before the batch."""
 
     row: TableState | None = None  # in the last ledger row
-    target: Target | None = None  # the current table, if the batch needs it
+    target: Target | None = None  # the current table or its successor, if the batch needs it
     logged: Mapping[str, str] | None = None  # the changelog's columns, if the batch needs them: name → Spark type
     reread_requested: bool = False  # a re-read was requested and has not begun
 
@@ -58,6 +58,18 @@ class TableBefore:
     @property
     def is_suspended(self) -> bool:
         return self.row is not None and self.row.is_suspended
+
+    @property
+    def successor(self) -> Successor | None:
+        """The table that takes the batch's rows instead of the current one."""
+        return self.row.successor if self.row is not None else None
+
+    @property
+    def version(self) -> int | None:
+        """Version of the table that takes the rows; None: there is none."""
+        if self.successor is not None:
+            return self.successor.version
+        return self.row.version if self.row is not None else None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """``current``: one Delta table per source table, one row per key, equal to the source as of the batch's E.
 
-``_actions`` lists what a batch does to it, and why a replay is safe; for keyless tables: ``_keyless``.
+``_actions`` lists what a batch does to it, and why a replay is safe; for keyless tables: ``_keyless``. While the table
+is made again, the batch's actions are on its successor.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from headgate.lake import (
     DeltaPath,
     Form,
     Marker,
+    Successor,
     WriteMethod,
+    begin_successor,
     column_rules_of,
     kept_columns_of,
     kept_columns_property,
@@ -34,6 +37,7 @@ from headgate.lake import (
     source_types_of,
     source_types_property,
     spark_schema,
+    take_over,
 )
 from headgate.names import quote_name
 from headgate.sinks import _actions as do
@@ -80,6 +84,7 @@ class Applied:
     """Result of a batch's actions."""
 
     version: int | None  # the table's version after them; None: there is no table
+    successor: Successor | None = None  # the table that takes the rows of the next batches instead, if there is one
     reread_reason: str | None = None  # why the table lacks rows and must be read again, if it does
     stop_reason: str | None = None  # why no re-read would help, if it has other rows than the source
     # How rows were written; for a MERGE also why.
@@ -89,24 +94,30 @@ class Applied:
 class CurrentTable:
     """The current table of one source table.
 
+    :param visible: the table that readers see.
+    :param spans: by path the key ranges that this run knows.
     :param upserts: writes without MERGE where possible; None: everything is a MERGE.
     :param form: the table's form, as its policy says. Rows are written only to a table that was made so. Removals ask
         the table: a batch without rows of it compares nothing with the policy.
+    :param successor: the one that is being built, if any.
     """
 
     def __init__(
         self,
-        delta: DeltaPath,
+        visible: DeltaPath,
         pipeline: str,
         table: str,
-        span: KeySpan | None = None,
+        spans: dict[str, KeySpan],
         upserts: Upserts | None = None,
         form: Form = Form.PLAIN,
+        successor: Successor | None = None,
     ) -> None:
-        self.delta = delta
+        self.visible = visible
+        self.delta = visible if successor is None else visible.inside(successor.folder)
+        """The table that the batch writes: the successor while there is one."""
         self.pipeline = pipeline
         self.table = table
-        self.span = span or KeySpan()
+        self._spans = spans
         self._upserts = upserts
         self._form = form
         self._planned_us = 0
@@ -114,11 +125,20 @@ class CurrentTable:
         self._stop_reason: str | None = None
         self._write_methods: dict[WriteMethod, str] = {}
 
+    @property
+    def span(self) -> KeySpan:
+        """Key range of the table that the batch writes."""
+        return self._spans.setdefault(self.delta.path, KeySpan())
+
     def describe(self) -> Target | None:
-        """Return the table's columns and key; None if there is none yet. ``TargetError`` if it is not ours."""
-        snapshot = self.delta.check_ours(self.pipeline, self.table)
+        """Return columns and key of the table, or of its successor; None if there is none yet. ``TargetError`` if it is
+        not ours.
+        """
+        snapshot = self.visible.check_ours(self.pipeline, self.table)
         if snapshot is None:
             return None
+        if self._has_successor and self.delta.exists():
+            snapshot = self.delta.snapshot()
         key = key_of(snapshot.properties)
         form = Form.of(snapshot.properties)
         headgate_columns = (*HEADGATE_COLUMNS, *(() if key else ROW), *form.columns)
@@ -140,21 +160,41 @@ class CurrentTable:
         self._planned_us = planned_us
         version = self.delta.version()
         for action in actions:
+            if self._has_successor and version < 0 and not isinstance(action, do.Create):
+                self._reread_reason = f"the rows that were read are gone, with {self.delta.path}"
+                break
             commits = self._perform(action, frame, epoch)
             before, version = version, self.delta.version()
             if isinstance(action, do.Create):
                 self.span.begin(version, epoch)
-            else:
+            elif not isinstance(action, do.TakeOver):
                 parts = action.parts if isinstance(action, do.RowAction) else ()
                 self.span.grow(before, version if version - before <= commits else -1, parts)
+        return self._result(version)
+
+    @property
+    def _has_successor(self) -> bool:
+        return self.delta != self.visible
+
+    def _result(self, version: int) -> Applied:
+        """Return the batch's result.
+
+        :param version: of the table that it wrote.
+        """
+        successor = None
+        if self._has_successor:
+            successor = Successor(self.delta.path.rpartition("/")[2], version)
+            version = self.visible.version()
         number = version if version >= 0 else None
-        return Applied(number, self._reread_reason, self._stop_reason, self._write_methods)
+        return Applied(number, successor, self._reread_reason, self._stop_reason, self._write_methods)
 
     def _perform(self, action: Action, frame: DataFrame, epoch: int) -> int:
         """Carry out one action and return its commits. If it makes more than this, the span is forgotten."""
         match action:
             case do.Create() | do.Reshape() | do.AddColumns() | do.NoteTypes() | do.Fill():
                 return self._change_columns(action, epoch)
+            case do.TakeOver():
+                self._take_over()
             case do.Truncate() | do.DropStrays() | do.Sweep():
                 return self._delete(action, epoch) if self.delta.exists() else 0
             case do.Append():
@@ -176,7 +216,7 @@ class CurrentTable:
     def _change_columns(self, action: ColumnAction, epoch: int) -> int:
         match action:
             case do.Create():
-                return self._create(action)
+                return self._create(action, epoch)
             case do.Reshape():
                 definition = action.definition
                 gone = action.dropped, action.kept
@@ -190,8 +230,11 @@ class CurrentTable:
             case do.Fill():
                 return self._fill(action, epoch)
 
-    def _create(self, action: do.Create) -> int:
+    def _create(self, action: do.Create, epoch: int) -> int:
         definition = action.definition
+        # Only Spark reads the logs of lakes elsewhere: there the table is replaced at once.
+        in_place = bool(self.visible.obstacle())
+        self.delta = begin_successor(self.visible, epoch) if action.replace and not in_place else self.visible
         properties = {
             PIPELINE: self.pipeline,
             TABLE: self.table,
@@ -207,9 +250,22 @@ class CurrentTable:
             properties[SINCE] = str(action.since)
         headgate_ddl = TABLE_META_DDL if definition.key else f"{TABLE_META_DDL}, {ROW_DDL}"
         self.delta.create(
-            spark_schema(f"{definition.ddl}, {headgate_ddl}{action.form.ddl}"), properties, replace=action.replace
+            spark_schema(f"{definition.ddl}, {headgate_ddl}{action.form.ddl}"),
+            properties,
+            replace=action.replace and in_place,
         )
         return 1
+
+    def _take_over(self) -> None:
+        """Let the successor take the table's place, unless the batch found that it has other rows than the source."""
+        if not self._has_successor or self._reread_reason is not None or self._stop_reason is not None:
+            return
+        take_over(self.visible, self.delta)
+        for path in (self.visible.path, self.delta.path):
+            self._spans.pop(path, None)
+        if self._upserts is not None:
+            self._upserts.forget(self.delta)
+        self.delta = self.visible
 
     def _add_columns(self, action: do.AddColumns) -> int:
         types = action.definition.types

@@ -2,8 +2,8 @@
 
 A table's state and the batch's content for it give its next state (``_states``) and a list of actions (``_actions``).
 ``stale`` and ``stopped`` tables are *suspended* (``held``): their images are left out until a re-read that began later
-brings the whole table. (Its first rows replace the table if the columns changed.) No lasting change is lost: everything
-in the suspended table is read again as of a later position. Tables in every other state take images.
+brings the whole table. (If the columns changed, a successor is made for these rows.) No lasting change is lost: all in
+the suspended table is read again as of a later position. Tables in every other state take images.
 
 Statements of the log suspend a table as ``_statements`` describes. So do these:
 
@@ -97,7 +97,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
         course.reread = None  # the planner already has the request
     course.add_warnings(case.reason_before, statements.alters)
     state = _state_after(course, case)
-    plan = CurrentPlan(case, statements, shape, parts)
+    plan = CurrentPlan(case, statements, shape, parts, State(state.state))
     return Decision(
         table=arrival.table,
         state=state,
@@ -121,6 +121,7 @@ def suspend(decision: Decision, reason: str, epoch: int, *, strict: bool) -> Dec
     course.read_again(reason)
     course.add_warnings(None)
     state = replace(decision.state, state=course.state.value, since_epoch=None, held_epoch=epoch, reason=course.reason)
+    state = replace(state, successor=None)
     return replace(decision, state=state, reread=course.reread, warnings=(*decision.warnings, *course.warnings))
 
 
@@ -283,6 +284,7 @@ def _state_after(course: TableCourse, case: Case) -> TableState:
         chunks_estimate=snapshot.header_entry.chunks_estimate,
         images=sum(part.images for part in arrival.parts),
         reason=course.reason,
+        successor=None if course.is_suspended else case.before.successor,
     )
     return state if course.is_suspended else _promise(course, case, state)
 

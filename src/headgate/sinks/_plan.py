@@ -14,7 +14,7 @@ from headgate.sinks._actions import Action, TableContent
 from headgate.sinks._case import Case
 from headgate.sinks._shape import Shape
 from headgate.sinks._statements import Statements
-from headgate.sinks._states import Event, State
+from headgate.sinks._states import COMPLETE, Event, State
 
 __all__ = ["CurrentPlan"]
 
@@ -27,6 +27,7 @@ class CurrentPlan:
     statements: Statements
     shape: Shape
     parts: list[Part]  # the images to apply
+    state: State  # after the batch
 
     def actions(self) -> tuple[Action, ...]:
         """Return the actions, in the order of ``_actions``.
@@ -39,7 +40,7 @@ class CurrentPlan:
         if self._is_history:
             return (*columns, *rows, *self._removals(), *self._sweep())
         proof = self._proof(definition) if definition is not None else ()
-        return (*columns, *self._removals(), *rows, *self._sweep(), *proof)
+        return (*columns, *self._removals(), *rows, *self._sweep(), *proof, *self._end())
 
     @property
     def _is_history(self) -> bool:
@@ -55,9 +56,8 @@ class CurrentPlan:
     @property
     def _base(self) -> int | None:
         """The table's version before the batch; None: it was empty, or no image needs its rows after a TRUNCATE."""
-        row = self.case.before.row
         emptied = self.statements.truncated is not None and self.case.policy.form is Form.PLAIN
-        return None if row is None or self.shape.replace or emptied else row.version
+        return None if self.shape.replace or emptied else self.case.before.version
 
     @property
     def _bound(self) -> Seq | None:
@@ -106,6 +106,10 @@ class CurrentPlan:
         since, epoch = self.case.snapshot.since, self.case.arrival.epoch
         if self._drops_strays and since is not None and since < epoch:
             yield do.DropStrays(since, epoch)
+
+    def _end(self) -> Iterator[Action]:
+        if self.state in COMPLETE and (self.shape.replace or self.case.before.successor is not None):
+            yield do.TakeOver()
 
     def _rows(self, definition: Definition) -> Iterator[Action]:
         chunks = [part for part in self.parts if part.kind == "chunk"]

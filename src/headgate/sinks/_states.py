@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import Enum, StrEnum, auto
 from typing import Final
 
-__all__ = ["SUSPENDED", "TRANSITIONS", "Event", "State", "follow"]
+__all__ = ["COMPLETE", "SUSPENDED", "TRANSITIONS", "Event", "State", "follow"]
 
 
 class State(StrEnum):
@@ -47,6 +47,8 @@ class Event(Enum):
 
 SUSPENDED: Final = frozenset({State.STALE, State.STOPPED})
 """Suspended tables: they take no images."""
+COMPLETE: Final = frozenset({State.LIVE, State.INEXACT, State.FILTERED})
+"""Tables that were read, and have every change of the log since: what is shown to readers in place of an older one."""
 
 _FOLLOWED: Final = (State.SETTLING, State.LIVE, State.INEXACT)
 _KEEP: Final[Mapping[State, State]] = {state: state for state in State if state is not State.NEW}

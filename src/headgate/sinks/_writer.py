@@ -251,11 +251,11 @@ class BatchWriter:
         )
 
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
-        span = self._spans.setdefault(table, KeySpan())
-        policy = self._policy(table)
-        delta = DeltaPath(spark, self.lake.current(table, policy.place), ours=True)
+        state = self.ledger.last.tables.get(table) if self.ledger.last is not None else None
+        policy, successor = self._policy(table), state.successor if state is not None else None
+        visible = DeltaPath(spark, self.lake.current(table, policy.place), ours=True)
         form = policy.form or Form.PLAIN
-        return CurrentTable(delta, self.pipeline, table, span, self._upserts, form)
+        return CurrentTable(visible, self.pipeline, table, self._spans, self._upserts, form, successor)
 
     def _changelog(self, spark: SparkSession, table: str) -> ChangelogTable:
         path = self.lake.changelog(table, self._policy(table).place)
@@ -270,7 +270,8 @@ class BatchWriter:
             *batch.tables()
         }
         skipped = set(before) - {*batch.tables()} if batch.header.skips else set()
-        for table in [*batch.tables(), *sorted(only_unseen | skipped)]:
+        built = {table for table, state in before.items() if state.successor is not None} - {*batch.tables()}
+        for table in [*batch.tables(), *sorted(only_unseen | skipped | built)]:
             if table not in before and table not in batch.parts and table not in batch.header.tables:
                 continue  # a statement on an unknown table
             self.check_targets(spark, [table])
@@ -317,10 +318,8 @@ class BatchWriter:
             applied = self._current(spark, decision.table).apply(
                 decision.actions, frame, epoch, batch.header.planned_us
             )
-            decision, write_methods = (
-                replace(decision, state=replace(decision.state, version=applied.version)),
-                applied.write_methods,
-            )
+            state = replace(decision.state, version=applied.version, successor=applied.successor)
+            decision, write_methods = replace(decision, state=state), applied.write_methods
             if applied.reread_reason is not None:
                 decision = suspend(decision, applied.reread_reason, epoch, strict=policy.strict)
             if applied.stop_reason is not None:

@@ -76,11 +76,18 @@ RARE = {"fold committed", "log checkpointed", "data file removed", "ledger's fil
 """Steps that some batches have; the others each batch has."""
 
 
-def kill_at(name: str, config: Path, lake: Path, choice: random.Random) -> str:
-    """Start the pipeline, kill it at this step or soon after it; the step, or when else it was."""
+def kill_at(
+    name: str, config: Path, lake: Path, choice: random.Random, *, step: Step | None = None, times: int = 0
+) -> str:
+    """Start the pipeline, kill it at this step or soon after it; the step, or when else it was.
+
+    :param step: by default the one of this name.
+    :param times: how often the step is met before; by default once or twice.
+    """
     process = headgate("run", config=config, program=HURRIED)
     log = config.parent / "log.txt"
-    step, times, delay = STEPS[name], choice.choice([1, 1, 2]), choice.choice([0, 0, 0.005, 0.05, 0.5])
+    step, times = step or STEPS[name], times or choice.choice([1, 1, 2])
+    delay = choice.choice([0, 0, 0.005, 0.05, 0.5])
     try:
         started = time.monotonic()
         plans = STEPS["batch planned"]

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from headgate.cli._app import app
+from headgate.config import load_config
 from headgate.delta import LOG, files_of
 from headgate.lake import Lake, Maintenance
 from headgate.lake._keeper import UpkeepTimes
@@ -46,6 +47,17 @@ def test_a_lake_on_s3(
     rows = pa.table(QueryBuilder().register("t", table).execute("SELECT id, v, _shard FROM t").read_all()).to_pylist()
     source = mysql_server.query(f"SELECT id, v FROM {mysql_db}.numbers ORDER BY id")
     assert sorted(map(tuple, map(dict.values, rows))) == [(*row, f"of {mysql_db}") for row in source]
+    pipeline.do("ALTER TABLE names DROP PRIMARY KEY, ADD PRIMARY KEY (`the b`, a)")
+    pipeline.command("run", "--once")
+    folder = files_of(Lake.of(load_config(pipeline.file)).current(f"{mysql_db}.names"))
+    (successor,) = [name for name in folder.folders() if name.startswith("_successor_")]
+    assert "all 3 tables are equal" in pipeline.command("verify")
+    pipeline.do("UPDATE names SET n = n + 1 WHERE a = 'a3'")
+    pipeline.command("run", "--once")
+    pipeline.command("maintain")
+    assert list(folder.below(f"{successor}/{LOG}", hidden=True)) == []
+    assert list(folder.below(successor)) != []
+    assert "all 3 tables are equal" in pipeline.command("verify")
 
 
 PIPELINE = """

@@ -1,0 +1,118 @@
+"""The successor of a table: a Delta table that is built in a folder of the table's, and takes its place in one commit.
+
+**One commit, no row copied.** Paths in a log are relative to the table's folder. So the successor's data files, and the
+files of its deletion vectors, become the table's under the same names with the folder before them: paths get it as a
+prefix, and so do the descriptors of vectors (Delta Transaction Log Protocol, "Deletion Vectors": the characters before
+a UUID name a folder). One commit removes the table's files and adds those, with the successor's columns, properties and
+transaction markers. A reader sees the old table or the new one, and earlier versions of the table stay readable.
+
+**Repeatable.** The commit has the differences between the table and its successor. If the successor has taken over
+already, there are none. If it was written again since (the replay of a batch), only that is committed.
+
+**Its folder** is hidden from others, so that no VACUUM of the table removes files of a successor that is being built:
+``_successor_<epoch>_<8 hexadecimal digits>``. A successor that is built again gets another folder. One whose log is
+gone is *retired*: files in its folder are then as any others in the table's folder, so those that no version of the
+table has are orphans (``_history``).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from headgate.delta._definition import protocol_of, unsupported_requirements
+from headgate.delta._files import SUCCESSOR, files_of
+from headgate.delta._log import LOG, DataFile, Snapshot
+from headgate.delta._vectors import below
+
+__all__ = ["is_building", "new_successor", "retire_successor", "successors", "take_over"]
+
+_NAME: Final = re.compile(rf"{SUCCESSOR}(\d+)_[0-9a-f]{{8}}")
+_OF_THE_TABLE: Final = ("id", "name", "description", "createdTime")
+"""Parts of ``metaData`` that a table keeps."""
+
+
+def new_successor(epoch: int) -> str:
+    """Return an unused name for the folder of a successor that is begun in the batch of this epoch."""
+    return f"{SUCCESSOR}{epoch}_{uuid.uuid4().hex[:8]}"
+
+
+def successors(folder: str, until: int) -> list[str]:
+    """Return the folders of a table's successors that were begun in batches up to this epoch, retired ones included."""
+    begun = {name: _NAME.fullmatch(name) for name in files_of(folder).folders()}
+    return sorted(name for name, named in begun.items() if named is not None and int(named[1]) <= until)
+
+
+def is_building(folder: str, name: str) -> bool:
+    """Return whether a successor of the table is being built: whether it has a log."""
+    return any(_log_files(folder, name))
+
+
+def retire_successor(folder: str, name: str) -> bool:
+    """Remove the log of a table's successor, in any order. Return whether there was any.
+
+    :raises OSError: a file cannot be removed.
+    """
+    names = list(_log_files(folder, name))
+    for _ in files_of(folder).each(files_of(folder).delete, names):
+        pass
+    return bool(names)
+
+
+def _log_files(folder: str, name: str) -> Iterator[str]:
+    return (file.name for file in files_of(folder).below(f"{name}/{LOG}", hidden=True))
+
+
+def take_over(table: Snapshot, successor: Snapshot, name: str) -> list[dict[str, Any]] | None:
+    """Return the actions by which a successor takes the table's place; empty if it has taken it.
+
+    :param name: the successor's folder, in the table's.
+    :return: None if one of them requires more than headgate supports.
+    """
+    features, built = table.features, successor.features
+    unsupported = unsupported_requirements(Snapshot(protocol=table.protocol)) or unsupported_requirements(successor)
+    if unsupported or features is None or built is None:
+        return None
+    metadata = {
+        **{key: value for key, value in successor.metadata.items() if key not in _OF_THE_TABLE},
+        **{key: table.metadata[key] for key in _OF_THE_TABLE if key in table.metadata},
+    }
+    actions: list[dict[str, Any]] = [] if built <= features else [protocol_of(features | built)]
+    if metadata != table.metadata:
+        actions.append({"metaData": metadata})
+    for application, version in successor.transactions.items():
+        if table.transactions.get(application, -1) < version:
+            actions.append({"txn": {"appId": application, "version": version}})
+    return [*actions, *_file_actions(table, successor, name)]
+
+
+def _file_actions(table: Snapshot, successor: Snapshot, name: str) -> Iterator[dict[str, Any]]:
+    """Yield the removal of the table's files and the addition of its successor's, except those that it has already."""
+    files = {file.path: file for file in (_moved(one, name) for one in successor.files.values())}
+    now = time.time_ns() // 1_000_000
+    for file in table.files.values():
+        if _identity(file) != _identity(files.get(file.path)):
+            yield file.removal(now, data_change=True)
+    for file in files.values():
+        if _identity(file) != _identity(table.files.get(file.path)):
+            yield {"add": file.action}
+
+
+def _moved(file: DataFile, name: str) -> DataFile:
+    """Return a successor's file as one of the table's."""
+    moved = {**file.action, "path": f"{name}/{file.path}", "dataChange": True}
+    if file.vector is not None:
+        moved["deletionVector"] = below(name, file.vector)
+    return replace(file, action=moved)
+
+
+def _identity(file: DataFile | None) -> tuple[Any, ...]:
+    """Return what distinguishes a file from others, as in the log: its path, and its vector if it has one."""
+    if file is None:
+        return ()
+    vector = file.vector or {}
+    return (file.path, *(vector.get(name) for name in ("storageType", "pathOrInlineDv", "offset")))

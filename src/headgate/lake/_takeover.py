@@ -1,0 +1,74 @@
+"""Give a table the content of its successor (``headgate.delta``), which was built beside it, in one commit.
+
+headgate commits the difference of two logs. If one of the tables requires more of its writers, Spark copies the rows,
+in one commit, too. Repeating either one leaves the table as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from headgate.delta import TableLog, commit
+from headgate.errors import HeadgateError
+from headgate.lake._delta import DeltaPath, commit_errors, retry_conflicts
+
+__all__ = ["begin_successor", "retire", "take_over"]
+
+log = logging.getLogger("headgate")
+
+
+def begin_successor(visible: DeltaPath, epoch: int) -> DeltaPath:
+    """Return the path of a new successor of a table, which does not exist yet.
+
+    :param epoch: of the batch.
+    """
+    from headgate.delta import new_successor  # loads pyroaring
+
+    return visible.inside(new_successor(epoch))
+
+
+def take_over(visible: DeltaPath, successor: DeltaPath) -> None:
+    """Give the table its successor's columns, properties and rows. Its earlier versions stay.
+
+    :raises CommitConflictError: other programs changed the table, again and again.
+    """
+    from headgate.delta import take_over as actions_of
+
+    name = successor.path.removeprefix(f"{visible.path}/")
+
+    def swap() -> bool:
+        if visible.obstacle():
+            return False
+        table = TableLog(visible.path).refresh()
+        actions = actions_of(table, TableLog(successor.path).refresh(), name)
+        if actions:
+            commit(visible.path, table, actions, "REPLACE TABLE", {"from": name}, blind=False, put=visible.put)
+        return actions is not None
+
+    if not retry_conflicts(swap):
+        _copy(visible, successor)
+
+
+def _copy(visible: DeltaPath, successor: DeltaPath) -> None:
+    writer = successor.read().writeTo(visible.sql).using("delta")
+    for name, value in successor.snapshot().properties.items():
+        writer = writer.tableProperty(name, value)
+    with commit_errors(visible.path):
+        writer.createOrReplace()
+
+
+def retire(folder: str, in_use: Sequence[str], epoch: int) -> bool:
+    """Retire the successors of the table in ``folder`` that no batch needs. Return whether there were some.
+
+    :param in_use: those that the newest ledger row names.
+    :param epoch: of that row. Successors of later batches stay.
+    """
+    from headgate.delta import retire_successor, successors
+
+    try:
+        ended = [name for name in successors(folder, epoch) if name not in in_use]
+        return sum(retire_successor(folder, name) for name in ended) > 0
+    except (HeadgateError, OSError) as error:
+        log.warning("%s: could not remove the log of a table that was built there, will retry: %s", folder, error)
+        return False
