@@ -168,8 +168,8 @@ class FakeBatch:
     def watermark(self, table: str, gtid: str) -> FakeBatch:
         return self._with(HighWatermark(table, GtidSet.parse(gtid)))
 
-    def stop(self, table: str, reason: str) -> FakeBatch:
-        return self._with(Stop(table, reason, gtid=f"{UUID}:1"))
+    def stop(self, table: str, reason: str, unknown: str | None = None) -> FakeBatch:
+        return self._with(Stop(table, reason, gtid=f"{UUID}:1", unknown=unknown))
 
     def unread(self, table: str, reason: str) -> FakeBatch:
         """A chunk that gave nothing."""

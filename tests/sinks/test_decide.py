@@ -7,7 +7,7 @@ import pytest
 
 from headgate.carrier import Batch, DdlRow, Header
 from headgate.catalog import AddedColumn, DroppedColumn
-from headgate.errors import DecodeError
+from headgate.errors import DecodeError, SchemaChangedError
 from headgate.lake import Form, TableState
 from headgate.sinks._actions import (
     AddColumns,
@@ -814,6 +814,56 @@ def test_a_table_that_was_written_with_the_other_setting_is_read_again_and_repla
         True,
         {"chunk"},
     )
+
+
+UNKNOWN = "the log has a later change of the table"
+INCONSISTENT = {
+    "unknown columns": lambda: FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).stop("shop.orders", "no names", UNKNOWN),
+    "another type": lambda: FakeBatch(9).images(RETYPED, [("c", 1, 1, 2)]),
+    "a further column": lambda: FakeBatch(9).images(WIDER, [("c", 1, 1, 5, "x")]),
+    "a column less": lambda: FakeBatch(9).images(NARROWER, [("c", 1, 1)]),
+    "another key": lambda: FakeBatch(9).images(REKEYED, [("c", 1, 1, "x")]),
+    "two types": lambda: FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).images(RETYPED, [("c", 2, 2, 2)]),
+}
+
+
+@pytest.mark.parametrize("images", INCONSISTENT)
+@pytest.mark.parametrize("strict", [False, True])
+def test_images_that_contradict_the_table(images: str, *, strict: bool) -> None:
+    fake = INCONSISTENT[images]()
+    usual = decided(fake, strict=strict, changelog=False)
+    assert usual.state.state == ("stopped" if strict or images == "unknown columns" else "stale")
+    again = decided(fake, strict=strict, changelog=False, inconsistent_images="reread")
+    assert (again.state.state, kinds(again), again.state.held_epoch) == ("stale", [], 9)
+    assert again.reread is not None
+    assert "--resnapshot" not in (again.state.reason or "")
+    stopped = decided(fake, strict=strict, changelog=False, inconsistent_images="stop")
+    assert (stopped.state.state, kinds(stopped), stopped.reread) == ("stopped", [], None)
+    assert "--resnapshot 'shop.orders'" in (stopped.state.reason or "")
+    with pytest.raises(
+        SchemaChangedError, match=r'is "fail": set "reread" or "stop" in \[tables."shop.orders"\]'
+    ) as found:
+        decided(fake, strict=strict, changelog=False, inconsistent_images="fail")
+    assert found.value.table == "shop.orders"
+    held = replace(LIVE, state="stale", held_epoch=3, reason="altered")
+    assert decided(fake, held, changelog=False, inconsistent_images="fail").state.state == "stale", (
+        "its images do not count"
+    )
+
+
+def test_other_reasons_to_read_a_table_again_are_no_inconsistency() -> None:
+    changes = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")])
+    assert decided(changes, target=MARKED, inconsistent_images="fail").state.state == "stale"
+    rules = replace(TARGET, rules={"item": "hash"})
+    assert decided(changes, target=rules, inconsistent_images="fail").state.state == "stale"
+    rows = replace(TARGET, rows="id > 3")
+    assert decided(changes, target=rows, inconsistent_images="fail").state.state == "stale"
+    chosen = FakeBatch(9).images(FakeTable(key=("item",), chosen_key=True), [("c", 1, 1, "x")])
+    assert decided(chosen, inconsistent_images="fail").state.state == "stale"
+    alter = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders MODIFY item INT", "alter", 5)
+    assert decided(alter.images(RETYPED, [("c", 9, 1, 2)]), inconsistent_images="fail").state.state == "stale"
+    key = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).stop("shop.orders", "a key value is ambiguous")
+    assert decided(key, inconsistent_images="fail").state.state == "stopped"
 
 
 def test_a_table_without_a_key_cannot_mark_deletes() -> None:

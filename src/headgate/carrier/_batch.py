@@ -105,6 +105,7 @@ class Batch:
     ends: list[End] = field(default_factory=list)
     stops: dict[str, str] = field(default_factory=dict)  # tables with images that cannot be read, and why
     unread: dict[str, str] = field(default_factory=dict)  # tables with rows in chunks that cannot be read, and why
+    unknown: dict[str, str] = field(default_factory=dict)  # tables with images of unknown columns, and why so
     signals: list[dict[str, object]] = field(default_factory=list)  # inserts into the signal table
     watermarks: dict[str, GtidSet] = field(default_factory=dict)
     """Tables whose chunks in this batch are exact only once all of a GTID set is applied."""
@@ -133,8 +134,10 @@ class Batch:
                 self.ddl.append(message)
             case Redo():
                 self.redo.append(message)
-            case Stop(table=table, reason=reason, chunk=chunk):
+            case Stop(table=table, reason=reason, chunk=chunk, unknown=unknown):
                 (self.stops if chunk is None else self.unread).setdefault(table, reason)
+                if unknown is not None:
+                    self.unknown.setdefault(table, unknown)
             case HighWatermark(table=table, gtid=gtid):
                 self.watermarks[table] = self.watermarks.get(table, GtidSet()) | gtid
             case Signals(rows=rows):

@@ -211,6 +211,7 @@ class Stop:
     reason: str
     gtid: str | None = None
     chunk: int | None = None
+    unknown: str | None = None  # why the table's columns are unknown, if that is the reason
 
 
 @dataclass(frozen=True)

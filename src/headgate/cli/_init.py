@@ -208,6 +208,9 @@ def _rest(tables: Sequence[TableDef]) -> str:
     name = _quoted(tables[0].full_name)
     example = ["", "# Policies of one table:", _comment(f" [tables.{name}]")]
     example.append('# schema_changes = "evolve"    # or "strict": an ALTER that may change rows stops the table')
+    example.append(
+        '# inconsistent_images = "stop" # or "reread", "fail": changes with other columns than the table has'
+    )
     example.append("# rows = \"country = 'DE'\"      # only these rows, from table reads and from changes")
     example += [
         "",

@@ -26,13 +26,14 @@ from headgate.config._parse import load_config, parse_config
 from headgate.config._pipeline import PipelineConfig
 from headgate.config._routes import SHARD_COLUMN, RouteConfig
 from headgate.config._schema_changes import ChangePolicy, SchemaChangesConfig
-from headgate.config._source import SnapshotMode, SourceConfig, TableConfig
+from headgate.config._source import InconsistentImages, SnapshotMode, SourceConfig, TableConfig
 from headgate.config._target import KafkaTargetConfig, TargetConfig
 
 __all__ = [
     "SHARD_COLUMN",
     "ChangePolicy",
     "ConfigFile",
+    "InconsistentImages",
     "KafkaChannelConfig",
     "KafkaTargetConfig",
     "NotificationsConfig",

@@ -11,8 +11,9 @@ from headgate._policies import Bit, Decimals, Json, Operation, Time, UnsignedBig
 from headgate.config._model import FilePath, Model, check_variable, is_table, split_url
 from headgate.config._target import Deletes
 
-__all__ = ["SnapshotMode", "SourceConfig", "TableConfig"]
+__all__ = ["InconsistentImages", "SnapshotMode", "SourceConfig", "TableConfig"]
 
+InconsistentImages = Literal["reread", "stop", "fail"]
 SnapshotMode = Literal["initial", "initial_only", "no_data", "when_needed", "always"]
 
 _PASSWORD_NAMES: Final = frozenset({"password", "passwd", "pwd", "secret", "pass"})
@@ -249,6 +250,12 @@ class TableConfig(Model):
 
     schema_changes: Literal["evolve", "strict"] = Field(
         "evolve", description="an ALTER that may change rows: `evolve` reads the table again; `strict` stops the table"
+    )
+    inconsistent_images: InconsistentImages | None = Field(
+        None,
+        description="changes whose columns are unknown, or other than the table's, although no statement explains it:"
+        " `reread` reads the table again; `stop` stops it; `fail` ends the run, and nothing of the batch is applied."
+        " Without it, unknown columns stop the table, and other ones are treated as `schema_changes` says",
     )
     condition: str | None = Field(
         None,

@@ -20,4 +20,5 @@ def table_policy(config: PipelineConfig, table: str) -> Policy:
         keeps_removed=config.keeps_removed(table),
         schema_changes=config.schema_changes,
         place=Places(config.routes).of(table),
+        inconsistent_images=own.inconsistent_images if own is not None else None,
     )

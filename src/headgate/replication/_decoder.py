@@ -374,7 +374,8 @@ class LogDecoder:
         self._scanner.register_table(table_id, rest, slot)
         registered = self._tables.slots[slot]
         if registered.stopped is not None:
-            yield Stopped(registered.name, registered.stopped, self._gtid() or "", segment.file, pos)
+            gtid = self._gtid() or ""
+            yield Stopped(registered.name, registered.stopped, gtid, segment.file, pos, registered.unknown)
 
     def _where(self, segment: Segment, stop: Stop) -> dict[str, Any]:
         return {"file": segment.file, "pos": int(segment.pos[stop.event_index]), "gtid": self._gtid()}

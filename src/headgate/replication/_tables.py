@@ -80,11 +80,13 @@ class Slot:
     schema: pa.Schema | None = None
     stopped: str | None = None
     """Why a followed table is not decoded, or no longer decoded."""
+    unknown: str | None = None
+    """Why its columns are unknown, if that is the reason."""
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str, unknown: str | None = None) -> None:
         """Decode nothing more of the table."""
         self.table = self.codec = self.schema = None
-        self.stopped = reason
+        self.stopped, self.unknown = reason, unknown
 
     @property
     def name(self) -> str:
@@ -140,7 +142,10 @@ class TableSlots:
             if self._options.ambiguous == "raise":
                 raise
             slot = self._uncoded(table_map)
-            slot.stop(stop_reason(error, slot.name) if isinstance(error, UnreadableTableError) else error.message)
+            if isinstance(error, UnreadableTableError):
+                slot.stop(stop_reason(error, slot.name))
+            else:
+                slot.stop(error.message, str(error.fields["reason"]))
             return self._add(slot)
 
     def _find_followed(self, table_map: TableMap, before: int | None, file: str, pos: int) -> int:

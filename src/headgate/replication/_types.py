@@ -95,6 +95,8 @@ class Stopped:
     gtid: str
     file: str
     pos: int
+    unknown: str | None = None
+    """Why its columns are unknown, if that is the reason."""
 
 
 def stop_reason(error: UnreadableTableError, table: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
-from headgate.config import SchemaChangesConfig
+from headgate.config import InconsistentImages, SchemaChangesConfig
 from headgate.lake import Form, Place, Successor, TableState
 from headgate.sinks._promises import Unseen
 from headgate.sinks._shape import Target
@@ -27,6 +27,7 @@ class Policy:
     keeps_removed: bool = False  # the current table keeps rows that the source removed: their removal is skipped
     schema_changes: SchemaChangesConfig = field(default_factory=SchemaChangesConfig)  # by kind of change
     place: Place | None = None  # where its Delta tables are, if a route gives it another name
+    inconsistent_images: InconsistentImages | None = None  # None: unknown columns stop it, else as ``strict`` says
 
     @classmethod
     def of(cls, modes: Collection[str], *, marks_deletes: bool = False) -> Policy:

@@ -6,6 +6,8 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from headgate.carrier import DdlRow
+from headgate.config import InconsistentImages
+from headgate.errors import SchemaChangedError
 from headgate.sinks._states import SUSPENDED, Event, State, follow
 
 __all__ = ["Outcome", "TableCourse", "remedy"]
@@ -54,6 +56,24 @@ class TableCourse:
         else:
             self.apply_event(Event.CHANGES)
             self.reason, self.reread = f"{reason}; waits to be read again", reason
+
+    def meet_inconsistency(self, reason: str, choice: InconsistentImages) -> None:
+        """Suspend the table because of images that contradict its definition, as the configuration says.
+
+        :raises SchemaChangedError: that ends the run.
+        """
+        match choice:
+            case "reread":
+                self.apply_event(Event.CHANGES)
+                self.reason, self.reread = f"{reason}; waits to be read again", reason
+            case "stop":
+                self.stop(f"{reason}; {remedy(self.table)}")
+            case "fail":
+                raise SchemaChangedError(
+                    f'{reason}, and inconsistent_images is "fail": set "reread" or "stop" in [tables."{self.table}"],'
+                    " then start again",
+                    table=self.table,
+                )
 
     def begin_snapshot(self) -> None:
         """Let a snapshot that begins settle all effects of the batch's log."""

@@ -14,6 +14,7 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 | a foreign key that changes rows unseen, at a statement or when a snapshot begins | ``stopped`` | the same |
 | such a foreign key that is gone again | suspended as ``stale``, read again | ``stopped`` |
 | images that do not fit the target, for any reason | suspended as ``stale``, read again | ``stopped`` |
+| with ``inconsistent_images``: images of unknown columns, or of unexplained other ones | its value | the same |
 | a part of the log that a signal left out | suspended as ``stale``, read again | ``stopped`` |
 | a column with a reserved name, or a type that the changelog cannot hold | ``stopped`` | the same |
 | a table without a key whose deleted rows have to be marked or kept, or with a history | ``stopped`` | the same |
@@ -137,7 +138,7 @@ def _follow_log(course: TableCourse, case: Case) -> Statements:
     unreadable = arrival.batch.stops.get(arrival.table)
     is_made_up_for = snapshot.waits or course.is_suspended or (snapshot.begins and arrival.chunks)
     if unreadable is not None and not is_made_up_for:
-        course.stop(unreadable)
+        _meet_unreadable(course, case, unreadable)
     if case.policy.form is None:
         for ddl in arrival.statements:
             course.note(ddl, "applied")
@@ -147,6 +148,15 @@ def _follow_log(course: TableCourse, case: Case) -> Statements:
         course.begin_snapshot()
         statements.alters = []
     return statements
+
+
+def _meet_unreadable(course: TableCourse, case: Case, reason: str) -> None:
+    """Suspend the table because of images that the reader left out."""
+    unknown, choice = case.arrival.batch.unknown.get(course.table), case.policy.inconsistent_images
+    if unknown is None or choice is None:
+        course.stop(reason)
+    else:
+        course.meet_inconsistency(f"the log does not name its columns, and they are unknown: {unknown}", choice)
 
 
 def _suspend_for_gaps(course: TableCourse, case: Case) -> None:
@@ -227,8 +237,11 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
         course.stop(f"{reason}, then {remedy(course.table)}")
         return Shape()
     except Misfit as misfit:
+        choice = case.policy.inconsistent_images
         if misfit.lasting:
             course.stop(f"{misfit}, which its history cannot hold: move that folder away, then {remedy(course.table)}")
+        elif misfit.inconsistent and choice is not None and not statements.alters:
+            course.meet_inconsistency(str(misfit), choice)
         else:
             course.read_again(str(misfit))
         if case.before.reread_requested:

@@ -31,11 +31,12 @@ class Misfit(Exception):
     """Images do not fit the target; the text becomes part of the table's reason in the ledger.
 
     :param lasting: a re-read does not help: the target is a history, which is never replaced.
+    :param inconsistent: the images have other columns than the target, or than each other.
     """
 
-    def __init__(self, text: str, *, lasting: bool = False) -> None:
+    def __init__(self, text: str, *, lasting: bool = False, inconsistent: bool = False) -> None:
         super().__init__(text)
-        self.lasting = lasting
+        self.lasting, self.inconsistent = lasting, inconsistent
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def _unaltered(
         return Shape(definition, replace=True, fills=fills)
     unexplained = [name for name in new if name not in added]
     if unexplained and not restarts:
-        raise Misfit(f"column {unexplained[0]} is new, and no statement of the log added it")
+        raise Misfit(f"column {unexplained[0]} is new, and no statement of the log added it", inconsistent=True)
     return Shape(definition, added=new, fills=fills)
 
 
@@ -301,12 +302,13 @@ def _joined(parts: Sequence[Part]) -> Definition | None:
         return None
     for other in _definitions(parts):
         if other.key != whole.key:
-            raise Misfit(_rekeyed(other.key, whole.key))
+            raise Misfit(_rekeyed(other.key, whole.key), inconsistent=True)
         for name, kind in other.types.items():
             if name not in whole.types:
-                raise Misfit(f"the columns changed within one batch: {name} was added or dropped")
+                text = f"the columns changed within one batch: {name} was added or dropped"
+                raise Misfit(text, inconsistent=True)
             if whole.types[name] != kind:
-                raise Misfit(_retyped(name, kind, whole.types[name]))
+                raise Misfit(_retyped(name, kind, whole.types[name]), inconsistent=True)
     return whole
 
 
@@ -349,20 +351,35 @@ def _fills(definition: Definition, added: Mapping[str, AddedColumn]) -> dict[str
 
 def _compare(definition: Definition, target: Target, form: Form) -> tuple[str, ...]:
     """Return the columns that the target lacks; Misfit for any other difference."""
-    difference = _difference(definition, target, form)
+    lasting = target.form is Form.HISTORY
+    setting = _changed_setting(definition, target, form)
+    if setting is not None:
+        raise Misfit(setting, lasting=lasting)
+    difference = _difference(definition, target)
     if difference is not None:
-        raise Misfit(difference, lasting=target.form is Form.HISTORY)
+        raise Misfit(difference, lasting=lasting, inconsistent=True)
     return tuple(name for name in definition.types if name not in target.types)
 
 
-def _difference(definition: Definition, target: Target, form: Form) -> str | None:
-    """Return how the target differs, except by columns that it lacks."""
+def _changed_setting(definition: Definition, target: Target, form: Form) -> str | None:
+    """Return which setting has changed since the target was written, if one has."""
     if target.form is not form:
         return f"{_FORMS[form]} is set, and the target was written with {_FORMS[target.form]}"
-    if definition.key != target.key:
-        return _rekeyed(target.key, definition.key)
     if definition.rows != target.rows:
         return refiltered(target.rows, definition.rows)
+    if definition.chosen_key and definition.key != target.key:
+        return _rekeyed(target.key, definition.key)
+    types, rules = target.types_of(definition), definition.rules
+    for name in types.keys() & definition.types.keys():
+        if rules.get(name) != target.rules.get(name):
+            return f"column {name} has another rule in [columns] than when the target was written"
+    return None
+
+
+def _difference(definition: Definition, target: Target) -> str | None:
+    """Return how the target differs, except by columns that it lacks."""
+    if definition.key != target.key:
+        return _rekeyed(target.key, definition.key)
     types = definition.types
     if {name.lower() for name in types} & {name.lower() for name in target.kept}:
         return "a column has the name of one that was dropped and kept"
@@ -372,8 +389,6 @@ def _difference(definition: Definition, target: Target, form: Form) -> str | Non
     for name, kind in target.types_of(definition).items():
         if types[name] != kind:
             return f"column {name} changed its type from {kind} to {types[name]}"
-        if definition.rules.get(name) != target.rules.get(name):
-            return f"column {name} has another rule in [columns] than when the target was written"
     return None
 
 

@@ -74,7 +74,7 @@ def _message(
     if isinstance(item, Ddl):
         return _ddl(settings, item, epoch, policies)
     if isinstance(item, Stopped):
-        return Stop(item.table, item.reason, gtid=item.gtid)
+        return Stop(item.table, item.reason, gtid=item.gtid, unknown=item.unknown)
     if isinstance(item, RangeEnd):
         return End(str(item.gtid), item.server_uuid, item.file, item.pos)
     return item

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.config import parse_config
+from headgate.errors import SchemaChangedError
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline
 
@@ -55,8 +56,8 @@ class Follower:
         secret = folder / "secret"
         secret.write_text(server._password)
         tables = [f"{db}.*", *(f"!{db}.{pattern}" for pattern in but)]
-        given = {"url": server.url, "secret": secret, "lake": folder / "lake", "mode": mode}
-        self.config = parse_config(CONFIG.format(tables=tables, more=more.format(db=db), **given))
+        self.given = {"url": server.url, "secret": secret, "lake": folder / "lake", "mode": mode}
+        self.config = parse_config(CONFIG.format(tables=tables, more=more.format(db=db), **self.given))
         self.lake = Lake.at(folder / "lake")
         self.reports: list[BatchReport] = []
 
@@ -471,3 +472,44 @@ def test_29_to_38_the_other_changes(
     stories = [story for story in CHANGES + NAMES if story.name not in (*OFTEN, *unlogged)]
     made = [f"made_{number}" for number in range(1, 6)]
     tell(spark, mysql_server, mysql_db, tmp_path, stories, made=made)
+
+
+CHOICES = """
+[tables."{db}.again"]
+schema_changes = "strict"
+inconsistent_images = "reread"
+[tables."{db}.stopped"]
+inconsistent_images = "stop"
+[tables."{db}.failing"]
+inconsistent_images = "fail"
+"""
+
+
+@pytest.mark.timeout(900)
+def test_images_that_no_statement_explains(
+    spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path
+) -> None:
+    """Debezium's ``inconsistent.schema.handling.mode``, by table: an ALTER that is not logged."""
+    follower = Follower(spark, mysql_server, mysql_db, tmp_path, more=CHOICES)
+    tables = ("again", "stopped", "failing", "usual")
+    follower.do(*(f"CREATE TABLE {table} (id INT PRIMARY KEY, v INT)" for table in tables))
+    follower.do(*(f"INSERT INTO {table} VALUES (1, 1), (2, 2)" for table in tables))
+    assert follower.run() == dict.fromkeys(tables, "live")
+    unlogged = [f"ALTER TABLE {table} MODIFY v VARCHAR(10)" for table in tables]
+    follower.do("SET SESSION sql_log_bin = 0", *unlogged[:2], unlogged[3], "SET SESSION sql_log_bin = 1")
+    follower.do(*(f"INSERT INTO {table} VALUES (3, 3)" for table in tables))
+    states = follower.run()
+    assert states == {"again": "live", "stopped": "stopped", "failing": "live", "usual": "live"}
+    assert follower.target("stopped") == (["id", "v"], [(1, 1), (2, 2)])
+    follower.assert_equal("again", "failing", "usual")
+    assert follower.run("stopped")["stopped"] == "live"
+    follower.do("SET SESSION sql_log_bin = 0", unlogged[2], "SET SESSION sql_log_bin = 1")
+    follower.do("INSERT INTO failing VALUES (4, '4')", "INSERT INTO usual VALUES (4, '4')")
+    for _ in range(2):
+        with pytest.raises(SchemaChangedError, match=r"v changed its type from int to string, and inconsistent_images"):
+            follower.run()
+    assert [len(follower.target(table)[1]) for table in ("failing", "usual")] == [3, 3], "nothing of the batch"
+    text = CONFIG.format(tables=[f"{mysql_db}.*"], more="", **follower.given)
+    follower.config = parse_config(text)
+    assert follower.run() == dict.fromkeys(tables, "live")
+    follower.assert_equal(*tables)
