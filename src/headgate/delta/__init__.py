@@ -1,6 +1,6 @@
 """The parts of the Delta table format that headgate writes itself: data files and their statistics, the log's file
-list, commits, deletion vectors, the key index, the folding of small files, and which files may be removed. Independent
-of Spark and MySQL.
+list, commits, deletion vectors, the key index, the folding of small files, tables that take the place of others, and
+which files may be removed. Independent of Spark and MySQL.
 """
 
 from typing import TYPE_CHECKING, Any
