@@ -5,6 +5,7 @@ Batches are made by hand. Readers are not ours: delta-rs, Spark, DuckDB and Pola
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headgate.delta import data_files_in, files_of
-from headgate.lake import Lake, Maintenance, Upkeep, newest_row, read_as_of
+from headgate.lake import Lake, Maintenance, Place, Upkeep, newest_row, read_as_of
 from headgate.lake._keeper import UpkeepTimes
 from headgate.lake._version import open_version
 from headgate.sinks import BatchReport, BatchWriter, Policy
@@ -248,6 +249,22 @@ def test_marked_rows(spark: SparkSession, tmp_path: Path) -> None:
     assert len(bench.rows()) == len(OLD_ROWS)
     bench.write(reading(3, last=True).chunk(OLD, values(OLD, 3)))
     assert bench.rows() == by_spark(bench) == values(OLD, 1, 2, 3)
+
+
+def test_a_shard_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
+    """The merged table has its old rows, too, until the shard is complete."""
+    place = Place("shop.all", "a", "_shard")
+    bench = Bench(spark, tmp_path / "lake", policy=lambda _table: replace(Policy.of(("current",)), place=place))
+    bench.folder, merged = bench.lake.current(NAME, place), bench.lake.current("shop.all")
+    for batch in batches(RETYPED):
+        assert sorted(lake_rows(merged, ["id", "item"]).elements()) == OLD_ROWS
+        bench.write(batch)
+    assert bench.rows() == sorted(lake_rows(merged, ["id", "item"]).elements()) == result(RETYPED)
+    bench.write(FakeBatch(5).images(RETYPED, [changed(RETYPED, 1, "d", 9)]))
+    upkeep(bench)
+    for reader, read in READERS.items():
+        rows = read(merged).select(["id", "item"]).to_pylist()
+        assert sorted(tuple(row.values()) for row in rows) == bench.rows(), reader
 
 
 @pytest.mark.parametrize("program", ["run", "maintain"])
