@@ -66,18 +66,26 @@ POLICY_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
 MASKS: Final = frozenset({"exclude", "null", "hash", "text", "truncate"})
 """Kinds of rules that keep values out of the target."""
 _PLAIN_RULES: Final = ("keep", "exclude", "null", "hash", "boolean", "number")
-_RULE_FORMS: Final = f'{", ".join(f"{name!r}" for name in _PLAIN_RULES)}, {{ text = "…" }} or {{ truncate = 4 }}'
+_RULE_FORMS: Final = (
+    f'{", ".join(f"{name!r}" for name in _PLAIN_RULES)}, {{ text = "…" }}, {{ truncate = 4 }}, {{ rename = "…" }} or'
+    ' { rename = "…", rule = … }'
+)
+_MOST_NAME_LETTERS: Final = 64
+"""The longest name of a column in MySQL."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRule:
-    """What becomes of a column's values. docs/columns.md describes the kinds."""
+    """What becomes of a column: its values, its name, or both. docs/columns.md describes the kinds."""
 
-    kind: Literal["keep", "exclude", "null", "hash", "boolean", "number", "text", "truncate"]
+    kind: Literal["keep", "exclude", "null", "hash", "boolean", "number", "text", "truncate", "rename"]
+    """What becomes of the values. ``rename``: what an earlier rule says."""
     text: str = ""
     """``text``: what every value becomes."""
     letters: int = 0
     """``truncate``: how many characters stay."""
+    name: str = ""
+    """The column's name in the target; ``""``: what an earlier rule says; of ``keep``: MySQL's."""
 
     @classmethod
     def parse(cls, value: object) -> ColumnRule:
@@ -94,10 +102,37 @@ class ColumnRule:
                 return cls("text", text=text)
             case {"truncate": int() as letters, **others} if not others and letters is not True and letters >= 0:
                 return cls("truncate", letters=letters)
+            case {"rename": str() as name, **others} if others.keys() <= {"rule"}:
+                return cls._renaming(name, others.get("rule", _NAME_ONLY))
         raise ValueError(f"{value!r} is not a rule for a column; expected {_RULE_FORMS}")
+
+    @classmethod
+    def _renaming(cls, name: str, rule: object) -> ColumnRule:
+        if not name.isprintable() or name != name.strip() or not 0 < len(name) <= _MOST_NAME_LETTERS:
+            raise ValueError(
+                f"{name!r} cannot be a column's name: use 1 to {_MOST_NAME_LETTERS} printable characters, without"
+                " spaces around them"
+            )
+        values = cls.parse(rule)
+        if values.name:
+            raise ValueError("a rule renames a column twice: remove one of the two names")
+        if values.kind == "exclude":
+            raise ValueError(f'the rule "exclude" leaves the column out, so it cannot be named {name!r}: remove one')
+        return replace(values, name=name)
+
+    def over(self, earlier: ColumnRule) -> ColumnRule:
+        """Return what becomes of a column with this rule and an earlier one. A name replaces a name, values replace
+        values. ``keep`` and ``exclude`` without a name replace both.
+        """
+        if self.kind == "rename":
+            return replace(earlier, name=self.name)
+        return self if self.name or self.kind in ("keep", "exclude") else replace(self, name=earlier.name)
 
     def spelled(self) -> str | dict[str, Any]:
         """Return what :meth:`parse` takes."""
+        if self.name:
+            rule = {} if self.kind == "rename" else {"rule": replace(self, name="").spelled()}
+            return {"rename": self.name, **rule}
         match self.kind:
             case "text":
                 return {"text": self.text}
@@ -108,6 +143,7 @@ class ColumnRule:
 
 
 KEEP: Final = ColumnRule("keep")
+_NAME_ONLY: Final = ColumnRule("rename")
 ColumnRules: TypeAlias = tuple[tuple[str, tuple[tuple[str, ColumnRule], ...]], ...]
 """(pattern on ``db.table``, ((pattern on columns, rule), …)), …: the last that matches a column counts."""
 
@@ -124,9 +160,16 @@ def parse_rules(values: object) -> ColumnRules:
         if not (db and name) or str(table).startswith("!"):
             raise ValueError(f'{table!r} is not a table pattern; expected db.table, such as "shop.*"')
     return tuple(
-        (str(table), tuple((str(column), ColumnRule.parse(rule)) for column, rule in columns.items()))
+        (str(table), tuple(_parse_rule(str(column), rule) for column, rule in columns.items()))
         for table, columns in values.items()
     )
+
+
+def _parse_rule(pattern: str, value: object) -> tuple[str, ColumnRule]:
+    rule = ColumnRule.parse(value)
+    if rule.name and {*"*?["} & {*pattern}:
+        raise ValueError(f"{pattern!r} may match several columns, which cannot all be named {rule.name!r}: name one")
+    return pattern, rule
 
 
 def spelled_rules(rules: ColumnRules) -> dict[str, dict[str, Any]]:
@@ -177,7 +220,7 @@ class Policies:
     """Different key values with the same text: an error, or ``spell``: written by their bytes
     (``headgate.columns.HEX_MARK``), for output without a target table (JSON lines, the relay)."""
     columns: ColumnRules = ()
-    """Columns that are left out, masked or get another type."""
+    """Columns that are left out, masked, or get another type or name."""
     mask_key: MaskKey | None = None
     rows: str = ""
     """Expression (``headgate.columns._expressions``) that rows must fulfil to belong to the table; ``""``: all do."""

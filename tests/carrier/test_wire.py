@@ -151,6 +151,7 @@ def test_the_form_of_a_row() -> None:
     assert schema.keys() == {"table", "fingerprint", "key", "columns", "rows", "chosen_key"}
     assert schema["columns"][0] == {
         "name": "id", "spark": "bigint", "mysql": "bigint", "nullable": True, "rule": "", "collation": "",
+        "source_name": "",
     }  # fmt: skip
     ddl, unread, stop, end, header = (json.loads(row["_data"]) for row in rows[1:])
     assert ddl == {

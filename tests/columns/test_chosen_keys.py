@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headgate._policies import Policies
 from headgate.catalog import Column, TableDef
-from headgate.columns import TableCodec, check_chosen_keys, is_chosen, with_chosen_key
+from headgate.columns import TableCodec, check_chosen_keys, with_chosen_key
 from headgate.errors import ChosenKeyError, ConfigError
 
 INTEGERS = Column("a", "int"), Column("B", "bigint")
@@ -25,12 +25,12 @@ def test_a_table_without_a_key_gets_the_chosen_one() -> None:
     policies = chosen("b", "a")
     table = with_chosen_key(TABLE, policies.of("d.t"))
     assert table.key_names == ("B", "a")
-    assert is_chosen(table, policies.of("d.t"))
+    assert table.has_chosen_key
     assert TableCodec(TABLE, policies).table == table
     assert policies.as_options()["keys"] == {"d.t": ("b", "a")}
     keyed = TABLE.with_key(["a"])
     assert with_chosen_key(keyed, policies.of("d.t")) is keyed
-    assert not is_chosen(keyed, policies.of("d.t"))
+    assert not keyed.has_chosen_key
     assert with_chosen_key(TABLE, policies.of("d.u")) is TABLE
     with pytest.raises(ChosenKeyError, match="key: the table has no column 'z': choose other columns"):
         TableCodec(TABLE, chosen("z"))

@@ -9,7 +9,7 @@ import pytest
 
 from headgate._policies import KEEP, ColumnRule, MaskKey, Policies, parse_rules
 from headgate.catalog import Column, TableDef
-from headgate.columns import TableCodec, column_rules, rule_marks
+from headgate.columns import TableCodec, column_rules
 from headgate.columns._rules import mask_key
 from headgate.errors import ConfigError, DecodeError, UnsupportedError
 from tests.columns.cells import block
@@ -71,7 +71,7 @@ def test_masks(key: MaskKey) -> None:
         [1, 2], [hashed, None], ["añ", ""], [1, None], [None, None], ["***", None]
     ]  # fmt: skip
     assert [array.type for array in arrays] == [field.type for field in codec.fields]
-    assert rule_marks(policies(rules, key), TABLE)[1:] == (
+    assert tuple(column.rule for column in codec.table.columns[1:]) == (
         "hash:" + hmac.new(KEY.encode(), b"headgate", hashlib.sha256).hexdigest()[:8],
         "truncate:2", "", "null", "text:***",
     )  # fmt: skip
@@ -118,7 +118,7 @@ def test_a_key_keeps_its_type() -> None:
     table = TableDef("d", "t", (Column("on", "tinyint"), Column("kind", "enum", members=("a",))), (0, 1))
     codec = TableCodec(table, policies({"*.*": {"on": "boolean", "kind": "number"}}))
     assert [field.type for field in codec.fields] == [pa.int8(), pa.string()]
-    assert rule_marks(policies({"*.*": {"*": "number"}}), table) == ("", "")
+    assert [column.rule for column in codec.table.columns] == ["", ""]
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,9 @@ def test_the_key_of_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     "rules",
     [[], {"d.t": "hash"}, {"d": {"a": "hash"}}, {"!d.t": {}}, {"d.t": {"a": "rot13"}}, {"d.t": {"a": {"truncate": -1}}},
-     {"d.t": {"a": {"truncate": True}}}, {"d.t": {"a": {"text": "x", "truncate": 1}}}, {"d.t": {"a": 5}}],
+     {"d.t": {"a": {"truncate": True}}}, {"d.t": {"a": {"text": "x", "truncate": 1}}}, {"d.t": {"a": 5}},
+     {"d.t": {"a": {"rename": "b", "truncate": 1}}}, {"d.t": {"a": {"rename": 5}}},
+     {"d.t": {"a": {"rename": "b", "rule": "rot13"}}}],
 )  # fmt: skip
 def test_what_is_not_a_rule(rules: object) -> None:
     with pytest.raises(ValueError, match="expected"):
@@ -168,7 +170,8 @@ def test_what_is_not_a_rule(rules: object) -> None:
 
 
 def test_rules_are_spelled_as_they_are_read() -> None:
-    for value in ("keep", "exclude", "null", "hash", "boolean", "number", {"text": "x"}, {"truncate": 0}):
+    renamed = [{"rename": "b"}, {"rename": "b", "rule": "keep"}, {"rename": "é b", "rule": {"truncate": 2}}]
+    for value in ("keep", "exclude", "null", "hash", "boolean", "number", {"text": "x"}, {"truncate": 0}, *renamed):
         assert ColumnRule.parse(value).spelled() == value
     rules = {"d.*": {"a": "hash", "b": {"text": "-"}}}
     given = Policies(columns=parse_rules(rules), mask_key=MaskKey(file="k"))

@@ -46,8 +46,9 @@ class CarriedColumn:
     spark: str
     mysql: str = ""
     nullable: bool = True
-    rule: str = ""  # how the values differ from MySQL's: ``headgate.columns.rule_marks``
+    rule: str = ""  # how the values differ from MySQL's: ``Column.rule``
     collation: str = ""  # MySQL's, of text, ENUM and SET
+    source_name: str = ""  # of a column that a rule renames: its name in MySQL
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,11 @@ class Definition:
     def rules(self) -> dict[str, str]:
         """Column name → rule, for columns that have one."""
         return {column.name: column.rule for column in self.columns if column.rule}
+
+    @property
+    def source_names(self) -> dict[str, str]:
+        """Column name → name in MySQL, for columns that a rule renames."""
+        return {column.name: column.source_name for column in self.columns if column.source_name}
 
     @property
     def types(self) -> dict[str, str]:

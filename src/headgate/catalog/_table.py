@@ -41,6 +41,16 @@ class Column:
     """Known only from information_schema, so not part of equality or fingerprint."""
     detail: str = field(default="", compare=False)
     """geometry: the type as declared (``point``); vector: its dimension; else ``""``. Not part of equality either."""
+    source_name: str = field(default="", compare=False)
+    """Of a table as it is written (``headgate.columns.TableCodec.table``): a renamed column's name in MySQL; else
+    ``""``."""
+    rule: str = field(default="", compare=False)
+    """Of a table as it is written: a mark of the rule that changes the column's values; ``""``: none does."""
+
+    @property
+    def mysql_name(self) -> str:
+        """The column's name in MySQL, also of a table as it is written."""
+        return self.source_name or self.name
 
     @property
     def mysql(self) -> str:
@@ -57,6 +67,8 @@ class TableDef:
     columns: tuple[Column, ...]
     key: tuple[int, ...] = ()
     """Column indexes of the primary key, or of the chosen unique NOT NULL key; () = keyless."""
+    has_chosen_key: bool = field(default=False, compare=False)
+    """Whether the user chose the key (``Policies.key``), so that MySQL does not enforce it."""
 
     @property
     def full_name(self) -> str:

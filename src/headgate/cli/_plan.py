@@ -10,7 +10,7 @@ from rich.table import Table
 
 from headgate._policies import Policies
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, load_stats, load_tables
-from headgate.columns import TableCodec, is_chosen, rule_marks, with_chosen_key
+from headgate.columns import TableCodec, with_chosen_key
 from headgate.config import PipelineConfig
 from headgate.errors import ChosenKeyError, UnsupportedError
 from headgate.lake import NO_KEY, Lake, Places, merge_reason, merge_text, place_text
@@ -86,7 +86,7 @@ def _source_remarks(config: PipelineConfig, table: TableDef) -> Iterator[str]:
     policies = config.policies().of(table.full_name)
     if policies.rows:
         yield f"only rows with {policies.rows} belong to it"
-    if is_chosen(table, policies):
+    if table.has_chosen_key:
         yield "the key is chosen, and proven to be unique"
     skipped = config.skips(table.full_name)
     if skipped:
@@ -135,5 +135,6 @@ def _arrow_type(policies: Policies, table: TableDef, column: Column) -> str:
         return f"not supported: {error.message}"
     if not codec.fields:
         return "excluded"
-    mark = rule_marks(policies, codec.table)[0]
-    return f"{codec.fields[0].type} ({mark})" if mark else str(codec.fields[0].type)
+    written = codec.table.columns[0]
+    remarks = [*([written.rule] if written.rule else []), *([f"named {written.name}"] if written.source_name else [])]
+    return f"{codec.fields[0].type} ({', '.join(remarks)})" if remarks else str(codec.fields[0].type)

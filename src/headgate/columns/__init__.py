@@ -1,11 +1,11 @@
 """Column codecs: wire values to Arrow, one codec per column, for the log and for result sets."""
 
-from headgate.columns._chosen_keys import check_chosen_keys, is_chosen, with_chosen_key
+from headgate.columns._chosen_keys import check_chosen_keys, with_chosen_key
 from headgate.columns._codec import Codec
 from headgate.columns._expressions import parse_expression
 from headgate.columns._json_diff import apply_json_differences
 from headgate.columns._rows import check_row_filters, filter_images
-from headgate.columns._rules import check_rules, column_rules, rule_marks
+from headgate.columns._rules import check_rules, column_rules, written_name
 from headgate.columns._spelled import HEX_MARK, ZERO, HexKey, needs_hex, read_hex_key
 from headgate.columns._table import PASSES_FIELD, TableCodec, codec_for
 
@@ -23,10 +23,9 @@ __all__ = [
     "codec_for",
     "column_rules",
     "filter_images",
-    "is_chosen",
     "needs_hex",
     "parse_expression",
     "read_hex_key",
-    "rule_marks",
     "with_chosen_key",
+    "written_name",
 ]

@@ -8,6 +8,7 @@ here, on all of its rows as of E. For changes the sinks prove it by counting (``
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from headgate._policies import Policies
 from headgate.catalog import TableDef
 from headgate.errors import ChosenKeyError, ConfigError, SchemaChangedError
 
-__all__ = ["check_chosen_keys", "check_not_null", "check_unique", "is_chosen", "with_chosen_key"]
+__all__ = ["check_chosen_keys", "check_not_null", "check_unique", "with_chosen_key"]
 
 _NO_KEYS: Final = frozenset({"float", "double", "json", "geometry", "vector"})
 
@@ -31,18 +32,9 @@ def with_chosen_key(table: TableDef, policies: Policies) -> TableDef:
     if table.key or not policies.key:
         return table
     try:
-        return table.with_key(policies.key)
+        return replace(table.with_key(policies.key), has_chosen_key=True)
     except SchemaChangedError as error:
         raise ChosenKeyError(f"key: {error.message}: choose other columns", table=table.full_name) from None
-
-
-def is_chosen(table: TableDef, policies: Policies) -> bool:
-    """Return whether the table's key is the one that its policies choose."""
-    return bool(policies.key) and _lower(table.key_names) == _lower(policies.key)
-
-
-def _lower(names: Sequence[str]) -> list[str]:
-    return [name.lower() for name in names]
 
 
 def check_chosen_keys(policies: Policies, tables: Sequence[TableDef]) -> None:

@@ -1,8 +1,15 @@
-"""Rules for columns: which rule a column has, and the codecs that apply it.
+"""Rules for columns: which rule a column has, its name in the target, and the codecs that apply the rule.
 
-A rule is applied where a value becomes Arrow, in table reads and log reads alike, before it is stored, sent or counted.
-So nothing behind the codecs has the value. Two things keep it out of what is before them: the bounds of chunks are
-values of the key, so a key's column is never masked; and the error of a value that cannot be decoded does not show it.
+**Names.** :func:`written_table` is the only place where names of the source become names of the target. ``TableCodec``
+calls it, and images have the columns of its ``table``. So everything behind a decoder, the sinks and the lake, knows
+only names of the target. What MySQL reads or writes has the source's: SELECT lists, bounds, conditions, ``rows``, a
+chosen ``key``, statements. ``Column.mysql_name`` of a written table's columns leads back to them. Names in ALTERs
+become the target's where a statement becomes a message (``spark/_carried.py``), by :func:`written_name`.
+
+**Values.** A rule is applied where a value becomes Arrow, in table reads and log reads alike, before it is stored, sent
+or counted. So nothing behind the codecs has the value. Two things keep it out of what is before them: the bounds of
+chunks are values of the key, so a key's column is never masked; and the error of a value that cannot be decoded does
+not show it.
 """
 
 from __future__ import annotations
@@ -10,6 +17,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import translate
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +36,7 @@ from headgate.columns._integers import BitCodec, IntegerCodec
 from headgate.errors import ConfigError, DecodeError, UnsupportedError
 from headgate.kernels import VALUE, Cells, u8
 
-__all__ = ["check_rules", "column_rules", "rule_marks", "ruled"]
+__all__ = ["check_rules", "column_rules", "ruled", "written_name", "written_table"]
 
 TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
@@ -37,7 +45,7 @@ _LEAST_KEY_BYTES: Final = 16
 
 
 def column_rules(policies: Policies, table: TableDef) -> tuple[ColumnRule, ...]:
-    """Return the rule of each column, in their order.
+    """Return the rule of each column, in their order. None is of kind ``rename``.
 
     :raises UnsupportedError: a rule would hide values of the key.
     """
@@ -52,18 +60,62 @@ def column_rules(policies: Policies, table: TableDef) -> tuple[ColumnRule, ...]:
                 table=table.full_name,
                 column=table.columns[index].name,
             )
-    return tuple(KEEP if index in table.key else rule for index, rule in enumerate(rules))
+    return tuple(replace(KEEP, name=rule.name) if index in table.key else rule for index, rule in enumerate(rules))
+
+
+def written_table(table: TableDef, rules: Sequence[ColumnRule], key: MaskKey | None) -> TableDef:
+    """Return a table as it is written: without excluded columns, with the names and marks of rules.
+
+    :param table: as MySQL has it.
+    :param rules: of its columns: :func:`column_rules`.
+    :param key: of hashes.
+    :raises UnsupportedError: two columns would have one name. Letter case does not distinguish names: not in MySQL,
+        and not in Delta's tables.
+    :raises ConfigError: the key of hashes cannot be read.
+    """
+    columns: dict[str, Column] = {}
+    for column, rule in zip(table.columns, rules, strict=True):
+        if rule.kind == "exclude":
+            continue
+        name = rule.name or column.name
+        other = columns.get(name.lower())
+        if other is not None:
+            raise UnsupportedError(
+                f"by the rules in [columns], both {other.mysql_name} and {column.name} would be named {name!r}: give"
+                ' one of them another name, or the rule "exclude"',
+                table=table.full_name,
+                column=column.name,
+            )
+        source_name = column.name if name != column.name else ""
+        columns[name.lower()] = replace(column, name=name, source_name=source_name, rule=_mark(rule, key))
+    places = {column.mysql_name: index for index, column in enumerate(columns.values())}
+    return replace(table, columns=tuple(columns.values()), key=tuple(places[name] for name in table.key_names))
+
+
+def written_name(policies: Policies, db: str, table: str, column: str) -> tuple[str, ColumnRule]:
+    """Return a column's name in the target, and its rule; the name is MySQL's if the column is excluded."""
+    rule = column_rules(policies.of(f"{db}.{table}"), TableDef(db, table, (Column(column, ""),)))[0]
+    return rule.name or column, rule
 
 
 def check_rules(policies: Policies, tables: Sequence[TableDef]) -> list[str]:
     """Check that each rule is for its columns, and the key of hashes is there; return the patterns without a column.
 
-    :raises UnsupportedError: a rule is not for a column, or would hide values of a key.
+    :raises UnsupportedError: a rule is not for a column, would hide values of a key, or gives two columns one name.
     :raises ConfigError: the key of hashes cannot be read.
     """
     for table in tables:
-        for column, rule in zip(table.columns, column_rules(policies, table), strict=True):
+        of_columns = column_rules(policies, table)
+        for column, rule in zip(table.columns, of_columns, strict=True):
             _check_type(rule, column, table.full_name)
+            if rule.kind == "exclude" and rule.name:
+                raise UnsupportedError(
+                    f"[columns] excludes a column and then names it {rule.name!r}: to have it under this name, write"
+                    f' {{ rename = "{rule.name}", rule = "keep" }}',
+                    table=table.full_name,
+                    column=column.name,
+                )
+        written_table(table, of_columns, policies.mask_key)
     if any(rule.kind == "hash" for _, rules in policies.columns for _, rule in rules):
         mask_key(policies.mask_key)
     unused = []
@@ -87,16 +139,12 @@ def _matched(rules: ColumnRules, db: str, table: str, names: tuple[str, ...]) ->
             continue
         for pattern, rule in by_column:
             glob = _glob(pattern)
-            found.update({name: rule for name in names if glob.match(name.lower())})
+            found.update({name: rule.over(found[name]) for name in names if glob.match(name.lower())})
     return tuple(found[name] for name in names)
 
 
-def rule_marks(policies: Policies, table: TableDef) -> tuple[str, ...]:
-    """Return a text for each column's rule, ``""`` for none, which differs if the rule gives other values."""
-    return tuple(_mark(rule, policies.mask_key) for rule in column_rules(policies, table))
-
-
 def _mark(rule: ColumnRule, key: MaskKey | None) -> str:
+    """Return a text that differs if the rule gives other values; ``""``: MySQL's."""
     match rule.kind:
         case "keep":
             return ""

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headgate._policies import DEFAULT, Policies, ZeroDates
 from headgate.catalog import Column, TableDef
-from headgate.columns._chosen_keys import check_not_null, check_unique, is_chosen, with_chosen_key
+from headgate.columns._chosen_keys import check_not_null, check_unique, with_chosen_key
 from headgate.columns._codec import Codec
 from headgate.columns._decimals import DecimalCodec, DecimalTextCodec, DoubleDecimalCodec
 from headgate.columns._floats import FloatCodec
@@ -17,7 +17,7 @@ from headgate.columns._integers import BitBytesCodec, BitCodec, IntegerCodec, Ye
 from headgate.columns._json import JsonCodec
 from headgate.columns._members import EnumCodec, SetCodec
 from headgate.columns._rows import RowFilter
-from headgate.columns._rules import TEXTS, column_rules, ruled
+from headgate.columns._rules import TEXTS, column_rules, ruled, written_table
 from headgate.columns._spatial import GeometryCodec, VectorCodec
 from headgate.columns._strings import BytesCodec, FixedBytesCodec, TextCodec
 from headgate.columns._temporals import DateCodec, DatetimeCodec, TemporalTextCodec, TimeCodec
@@ -112,11 +112,11 @@ def _is_possible(column: Column) -> bool:
 
 class TableCodec:
     """Codecs of the columns of a table definition, without those that a rule excludes, with the key that its policies
-    choose.
+    choose. What it decodes has the names of the target.
 
     :param table: the table as MySQL has it.
     :param policies: policies of all tables, from which this table's are taken.
-    :raises UnsupportedError: see :func:`codec_for`; or a column's rule is not for it.
+    :raises UnsupportedError: see :func:`codec_for`; or a column's rule is not for it; or two would have one name.
     :raises ChosenKeyError: it lacks a column of the chosen key.
     """
 
@@ -126,10 +126,8 @@ class TableCodec:
         rules = column_rules(table_policies, table)
         self.places = tuple(index for index, rule in enumerate(rules) if rule.kind != "exclude")
         """Where the columns are in the table as MySQL has it."""
-        self.table = table.without(
-            [column.name for index, column in enumerate(table.columns) if index not in self.places]
-        )
-        """The table without excluded columns."""
+        self.table = written_table(table, rules, table_policies.mask_key)
+        """The table as it is written: without excluded columns, with the names of the target."""
         self.codecs: tuple[Codec, ...] = tuple(
             ruled(
                 codec_for(table.columns[index], table=name, policies=table_policies, key=index in table.key),
@@ -147,7 +145,6 @@ class TableCodec:
         self.original = table
         """The table as MySQL has it, with the chosen key."""
         self._policies = table_policies
-        self._has_chosen_key = is_chosen(table, table_policies)
 
     def check_key(self, columns: Sequence[pa.Array], passes: pa.BooleanArray | None) -> None:
         """Check that no image has NULL in a chosen key.
@@ -156,7 +153,7 @@ class TableCodec:
         :param passes: the images that count; None: all.
         :raises ChosenKeyError: one has.
         """
-        if self._has_chosen_key:
+        if self.table.has_chosen_key:
             images = pa.RecordBatch.from_arrays(list(columns), schema=pa.schema(self.fields))
             check_not_null(self.table, images if passes is None else images.filter(passes))
 
@@ -165,7 +162,7 @@ class TableCodec:
 
         :raises ChosenKeyError: it does not.
         """
-        if self._has_chosen_key:
+        if self.table.has_chosen_key:
             check_unique(self.table, rows)
 
     @cached_property

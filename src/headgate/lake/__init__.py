@@ -40,6 +40,8 @@ from headgate.lake._properties import (
     row_filter_of,
     row_filter_property,
     rules_property,
+    source_names_of,
+    source_names_property,
     source_types_of,
     source_types_property,
 )
@@ -199,6 +201,8 @@ __all__ = [
     "rules_property",
     "schema_of",
     "snapshot_text",
+    "source_names_of",
+    "source_names_property",
     "source_types_of",
     "source_types_property",
     "spark_schema",

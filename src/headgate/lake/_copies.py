@@ -30,7 +30,7 @@ from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError, 
 from headgate.gtid import GtidSet
 from headgate.lake._layout import Lake
 from headgate.lake._places import Place
-from headgate.lake._properties import column_rules_of, row_filter_of
+from headgate.lake._properties import column_rules_of, row_filter_of, source_names_of
 from headgate.lake._version import TableVersion, newest_rows, open_version
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ class LakeCopies:
         ruled = [name for name in column_rules_of(version.properties) if name in schema.names]
         if ruled:
             return f"has other values than the table in {', '.join(ruled)}, by the rules in its pipeline's [columns]"
+        if source_names_of(version.properties):
+            return "has other names for columns than the table, by the rules in its pipeline's [columns]"
         lacking = _lacking(version, schema)
         if lacking:
             return (

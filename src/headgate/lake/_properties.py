@@ -21,6 +21,8 @@ __all__ = [
     "row_filter_of",
     "row_filter_property",
     "rules_property",
+    "source_names_of",
+    "source_names_property",
     "source_types_of",
     "source_types_property",
 ]
@@ -38,6 +40,9 @@ _ROWS: Final = "headgate.rows"
 _SOURCE_TYPES: Final = "headgate.source_types"
 """The source's types of a table's columns, as of the last images that were written, as JSON: column → [MySQL type,
 collation]. A column may lack. An ALTER is compared with them."""
+_SOURCE_NAMES: Final = "headgate.source_names"
+"""The source's names of the columns that a rule of ``[columns]`` renames, as JSON, column → name at the source. Columns
+that the table no longer has may remain. All other properties, and the table, have the columns' new names."""
 _KEPT: Final = "headgate.dropped_columns"
 """Columns that the source has dropped and the table keeps, null in all rows, as a JSON list; missing without any."""
 _MOST_TYPE_LETTERS: Final = 4096
@@ -83,6 +88,17 @@ def kept_columns_of(properties: Mapping[str, str]) -> tuple[str, ...]:
 def kept_columns_property(names: Sequence[str]) -> dict[str, str]:
     """Return the property of a table that keeps these columns."""
     return {_KEPT: json.dumps(list(names), ensure_ascii=False)} if names else {}
+
+
+def source_names_of(properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the source's names of the renamed columns of a table with these properties."""
+    names: dict[str, str] = json.loads(properties.get(_SOURCE_NAMES) or "{}")
+    return names
+
+
+def source_names_property(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the property of a table whose renamed columns have these names at the source."""
+    return {_SOURCE_NAMES: json.dumps(names, ensure_ascii=False, sort_keys=True)}
 
 
 def source_types_of(properties: Mapping[str, str]) -> dict[str, tuple[str, str]]:

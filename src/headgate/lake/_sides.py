@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from headgate.lake._digests import Digests, RowDigests, UnknownTypeError, draw_key, form_of
 from headgate.lake._pairs import RowIndexes, contents, take
+from headgate.lake._properties import key_of
 from headgate.lake._verify import ABSENT, NeedsSparkError, headgate_columns
 from headgate.lake._version import TableVersion
 
@@ -27,7 +28,7 @@ class Sides:
     """
 
     def __init__(self, source: pa.Schema, version: TableVersion) -> None:
-        self.key: list[str] = json.loads(version.properties.get("headgate.key") or "[]")
+        self.key = list(key_of(version.properties))
         """Columns of the key; ``[]``: there is no key."""
         excluded = headgate_columns(self.key, version.properties)
         ours = {field.name: field.type for field in source if field.name != ABSENT}

@@ -16,6 +16,7 @@ from headgate.lake import Lake, Place, Places, read_status
 from headgate.names import quote_name
 
 if TYPE_CHECKING:
+    from headgate._policies import Policies
     from headgate.catalog import TableDef
     from headgate.control import KafkaTopic
     from headgate.mysql import Connection, ConnectionSettings, Prerequisite
@@ -136,6 +137,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         _check_deletes(config, tables)
         _check_history(config, tables)
         check_row_filters(policies, tables)
+        _check_new_names(policies)
         for pattern in check_rules(policies, tables):
             log.warning("the rule for %s in [columns] matches no column: check the spelling", pattern)
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in tables)
@@ -222,6 +224,19 @@ def _check_conditions(connection: Connection, conditions: Mapping[str, str], tab
             raise ConfigError(f"{where}: {error.message}") from None
         except DefiniteServerError as error:
             raise ConfigError(f"{where} is refused by the server: {error.message}") from None
+
+
+def _check_new_names(policies: Policies) -> None:
+    """Raise ``ConfigError`` if a rule gives a column a name that headgate uses in its tables and messages."""
+    from headgate.sinks import RESERVED_ANYWHERE
+
+    for pattern, rules in policies.columns:
+        for column, rule in rules:
+            if rule.name.lower() in RESERVED_ANYWHERE:
+                raise ConfigError(
+                    f"[columns] renames {pattern}.{column} to {rule.name}, a name that headgate uses itself: choose"
+                    " another one"
+                )
 
 
 def _check_deletes(config: PipelineConfig, tables: Sequence[TableDef]) -> None:

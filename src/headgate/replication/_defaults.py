@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headgate.catalog import Column, TableDef, load_table
+from headgate.catalog import Column, load_table
 from headgate.columns import TableCodec
 from headgate.errors import DecodeError
 from headgate.kernels import Cells, RowBlock
@@ -62,18 +62,20 @@ class Defaults:
         self._definitions = definitions
         self._known: dict[str, tuple[str, EventPosition, dict[str, pa.Array]]] = {}
 
-    def at(self, table: TableDef, codec: TableCodec, file: str, pos: int) -> dict[str, pa.Array]:
-        """Return the defaults at an event that is being read. A column without a known default is missing.
+    def at(self, codec: TableCodec, file: str, pos: int) -> dict[str, pa.Array]:
+        """Return the defaults at an event that is being read, by column as it is written. A column without a known
+        default is missing.
 
         :raises UnsupportedError: they may have changed since, or the table is gone.
         """
+        table = codec.original
         current = EventPosition.of(file, pos)
         known = self._known.get(table.full_name)
         if known is not None and known[0] == table.fingerprint:
             _, proven_at, values = known
             if not _relevant(self._definitions.changes(table.db, table.name, *sorted((proven_at, current)))):
                 return values
-        values = _column_defaults(self._settings, table, codec)
+        values = _column_defaults(self._settings, codec)
         changes = _relevant(self._definitions.changes(table.db, table.name, current))
         if changes:
             position = changes[0].position
@@ -90,24 +92,26 @@ def _relevant(changes: Sequence[Change]) -> list[Change]:
     return [change for change in changes if change.adds is None or change.names_default]
 
 
-def _column_defaults(settings: ConnectionSettings, table: TableDef, codec: TableCodec) -> dict[str, pa.Array]:
-    """Return the current defaults of the columns that are still as the log has them."""
+def _column_defaults(settings: ConnectionSettings, codec: TableCodec) -> dict[str, pa.Array]:
+    """Return the current defaults of the columns that are still as the log has them, by column as it is written."""
+    table = codec.original
     with Connection.open(settings) as connection:
         now = load_table(connection.query, table.db, table.name)
         same = set(table.columns) & set(now.table.with_members_of(table).columns) if now is not None else set()
         if not same:
             raise unknown_defaults(table.full_name, "the table is gone, or the account may not SELECT from it")
-        index_of = {column.name: index for index, column in enumerate(table.columns) if column in same}
+        written = [table.columns[place] for place in codec.places]
+        index_of = {column.name: index for index, column in enumerate(written) if column in same}
         rows = connection.query(_COLUMNS, (table.db, table.name))
         columns = [_SchemaColumn(str(row[0]), bool(int(row[1])), row[2] == "YES", str(row[3])) for row in rows]
         columns = [column for column in columns if column.name in index_of]
-        values = _literals(connection, table, codec, [index_of[one.name] for one in columns if one.is_literal])
+        values = _literals(connection, codec, [index_of[one.name] for one in columns if one.is_literal])
     for column in columns:
         if not column.has_default and not column.is_generated:
             index = index_of[column.name]
             zero = pa.nulls(1, codec.codecs[index].arrow_type) if column.nullable else _zero(codec, index)
             if zero is not None:
-                values[column.name] = zero
+                values[codec.table.columns[index].name] = zero
     return values
 
 
@@ -129,13 +133,12 @@ class _SchemaColumn(NamedTuple):
         return "GENERATED" in self.extra or "auto_increment" in self.extra
 
 
-def _literals(
-    connection: Connection, table: TableDef, codec: TableCodec, indexes: Sequence[int]
-) -> dict[str, pa.Array]:
+def _literals(connection: Connection, codec: TableCodec, indexes: Sequence[int]) -> dict[str, pa.Array]:
     """Return the literal defaults of these columns. None of them is NULL."""
     if not indexes:
         return {}
-    names = [table.columns[index].name for index in indexes]
+    table = codec.table
+    names = [table.columns[index].mysql_name for index in indexes]
     default_list = ", ".join(f"DEFAULT({quote_name(name)}) AS {quote_name(name)}" for name in names)
     select_list = ", ".join(codec.codecs[index].select for index in indexes)
     source = f"{quote_name(table.db)}.{quote_name(table.name)}"
@@ -147,9 +150,9 @@ def _literals(
         blocks = blocks or list(select_blocks(connection, f"SELECT {select_list} FROM ({one_row}) AS d"))
     block = blocks[0]
     values = {}
-    for k, (name, index) in enumerate(zip(names, indexes, strict=True)):
+    for k, index in enumerate(indexes):
         with suppress(DecodeError):  # it is an error only if a row left the column to its default
-            values[name] = codec.codecs[index].from_text(block.column(k))
+            values[table.columns[index].name] = codec.codecs[index].from_text(block.column(k))
     return {name: value for name, value in values.items() if len(value) == 1 and value.null_count == 0}
 
 

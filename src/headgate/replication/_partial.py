@@ -42,9 +42,9 @@ REMEDY = "SET GLOBAL binlog_row_image = 'FULL' and let the writers connect again
 _OP_C = ord("c")
 
 
-DefaultsOf = Callable[[TableDef, TableCodec, str, int], Mapping[str, pa.Array]]
-"""Defaults at an event (file, position): by column name one value in the codec's type. A missing column has no known
-default. UnsupportedError: the defaults are unknown."""
+DefaultsOf = Callable[[TableCodec, str, int], Mapping[str, pa.Array]]
+"""Defaults at an event (file, position): by column, as it is written, one value in the codec's type. A missing column
+has no known default. UnsupportedError: the defaults are unknown."""
 
 
 class PartialImages:
@@ -96,9 +96,9 @@ class PartialImages:
         if self._defaults_of is None:
             raise unknown_defaults(table.full_name, "no server can be queried")
         first, last = pos[missing.any(axis=0)][[0, -1]].tolist()
-        defaults = self._defaults_of(table, codec, file, first)
+        defaults = self._defaults_of(codec, file, first)
         if last != first:
-            defaults = self._defaults_of(table, codec, file, last)
+            defaults = self._defaults_of(codec, file, last)
         out = list(columns)
         for index in incomplete:
             name = table.columns[index].name

@@ -76,7 +76,7 @@ class Slot:
     table: TableDef | None = None
     """As MySQL has it; None if the table is not followed."""
     codec: TableCodec | None = None
-    """Its table is the one that images have: without excluded columns."""
+    """Its table is the one that images have: as it is written."""
     schema: pa.Schema | None = None
     stopped: str | None = None
     """Why a followed table is not decoded, or no longer decoded."""

@@ -8,11 +8,12 @@ from headgate.sinks._case import Policy
 from headgate.sinks._kafka_cluster import check_brokers
 from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress
-from headgate.sinks._shape import refiltered
+from headgate.sinks._shape import RESERVED_ANYWHERE, refiltered
 from headgate.sinks._topic_names import TopicNames
 from headgate.sinks._writer import BatchWriter
 
 __all__ = [
+    "RESERVED_ANYWHERE",
     "Batch",
     "BatchReport",
     "BatchWriter",

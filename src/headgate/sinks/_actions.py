@@ -96,18 +96,20 @@ class AddColumns:
     definition: Definition
     names: tuple[str, ...]
     source_types: Mapping[str, SourceType] = field(default_factory=dict)  # of all columns, where known
+    source_names: Mapping[str, str] = field(default_factory=dict)  # of all renamed columns
 
 
 @dataclass(frozen=True)
 class NoteTypes:
-    """Store the source's types of the table's columns, with which a later ALTER is compared, and which columns the
-    source does not have any more.
+    """Store the source's types and names of the table's columns, with which a later ALTER is compared, and which
+    columns the source does not have any more.
 
     Replay: stores the same.
     """
 
     source_types: Mapping[str, SourceType]
     kept: tuple[str, ...] = ()
+    source_names: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 Existing rows keep their values: a dropped column leaves them, a renamed one gets another name, and a number that moves
 to a wider type is cast, which is exact. The rows are those of the lake, so one commit rewrites its files
-(``Reshape``). Images from before the ALTER are converted in the same way, by name and type.
+(``Reshape``). Images from before the ALTER are converted in the same way, by name and type. All names here are the
+target's, also those of statements; by ``[columns]`` they may differ from the source's.
 
 **A name identifies a column throughout the batch.** That holds because no statement of the batch gives a column a name
 that another column had in it, and none changes a column twice. Any other batch is a Misfit, and the table is read
@@ -35,11 +36,14 @@ class ColumnType:
 
     spark: str
     source: SourceType | None = None  # None: unknown
+    source_name: str | None = None  # in MySQL, if a rule renames the column
 
 
-def column_types(types: Mapping[str, str], sources: Mapping[str, SourceType]) -> dict[str, ColumnType]:
+def column_types(
+    types: Mapping[str, str], sources: Mapping[str, SourceType], source_names: Mapping[str, str]
+) -> dict[str, ColumnType]:
     """Return the types of columns, by their names."""
-    return {name: ColumnType(spark, sources.get(name)) for name, spark in types.items()}
+    return {name: ColumnType(spark, sources.get(name), source_names.get(name)) for name, spark in types.items()}
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,8 @@ class Alteration:
 
     def converts(self, name: str, old: ColumnType, new: ColumnType) -> bool:
         """Whether values of a column, by its name after the batch, become those of another type exactly."""
+        if old.source_name != new.source_name:
+            return False
         if name not in self.types:
             return old.spark == new.spark
         if old.source is None or new.source is None or not keeps_values(old.source[0], self.types[name]):

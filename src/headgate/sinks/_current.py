@@ -34,6 +34,8 @@ from headgate.lake import (
     row_filter_property,
     rules_property,
     schema_of,
+    source_names_of,
+    source_names_property,
     source_types_of,
     source_types_property,
     spark_schema,
@@ -148,7 +150,8 @@ class CurrentTable:
         kept = {name: types.pop(name) for name in kept_columns_of(snapshot.properties) if name in types}
         since, rules = snapshot.properties.get(SINCE), column_rules_of(snapshot.properties)
         rows, sources = row_filter_of(snapshot.properties), source_types_of(snapshot.properties)
-        return Target(types, key, int(since) if since else None, form, rules, rows, sources, kept)
+        names = {name: source for name, source in source_names_of(snapshot.properties).items() if name in types}
+        return Target(types, key, int(since) if since else None, form, rules, rows, sources, kept, names)
 
     def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int, planned_us: int = 0) -> Applied:
         """Carry out a batch's actions in order.
@@ -225,7 +228,8 @@ class CurrentTable:
                 return self._add_columns(action)
             case do.NoteTypes():
                 kept = kept_columns_property(action.kept)
-                self.delta.set_properties({**source_types_property(action.source_types), **kept})
+                names = source_names_property(action.source_names)
+                self.delta.set_properties({**source_types_property(action.source_types), **names, **kept})
                 return 1
             case do.Fill():
                 return self._fill(action, epoch)
@@ -244,6 +248,7 @@ class CurrentTable:
             **rules_property(definition.rules),
             **row_filter_property(definition.rows),
             **source_types_property(action.source_types),
+            **source_names_property(definition.source_names),
             **action.form.properties,
         }
         if action.since is not None:
@@ -272,7 +277,11 @@ class CurrentTable:
         after = dict(zip(types, ["", *types], strict=False))
         if action.names:
             columns = [NewColumn(name, types[name], after=after[name]) for name in action.names]
-            properties = {**rules_property(action.definition.rules), **source_types_property(action.source_types)}
+            properties = {
+                **rules_property(action.definition.rules),
+                **source_types_property(action.source_types),
+                **source_names_property(action.source_names),
+            }
             self.delta.add_columns(columns, properties)
         return 0
 

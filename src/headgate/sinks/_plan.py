@@ -79,7 +79,8 @@ class CurrentPlan:
                 return TableContent.UNKNOWN
 
     def _columns(self, definition: Definition) -> Iterator[Action]:
-        if self.case.before.target is None or self.shape.replace:
+        target = self.case.before.target
+        if target is None or self.shape.replace:
             since = None if self.case.snapshot.ends else self.case.snapshot.since
             first = 0 if since is None and self._appends else since
             form, types = self.case.policy.form or Form.PLAIN, self.shape.source_types
@@ -89,13 +90,12 @@ class CurrentPlan:
             alteration = self.shape.alteration
             kept = alteration.dropped & self.shape.kept.keys()
             yield do.Reshape(definition, alteration.dropped - kept, alteration.renamed, alteration.types, kept)
-        types = self.shape.source_types
+        types, names = self.shape.source_types, target.source_names_after(definition)
         if self.shape.added or any(ddl.adds for ddl in self.statements.alters):
-            yield do.AddColumns(definition, self.shape.added, types)
-        target = self.case.before.target
+            yield do.AddColumns(definition, self.shape.added, types, names)
         is_known = self.shape.added or source_types_property(types) == source_types_property(target.source_types)
         if not is_known or self.shape.kept != target.kept:
-            yield do.NoteTypes(types, tuple(self.shape.kept))
+            yield do.NoteTypes(types, tuple(self.shape.kept), names)
         if self.shape.fills:
             yield do.Fill(definition, self.shape.fills)
 

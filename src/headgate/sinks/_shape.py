@@ -14,10 +14,24 @@ from headgate.delta import needs_mapping
 from headgate.lake import Form
 from headgate.sinks._alter import Alteration, column_types, read_alteration
 
-__all__ = ["Misfit", "Shape", "Target", "fit", "fits", "refiltered", "reserved", "shortened", "union", "widest"]
+__all__ = [
+    "RESERVED_ANYWHERE",
+    "Misfit",
+    "Shape",
+    "Target",
+    "fit",
+    "fits",
+    "refiltered",
+    "reserved",
+    "shortened",
+    "union",
+    "widest",
+]
 
 RESERVED = frozenset({*META, TABLE_COLUMN, "_before", ABSENT})
 RESERVED_KEYLESS = frozenset({"_row_hash", "_row_copy"})
+RESERVED_ANYWHERE = RESERVED | RESERVED_KEYLESS | {name for form in Form for name in form.columns}
+"""Names, in lower case, that headgate uses in some table of some mode."""
 
 _FORMS = {
     Form.PLAIN: 'deletes = "remove" (mode "current")',
@@ -51,6 +65,7 @@ class Target:
     rows: str = ""  # expression that its rows passed
     source_types: Mapping[str, SourceType] = field(default_factory=dict)  # of columns whose type is known
     kept: Mapping[str, str] = field(default_factory=dict)  # columns that the source dropped, null: name → Spark type
+    source_names: Mapping[str, str] = field(default_factory=dict)  # column → name in MySQL, where a rule renames it
 
     def types_of(self, definition: Definition) -> dict[str, str]:
         """The types of the columns that should be in images of this definition."""
@@ -59,6 +74,15 @@ class Target:
     def rules_of(self, definition: Definition) -> dict[str, str]:
         """The rules of these columns."""
         return self._of(self.rules, definition)
+
+    def source_names_of(self, definition: Definition) -> dict[str, str]:
+        """The names in MySQL of these columns, where they differ."""
+        return self._of(self.source_names, definition)
+
+    def source_names_after(self, definition: Definition) -> dict[str, str]:
+        """The same after images of this definition, also of columns that only a history still has."""
+        gone = {name: value for name, value in self.source_names.items() if name not in definition.types}
+        return {**gone, **definition.source_names}
 
     def _of(self, values: Mapping[str, str], definition: Definition) -> dict[str, str]:
         kept = definition.types if self.form is Form.HISTORY else self.types
@@ -156,12 +180,12 @@ def _altered(
     columns = alteration.after(target.types)
     latest = _latest(parts, alters[-1], {*columns, *added}, alteration.types)
     for one in _definitions(parts):
-        is_earlier = _is_earlier(one.types, one.source_types, latest, added, alteration)
+        is_earlier = _is_earlier(one, latest, added, alteration)
         if one.key != latest.key or one.rules != latest.rules or not is_earlier:
             raise Misfit(f"images of the batch have other columns or keys than its ALTERs explain: {statement}")
     if any(part.kind == "chunk" and part.definition.types != latest.types for part in parts):
         raise Misfit(f"a chunk has columns from before an ALTER: {statement}")
-    if not _is_earlier(target.types, target.source_types, latest, added, alteration):
+    if not _is_earlier(target, latest, added, alteration):
         raise Misfit(f"ALTER may have changed values: {statement}")
     if not all(_shows_columns(ddl, columns) for ddl in alters):
         raise Misfit(f"ALTER may have changed values of a generated column: {statement}")
@@ -182,17 +206,11 @@ def _can_alter(target: Target, alteration: Alteration) -> bool:
     return has_all and not is_replaced and not changed & {*target.key, *target.rules}
 
 
-def _is_earlier(
-    types: Mapping[str, str],
-    sources: Mapping[str, SourceType],
-    latest: Definition,
-    added: Collection[str],
-    alteration: Alteration,
-) -> bool:
+def _is_earlier(one: Definition | Target, latest: Definition, added: Collection[str], alteration: Alteration) -> bool:
     """Return whether columns of any moment in the batch become those after it, exactly."""
-    sources = {**sources, **alteration.after(sources)}
-    columns = column_types(alteration.after(types), sources)
-    wanted = column_types(latest.types, latest.source_types)
+    sources = {**one.source_types, **alteration.after(one.source_types)}
+    columns = column_types(alteration.after(one.types), sources, alteration.after(one.source_names))
+    wanted = column_types(latest.types, latest.source_types, latest.source_names)
     return wanted.keys() - {*added} <= columns.keys() <= wanted.keys() and all(
         alteration.converts(name, kind, wanted[name]) for name, kind in columns.items()
     )
@@ -231,8 +249,8 @@ def fits(parts: Sequence[Part], target: Target | None, form: Form | None = Form.
     if target is None or target.form is not form:
         return False
     return all(
-        (shape.types, shape.key, shape.rules, shape.rows)
-        == (target.types_of(shape), target.key, target.rules_of(shape), target.rows)
+        (shape.types, shape.key, shape.rules, shape.source_names, shape.rows)
+        == (target.types_of(shape), target.key, target.rules_of(shape), target.source_names_of(shape), target.rows)
         for shape in _definitions(parts)
     )
 
@@ -254,7 +272,8 @@ def reserved(definition: Definition, form: Form | None = None) -> str | None:
     return (
         None
         if name is None
-        else f"column {name} has a name that headgate uses itself; rename it or leave the table out"
+        else f"column {name} has a name that headgate uses itself; rename it, at the source or by [columns], or leave"
+        " the table out"
     )
 
 
@@ -373,6 +392,8 @@ def _changed_setting(definition: Definition, target: Target, form: Form) -> str 
     for name in types.keys() & definition.types.keys():
         if rules.get(name) != target.rules.get(name):
             return f"column {name} has another rule in [columns] than when the target was written"
+        if definition.source_names.get(name) != target.source_names.get(name):
+            return f"column {name} has the values of another column of the source, by [columns], than in the target"
     return None
 
 
@@ -385,7 +406,7 @@ def _difference(definition: Definition, target: Target) -> str | None:
         return "a column has the name of one that was dropped and kept"
     for name in target.types_of(definition):
         if name not in types:
-            return f"column {name} of the target is no longer in the source table"
+            return f"column {name} of the target is no longer in the source table, or has another name by [columns]"
     for name, kind in target.types_of(definition).items():
         if types[name] != kind:
             return f"column {name} changed its type from {kind} to {types[name]}"

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate._policies import KEEP, Policies
+from headgate._policies import Policies
 from headgate.catalog import INTEGERS, Column, TableDef
-from headgate.columns import column_rules
+from headgate.columns import TableCodec
 from headgate.errors import DefiniteServerError
 from headgate.names import quote_name
 from headgate.snapshot._keys import TEMPORALS, TEXTS
@@ -44,23 +44,24 @@ class Undecided(Exception):
     """MySQL cannot evaluate the filter on these rows; the message has the reason."""
 
 
-def fulfils(query: Query, table: TableDef, condition: str, policies: Policies) -> InRange:
-    """Return a function from rows (the table's columns, Arrow) to a mask: which rows fulfil ``condition``.
+def fulfils(query: Query, codec: TableCodec, condition: str, policies: Policies) -> InRange:
+    """Return a function from rows (as the codec writes them, Arrow) to a mask: which rows fulfil ``condition``.
 
     The function raises :class:`Undecided`.
     """
+    table = codec.original
     words = {word.lower() for word in re.findall(r"[\w$]+", _TEXT.sub(" ", condition))}
-    rules = column_rules(policies, table)
     used = [i for i, one in enumerate(table.columns) if one.name.lower() in words or not _plain(one.name)]
-    columns = [table.columns[index] for index in used]
-    ruled = next((table.columns[index].name for index in used if rules[index] != KEEP), None)
+    written = dict(zip(codec.places, codec.table.columns, strict=True))
+    columns = [written[index] for index in used if index in written]
+    ruled = next((table.columns[i].name for i in used if i not in written or written[i].rule), None)
 
     def decide(rows: pa.Table) -> Mask:
         if ruled is not None:
             raise Undecided(f"the filter uses column {ruled}, whose values a rule of [columns] changes")
         zero_dates = policies.of(table.full_name).zero_dates
         specs = [_spec(column, f"k{i}", i, zero_dates) for i, column in enumerate(columns)]
-        names = ", ".join(f"j.k{i} AS {quote_name(column.name)}" for i, column in enumerate(columns))
+        names = ", ".join(f"j.k{i} AS {quote_name(column.mysql_name)}" for i, column in enumerate(columns))
         values: list[list[Any]] = [_values(column, rows.column(column.name)) for column in columns]
         if not columns:
             values = [[0] * rows.num_rows]  # a condition without columns

@@ -43,11 +43,13 @@ def key_columns(table: TableDef) -> tuple[Column, ...]:
 def bound_columns(table: TableDef, surrogate: str | None) -> tuple[Column, ...]:
     """Return the columns of a chunk's bounds: the key's, or the surrogate column.
 
+    :param table: as MySQL has it, or as it is written.
+    :param surrogate: MySQL's name of a column.
     :raises SnapshotRefusedError: the column does not exist, or is nullable: rows with NULL would be in no range.
     """
     if surrogate is None:
         return key_columns(table)
-    surrogate_column = next((column for column in table.columns if column.name == surrogate), None)
+    surrogate_column = next((column for column in table.columns if column.mysql_name == surrogate), None)
     if surrogate_column is None or surrogate_column.nullable:
         reason = "there is no column" if surrogate_column is None else "a surrogate key must be NOT NULL, unlike column"
         raise SnapshotRefusedError(f"{reason} {surrogate}", table=table.full_name)

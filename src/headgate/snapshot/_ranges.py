@@ -39,7 +39,10 @@ _QUERY_CHARACTERS = 1 << 20
 
 
 def in_range(query: Query, table: TableDef, chunk: ChunkSpec) -> InRange:
-    """Return a function from the columns of the bounds (Arrow) to a mask: which keys are in the chunk's range."""
+    """Return a function from the columns of the bounds (Arrow) to a mask: which keys are in the chunk's range.
+
+    :param table: as it is written.
+    """
 
     def decide(keys: pa.Table) -> Mask:
         if chunk.lo is None and chunk.hi is None:
@@ -159,10 +162,11 @@ def _evaluate_in_mysql(query: Query, table: TableDef, chunk: ChunkSpec, keys: pa
 def key_conditions(table: TableDef, keys: pa.Table) -> Iterator[str]:
     """Yield conditions that together select the rows with these keys, and rows with keys equal to them by collation.
 
+    :param table: as it is written.
     :param keys: the table's key columns, as its codecs produce them.
     """
     columns = key_columns(table)
-    names = ", ".join(quote_name(column.name) for column in columns)
+    names = ", ".join(quote_name(column.mysql_name) for column in columns)
     for _, expressions, key_table in _key_tables(columns, keys):
         yield f"({names}) IN (SELECT {', '.join(expressions)} FROM {key_table})"
 

@@ -260,7 +260,7 @@ class _Task:
         return bool(self._tables[table].key)
 
     def read(self, chunk: ChunkSpec) -> tuple[TableDef, pa.Table]:
-        """Return the chunk's table, without excluded columns and with its chosen key, and its rows as of E.
+        """Return the chunk's table, as it is written and with its chosen key, and its rows as of E.
 
         :raises _RetryChunk: it must be read at another E.
         """
@@ -275,7 +275,7 @@ class _Task:
         self._log.extend(*(self._view.end or log_status(self._connection)))
         self._check_log(chunk)
         # Rows are left out last: the window needs to see every row and every image.
-        passing = _passing(self._rewind(chunk, table, rows))
+        passing = _passing(self._rewind(chunk, codec, rows, keyed=bool(table.key)))
         codec.check_keys(passing)
         return codec.table, passing
 
@@ -325,7 +325,7 @@ class _Task:
         batches: list[pa.RecordBatch] = []
         ambiguous_key: AmbiguousKeyError | None = None
         try:
-            for condition in [where] if self._only is None else key_conditions(table, self._only):
+            for condition in [where] if self._only is None else key_conditions(codec.table, self._only):
                 for block in self._blocks(chunk, f"{select} {condition}"):
                     try:
                         batches.append(pa.RecordBatch.from_arrays(codec.marked_from_text(block), schema=schema))
@@ -369,8 +369,13 @@ class _Task:
         if self._truncate == "redo" and chunk.table in self._log.truncated:
             raise _RetryChunk("the table was truncated while the chunk was read")
 
-    def _rewind(self, chunk: ChunkSpec, table: TableDef, rows: pa.Table) -> pa.Table:
-        if not table.key:
+    def _rewind(self, chunk: ChunkSpec, codec: TableCodec, rows: pa.Table, *, keyed: bool) -> pa.Table:
+        """Return the rows as of E.
+
+        :param keyed: whether a key of MySQL identifies them.
+        """
+        table = codec.table
+        if not keyed:
             rows = self._without_key(chunk, rows)
             whole = pa.nulls(rows.num_rows, pa.string())
             return rows.append_column(ABSENT_FIELD.name, whole) if self._report_absent else rows
@@ -394,8 +399,8 @@ class _Task:
             return window.rewind(
                 rows,
                 in_range(query, self._log.define(table), chunk),
-                range_column=chunk.surrogate,
-                fulfils=None if chunk.filter is None else fulfils(query, table, chunk.filter, self._policies),
+                range_column=None if chunk.surrogate is None else bound_columns(table, chunk.surrogate)[0].name,
+                fulfils=None if chunk.filter is None else fulfils(query, codec, chunk.filter, self._policies),
                 report_absent=self._report_absent,
             )
         except Undecided as undecided:

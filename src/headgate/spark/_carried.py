@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import DEFAULT, ColumnRule, Policies
+from headgate._policies import DEFAULT, Policies
 from headgate.carrier import (
     CarriedColumn,
     DdlRow,
@@ -23,8 +24,8 @@ from headgate.carrier import (
     Stop,
     encode,
 )
-from headgate.catalog import AddedColumn, Column, ColumnChange, RedefinedColumn, TableDef
-from headgate.columns import TableCodec, column_rules, is_chosen, rule_marks
+from headgate.catalog import AddedColumn, ColumnChange, RedefinedColumn, TableDef
+from headgate.columns import TableCodec, written_name
 from headgate.errors import UnsupportedError
 from headgate.mysql import ConnectionSettings
 from headgate.replication import Ddl, ImageBatch, RangeEnd, Stopped, canonical_schema
@@ -112,30 +113,32 @@ def _may_recompute(table: TableDef | None, changes: Sequence[ColumnChange]) -> b
 
 
 def _ruled_changes(ddl: Ddl, policies: Policies) -> tuple[ColumnChange, ...] | None:
-    """Return the columns that a statement changes in the target; None: their values must be read."""
+    """Return the columns that a statement changes in the target, by their names there; None: their values must be read.
+
+    A RENAME of a column that a rule names, or to such a name, counts as the latter.
+    """
     if not ddl.changes:
         return ddl.changes
     changes: list[ColumnChange] = []
     for change in ddl.changes:
-        rule = _rule(ddl, change.name, policies)
-        if isinstance(change, RedefinedColumn) and _rule(ddl, change.new_name, policies) != rule:
-            return None
+        name, rule = written_name(policies, ddl.db, ddl.table, change.name)
+        if isinstance(change, RedefinedColumn):
+            new_name, new_rule = written_name(policies, ddl.db, ddl.table, change.new_name)
+            if new_rule != rule or (rule.name and change.new_name != change.name):
+                return None
+            if rule.kind not in ("keep", "exclude"):
+                return None
         if rule.kind == "exclude":
             continue
         if isinstance(change, AddedColumn):
             if rule.kind not in ("keep", "null", "boolean") and not change.is_null:
                 return None
-            changes.append(change if rule.kind != "null" else AddedColumn(change.name))
-        elif isinstance(change, RedefinedColumn) and rule.kind != "keep":
-            return None
+            changes.append(replace(change, name=name) if rule.kind != "null" else AddedColumn(name))
+        elif isinstance(change, RedefinedColumn):
+            changes.append(replace(change, name=name, new_name=new_name))
         else:
-            changes.append(change)
+            changes.append(replace(change, name=name))
     return tuple(changes)
-
-
-def _rule(ddl: Ddl, column: str, policies: Policies) -> ColumnRule:
-    table = TableDef(ddl.db, ddl.table, (Column(column, ""),))
-    return column_rules(policies.of(table.full_name), table)[0]
 
 
 def _schema_json(table: TableDef | None, policies: Policies) -> str | None:
@@ -188,35 +191,31 @@ def _definition(image: ImageBatch, policies: Policies) -> Definition:
 def definition_of(table: TableDef, schema: pa.Schema, policies: Policies = DEFAULT) -> Definition:
     """Return the definition of a table whose images have this schema.
 
-    :param table: without excluded columns.
+    :param table: as it is written.
     """
     table_policies = policies.of(table.full_name)
     variant = table_policies.json == "variant"
-    marks = rule_marks(policies, table)
-    cache_key = table.fingerprint, variant, table_policies.rows, table_policies.key, *marks, *schema.types
+    rules = [(column.rule, column.source_name) for column in table.columns]
+    cache_key = table.fingerprint, variant, table_policies.rows, table.has_chosen_key, *rules, *schema.types
     known = _DEFINITIONS.get(cache_key)
     if known is not None:
         return known
     columns = tuple(
         CarriedColumn(
             c.name,
-            "variant" if variant and c.type == "json" and not mark else spark_type(schema.field(c.name).type),
+            "variant" if variant and c.type == "json" and not c.rule else spark_type(schema.field(c.name).type),
             c.mysql,
-            c.nullable or mark == "null",
-            mark,
+            c.nullable or c.rule == "null",
+            c.rule,
             c.collation or "",
+            c.source_name,
         )
-        for c, mark in zip(table.columns, marks, strict=True)
+        for c in table.columns
     )
     if len(_DEFINITIONS) >= 10_000:
         _DEFINITIONS.clear()
     definition = _DEFINITIONS[cache_key] = Definition(
-        table.full_name,
-        table.common_fingerprint,
-        table.key_names,
-        columns,
-        table_policies.rows,
-        is_chosen(table, table_policies),
+        table.full_name, table.common_fingerprint, table.key_names, columns, table_policies.rows, table.has_chosen_key
     )
     return definition
 

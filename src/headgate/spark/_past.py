@@ -184,8 +184,8 @@ class PastTables:
     def _key_schema(self, table: TableDef) -> pa.Schema:
         from headgate.columns import TableCodec
 
-        fields = {field.name: field for field in TableCodec(table, self._parsed(table.full_name).policies).fields}
-        return pa.schema([fields[name].remove_metadata() for name in table.key_names])
+        codec = TableCodec(table, self._parsed(table.full_name).policies)
+        return pa.schema([codec.fields[index].remove_metadata() for index in codec.table.key])
 
     @contextmanager
     def _server(self, options: Options) -> Iterator[MySQLServer]:

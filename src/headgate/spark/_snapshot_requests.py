@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from headgate._policies import KEEP, Policies
+from headgate._policies import Policies
 from headgate.catalog import TableDef
 from headgate.columns import column_rules
 from headgate.errors import Definite, HeadgateError, SnapshotRefusedError
@@ -62,7 +62,9 @@ def check_request(server: Server, definition: TableDef, request: SnapshotRequest
 
 def _has_rule(definition: TableDef, name: str, policies: Policies) -> bool:
     rules = column_rules(policies, definition)
-    return any(rule != KEEP and column.name == name for column, rule in zip(definition.columns, rules, strict=True))
+    return any(
+        rule.kind != "keep" and column.name == name for column, rule in zip(definition.columns, rules, strict=True)
+    )
 
 
 def _leads_an_index(server: Server, definition: TableDef, column: str) -> bool:

@@ -1,0 +1,383 @@
+"""Rules that rename columns, from a real server into every target, by every road that a row or a statement takes."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from headgate._policies import Policies, parse_rules
+from headgate.cli._plan import print_plan
+from headgate.config import PipelineConfig, parse_config
+from headgate.errors import ConfigError, UnsupportedError
+from headgate.gtid import GtidSet
+from headgate.lake import Lake, key_of, source_names_of
+from headgate.mysql import ConnectionSettings
+from headgate.offsets import ChunkSpec
+from headgate.pipeline import Pipeline, check_source
+from headgate.replication import ImageBatch
+from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
+from headgate.testing import KafkaBroker, MySQLServer, SchemaRegistry
+from tests.integration.outside import lake_rows, source_rows
+from tests.integration.pipeline.test_kafka import KafkaRuns
+from tests.integration.pipeline.test_kafka_avro import AvroReader, raw_messages
+from tests.integration.pipeline.verifying import newest, verify
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+KEY = "not the password, but a key"
+RULES = """
+    [columns."*.*"]
+    "*mail" = "hash"
+    [columns."*.people"]
+    id = { rename = "customer" }
+    mail = { rename = "E-mail" }
+    a = { rename = "b" }
+    B = { rename = "a" }
+    size = { rename = "num" }
+    _op = { rename = "op" }
+"""
+"""The hidden column stays hidden under its new name, two columns exchange their names, and one has a reserved name."""
+
+
+def hashed(text: str | None) -> str | None:
+    return None if text is None else hmac.new(KEY.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def config_of(
+    server: MySQLServer, db: str, folder: Path, rules: str = RULES, mode: str = '"current"'
+) -> PipelineConfig:
+    (folder / "key").write_text(KEY, encoding="utf-8")
+    return parse_config(
+        f"""
+        name = "renames"
+        [source]
+        url = "{server.url}"
+        tables = ["{db}.*"]
+        mask_key_file = "{folder / "key"}"
+        chunk_rows = 3
+        [target]
+        path = "{folder / "lake"}"
+        mode = [{mode}]
+        {rules}
+        """
+    )
+
+
+def do(server: MySQLServer, db: str, *statements: str) -> None:
+    with server.connect(database=db, autocommit=True) as connection, connection.cursor() as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def names_in(folder: str) -> list[str]:
+    return [field.name for field in DeltaTable(folder).schema().fields]
+
+
+PEOPLE = (
+    "CREATE TABLE people (region CHAR(2), id INT, mail VARCHAR(40), a INT, B INT DEFAULT 5, size SMALLINT, _op INT,"
+    " doc JSON, PRIMARY KEY (region, id))"
+)
+READ = "region, id, mail, a, B, size, _op, doc"
+WRITTEN = ["region", "customer", '"E-mail"', "b", "a", "num", "op", "doc"]
+
+
+def check(spark: SparkSession, config: PipelineConfig, server: MySQLServer, table: str) -> None:
+    """Compare the current table with the source's rows, and as ``headgate verify`` does."""
+    lake = Lake.of(config)
+    expected = Counter((*one[:2], hashed(one[2]), *one[3:]) for one in source_rows(server, table, READ).elements())
+    assert lake_rows(lake.current(table), WRITTEN) == expected
+    result = verify(spark, config, newest(spark, lake), table)
+    assert (result.equal, result.differences) == (expected.total(), 0), result
+
+
+def test_current_and_changelog(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    table, config = f"{mysql_db}.people", config_of(mysql_server, mysql_db, tmp_path, mode='"current", "changelog"')
+    lake = Lake.of(config)
+    do(mysql_server, mysql_db, PEOPLE, "CREATE TABLE loose (email VARCHAR(9), a INT)")
+    rows = ", ".join(f"('{'DE' if n % 2 else 'AT'}', {n}, 'm{n}', {n}, {-n}, {n}, NULL, '[{n}]')" for n in range(10))
+    do(mysql_server, mysql_db, f"INSERT INTO people VALUES {rows}", "INSERT INTO loose VALUES ('x', 1), ('x', 1)")
+    Pipeline(config, spark).run(once=True)
+    check(spark, config, mysql_server, table)
+    properties = DeltaTable(lake.current(table)).metadata().configuration
+    assert key_of(properties) == ("region", "customer")
+    assert source_names_of(properties) == {
+        "customer": "id", "E-mail": "mail", "b": "a", "a": "B", "num": "size", "op": "_op"
+    }  # fmt: skip
+
+    for image in ("FULL", "MINIMAL"):
+        first = 0 if image == "FULL" else 4
+        do(
+            mysql_server, mysql_db, f"SET binlog_row_image = {image}, binlog_row_value_options = 'PARTIAL_JSON'",
+            f"UPDATE people SET mail = 'new', a = 100 WHERE id = {first}",
+            f"UPDATE people SET doc = JSON_ARRAY_INSERT(doc, '$[0]', 7), B = 6 WHERE id = {first + 1}",
+            f"UPDATE people SET id = id + 100 WHERE id = {first + 2}", f"DELETE FROM people WHERE id = {first + 3}",
+            f"INSERT INTO people (id, region, a) VALUES ({first + 50}, 'FR', 1)",
+        )  # fmt: skip
+    do(mysql_server, mysql_db, "UPDATE loose SET email = 'y' LIMIT 1")
+    Pipeline(config, spark).run(once=True)
+    check(spark, config, mysql_server, table)
+    assert lake_rows(lake.current(f"{mysql_db}.loose")) == Counter([(hashed("x"), 1), (hashed("y"), 1)])
+    log = lake.changelog(table)
+    moved = lake_rows(log, ["_before['customer']", "_before['a']", "customer", "a"], where="customer = 102")
+    assert moved == Counter([(2, -2, 102, -2)])
+    absent = lake_rows(log, ["array_to_string(_absent, ' ')"], where="_absent IS NOT NULL AND customer = 4")
+    assert absent == Counter([("a num op doc",)])
+    assert not {"mail", "id", "size", "_op"} & ({*names_in(lake.current(table))} | {*names_in(log)} - {"_op"})
+
+    # What keeps every value is done in place: names of statements are the source's.
+    do(
+        mysql_server, mysql_db, "ALTER TABLE people MODIFY size INT, DROP COLUMN _op",
+        "INSERT INTO people (region, id, size) VALUES ('IT', 70, 1000000)",
+    )  # fmt: skip
+    Pipeline(config, spark).run(once=True)
+    do(
+        mysql_server,
+        mysql_db,
+        "ALTER TABLE people ADD _op INT DEFAULT 9",
+        "INSERT INTO people (region, id) VALUES ('', 8)",
+    )
+    Pipeline(config, spark).run(once=True)
+    assert "read again" not in caplog.text
+    check(spark, config, mysql_server, table)
+
+    # A RENAME at the source: rules match the names of the source.
+    for rename in ("COLUMN size TO width", "COLUMN width TO size"):
+        do(mysql_server, mysql_db, f"ALTER TABLE people RENAME {rename}", "UPDATE people SET a = a + 1 WHERE id = 5")
+        for _ in range(2):
+            Pipeline(config, spark).run(once=True)
+        assert ("width" in names_in(lake.current(table)), "num" in names_in(lake.current(table))) == (
+            "TO width" in rename, "TO size" in rename
+        )  # fmt: skip
+    check(spark, config, mysql_server, table)
+
+
+def test_changed_rules_read_the_table_again(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Also if the names and types of all columns stay: two columns exchange theirs."""
+    table = f"{mysql_db}.t"
+    do(mysql_server, mysql_db, "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)", "INSERT INTO t VALUES (1, 2, 3)")
+    lake = Lake.at(tmp_path / "lake")
+    for n, (rules, columns, expected) in enumerate(
+        (
+            ("", ["id", "a", "b"], (1, 2, 3)),
+            ('[columns."*.*"]\na = { rename = "b" }\nb = { rename = "a" }', ["id", "a", "b"], (1, 3, 2)),
+            ('[columns."*.*"]\na = { rename = "c" }', ["id", "c", "b"], (1, 2, 3)),
+            ('[columns."*.*"]\nid = { rename = "a" }\na = { rename = "id" }', ["a", "id", "b"], (1, 2, 3)),
+        )
+    ):
+        config = config_of(mysql_server, mysql_db, tmp_path, rules)
+        do(mysql_server, mysql_db, f"INSERT INTO t VALUES ({n + 10}, 0, 0)")
+        for _ in range(2):
+            Pipeline(config, spark).run(once=True)
+        assert lake_rows(lake.current(table), columns) >= Counter([expected]), rules
+        assert lake_rows(lake.current(table)).total() == n + 2
+        result = verify(spark, config, newest(spark, lake), table)
+        assert (result.equal, result.differences) == (n + 2, 0), rules
+
+
+def test_a_history_follows_statements_about_renamed_columns(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    table, config = f"{mysql_db}.people", config_of(mysql_server, mysql_db, tmp_path, mode='"history"')
+    lake = Lake.of(config)
+    do(mysql_server, mysql_db, PEOPLE, "INSERT INTO people (region, id, a, size) VALUES ('DE', 1, 2, 3)")
+    for statements in (
+        [],
+        ["UPDATE people SET a = 20 WHERE id = 1"],
+        ["ALTER TABLE people DROP COLUMN _op", "UPDATE people SET a = 21"],
+        ["ALTER TABLE people ADD COLUMN other INT", "UPDATE people SET other = 1"],
+        ["ALTER TABLE people ADD COLUMN _op INT", "UPDATE people SET _op = 4, id = 9"],
+    ):
+        do(mysql_server, mysql_db, *statements)
+        Pipeline(config, spark).run(once=True)
+        row = newest(spark, lake)
+        assert row.tables[table].state == "live", row.tables[table].reason
+        result = verify(spark, config, row, table)
+        assert (result.equal, result.differences) == (1, 0), result
+    found = lake_rows(lake.current(table), ["customer", "b", "num", "op", "_is_current"])
+    assert found == Counter(
+        [(1, 2, 3, None, False), (1, 20, 3, None, False), (1, 21, 3, None, False), (1, 21, 3, None, False),
+         (9, 21, 3, 4, True)]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["json", "avro"])
+def test_messages(
+    form: str, mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path,
+    kafka_broker: KafkaBroker, request: pytest.FixtureRequest,
+) -> None:  # fmt: skip
+    runs = KafkaRuns(spark, mysql_server, mysql_db, tmp_path, kafka_broker)
+    runs.settings, registry = f'format = "{form}"\nschema_changes_topic = true\n', None
+    if form == "avro":
+        registry = request.getfixturevalue("schema_registry")
+        assert isinstance(registry, SchemaRegistry)
+        runs.settings += f'registry = "{registry.url}"\n'
+    runs.more = '[columns."*.a"]\nid = { rename = "key" }\nV = { rename = "value", rule = { text = "-" } }\n'
+    runs.table("a", 1)
+    runs.run()
+    runs.do("UPDATE a SET v = 5, id = 2", "ALTER TABLE a ADD COLUMN w INT", "UPDATE a SET w = 1")
+    runs.run()
+    if registry is None:
+        found = [(one.key, one.value) for one in runs.messages(runs.topic("a"))]
+    else:
+        read = AvroReader(registry).read
+        raw = raw_messages(kafka_broker, runs.topic("a"))
+        found = [(key and read(key), value and read(value)) for key, value in raw]
+    shown = [(key, value and (value["op"], value["before"], value["after"])) for key, value in found]
+    first, last = {"key": 1, "value": "-", "n": None}, {"key": 2, "value": "-", "n": None}
+    assert shown == [
+        ({"key": 1}, ("r", None, first)), ({"key": 1}, ("d", first, None)), ({"key": 1}, None),
+        ({"key": 2}, ("c", None, last)), ({"key": 2}, ("u", {**last, "w": None}, {**last, "w": 1})),
+    ]  # fmt: skip
+    if registry is None:
+        (altered,) = [one.value for one in runs.messages(runs.prefix) if "ALTER" in one.value["ddl"]]
+        (change,) = altered["tableChanges"]
+        assert [column["name"] for column in change["table"]["columns"]] == ["key", "value", "n", "w"]
+        assert change["table"]["primaryKeyColumnNames"] == ["key"]
+
+
+def test_chunks_are_rewound_under_new_names(mysql_server: MySQLServer, mysql_db: str) -> None:
+    """Bounds, conditions and collations are MySQL's, with its names; a new name may be another column's there."""
+    table = f"{mysql_db}.t"
+    do(
+        mysql_server, mysql_db,
+        "CREATE TABLE t (k VARCHAR(9) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY, n INT NOT NULL, mail TEXT, KEY (n))",
+        *(f"INSERT INTO t VALUES ('{'KLMNOPqrst'[n]}', {n}, 'm{n}')" for n in range(10)),
+    )  # fmt: skip
+    rules = {table: {"k": {"rename": "code"}, "n": {"rename": "mail"}, "mail": {"rename": "k"}}}
+    policies = Policies(columns=parse_rules(rules))
+    before = [("code", "mail", "k"), *source_rows(mysql_server, table)]
+    (executed,), (uuid,) = (
+        mysql_server.query("SELECT @@gtid_executed")[0],
+        mysql_server.query("SELECT @@server_uuid")[0],
+    )
+    do(
+        mysql_server, mysql_db, "UPDATE t SET n = n + 5, mail = 'new' WHERE n IN (1, 6)", "DELETE FROM t WHERE k = 'm'",
+        "UPDATE t SET k = 'z' WHERE k = 'n'", "UPDATE t SET k = 'A' WHERE k = 'T'",
+        "INSERT INTO t VALUES ('M', 3, 'x')",
+    )  # fmt: skip
+
+    def read(*chunks: ChunkSpec, **options: Any) -> Counter[tuple[Any, ...]]:
+        settings = ConnectionSettings.from_url(mysql_server.url)
+        task = ChunkRead(settings, chunks, GtidSet.parse(executed), uuid, epoch=1, planned_us=0)
+        found: Counter[tuple[Any, ...]] = Counter()
+        for item in read_chunks(task, ChunkOptions(policies, **options)):
+            assert isinstance(item, ImageBatch), item
+            assert item.batch.schema.names[-3:] == list(before[0])
+            found.update(zip(*(item.batch.column(name).to_pylist() for name in before[0]), strict=True))
+        return found
+
+    def expected(rows: Sequence[tuple[Any, ...]] = before[1:]) -> Counter[tuple[Any, ...]]:
+        return Counter(rows)
+
+    middle = ("_utf8mb4 X'6F'",)  # o
+    halves = ChunkSpec(table, 0, None, middle), ChunkSpec(table, 1, middle, None)
+    assert read(*halves) == expected()
+    assert read(halves[0]) == expected([one for one in before[1:] if one[0].lower() <= "o"])
+    condition = ChunkSpec(table, 0, None, None, filter="n > 4 AND mail LIKE 'M%'")
+    assert read(condition) == expected([one for one in before[1:] if one[1] > 4])
+    surrogate = ChunkSpec(table, 0, ("2",), ("7",), surrogate="n")
+    assert read(surrogate) == expected([one for one in before[1:] if 2 < one[1] <= 7])
+    asked = pa.table({"code": ["k", "P", "n"]})
+    wanted = [one for one in before[1:] if one[0] in ("K", "P", "N")]
+    assert read(ChunkSpec(table, 0, None, None), only=asked) >= expected(wanted)
+
+
+def test_rows_and_keys_are_chosen_by_names_of_the_source(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    do(
+        mysql_server, mysql_db, "CREATE TABLE t (a INT NOT NULL, b INT NOT NULL)",
+        "CREATE TABLE c (id INT PRIMARY KEY, n INT)", *(f"INSERT INTO t VALUES ({n}, {-n})" for n in range(6)),
+        *(f"INSERT INTO c VALUES ({n}, {n})" for n in range(6)),
+    )  # fmt: skip
+    rules = f"""
+        [columns."*.t"]
+        a = {{ rename = "b" }}
+        b = {{ rename = "a" }}
+        [columns."*.c"]
+        n = {{ rename = "id" }}
+        id = {{ rename = "n" }}
+        [tables."{mysql_db}.t"]
+        key = ["a"]
+        rows = "a > 1"
+        [tables."{mysql_db}.c"]
+        condition = "n >= 3 AND id < 5"
+    """
+    config = config_of(mysql_server, mysql_db, tmp_path, rules)
+    Pipeline(config, spark).run(once=True)
+    do(
+        mysql_server,
+        mysql_db,
+        "UPDATE t SET a = 10 WHERE a = 5",
+        "UPDATE t SET a = 1 WHERE a = 4",
+        "UPDATE t SET b = 0",
+    )
+    Pipeline(config, spark).run(once=True)
+    lake, table = Lake.of(config), f"{mysql_db}.t"
+    assert lake_rows(lake.current(table), ["b", "a"]) == Counter([(2, 0), (3, 0), (10, 0)])
+    assert key_of(DeltaTable(lake.current(table)).metadata().configuration) == ("b",)
+    assert verify(spark, config, newest(spark, lake), table).equal == 3
+    assert lake_rows(lake.current(f"{mysql_db}.c"), ["n", "id"]) == Counter([(3, 3), (4, 4)])
+
+
+def test_the_typed_stream_and_table(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    do(mysql_server, mysql_db, "CREATE TABLE t (id INT PRIMARY KEY, _op INT)", "INSERT INTO t VALUES (1, 2)")
+    options = {"url": mysql_server.url, "table": f"{mysql_db}.t"}
+    with pytest.raises(Exception, match="column _op has a name that headgate uses itself"):
+        spark.read.format("mysql-cdc").options(**options).load().collect()
+    options["columns"] = f'{{"{mysql_db}.t": {{"_op": {{"rename": "kind"}}, "id": {{"rename": "nr"}}}}}}'
+    read = spark.read.format("mysql-cdc").options(**options).load()
+    assert [tuple(one) for one in read.select("nr", "kind").collect()] == [(1, 2)]
+    frame = spark.readStream.format("mysql-cdc").options(**options).load()
+    query = frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    query = query.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True)
+    query.start().awaitTermination()
+    do(mysql_server, mysql_db, "UPDATE t SET _op = 3")
+    query.start().awaitTermination()
+    found = spark.read.parquet(str(tmp_path / "out")).select("_op", "nr", "kind")
+    assert Counter(tuple(one) for one in found.collect()) == Counter([("r", 1, 2), ("u", 1, 3)])
+
+
+def test_refused_before_a_run_and_while_it_follows(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    do(mysql_server, mysql_db, "CREATE TABLE t (id INT PRIMARY KEY, mail VARCHAR(9), x INT)")
+
+    def config(rules: str) -> PipelineConfig:
+        return config_of(mysql_server, mysql_db, tmp_path, f'[columns."*.t"]\n{rules}')
+
+    for rules, error, message in (
+        ('mail = { rename = "X" }', UnsupportedError, "both mail and x would be named 'x'"),
+        ('"m*" = "exclude"\nmail = { rename = "e" }', UnsupportedError, 'rename = "e", rule = "keep"'),
+        ('mail = { rename = "_Seq" }', ConfigError, "a name that headgate uses itself"),
+        ('id = { rename = "k", rule = "hash" }', UnsupportedError, "a column of the key"),
+    ):
+        with pytest.raises(error, match=message):
+            check_source(config(rules))
+    good = config('mail = { rename = "email", rule = "hash" }\nid = { rename = "nr" }')
+    print_plan(good)
+    plan = "".join(capsys.readouterr().out.split())
+    assert ("namedemail)" in plan, "int32(namednr)" in plan) == (True, True)
+    Pipeline(good, spark).run(once=True)
+    do(mysql_server, mysql_db, "ALTER TABLE t ADD COLUMN email INT", "INSERT INTO t VALUES (1, 'a', 2, 3)")
+    with pytest.raises(UnsupportedError, match="both mail and email would be named 'email'"):
+        Pipeline(good, spark).run(once=True)
+    mended = config('mail = { rename = "email", rule = "hash" }\nid = { rename = "nr" }\nemail = { rename = "e2" }')
+    Pipeline(mended, spark).run(once=True)
+    found = lake_rows(Lake.of(good).current(f"{mysql_db}.t"), ["nr", "email", "x", "e2"])
+    assert found == Counter([(1, hashed("a"), 2, 3)])
