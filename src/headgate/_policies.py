@@ -248,6 +248,11 @@ class Policies:
                 return policies
         return replace(self, tables=()) if self.tables else self
 
+    @property
+    def hides_values(self) -> bool:
+        """Whether any rule for columns keeps values out of the target."""
+        return any(rule.kind in MASKS for _, rules in self.columns for _, rule in rules)
+
     def without_stream(self) -> Policies:
         """Return the policies for a snapshot without a stream: nothing brings dropped rows later, so rewind them."""
         tables = tuple((table, policies.without_stream()) for table, policies in self.tables)

@@ -151,7 +151,7 @@ class Copies:
         write_deltalake(self.lake.ledger, pa.Table.from_pylist([row]), mode="append", schema_mode="merge")
 
     def read(self, token: Any, table: TableDef) -> list[dict[str, Any]]:
-        return self.copies.read(table, token, {"part": 0}).to_pylist()  # type: ignore[no-any-return]
+        return self.copies.read(table, token, {"part": 0})[1].to_pylist()  # type: ignore[no-any-return]
 
     def token(self) -> Any:
         return self.copies.begin()[1]

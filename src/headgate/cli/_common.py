@@ -23,14 +23,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
+    from headgate._policies import Policies
     from headgate.catalog import TablePatterns
-    from headgate.mysql import ConnectionSettings
+    from headgate.mysql import Connection, ConnectionSettings
 
 __all__ = [
     "TABLE_STYLES",
     "Format",
     "PasswordEnv",
     "PasswordFile",
+    "RulesFile",
     "Tables",
     "Url",
     "connection_settings",
@@ -38,6 +40,7 @@ __all__ = [
     "no_match",
     "on_terminal",
     "patterns_of",
+    "printed_policies",
     "start_spark",
     "warn",
     "write_lines",
@@ -85,6 +88,14 @@ Tables = Annotated[
 PasswordFile = Annotated[
     Path | None, typer.Option(metavar="FILE", help="File that holds the password, instead of HEADGATE_PASSWORD.")
 ]
+RulesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--rules",
+        metavar="FILE",
+        help="Apply the rules for columns in this pipeline file: \\[columns] and the mask key.",
+    ),
+]
 PasswordEnv = Annotated[
     str | None, typer.Option(metavar="NAME", help="Environment variable that holds the password.", show_default=False)
 ]
@@ -116,6 +127,30 @@ def patterns_of(tables: Sequence[str] | None) -> TablePatterns:
 
     patterns = list(tables or ())
     return TablePatterns(patterns if any(not one.startswith("!") for one in patterns) else ["*.*", *patterns])
+
+
+def printed_policies(rules: Path | None, connection: Connection, patterns: TablePatterns) -> Policies:
+    """Return the policies of printed lines.
+
+    :param rules: a pipeline file with rules for columns; None: no rules. A rule without a column gives a warning.
+    :raises ConfigError: the file cannot be read, or the key of hashes.
+    :raises UnsupportedError: a rule is not for its column.
+    """
+    from headgate._policies import Policies
+
+    if rules is None:
+        return Policies(temporals="text", ambiguous_keys="spell")
+    from headgate.catalog import load_tables
+    from headgate.columns import check_rules
+    from headgate.config import load_config
+
+    configured = load_config(rules).policies()
+    policies = Policies(
+        temporals="text", ambiguous_keys="spell", columns=configured.columns, mask_key=configured.mask_key
+    )
+    for pattern in check_rules(policies, load_tables(connection.query, patterns)):
+        warn(f"the rule for {pattern} in {rules} matches no column of these tables")
+    return policies
 
 
 def start_spark(name: str, settings: Mapping[str, str], *, quiet: bool) -> SparkSession:

@@ -47,7 +47,7 @@ class LakeSupplier:
         with Connection.open(self._settings) as connection:
             table = keyed_table(connection, source)
         with _convert_gone_error():
-            columns = self._copies.read(table, token, part)
+            table, columns = self._copies.read(table, token, part)
         return Rows(table, columns) if columns.num_rows else None
 
 

@@ -22,17 +22,28 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headgate._policies import Policies, Window
-from headgate.cli._common import PasswordEnv, PasswordFile, Url, connection_settings, no_match, patterns_of, write_lines
+from headgate.cli._common import (
+    PasswordEnv,
+    PasswordFile,
+    RulesFile,
+    Url,
+    connection_settings,
+    no_match,
+    patterns_of,
+    printed_policies,
+    write_lines,
+)
 from headgate.errors import ChunkRetryError, ConfigError, SnapshotRefusedError
 
 if TYPE_CHECKING:
+    from headgate._policies import Policies
     from headgate.catalog import TableDef, TableStats
     from headgate.cli._progress import SnapshotProgress
     from headgate.gtid import GtidSet
@@ -102,6 +113,7 @@ def command(
         _Hold, typer.Option(help="Lock tables until a view of them is open, or until their rows are read.")
     ] = _Hold.setup,
     lock_wait_seconds: Annotated[int, typer.Option(min=1, max=240, help="Time limit of a table lock.")] = 10,
+    rules: RulesFile = None,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
 ) -> None:
@@ -136,7 +148,8 @@ def command(
         uuid = check_settings(connection, patterns, gtids=marks is None).server_uuid
         _check_engines(stats)
         locks = TableLocks(lock_hold.value, lock_wait_seconds) if watermark is _Watermark.lock else None
-        reader = _SnapshotReader(settings, connection, uuid, chunk_rows, window.value, locks, marks)
+        policies = replace(printed_policies(rules, connection, patterns), window=window.value)
+        reader = _SnapshotReader(settings, connection, uuid, chunk_rows, policies, locks, marks)
         with _progress(stats) as progress:
             for image in reader.rows(lambda: load_tables(connection.query, patterns)):
                 write_lines(snapshot_lines(image))
@@ -183,12 +196,12 @@ class _SnapshotReader:
         connection: Connection,
         server_uuid: str,
         chunk_rows: int,
-        window: Window = "rewind",
+        policies: Policies,
         locks: TableLocks | None = None,
         signal_table: str | None = None,
     ) -> None:
         self._settings = settings
-        self._policies = Policies(temporals="text", ambiguous_keys="spell", window=window)
+        self._policies = policies
         self._locks = locks
         self._signal_table = signal_table
         self._connection = connection

@@ -12,10 +12,12 @@ from headgate.cli._common import (
     Format,
     PasswordEnv,
     PasswordFile,
+    RulesFile,
     Tables,
     Url,
     connection_settings,
     patterns_of,
+    printed_policies,
     warn,
     write_lines,
 )
@@ -44,12 +46,14 @@ def command(
         bool, typer.Option("--until-current", help="End at what the server has executed now, instead of following.")
     ] = False,
     output: Annotated[Format, typer.Option("--format", help="JSON lines, or a short form for people.")] = Format.json,
+    rules: RulesFile = None,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
 ) -> None:
     """Print the changes of a server as they are logged: one JSON object a line, in log order.
 
-    It reads only the log: no table is locked or read, nothing is written. Ctrl-C ends it.
+    It reads only the log: no table is locked or read, nothing is written. Ctrl-C ends it. With --rules, what the rules
+    of a pipeline hide is not printed, except in statements, which are printed as they were logged.
 
     Examples:
       headgate tail mysql://root@127.0.0.1:3306
@@ -69,11 +73,11 @@ def command(
         read_before, executed = start_of(connection, start)
         if tables and not until_current:
             _warn_missing(connection, patterns)
+        policies = printed_policies(rules, connection, patterns)
 
-    from headgate._policies import Policies
     from headgate.replication import DecodeOptions, LogRead, follow, read_range
 
-    options = DecodeOptions(patterns, policies=Policies(temporals="text", ambiguous_keys="spell"))
+    options = DecodeOptions(patterns, policies=policies)
     items: Iterable[LogItem]
     if until_current:
         items = read_range(

@@ -5,7 +5,14 @@ from headgate.columns._codec import Codec
 from headgate.columns._expressions import parse_expression
 from headgate.columns._json_diff import apply_json_differences
 from headgate.columns._rows import check_row_filters, filter_images
-from headgate.columns._rules import check_rules, column_rules, written_name
+from headgate.columns._rules import (
+    check_rules,
+    column_rules,
+    rules_mark,
+    with_type_of_values,
+    written_name,
+    written_table,
+)
 from headgate.columns._spelled import HEX_MARK, ZERO, HexKey, needs_hex, read_hex_key
 from headgate.columns._table import PASSES_FIELD, TableCodec, codec_for
 
@@ -26,6 +33,9 @@ __all__ = [
     "needs_hex",
     "parse_expression",
     "read_hex_key",
+    "rules_mark",
     "with_chosen_key",
+    "with_type_of_values",
     "written_name",
+    "written_table",
 ]

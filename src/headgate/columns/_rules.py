@@ -14,6 +14,8 @@ not show it.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 from collections.abc import Sequence
@@ -28,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from headgate._policies import KEEP, MASKS, ColumnRule, ColumnRules, MaskKey, Policies
+from headgate._policies import KEEP, MASKS, ColumnRule, ColumnRules, MaskKey, Policies, spelled_rules
 from headgate.catalog import INTEGERS, Column, TableDef, TablePatterns
 from headgate.columns._codec import BaseCodec, Codec
 from headgate.columns._hmac import hmac_hex
@@ -36,12 +38,13 @@ from headgate.columns._integers import BitCodec, IntegerCodec
 from headgate.errors import ConfigError, DecodeError, UnsupportedError
 from headgate.kernels import VALUE, Cells, u8
 
-__all__ = ["check_rules", "column_rules", "ruled", "written_name", "written_table"]
+__all__ = ["check_rules", "column_rules", "ruled", "rules_mark", "with_type_of_values", "written_name", "written_table"]
 
 TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
 _BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 _HASHED: Final = TEXTS | INTEGERS | _BYTES | {"decimal", "enum", "set", "json"}
 _LEAST_KEY_BYTES: Final = 16
+_HASH_LETTERS: Final = 64
 
 
 def column_rules(policies: Policies, table: TableDef) -> tuple[ColumnRule, ...]:
@@ -63,18 +66,16 @@ def column_rules(policies: Policies, table: TableDef) -> tuple[ColumnRule, ...]:
     return tuple(replace(KEEP, name=rule.name) if index in table.key else rule for index, rule in enumerate(rules))
 
 
-def written_table(table: TableDef, rules: Sequence[ColumnRule], key: MaskKey | None) -> TableDef:
+def written_table(table: TableDef, policies: Policies) -> TableDef:
     """Return a table as it is written: without excluded columns, with the names and marks of rules.
 
     :param table: as MySQL has it.
-    :param rules: of its columns: :func:`column_rules`.
-    :param key: of hashes.
-    :raises UnsupportedError: two columns would have one name. Letter case does not distinguish names: not in MySQL,
-        and not in Delta's tables.
+    :raises UnsupportedError: a rule would hide values of the key; or two columns would have one name. Letter case does
+        not distinguish names: not in MySQL, and not in Delta's tables.
     :raises ConfigError: the key of hashes cannot be read.
     """
     columns: dict[str, Column] = {}
-    for column, rule in zip(table.columns, rules, strict=True):
+    for column, rule in zip(table.columns, column_rules(policies, table), strict=True):
         if rule.kind == "exclude":
             continue
         name = rule.name or column.name
@@ -87,7 +88,7 @@ def written_table(table: TableDef, rules: Sequence[ColumnRule], key: MaskKey | N
                 column=column.name,
             )
         source_name = column.name if name != column.name else ""
-        columns[name.lower()] = replace(column, name=name, source_name=source_name, rule=_mark(rule, key))
+        columns[name.lower()] = replace(column, name=name, source_name=source_name, rule=_mark(rule, policies.mask_key))
     places = {column.mysql_name: index for index, column in enumerate(columns.values())}
     return replace(table, columns=tuple(columns.values()), key=tuple(places[name] for name in table.key_names))
 
@@ -105,8 +106,7 @@ def check_rules(policies: Policies, tables: Sequence[TableDef]) -> list[str]:
     :raises ConfigError: the key of hashes cannot be read.
     """
     for table in tables:
-        of_columns = column_rules(policies, table)
-        for column, rule in zip(table.columns, of_columns, strict=True):
+        for column, rule in zip(table.columns, column_rules(policies, table), strict=True):
             _check_type(rule, column, table.full_name)
             if rule.kind == "exclude" and rule.name:
                 raise UnsupportedError(
@@ -115,7 +115,7 @@ def check_rules(policies: Policies, tables: Sequence[TableDef]) -> list[str]:
                     table=table.full_name,
                     column=column.name,
                 )
-        written_table(table, of_columns, policies.mask_key)
+        written_table(table, policies)
     if any(rule.kind == "hash" for _, rules in policies.columns for _, rule in rules):
         mask_key(policies.mask_key)
     unused = []
@@ -143,6 +143,26 @@ def _matched(rules: ColumnRules, db: str, table: str, names: tuple[str, ...]) ->
     return tuple(found[name] for name in names)
 
 
+def with_type_of_values(column: Column) -> Column:
+    """Return a column of a table as it is written with a type for its values: after ``hash`` and a fixed text VARCHAR,
+    after ``number`` INT, after ``boolean`` BOOLEAN; else its own.
+    """
+    kind = column.rule.partition(":")[0]
+    if kind in ("hash", "text"):
+        return Column(column.name, "varchar", length=_HASH_LETTERS, charset="utf8mb4")
+    return {"number": Column(column.name, "int"), "boolean": Column(column.name, "boolean")}.get(kind, column)
+
+
+def rules_mark(policies: Policies) -> str:
+    """Return a text that differs if other rules, or another key of hashes, are configured; ``""``: there are none."""
+    if not policies.columns:
+        return ""
+    rules = json.dumps(spelled_rules(policies.columns), sort_keys=True)
+    hashes = any(rule.kind == "hash" for _, of_table in policies.columns for _, rule in of_table)
+    key = _mark(ColumnRule("hash"), policies.mask_key) if hashes else ""
+    return hashlib.blake2b(f"{rules}{key}".encode(), digest_size=16).hexdigest()
+
+
 def _mark(rule: ColumnRule, key: MaskKey | None) -> str:
     """Return a text that differs if the rule gives other values; ``""``: MySQL's."""
     match rule.kind:
@@ -166,7 +186,7 @@ def mask_key(source: MaskKey | None) -> bytes:
     :raises ConfigError: it is missing, or too short.
     """
     if source is None:
-        raise ConfigError('[columns] has the rule "hash", which needs a key: set source.mask_key_env or mask_key_file')
+        raise ConfigError('[columns] has the rule "hash", which needs a key: set mask_key_env or mask_key_file')
     if source.env is not None:
         where, text = f"the environment variable {source.env}", os.environ.get(source.env, "")
     else:

@@ -126,7 +126,7 @@ class TableCodec:
         rules = column_rules(table_policies, table)
         self.places = tuple(index for index, rule in enumerate(rules) if rule.kind != "exclude")
         """Where the columns are in the table as MySQL has it."""
-        self.table = written_table(table, rules, table_policies.mask_key)
+        self.table = written_table(table, table_policies)
         """The table as it is written: without excluded columns, with the names of the target."""
         self.codecs: tuple[Codec, ...] = tuple(
             ruled(

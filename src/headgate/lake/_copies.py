@@ -86,8 +86,9 @@ class LakeCopies:
         number = 0 if before is None else int(before["part"]) + 1
         return {"part": number} if number < len(self._version(name, token).parts) else None
 
-    def read(self, table: TableDef, token: Mapping[str, Any], part: Mapping[str, Any]) -> pa.Table:
-        """Return the rows of a part. A column that was added without a default is NULL in older files.
+    def read(self, table: TableDef, token: Mapping[str, Any], part: Mapping[str, Any]) -> tuple[TableDef, pa.Table]:
+        """Return the table as it is written, and the rows of a part. A column that was added without a default is NULL
+        in older files.
 
         :param table: as MySQL has it now.
         :raises CopyGoneError: the files are gone, or the copy has reached the table's definition since.
@@ -96,28 +97,33 @@ class LakeCopies:
         """
         from headgate.columns import TableCodec
 
-        schema = pa.schema(TableCodec(table, self._policies).fields)
+        codec = TableCodec(table, self._policies)
+        table, schema = codec.table, pa.schema(codec.fields)
         if self._mismatch_reason(token, table, schema):
             self._raise_mismatch(table, schema)
         try:
-            return _read(self._version(table.full_name, token), part["part"], schema)
+            return table, _read(self._version(table.full_name, token), part["part"], schema)
         except ValueError as error:
             raise UnsupportedError(f"the copy cannot be read as the table: {error}", table=table.full_name) from None
 
     def _mismatch_reason(self, token: Mapping[str, Any], table: TableDef, schema: pa.Schema) -> str:
         """Return why a batch's copy does not have this definition; ``""``: it has, as far as is known.
 
+        :param table: as it is written.
         :param schema: the definition's columns.
         """
         version = self._version(table.full_name, token)
         rows = row_filter_of(version.properties)
         if rows:
             return f"has only the table's rows with {rows}, by `rows` in its pipeline's configuration"
-        ruled = [name for name in column_rules_of(version.properties) if name in schema.names]
-        if ruled:
-            return f"has other values than the table in {', '.join(ruled)}, by the rules in its pipeline's [columns]"
-        if source_names_of(version.properties):
-            return "has other names for columns than the table, by the rules in its pipeline's [columns]"
+        rules, names = column_rules_of(version.properties), source_names_of(version.properties)
+        differing = [
+            one.name
+            for one in table.columns
+            if (one.rule, one.source_name) != (rules.get(one.name, ""), names.get(one.name, ""))
+        ]
+        if differing:
+            return f"has other rules for {', '.join(differing)} in its pipeline's [columns] than this relay"
         lacking = _lacking(version, schema)
         if lacking:
             return (

@@ -195,7 +195,7 @@ class Assembler:
         qualifier, _, name = (self._column or "").rpartition(".")
         if qualifier not in ("", table.full_name):
             return -1
-        names = [column.name.lower() for column in table.columns]
+        names = [column.mysql_name.lower() for column in table.columns]
         return names.index(name.lower()) if name.lower() in names else -1
 
     def _write(

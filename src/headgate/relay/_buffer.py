@@ -200,6 +200,7 @@ class EventBuffer:
     :param folder: where segments are also written; None: memory only.
     :param disk_bytes: bound of the files, at least ``memory_bytes`` if there is a folder.
     :param until_scn: windows in the folder are kept up to this SCN (−1: none).
+    :param keeps_files: whether they are kept at all; False: they were made by other rules for columns.
     :raises ConfigError: bounds that are too small.
     :raises TargetError: the folder cannot be used.
     """
@@ -212,6 +213,7 @@ class EventBuffer:
         folder: Path | None = None,
         disk_bytes: int = 0,
         until_scn: int = -1,
+        keeps_files: bool = True,
         limits: BufferLimits | None = None,
     ) -> None:
         self._limits = limits or BufferLimits()
@@ -237,7 +239,7 @@ class EventBuffer:
         )  # tells the next start
         if folder is not None:
             self._stored.extend(stored_segments(folder, until_scn))
-            if self._stored and self._stored[-1].last_scn == until_scn:
+            if keeps_files and self._stored and self._stored[-1].last_scn == until_scn:
                 self.oldest_resumable_scn = self._stored[0].first_scn - 1
                 self._has_first = self._first_marker is not None and self._first_marker.exists()
             else:  # the machine lost windows that the state includes: serve nothing across the gap

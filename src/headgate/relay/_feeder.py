@@ -22,10 +22,11 @@ from typing import Final
 
 import numpy as np
 
-from headgate._policies import Policies
-from headgate.catalog import load_tables
+from headgate._policies import MASKS, Policies
+from headgate.catalog import TableDef, load_tables
+from headgate.columns import check_rules, column_rules, rules_mark, written_table
 from headgate.databus import EOP_SIZE
-from headgate.errors import HeadgateError, IncompleteReadError, ServerBehindError
+from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ServerBehindError
 from headgate.mysql import Connection, gtid_executed
 from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._buffer import EventBuffer
@@ -95,7 +96,8 @@ class Feeder(Retrying):
         self._form, self._pacing = form, Pacing(sleep=self._pause)
         self.position = position
         """The state of the buffer."""
-        self._file = None if file is None else StateFile(file, scn.kind, self.position, source.name)
+        rules = rules_mark(form.policies)
+        self._file = None if file is None else StateFile(file, scn.kind, self.position, source.name, rules=rules)
         self.stats = EventStats(f"{source.name}.inbound", buffer=buffer.info)
         """Totals, counted as windows are appended."""
         self.source_stats: dict[int, EventStats] = {}
@@ -104,17 +106,35 @@ class Feeder(Retrying):
     def prepare(self) -> None:
         """Give every existing table an id and a schema, so that consumers can register before its first change.
 
-        :raises HeadgateError: the server cannot be queried, or a table cannot be followed.
+        :raises HeadgateError: the server cannot be queried, a table cannot be followed, or a rule is not for its
+            column.
         """
+        policies = self._form.policies
         with Connection.open(self._source.settings) as connection:
             tables = load_tables(connection.query, self._source.patterns)
             missing = self.position.now().gtid - gtid_executed(connection)
+        for pattern in check_rules(policies, tables):
+            log.warning("%s: the rule for %s in [columns] matches no column yet", self._source.name, pattern)
         for table in tables:
-            self._registry.schema_of(self._source_of(table.db, table.name).name, table)
-        warm(tables, self._form.policies, self._source_of, self._registry.types, version=self._form.version)
+            self._check_scn_column(table)
+            written = written_table(table, policies)
+            self._registry.schema_of(self._source_of(table.db, table.name).name, written)
+        warm(tables, policies, self._source_of, self._registry.types, version=self._form.version)
         if missing:  # a lagging replica, which will catch up, or a reset binlog, which will not
             self._note_problem(_behind_message(str(missing)))
             log.warning("%s: %s", self._source.name, self.problem)
+
+    def _check_scn_column(self, table: TableDef) -> None:
+        """:raises ConfigError: a rule hides the column that SCNs are made of: each is one of its values."""
+        column = self._form.scn_column
+        if column is None:
+            return
+        for one, rule in zip(table.columns, column_rules(self._form.policies, table), strict=True):
+            if rule.kind in MASKS and column.lower() in (one.name.lower(), f"{table.full_name}.{one.name}".lower()):
+                raise ConfigError(
+                    f"[columns] hides {one.name} of {table.full_name}, and scn_column shows its values: use another"
+                    ' kind of SCN, or give the column the rule "keep"'
+                )
 
     def _describe(self, error: HeadgateError) -> str:
         missing = error.fields.get("missing") if isinstance(error, ServerBehindError) else None

@@ -34,6 +34,8 @@ class State:
     scn: int
     hint: LogHint | None = field(default=None, compare=False)
     """Where a reader that has all of ``gtid`` may begin."""
+    rules: str = field(default="", compare=False)
+    """``headgate.columns.rules_mark`` of the relay that saved it."""
 
 
 def load_state(file: Path | None, kind: str) -> State | None:
@@ -45,7 +47,7 @@ def load_state(file: Path | None, kind: str) -> State | None:
     if value is None:
         return None
     try:
-        state = State(GtidSet.parse(value["gtid"]), int(value["scn"]))
+        state = State(GtidSet.parse(value["gtid"]), int(value["scn"]), rules=str(value.get("rules", "")))
         stored_kind = value["kind"]
     except (KeyError, TypeError, ValueError):
         raise ConfigError(f"{file} is not a relay's state") from None
@@ -140,10 +142,12 @@ class StateFile:
     """Saves a position to a file, in a separate thread: during one save the reader may publish many windows.
 
     :param kind: of the SCNs.
+    :param rules: mark of the rules for columns.
     """
 
-    def __init__(self, file: Path, kind: str, position: Position, name: str) -> None:
-        self._file, self._kind, self._position, self._name = file, kind, position, name
+    def __init__(self, file: Path, kind: str, position: Position, name: str, *, rules: str = "") -> None:
+        self._file, self._position, self._name = file, position, name
+        self._constants = {"v": 1, "kind": kind, **({"rules": rules} if rules else {})}
         self._saved: State | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"headgate-relay-{name}-state", daemon=True)
@@ -170,7 +174,7 @@ class StateFile:
         state = self._position.now()
         if state == self._saved:
             return
-        value: dict[str, Any] = {"v": 1, "kind": self._kind, "gtid": str(state.gtid), "scn": state.scn}
+        value: dict[str, Any] = {**self._constants, "gtid": str(state.gtid), "scn": state.scn}
         try:
             write_json(self._file, value)
         except ConfigError as error:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from headgate.archive import LogFeeder, LogSpool
+from headgate.columns import rules_mark
 from headgate.errors import ConfigError
 from headgate.files import lock_folder
 from headgate.gtid import GtidSet
@@ -113,6 +114,9 @@ class Relay:
             state = State(start(source), -1)
         elif reset:
             state = State(start(source), state.scn + 1)
+        same_rules = state.rules == rules_mark(config.policies)
+        if not same_rules and state.scn >= 0:
+            log.warning("%s: the rules in [columns] changed, so the buffer's files are dropped", source.name)
         spool = None
         if config.state is not None and config.log_disk_bytes:
             spool = LogSpool(
@@ -129,6 +133,7 @@ class Relay:
             folder=self._events_folder(source),
             disk_bytes=config.disk_bytes,
             until_scn=state.scn,
+            keeps_files=same_rules,
             limits=config.limits.buffer,
         )
         scn = make_scn(config.scn, last=state.scn, generations=self.generations)

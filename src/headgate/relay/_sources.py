@@ -43,9 +43,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from headgate._policies import Policies
+from headgate._policies import ColumnRules, MaskKey, Policies, parse_rules
 from headgate.catalog import TablePatterns
 from headgate.config import explain
 from headgate.errors import ConfigError
@@ -65,6 +65,7 @@ _CONSTANT: Final = re.compile(r"constant:([0-9]+)")
 _LARGEST_ID: Final = 2**15 - 1
 """Source and partition ids are signed 16-bit numbers in events; those below 1 are reserved by Databus."""
 _PATHS: Final = ("schemas", "state", "generations", "groups", "tls_cert", "tls_key")
+_MASKS: Final = ("columns", "mask_key_env", "mask_key_file")
 _WILDCARDS: Final = re.compile(r"[*?\[]")
 
 
@@ -160,8 +161,23 @@ class _Toml(_Model):
     tls_key: str | None = None
     allow_origins: tuple[str, ...] = ()
     log: _Log | None = None
+    columns: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    mask_key_env: str | None = None
+    mask_key_file: str | None = None
     physical: tuple[_TomlPhysical, ...] = Field(min_length=1)
     tenants: tuple[_TomlTenant, ...] = ()
+
+    @field_validator("columns")
+    @classmethod
+    def _check_rules(cls, columns: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        parse_rules(columns)
+        return columns
+
+    @model_validator(mode="after")
+    def _check_mask_key(self) -> _Toml:
+        if self.mask_key_env is not None and self.mask_key_file is not None:
+            raise ValueError("mask_key_env and mask_key_file are both set: keep one")
+        return self
 
 
 @dataclass(frozen=True)
@@ -235,13 +251,19 @@ class RelayConfig:
     """Origins of the web pages that may read answers in a browser, such as ``https://dash.example``; ``*``: all."""
     log_disk_bytes: int = 0
     """Of the binlog archive, for readers that need the whole binlog; 0: no archive."""
+    columns: ColumnRules = ()
+    """Rules for columns: what they hide is in no event, row, schema or file of the relay."""
+    mask_key: MaskKey | None = None
+    """The key of ``hash`` rules."""
     times: RelayTimes = RelayTimes()
     limits: RelayLimits = RelayLimits()
 
     @property
     def policies(self) -> Policies:
         """How values are read; odd keys are spelled, because consumers may not miss an event."""
-        return Policies(zero_dates=self.zero_dates, ambiguous_keys="spell")
+        return Policies(
+            zero_dates=self.zero_dates, ambiguous_keys="spell", columns=self.columns, mask_key=self.mask_key
+        )
 
     def __post_init__(self) -> None:
         """:raises ConfigError: no source, a repeated id or name, an invalid setting, or no folder for files."""
@@ -261,6 +283,11 @@ class RelayConfig:
             raise ConfigError("a buffer on disk needs a state folder")
         if self.log_disk_bytes and self.state is None:
             raise ConfigError("a binlog archive needs a state folder")
+        if self.log_disk_bytes and self.policies.hides_values:
+            raise ConfigError(
+                "the binlog archive has every value as it was logged, and [columns] hides some: remove [log]"
+                " (--log-disk-bytes), or serve pipelines by another relay, without these rules"
+            )
 
 
 def _check_unique(what: str, values: Sequence[Any]) -> None:
@@ -408,8 +435,9 @@ def _from_toml(text: str, file: Path) -> RelayConfig:
         raise ConfigError(f"{file}: {explain(error, _Toml)}") from None
     physical = tuple(_toml_physical(one, file) for one in parsed.physical)
     paths = {name: _path(getattr(parsed, name), file) for name in _PATHS}
-    same: dict[str, Any] = parsed.model_dump(exclude={"physical", "tenants", "buffer", "log", *_PATHS})
+    same: dict[str, Any] = parsed.model_dump(exclude={"physical", "tenants", "buffer", "log", *_MASKS, *_PATHS})
     same |= parsed.buffer.model_dump() | paths
+    same["columns"], same["mask_key"] = parse_rules(parsed.columns), _mask_key(parsed, file)
     tenants = tuple(_tenant(one, file) for one in parsed.tenants)
     return RelayConfig(
         physical, tenants=tenants, log_disk_bytes=0 if parsed.log is None else parsed.log.disk_bytes, **same
@@ -419,6 +447,13 @@ def _from_toml(text: str, file: Path) -> RelayConfig:
 def _path(text: str | None, file: Path) -> Path | None:
     """Resolve a path relative to the file's folder."""
     return None if text is None else file.parent / Path(text).expanduser()
+
+
+def _mask_key(parsed: _Toml, file: Path) -> MaskKey | None:
+    path = _path(parsed.mask_key_file, file)
+    if path is None and parsed.mask_key_env is None:
+        return None
+    return MaskKey(parsed.mask_key_env, None if path is None else str(path))
 
 
 def _tenant(value: _TomlTenant, file: Path) -> Tenant:

@@ -70,8 +70,9 @@ def _events_of(table: TableDef, policies: Policies, assembler: Assembler) -> Fin
         pa.DictionaryArray.from_arrays(pa.array([0], GTID_TYPE.index_type), pa.array([_GTID])),
         pa.array([0], META_FIELDS[3].type),
     ]
-    batch = pa.RecordBatch.from_arrays([*meta, *codec.from_log(block)], schema=canonical_schema(table, codec.fields))
-    return assembler.add(LogBlock([ImageBatch(table, batch)], whole=True))
+    schema = canonical_schema(codec.table, codec.fields)
+    batch = pa.RecordBatch.from_arrays([*meta, *codec.from_log(block)], schema=schema)
+    return assembler.add(LogBlock([ImageBatch(codec.table, batch)], whole=True))
 
 
 def _answers_of(finished: Finished, source: int, versions: Sequence[Schema], version: int) -> None:

@@ -25,7 +25,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import MASKS
 from headgate.binlog import (
     EVENT_NAMES,
     R_POS,
@@ -463,8 +462,8 @@ class LogDecoder:
 
     def _shown(self, text: str) -> str:
         """Return a statement for an error."""
-        masks = any(rule.kind in MASKS for _, rules in self._options.policies.columns for _, rule in rules)
-        return "not shown, because [columns] has masks" if masks else shorten(text)
+        hides = self._options.policies.hides_values
+        return "not shown, because [columns] has masks" if hides else shorten(text)
 
     def _effect(self, number: int, effect: DdlEffect, text: str, where: dict[str, Any]) -> Iterator[LogBlock | Ddl]:
         tables = self._options.tables

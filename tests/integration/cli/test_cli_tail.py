@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import json
 import os
 import re
@@ -341,3 +342,42 @@ def test_from_the_earliest_change_and_from_a_purged_one() -> None:
         server.purge_log(file)
         assert "no longer holds" in fails(3, server.url, "--from", f"{server.server_uuid}:1")
         assert [one["after"] for one in tail(server, "--from", "earliest")] == [{"id": 1}]
+
+
+def test_rules_of_a_pipeline_file(since: Since, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they hide is neither printed by ``tail`` nor by ``snapshot``, in lines and in text."""
+    secret, table, file = "s3cr3t", f"{since.db}.t", tmp_path / "pipeline.toml"
+    monkeypatch.setenv("MASK_KEY", "a key of 16 bytes or more")
+    rules = """
+        name = "rules"
+        source = { url = "mysql://nobody@127.0.0.1:1", tables = ["x.y"], mask_key_env = "MASK_KEY" }
+        target = { path = "/nowhere" }
+        [columns."*.t"]
+        id = { rename = "nr" }
+        mail = "hash"
+        note = "exclude"
+        on = "boolean"
+        kind = "number"
+        gone = "null"
+        """
+    file.write_text(rules)
+    since.do(
+        "CREATE TABLE t (id INT PRIMARY KEY, mail VARCHAR(20), note TEXT, `on` TINYINT(1), kind ENUM('a'), gone INT)"
+    )
+    since.start = since.server.gtid_executed
+    since.do(f"INSERT INTO t VALUES (1, '{secret}', '{secret}', 1, 'a', 5)", f"UPDATE t SET note = '{secret}2'")
+    hashed = hmac.new(b"a key of 16 bytes or more", secret.encode(), "sha256").hexdigest()
+    row = {"nr": 1, "mail": hashed, "on": True, "kind": 1, "gone": None}
+    changes = since.changes("--rules", str(file))
+    assert [(one["op"], one["before"], one["after"]) for one in changes] == [("c", None, row), ("u", row, row)]
+    code, out, err = run("snapshot", since.server.url, "-t", table, "--rules", str(file))
+    assert (code, [json.loads(line)["after"] for line in out.splitlines()]) == (0, [row]), err
+    more = ("--until-current", "--from", since.start, "-t", table, "--format", "text", "--rules", str(file))
+    code, text, err = run("tail", since.server.url, *more)
+    assert (code, hashed[:8] in text, secret in out + text + err) == (0, True, False)
+    file.write_text(rules + 'nobody = "null"')
+    code, _, err = run("snapshot", since.server.url, "-t", table, "--rules", str(file))
+    assert (code, "the rule for *.t.nobody" in err) == (0, True)
+    file.write_text(rules.replace('{ rename = "nr" }', '"null"'))
+    assert "a column of the key" in fails(3, since.server.url, "--until-current", "-t", table, "--rules", str(file))
+    assert "cannot be read" in fails(2, since.server.url, "-t", table, "--rules", str(tmp_path / "none.toml"))

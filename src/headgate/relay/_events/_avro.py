@@ -261,6 +261,11 @@ def _bytes(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
     return _Kernels(_size_bytes, _put_bytes, (_offsets(array),), (_data(array.buffers()[2]),), valid, *branches)
 
 
+def _booleans(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
+    data = _numbers(array.cast(pa.uint8()), np.uint8)
+    return _Kernels(_size_fixed, _put_fixed, (1,), (data,), valid, *branches)
+
+
 def _decimals(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
     return _Kernels(_size_decimals, _put_decimals, (_numbers(array, np.uint64, 2),), (), valid, *branches)
 
@@ -343,6 +348,8 @@ def _lane_of(kind: pa.DataType, avro: Any) -> tuple[Callable[[pa.Array], pa.Arra
     if name in ("float", "double"):
         wanted = pa.float32() if name == "float" else pa.float64()
         return (_cast(wanted, safe=False), _floating) if number else None
+    if name == "boolean":
+        return (_same, _booleans) if pa.types.is_boolean(kind) else None
     if name == "string":
         flat = not pa.types.is_nested(kind) and not pa.types.is_binary(kind)
         return (text_of, _bytes) if flat else None

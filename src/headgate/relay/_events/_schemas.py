@@ -24,10 +24,12 @@ import json
 import re
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from headgate.catalog import Column, TableDef
+from headgate.columns import with_type_of_values
 from headgate.databus import Schema, avro_text
 from headgate.errors import ConfigError
 from headgate.files import file_errors, write_text
@@ -134,7 +136,7 @@ def _plain_type(column: Column, name: str) -> Any:
         return "int"
     if kind in ("int", "bigint", "bit"):
         return "long"
-    if kind in ("float", "double"):
+    if kind in ("float", "double", "boolean"):
         return kind
     if kind in ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"):
         return "bytes"
@@ -221,8 +223,10 @@ class Registry:
     def schema_of(self, source: str, table: TableDef) -> Schema:
         """Return the newest version that describes the definition; make and write one if there is none.
 
+        :param table: as it is written.
         :raises ConfigError: the folder cannot be written, or the source has no version left.
         """
+        table = replace(table, columns=tuple(map(with_type_of_values, table.columns)))
         key = (source, table.fingerprint)
         with self._lock:
             schema = self._of_table.get(key)

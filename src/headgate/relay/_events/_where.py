@@ -155,6 +155,7 @@ def _layout(avro: Any) -> int:
     if name == "bytes" and logical == "decimal":
         return rows.DECIMAL
     known = {
+        "boolean": rows.LONG,
         "int": rows.LONG,
         "long": rows.LONG,
         "float": rows.FLOAT,
@@ -223,6 +224,10 @@ class _Program:
         elif field.layout in (rows.FLOAT, rows.DOUBLE):
             self._floats.append(float(_number(value)))
             self._step(rows.DOUBLE_OF, slot, comparison, len(self._floats) - 1)
+        elif field.avro == "boolean":
+            if comparison not in (rows.EQ, rows.NE) or value not in (0, 1):
+                raise ValueError("compare boolean columns by = and != with 0 and 1")
+            self._step(rows.LONG_OF, slot, comparison, -int(value))  # its byte, read as a zigzag number
         elif field.layout == rows.LONG:
             comparison, number = _whole_comparison(_ticks(field.avro, value), comparison, _INT64)
             self._step(rows.LONG_OF, slot, comparison, number)
