@@ -12,7 +12,6 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from headgate.cli._app import app
-from headgate.config import load_config
 from headgate.delta import LOG, files_of
 from headgate.lake import Lake, Maintenance
 from headgate.lake._keeper import UpkeepTimes
@@ -49,7 +48,7 @@ def test_a_lake_on_s3(
     assert sorted(map(tuple, map(dict.values, rows))) == [(*row, f"of {mysql_db}") for row in source]
     pipeline.do("ALTER TABLE names DROP PRIMARY KEY, ADD PRIMARY KEY (`the b`, a)")
     pipeline.command("run", "--once")
-    folder = files_of(Lake.of(load_config(pipeline.file)).current(f"{mysql_db}.names"))
+    folder = files_of(lake.current(f"{mysql_db}.names"))
     (successor,) = [name for name in folder.folders() if name.startswith("_successor_")]
     assert "all 3 tables are equal" in pipeline.command("verify")
     pipeline.do("UPDATE names SET n = n + 1 WHERE a = 'a3'")
