@@ -6,11 +6,13 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
 
 from headgate.lake import DeltaPath, Lake, Upserts
 from headgate.names import quote_name
@@ -20,7 +22,7 @@ from tests.fix_carrier import FakeBatch, FakeTable, crash_before_ledger
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["KEYS", "NAME", "Copy", "History", "document", "table_of"]
+__all__ = ["KEYS", "NAME", "Copy", "History", "Modelled", "document", "histories", "table_of", "write_batches"]
 
 NAME = "shop.t"
 KEYS: dict[str, tuple[tuple[str, ...], Callable[[int], Any]]] = {
@@ -143,6 +145,108 @@ class History:
         return batch.chunk(self.table, self.lines())
 
 
+@dataclass
+class Modelled(History):
+    """Random batches of one of many tables, with a brute-force model that a subclass keeps."""
+
+    def images(self, count: int) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = []
+        for _ in range(count):
+            before = dict(self.rows)
+            found += super().images(1)
+            self.changed(before)
+        return found
+
+    def changed(self, before: dict[int, str]) -> None:
+        """Note one change, at ``pos``; the rows before it."""
+        raise NotImplementedError
+
+    def read(self) -> list[tuple[Any, ...]]:
+        """All rows, as a reading of the table has them; note what it finds changed."""
+        raise NotImplementedError
+
+    def truncate(self) -> None:
+        """Note a TRUNCATE, at ``pos``."""
+        raise NotImplementedError
+
+    def start(self, batch: FakeBatch) -> None:
+        self.begin()
+        batch.snapshot(self.table.name, 1, append=True, first=True, last=True).chunk(self.table, self.read())
+
+    def step(self, epoch: int, batches: dict[int, FakeBatch]) -> None:
+        """Add what comes next to equal batches, by the file of the log that has their changes."""
+        self.epoch = epoch
+        kind = self.choice.choice(["changes"] * 4 + ["reread", "truncate"])
+        pieces, lines, after = list(self.pieces(self.choice.randrange(25))), [], list[list[tuple[Any, ...]]]()
+        truncated = 0
+        if kind == "reread":  # and changes went unseen, which the log of this batch does not have
+            unnamed = [n for n, value in sorted(self.rows.items()) if not value.startswith(f"v{epoch}.")]
+            for n in self.choice.sample(unnamed, len(unnamed) // 2):
+                self.rows.pop(n)
+                if self.choice.random() < 0.5:
+                    self.rows[n] = f"unseen {epoch}"
+            lines = self.read()
+        if kind == "truncate":
+            self.pos += 10
+            truncated = self.pos
+            self.truncate()
+            self.rows.clear()
+            after = list(self.pieces(self.choice.randrange(12)))
+        for file, batch in batches.items():
+            if kind == "reread":
+                batch.snapshot(self.table.name, epoch, append=False, first=True, last=True)
+            else:
+                batch.live(self.table.name)
+            for images in pieces:
+                batch.images(self.table, images, file=file)
+            if truncated:
+                batch.images(self.table, [("t", truncated)], file=file)
+                batch.ddl(self.table.name, "TRUNCATE TABLE t", "truncate", truncated, file=file)
+            for images in after:
+                batch.images(self.table, images, file=file)
+            if lines:
+                batch.chunk(self.table, lines)
+
+
+_Kind = TypeVar("_Kind", bound=Modelled)
+
+
+def histories(kind: type[_Kind], seed: int, count: int, *, documents: bool = False) -> list[_Kind]:
+    """So many histories; the seed also chooses what their tables are like."""
+    kinds, make = list(KEYS.values())[seed % len(KEYS)]
+    table = table_of(kinds, wide=seed % 3 == 1, odd=seed % 4 == 0, documents=documents)
+    tables = (replace(table, name=f"shop.h{number}") for number in range(count))
+    return [kind(random.Random(f"{seed} {number}"), table, make) for number, table in enumerate(tables)]
+
+
+def write_batches(
+    copy: Copy, stories: Sequence[Modelled], choice: random.Random, batches: int, patch: pytest.MonkeyPatch
+) -> Iterator[int]:
+    """Write the first rows, and so many batches: with replays at other positions of the log, folds and another writer's
+    OPTIMIZE. Yield each batch's epoch.
+    """
+    patch.setattr("headgate.delta._fold._FILES", 2)
+    first = FakeBatch(1)
+    for story in stories:
+        story.start(first)
+    copy.write(first)
+    for epoch in range(2, batches + 2):
+        files = sorted(choice.sample([1, 2, 3], choice.choice([1, 1, 2])))
+        attempts = {file: FakeBatch(epoch) for file in files}
+        for story in stories:
+            story.step(epoch, attempts)
+        patch.setattr("headgate.sinks._carrier._SENT_BYTES", 0 if choice.random() < 0.2 else 128 << 20)
+        for batch in list(attempts.values())[:-1]:
+            copy.crash(batch)
+        copy.write(attempts[files[-1]])
+        if choice.random() < 0.7:
+            copy.fold()
+        if choice.random() < 0.3:
+            name = choice.choice(stories).table.name
+            copy.spark.sql(f"OPTIMIZE delta.`{copy.lake.current(name)}`").collect()
+        yield epoch
+
+
 class Copy:
     """One lake; ``upserts`` as they are, or MERGE for all batches."""
 
@@ -154,8 +258,11 @@ class Copy:
     def restart(self) -> None:
         """Begin again with the files alone; without key indexes every other time."""
         self.runs += 1
-        self.writer = BatchWriter(self.spark, self.lake, "shop", ("current",))
+        self.writer = self.make_writer()
         self.writer._upserts = Upserts(self.path / f"keys{self.runs // 2}") if self.upserts else None
+
+    def make_writer(self) -> BatchWriter:
+        return BatchWriter(self.spark, self.lake, "shop", ("current",))
 
     def write(self, batch: FakeBatch) -> BatchReport:
         return self.writer.write(batch.frame(self.spark), batch.epoch)

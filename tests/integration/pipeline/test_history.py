@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,9 @@ from headgate.lake import Lake, find_row
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchWriter
 from headgate.testing import MySQLServer
-from tests.fix_carrier import SNAPSHOT_PLACE, FakeBatch
+from tests.fix_carrier import SNAPSHOT_PLACE
 from tests.integration.outside import Rows, lake_rows, source_rows
-from tests.integration.pipeline.histories import KEYS, Copy, History, table_of
+from tests.integration.pipeline.histories import Copy, Modelled, histories, write_batches
 from tests.integration.pipeline.verifying import verify
 
 if TYPE_CHECKING:
@@ -30,11 +30,8 @@ Place = tuple[int, int]
 
 
 class Keeping(Copy):
-    def restart(self) -> None:
-        super().restart()
-        upserts = self.writer._upserts
-        self.writer = BatchWriter(self.spark, self.lake, "shop", ("history",))
-        self.writer._upserts = upserts
+    def make_writer(self) -> BatchWriter:
+        return BatchWriter(self.spark, self.lake, "shop", ("history",))
 
 
 @dataclass
@@ -46,7 +43,7 @@ class Version:
 
 
 @dataclass
-class Story(History):
+class Story(Modelled):
     """Random batches of one table, and the brute-force model of its versions."""
 
     versions: list[Version] = field(default_factory=list)
@@ -61,21 +58,15 @@ class Story(History):
         self.open[n] = Version(n, value, place)
         self.versions.append(self.open[n])
 
-    def images(self, count: int) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = []
-        for _ in range(count):
-            before = dict(self.rows)
-            found += super().images(1)
-            place = (self.epoch, self.pos)
-            for n in before.keys() - self.rows.keys():
-                self.close(n, place)
-            for n in self.rows:
-                if self.rows[n] != before.get(n):
-                    self.set(n, self.rows[n], place)
-        return found
+    def changed(self, before: dict[int, str]) -> None:
+        place = (self.epoch, self.pos)
+        for n in before.keys() - self.rows.keys():
+            self.close(n, place)
+        for n in self.rows:
+            if self.rows[n] != before.get(n):
+                self.set(n, self.rows[n], place)
 
     def read(self) -> list[tuple[Any, ...]]:
-        """All rows, as a reading of the table has them."""
         for n, value in self.rows.items():
             if n not in self.open or self.open[n].value != value:
                 self.set(n, value, (self.epoch, READ))
@@ -83,45 +74,9 @@ class Story(History):
             self.close(n, (self.epoch, 0))
         return self.lines()
 
-    def start(self) -> FakeBatch:
-        self.begin()
-        batch = FakeBatch(1).snapshot(self.table.name, 1, append=True, first=True, last=True)
-        return batch.chunk(self.table, self.read())
-
-    def step(self, epoch: int, batches: dict[int, FakeBatch]) -> None:
-        """Add what comes next to equal batches, by the file of the log that has their changes."""
-        self.epoch = epoch
-        kind = self.choice.choice(["changes"] * 4 + ["reread", "truncate"])
-        pieces, lines, after = list(self.pieces(self.choice.randrange(25))), [], list[list[tuple[Any, ...]]]()
-        truncated = 0
-        if kind == "reread":  # and changes went unseen, which the log of this batch does not have
-            unnamed = [n for n, value in sorted(self.rows.items()) if not value.startswith(f"v{epoch}.")]
-            for n in self.choice.sample(unnamed, len(unnamed) // 2):
-                self.rows.pop(n)
-                if self.choice.random() < 0.5:
-                    self.rows[n] = f"unseen {epoch}"
-            lines = self.read()
-        if kind == "truncate":
-            self.pos += 10
-            truncated = self.pos
-            for n in list(self.open):
-                self.close(n, (epoch, truncated))
-            self.rows.clear()
-            after = list(self.pieces(self.choice.randrange(12)))
-        for file, batch in batches.items():
-            if kind == "reread":
-                batch.snapshot(self.table.name, epoch, append=False, first=True, last=True)
-            else:
-                batch.live(self.table.name)
-            for images in pieces:
-                batch.images(self.table, images, file=file)
-            if truncated:
-                batch.images(self.table, [("t", truncated)], file=file)
-                batch.ddl(self.table.name, "TRUNCATE TABLE t", "truncate", truncated, file=file)
-            for images in after:
-                batch.images(self.table, images, file=file)
-            if lines:
-                batch.chunk(self.table, lines)
+    def truncate(self) -> None:
+        for n in list(self.open):
+            self.close(n, (self.epoch, self.pos))
 
     def expected(self) -> list[tuple[Any, ...]]:
         return sorted((v.value, v.end is None, *v.begin, *(v.end or (None, None))) for v in self.versions)
@@ -153,35 +108,9 @@ def test_versions_are_those_of_the_model(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, count: int, batches: int
 ) -> None:
     """With replays at other positions of the log, re-reads, TRUNCATE, folds and another writer's OPTIMIZE."""
-    monkeypatch.setattr("headgate.delta._fold._FILES", 2)
-    choice = random.Random(seed)
-    kinds, make = list(KEYS.values())[seed % len(KEYS)]
-    table = table_of(kinds, wide=seed % 3 == 1, odd=seed % 4 == 0, documents=seed % 2 == 0)
-    stories = [
-        Story(random.Random(f"{seed} {number}"), replace(table, name=f"shop.h{number}"), make)
-        for number in range(count)
-    ]
+    stories = histories(Story, seed, count, documents=seed % 2 == 0)
     copy = Keeping(spark, tmp_path, upserts=True)
-    first = FakeBatch(1)
-    for story in stories:
-        one = story.start()
-        first.header |= one.header
-        first.messages += one.messages
-    copy.write(first)
-    for epoch in range(2, batches + 2):
-        files = sorted(choice.sample([1, 2, 3], choice.choice([1, 1, 2])))
-        attempts = {file: FakeBatch(epoch) for file in files}
-        for story in stories:
-            story.step(epoch, attempts)
-        monkeypatch.setattr("headgate.sinks._carrier._SENT_BYTES", 0 if choice.random() < 0.2 else 128 << 20)
-        for batch in list(attempts.values())[:-1]:
-            copy.crash(batch)
-        copy.write(attempts[files[-1]])
-        if choice.random() < 0.7:
-            copy.fold()
-        if choice.random() < 0.3:
-            name = choice.choice(stories).table.name
-            spark.sql(f"OPTIMIZE delta.`{copy.lake.current(name)}`").collect()
+    for epoch in write_batches(copy, stories, random.Random(seed), batches, monkeypatch):
         for story in stories:
             check(copy, story, epoch)
     folders = [copy.lake.current(story.table.name) for story in stories]

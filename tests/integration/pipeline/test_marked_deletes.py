@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from headgate.config import parse_config
 from headgate.errors import ConfigError
@@ -16,8 +18,8 @@ from headgate.pipeline import Pipeline
 from headgate.sinks import BatchWriter, Policy
 from headgate.testing import MySQLServer
 from tests.fix_carrier import FakeBatch, FakeTable
-from tests.integration.outside import lake_rows
-from tests.integration.pipeline.histories import KEYS, NAME, Copy, History, table_of
+from tests.integration.outside import Rows, lake_rows
+from tests.integration.pipeline.histories import Copy, Modelled, histories, write_batches
 from tests.integration.pipeline.test_sinks import ORDERS, Bench, first_read, live
 from tests.integration.pipeline.verifying import verify
 
@@ -25,97 +27,70 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GOODS = FakeTable("shop.goods", (("id", "bigint"), ("item", "string"), ("n", "int")))
-
-
 MARKS = Policy.of(("current",), marks_deletes=True)
 
 
 class Marking(Copy):
-    def restart(self) -> None:
-        super().restart()
-        upserts = self.writer._upserts
-        self.writer = BatchWriter(self.spark, self.lake, "shop", ("current",), policy=lambda _: MARKS)
-        self.writer._upserts = upserts
+    def make_writer(self) -> BatchWriter:
+        return BatchWriter(self.spark, self.lake, "shop", ("current",), policy=lambda _: MARKS)
 
 
 @dataclass
-class MarkedHistory(History):
+class MarkedHistory(Modelled):
     """With the brute-force model: by key the last values of each row that ever was, and whether it is deleted."""
 
     model: dict[int, tuple[str, bool]] = field(default_factory=dict)
 
-    def images(self, count: int) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = []
-        for _ in range(count):
-            before = dict(self.rows)
-            found += super().images(1)
-            self.model |= {n: (value, True) for n, value in before.items() if n not in self.rows}
-            self.model |= {n: (value, False) for n, value in self.rows.items()}
-        return found
+    def changed(self, before: dict[int, str]) -> None:
+        self.model |= {n: (value, True) for n, value in before.items() if n not in self.rows}
+        self.model |= {n: (value, False) for n, value in self.rows.items()}
 
-    def step(self, file: int, epoch: int) -> tuple[FakeBatch, ...]:
-        """The next batch, and the same one with its changes in other files of the log."""
-        kind = self.choice.choice(["changes"] * 3 + ["reread", "truncate"])
-        self.epoch = epoch
-        batches = FakeBatch(epoch), FakeBatch(epoch)
-        pieces = list(self.pieces(self.choice.randrange(1, 25)))
-        lines: list[tuple[Any, ...]] = []
-        truncated, after = None, list[list[tuple[Any, ...]]]()
-        if kind == "reread":  # and rows went unseen, which the log of this batch does not name
-            unnamed = [n for n, value in sorted(self.rows.items()) if not value.startswith(f"v{epoch}.")]
-            for n in self.choice.sample(unnamed, len(unnamed) // 2):
-                self.model[n] = (self.rows.pop(n), True)
-            lines = self.lines()
-        elif kind == "truncate":
-            self.pos += 10
-            truncated = self.pos
-            self.model |= {n: (value, True) for n, value in self.rows.items()}
-            self.rows.clear()
-            after = list(self.pieces(self.choice.randrange(1, 12)))
-        for batch, at in zip(batches, (file, self.choice.randrange(4)), strict=True):
-            if kind == "reread":
-                batch.snapshot(NAME, epoch, append=False, first=True, last=True).chunk(self.table, lines)
-            else:
-                batch.live(NAME)
-            for images in pieces:
-                batch.images(self.table, images, file=at)
-            if truncated is not None:
-                batch.images(self.table, [("t", truncated)], file=at)
-                batch.ddl(NAME, "TRUNCATE TABLE t", "truncate", truncated, file=at)
-            for images in after:
-                batch.images(self.table, images, file=at)
-        return batches
+    def read(self) -> list[tuple[Any, ...]]:
+        self.model = {n: (self.rows.get(n, last), n not in self.rows) for n, (last, _) in self.model.items()}
+        self.model |= {n: (value, False) for n, value in self.rows.items()}
+        return self.lines()
 
-    def expected(self) -> list[tuple[Any, ...]]:
-        return sorted(((*self.values(n, value), deleted) for n, (value, deleted) in self.model.items()), key=repr)
+    def truncate(self) -> None:
+        self.model |= {n: (value, True) for n, value in self.rows.items()}
+
+    def expected(self) -> Rows:
+        return Counter((True, *self.values(n, value), deleted) for n, (value, deleted) in self.model.items())
 
 
-@pytest.mark.parametrize("upserts", [True, False])
-@pytest.mark.parametrize("seed", [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 12))])
+FILLED = "_seq IS NOT NULL AND _deleted IS NOT NULL"
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    ("seed", "count", "batches", "upserts"),
+    [
+        (21, 8, 4, True),
+        (1, 1, 3, False),
+        *(pytest.param(seed, 200, 5, True, marks=pytest.mark.slow) for seed in range(10)),
+        *(pytest.param(seed, 4, 7, False, marks=pytest.mark.slow) for seed in range(2, 12)),
+    ],
+)
 def test_random_histories(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, *, upserts: bool
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
+    count: int,
+    batches: int,
+    *,
+    upserts: bool,
 ) -> None:
     """As a model has them: with re-reads, TRUNCATE, and crashes before the ledger's row, then at other positions."""
-    monkeypatch.setattr("headgate.delta._fold._FILES", 2)
-    kinds, make = list(KEYS.values())[seed % len(KEYS)]
-    table = table_of(kinds, wide=False, odd=seed % 4 == 0)
-    history = MarkedHistory(random.Random(seed), table, make)
+    stories = histories(MarkedHistory, seed, count)
     copy = Marking(spark, tmp_path, upserts=upserts)
-    copy.write(history.first())
-    history.model = {n: (value, False) for n, value in history.rows.items()}
-    for epoch in range(2, 9):
-        monkeypatch.setattr("headgate.sinks._carrier._SENT_BYTES", 0 if epoch == 4 else 128 << 20)
-        first, again = history.step(1, epoch)
-        if history.choice.random() < 0.4:
-            copy.crash(first)
-            first = again
-        copy.write(first)
-        copy.fold()
-        names = [name for name, _ in table.columns]
-        rows = copy.delta().read()
-        columns = rows.select(*[f"`{name}`" for name in names], "_deleted")
-        assert sorted((tuple(row) for row in columns.collect()), key=repr) == history.expected(), f"batch {epoch}"
-        assert rows.where("_seq IS NULL OR _deleted IS NULL").isEmpty()
+    for epoch in write_batches(copy, stories, random.Random(seed), batches, monkeypatch):
+        for story in stories:
+            names = [f'"{name}"' for name, _ in story.table.columns]
+            rows = lake_rows(copy.lake.current(story.table.name), [FILLED, *names, "_deleted"])
+            assert rows == story.expected(), f"{story.table.name}, batch {epoch}"
+    folders = [copy.lake.current(story.table.name) for story in stories]
+    written = {commit["operation"] for folder in folders for commit in DeltaTable(folder).history()}
+    assert ("MERGE" in written) is not upserts
 
 
 @pytest.fixture
