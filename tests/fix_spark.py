@@ -41,8 +41,12 @@ def spark() -> Iterator[SparkSession]:
         "spark.driver.memory": "1g",
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-        # Delta replays a log in so many tasks, and each generates code: one saves 9 % of Java's time in tests.
+        # Delta replays a log in so many tasks: one saves 9 % of Java's time in tests.
         "spark.databricks.delta.snapshotPartitions": "1",
+        # Generating and compiling Java for each query takes a fifth of Java's time where tables have a few rows. Tests
+        # that start `headgate run` as a process leave it on.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
     session = build_session("tests", settings, quiet=True)
     yield session

@@ -105,3 +105,10 @@ def test_timings_are_values_that_tests_pass() -> None:
     patched = re.compile(r"setattr\([^)]*\b_[A-Z_]*(?:SECONDS|_MS)\b")
     texts = {file: file.read_text() for file in (ROOT / "tests").rglob("*.py")}
     assert [str(file) for file, text in texts.items() if patched.search(text)] == []
+
+
+def test_one_module_sleeps() -> None:
+    """Tests wait by ``headgate.testing.wait_until``, or for an event."""
+    files = [*(ROOT / "tests").rglob("*.py"), *(SOURCES / "testing").glob("*.py")]
+    sleeps = re.compile(r"\btime\.sleep\(|^from time import.*\bsleep\b", re.MULTILINE)
+    assert [file.name for file in files if sleeps.search(file.read_text())] == ["_waiting.py"]

@@ -6,7 +6,6 @@ import asyncio
 import http.server
 import os
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -33,6 +32,7 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
 from headgate.relay import Relay, RelayConfig, RelayTimes, Tenant, Token, create_app, load_relay
+from headgate.testing import pass_time
 from headgate.web.serving import Serving
 from tests.archive.test_spool import A, B, Server, feed, gtids
 from tests.certificates import make_certificates
@@ -198,7 +198,7 @@ def test_a_tenant_that_asks_too_often_waits(tmp_path: Path) -> None:
 
     def sleep(seconds: float) -> None:
         pauses.append(seconds)
-        time.sleep(seconds)
+        pass_time(seconds)
 
     tenants = [Tenant("operator", Token(TOKEN), requests_per_second=1)]
     with kept(tmp_path / "state", tenants=tenants) as (_, url):

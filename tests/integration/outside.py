@@ -12,7 +12,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from headgate.testing import MySQLServer
 
-__all__ = ["OWN", "Rows", "lake_rows", "source_rows"]
+__all__ = ["OWN", "Rows", "lake_dicts", "lake_rows", "logged", "operations", "source_rows"]
 
 OWN = ("_seq", "_gtid", "_ts", "_row_hash", "_row_copy")
 """Columns of a current table that its source does not have."""
@@ -25,11 +25,25 @@ def lake_rows(folder: str, columns: Sequence[str] = (), *, version: int | None =
 
     :param columns: SQL expressions; without any all columns that the source has.
     """
-    table = DeltaTable(folder, version)
-    wanted = columns or [f'"{field.name}"' for field in table.schema().fields if field.name not in OWN]
-    sql = f"SELECT {', '.join(wanted)} FROM t WHERE {where}"
-    found = pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
+    found = _read(DeltaTable(folder, version), columns, where)
     return Counter(zip(*([_plain(value) for value in column.to_pylist()] for column in found.columns), strict=True))
+
+
+def lake_dicts(folder: str, columns: Sequence[str] = (), *, where: str = "true") -> list[dict[str, Any]]:
+    """The rows of a Delta table by the names of its columns, as in :func:`lake_rows`."""
+    found = _read(DeltaTable(folder), columns, where)
+    return [{name: _plain(value) for name, value in row.items()} for row in found.to_pylist()]
+
+
+def logged(folder: str, *, where: str = "true") -> list[dict[str, Any]]:
+    """All columns of a changelog's rows, in the order of their ``_seq``."""
+    names = [f'"{field.name}"' for field in DeltaTable(folder).schema().fields]
+    return sorted(lake_dicts(folder, names, where=where), key=lambda row: tuple(row["_seq"].values()))
+
+
+def operations(folder: str) -> list[str]:
+    """What each commit to a Delta table was, oldest first."""
+    return [str(commit["operation"]) for commit in reversed(DeltaTable(folder).history())]
 
 
 def source_rows(server: MySQLServer, table: str, columns: str = "*") -> Rows:
@@ -40,6 +54,12 @@ def source_rows(server: MySQLServer, table: str, columns: str = "*") -> Rows:
     with server.connect(init_command="SET time_zone = '+00:00'") as connection, connection.cursor() as cursor:
         cursor.execute(f"SELECT {columns} FROM {table}")
         return Counter(cursor.fetchall())
+
+
+def _read(table: DeltaTable, columns: Sequence[str], where: str) -> pa.Table:
+    wanted = columns or [f'"{field.name}"' for field in table.schema().fields if field.name not in OWN]
+    sql = f"SELECT {', '.join(wanted)} FROM t WHERE {where}"
+    return pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
 
 
 def _plain(value: Any) -> Any:

@@ -13,6 +13,7 @@ from headgate.lake import Lake, ledger_notifications
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate.testing import MySQLServer
+from tests.integration.outside import lake_dicts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,8 +95,7 @@ class Runs:
         )
 
     def rows(self, table: str) -> dict[int, tuple[Any, ...]]:
-        frame = self.spark.read.format("delta").load(self.lake.current(table)).drop("_seq", "_gtid", "_ts")
-        return {row.pop("id"): tuple(row.values()) for row in frame.toArrow().to_pylist()}
+        return {row.pop("id"): tuple(row.values()) for row in lake_dicts(self.lake.current(table))}
 
     def source(self, table: str, condition: str = "TRUE") -> dict[int, tuple[Any, ...]]:
         return {i: tuple(row) for i, *row in self.server.query(f"SELECT * FROM {table} WHERE {condition}")}

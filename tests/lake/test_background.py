@@ -10,6 +10,7 @@ import pytest
 
 from headgate.lake._background import Background
 from headgate.lake._workers import StoppedError
+from headgate.testing import pass_time
 
 
 def test_tasks_come_between_the_pieces_of_a_round() -> None:
@@ -37,7 +38,7 @@ def test_tasks_come_between_the_pieces_of_a_round() -> None:
 
 def test_it_rests_in_proportion_to_its_work() -> None:
     background = Background(share=0.2)
-    background.submit(lambda: time.sleep(0.05)).result(60)
+    background.submit(lambda: pass_time(0.05)).result(60)
     background.submit(lambda: None)
     assert not background.is_free
     assert background.free_at - time.monotonic() > 0.05

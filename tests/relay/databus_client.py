@@ -17,7 +17,6 @@ import http.client
 import io
 import json
 import socket
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +24,7 @@ import fastavro
 import numpy as np
 
 from headgate.databus import CHECKPOINT_SOURCE, EventFields, avro_text, event_fields
+from headgate.testing import wait_until
 from tests.relay.serving import PATIENCE_SECONDS
 
 EOP: Final = -2
@@ -290,15 +290,23 @@ class DatabusClient:
 
     def until(self, windows: int) -> list[tuple[int, list[Change]]]:
         """Pull until there are so many windows; what fails is tried again. It pauses where nothing came."""
-        end, failed = time.monotonic() + PATIENCE_SECONDS, None
-        while len(self.windows) < windows:
-            assert time.monotonic() < end, f"{len(self.windows)} of {windows} windows; the last failure: {failed}"
+        failed: FailedError | None = None
+
+        def has_come() -> bool:
+            nonlocal failed
             try:
-                came = self.pull()
+                while len(self.windows) < windows and self.pull():
+                    pass
             except FailedError as error:
-                came, failed = 0, error
-            if not came:
-                time.sleep(_PAUSE_SECONDS)
+                failed = error
+            return len(self.windows) >= windows
+
+        wait_until(
+            has_come,
+            lambda: f"{len(self.windows)} of {windows} windows; the last failure: {failed}",
+            seconds=PATIENCE_SECONDS,
+            every=_PAUSE_SECONDS,
+        )
         return self.windows
 
     def close(self) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from headgate.relay._scn import KINDS, Kind
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry, Share, Subscription
 from headgate.relay_client._callbacks import _Lane
 from headgate.relay_client._reading import Reader, Trail
+from headgate.testing import wait_until
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served
 from tests.relay.test_app import pets
@@ -169,8 +169,8 @@ def test_a_callback_may_end_while_its_time_is_looked_at() -> None:
             found = super().__getattribute__(name)
             if name == "running" and found is not None:
                 looked.set()
-                while super().__getattribute__(name) is not None:
-                    time.sleep(0.001)
+                running = super().__getattribute__
+                wait_until(lambda: running(name) is None)
             return found
 
     def hook(name: str, value: Any) -> None:

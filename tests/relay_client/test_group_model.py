@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from headgate.relay import BufferLimits, RelayLimits, RelayTimes
 from headgate.relay_client import ClientTuning, Consumer, Event, GroupMember, Result, Retry, Share
+from headgate.testing import wait_until
 from tests.relay_client.modelled import GENERATION, KEYS, SOURCES, Board, History, Rough, World, boards
-from tests.relay_client.test_member import InThread, wait_until
+from tests.relay_client.test_member import InThread
 from tests.relay_client.test_model import TRANSACTIONS
 from tests.relay_client.told import is_in, value_of
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,13 @@ from headgate.relay._http._commands import reply as new_reply
 from headgate.relay._http._parameters import InvalidParameterError
 from headgate.relay_client import ClientTuning, Consumer, Event, GroupMember, Result
 from headgate.relay_client._member import MemberState, PartitionCheckpoint, PartitionState
-from headgate.testing import Proxy
+from headgate.testing import Proxy, wait_until
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, Served, served
 from tests.relay.test_bootstrap import Shelf
 from tests.relay.test_bootstrap import serving as bootstrapping
 
 PARTITIONS = 4
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 class Log:

@@ -1,6 +1,6 @@
 """For tests and demonstrations: MySQL servers, replica pairs, a Kafka broker, a schema registry, an S3 object store, a
-Spark cluster, a network proxy with faults, and the tables of the demonstration. docs/architecture/testing.md describes
-the modules.
+Spark cluster, a network proxy with faults, the tables of the demonstration, and waiting.
+docs/architecture/testing.md describes the modules.
 """
 
 from headgate.testing._flights import FLIGHT_TABLES, FlightWriters, load_flights
@@ -12,6 +12,7 @@ from headgate.testing._object_store import ObjectStore
 from headgate.testing._proxy import Proxy
 from headgate.testing._schema_registry import SchemaRegistry
 from headgate.testing._spark_cluster import SparkCluster
+from headgate.testing._waiting import pass_time, wait_until
 
 __all__ = [
     "FLIGHT_TABLES",
@@ -24,7 +25,9 @@ __all__ = [
     "SchemaRegistry",
     "SparkCluster",
     "load_flights",
+    "pass_time",
     "private_program",
     "replica_pair",
     "s3_jars",
+    "wait_until",
 ]

@@ -26,6 +26,7 @@ from headgate.testing._jars import fetch_jars, spark_home
 from headgate.testing._owned import OwnedServer, last_line
 from headgate.testing._ports import free_port, try_ports
 from headgate.testing._process import start_child
+from headgate.testing._waiting import wait_until
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -114,12 +115,11 @@ class KafkaBroker(OwnedServer):
         from confluent_kafka import Consumer
 
         client = Consumer({**self._client(), "group.id": "headgate-testing"})
-        deadline = time.monotonic() + ANSWER_SECONDS
+        problem = f"the broker does not serve the {partitions} partitions of {topic}"
         try:
-            while not _serves(client, topic, partitions):
-                if time.monotonic() > deadline:
-                    raise ConnectError(f"the broker does not serve the {partitions} partitions of {topic}")
-                time.sleep(0.01)
+            wait_until(lambda: _serves(client, topic, partitions), problem, seconds=ANSWER_SECONDS)
+        except TimeoutError as error:
+            raise ConnectError(problem) from error
         finally:
             client.close()
 

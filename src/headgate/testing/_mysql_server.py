@@ -15,7 +15,6 @@ import shutil
 import signal
 import socket
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +30,7 @@ from headgate.testing._mysql_program import URL_VARIABLE, MySQLProgram, find_pro
 from headgate.testing._owned import OwnedServer, last_line
 from headgate.testing._ports import free_port, try_ports
 from headgate.testing._process import start_child
+from headgate.testing._waiting import wait_until
 
 __all__ = ["Flag", "MySQLServer", "prepare_mysql", "replica_pair"]
 
@@ -221,14 +221,12 @@ class MySQLServer:
         if to is None:
             self.execute("FLUSH BINARY LOGS")
             to = str(self.query("SHOW BINARY LOGS")[-1][0])
-        deadline = time.monotonic() + PURGE_SECONDS
-        while True:
+
+        def is_purged() -> bool:
             self.execute(f"PURGE BINARY LOGS TO '{to}'")
-            if self.query("SHOW BINARY LOGS")[0][0] == to:
-                return
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.url} still has log before {to} after {PURGE_SECONDS} s")
-            time.sleep(0.02)
+            return bool(self.query("SHOW BINARY LOGS")[0][0] == to)
+
+        wait_until(is_purged, f"{self.url} still has log before {to}", seconds=PURGE_SECONDS, every=0.02)
 
     def follow(self, source: MySQLServer) -> None:
         """Make this server a replica of ``source``, with automatic positions."""

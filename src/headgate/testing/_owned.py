@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Self, TextIO
 from headgate.errors import ConfigError, ConnectError
 from headgate.testing._folders import claim, new_folder
 from headgate.testing._process import start_child
+from headgate.testing._waiting import wait_until
 
 __all__ = ["OwnedProcesses", "OwnedServer", "last_line"]
 
@@ -69,12 +69,18 @@ class OwnedProcesses:
         before = log.stat().st_size if log.exists() else 0
         process = start_child(command, output=log, env=env)
         self._processes.append(process)
-        deadline = time.monotonic() + _START_SECONDS
-        while not answers():
-            if process.poll() is not None or time.monotonic() > deadline:
-                self.end(process)
-                raise ConnectError(f"{name} did not start: {self._reason(_text_from(log.read_bytes(), before))}")
-            time.sleep(_POLL_SECONDS)
+        started = False
+        with contextlib.suppress(TimeoutError):
+            wait_until(
+                lambda: answers() or process.poll() is not None,
+                f"{name} does not answer",
+                seconds=_START_SECONDS,
+                every=_POLL_SECONDS,
+            )
+            started = process.poll() is None
+        if not started:
+            self.end(process)
+            raise ConnectError(f"{name} did not start: {self._reason(_text_from(log.read_bytes(), before))}")
         return process
 
     def end(self, process: subprocess.Popen[bytes], with_signal: signal.Signals = signal.SIGKILL) -> None:

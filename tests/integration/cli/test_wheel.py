@@ -14,16 +14,16 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 import urllib.request
 import venv
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate.testing import wait_until
 from headgate.testing._ports import free_port
 
 if TYPE_CHECKING:
@@ -224,14 +224,12 @@ def first_line(process: subprocess.Popen[str]) -> str:
 
 
 def wait_for(url: str, seconds: float = 120) -> None:
-    """:raises OSError: nothing serves it so long."""
-    end = time.monotonic() + seconds
-    while True:
-        try:
+    """:raises TimeoutError: nothing serves it so long."""
+
+    def is_served() -> bool:
+        with suppress(OSError):
             read(url)
-        except OSError:
-            if time.monotonic() > end:
-                raise
-            time.sleep(0.2)
-        else:
-            return
+            return True
+        return False
+
+    wait_until(is_served, f"nothing serves {url}", seconds=seconds, every=0.2)

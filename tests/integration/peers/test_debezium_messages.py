@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from benchmarks._debezium import jars, java
-from headgate.testing import KafkaBroker, MySQLServer
+from headgate.testing import KafkaBroker, MySQLServer, wait_until
 from headgate.testing._process import start_child
 from tests.integration.pipeline.test_kafka import KafkaRuns
 
@@ -60,12 +59,18 @@ class Engine:
 
     def wait(self, topic: str, poke: Any = lambda: None) -> None:
         """Wait until a message of this topic has come."""
-        deadline = time.monotonic() + START_SECONDS
-        while not any(one[0] == topic for one in self.messages()):
-            assert self._process.poll() is None, self._output.read_text(errors="replace")[-3000:]
-            assert time.monotonic() < deadline, self._output.read_text(errors="replace")[-3000:]
+
+        def has_come() -> bool:
+            if any(one[0] == topic for one in self.messages()):
+                return True
+            assert self._process.poll() is None, self._printed()
             poke()
-            time.sleep(0.5)
+            return False
+
+        wait_until(has_come, self._printed, seconds=START_SECONDS, every=0.5)
+
+    def _printed(self) -> str:
+        return self._output.read_text(errors="replace")[-3000:]
 
 
 @contextmanager

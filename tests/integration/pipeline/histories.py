@@ -18,6 +18,7 @@ from headgate.lake import DeltaPath, Lake, Upserts
 from headgate.names import quote_name
 from headgate.sinks import BatchReport, BatchWriter
 from tests.fix_carrier import FakeBatch, FakeTable, crash_before_ledger
+from tests.integration.outside import operations
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -298,4 +299,5 @@ class Copy:
         return sorted((tuple(row) for row in table.selectExpr(*columns).collect()), key=repr)
 
     def operations(self) -> list[str]:
-        return [row["operation"] for row in self.spark.sql(f"DESCRIBE HISTORY {self.delta().sql}").collect()]
+        """What each commit was, newest first."""
+        return operations(self.lake.current(NAME))[::-1]

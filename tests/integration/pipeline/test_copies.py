@@ -12,6 +12,7 @@ from headgate.config import PipelineConfig, parse_config
 from headgate.lake import Lake, TableResult
 from headgate.pipeline import Pipeline
 from headgate.testing import MySQLServer
+from tests.integration.outside import lake_rows
 from tests.integration.pipeline.verifying import newest, verify
 
 if TYPE_CHECKING:
@@ -43,9 +44,7 @@ class Copy:
 
     def rows(self, table: str) -> Rows:
         """What the copy holds, headgate's own columns left out."""
-        frame = self.spark.read.format("delta").load(self.lake.current(f"{self.db}.{table}"))
-        own = ("_seq", "_gtid", "_ts", "_row_hash", "_row_copy")
-        return sorted(tuple(row) for row in frame.drop(*own).collect())
+        return sorted(lake_rows(self.lake.current(f"{self.db}.{table}")).elements())
 
     def verify(self) -> dict[str, TableResult]:
         """The comparison behind ``headgate verify``, by table."""

@@ -22,12 +22,12 @@ if not os.fork():
 print(os.waitstatus_to_exitcode(os.wait()[1]))
 """
 NOT_TAKEN = """
-import gc, time
+import gc
 from headgate.engine import begun_session, build_session
+from headgate.testing import wait_until
 with begun_session("x", {"spark.master": "local[1]"}):
     from pyspark import SparkContext
-    while SparkContext._active_spark_context is None:
-        time.sleep(0.01)
+    wait_until(lambda: SparkContext._active_spark_context)
 gc.collect()
 spark = build_session("x", {"spark.master": "local[1]"}, quiet=True)
 print(spark.range(3).count())

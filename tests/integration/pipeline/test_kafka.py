@@ -9,7 +9,6 @@ import threading
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -24,7 +23,7 @@ from headgate.gtid import GtidSet
 from headgate.lake import Lake, read_status
 from headgate.pipeline import check_config, check_kafka
 from headgate.sinks._kafka import KafkaTarget
-from headgate.testing import KafkaBroker, MySQLServer
+from headgate.testing import KafkaBroker, MySQLServer, wait_until
 from tests.integration.runs import TEXT, Runs
 
 if TYPE_CHECKING:
@@ -367,13 +366,6 @@ def test_a_broker_that_is_away(runs: KafkaRuns) -> None:
 
         runs.run(once=False, meanwhile=meanwhile)
         assert runs.folded(runs.topic("a"))[runs.topic("a")] == runs.expected("a")
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def test_heartbeats_while_nothing_changes(runs: KafkaRuns) -> None:

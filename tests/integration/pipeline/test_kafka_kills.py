@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import KafkaBroker, MySQLServer
+from headgate.testing import KafkaBroker, MySQLServer, pass_time
 from tests.integration.pipeline.killing import assert_runs, headgate, kill
 
 CONFIG = """\
@@ -51,7 +51,7 @@ class Counting(threading.Thread):
                 first = self._choice.randrange(ROWS - CHANGED)
                 cursor.execute("UPDATE counters SET n = n + 1 WHERE id >= %s AND id < %s", (first, first + CHANGED))
                 self.written += 1
-                time.sleep(0.1)  # so that the kills hit changes; nothing waits for it
+                pass_time(0.1)  # so that the kills hit changes
 
 
 def counted(broker: KafkaBroker, topic: str) -> dict[int, list[int]]:

@@ -18,6 +18,7 @@ from headgate.lake import Lake, LedgerRow, TableResult, find_row, verify_table
 from headgate.pipeline import Pipeline
 from headgate.testing import MySQLServer
 from tests.integration.beside import beside
+from tests.integration.outside import lake_rows, logged
 from tests.integration.pipeline.verifying import comparer
 
 if TYPE_CHECKING:
@@ -78,16 +79,14 @@ class Scene:
         return sorted(self.server.query(f"SELECT {', '.join(COLUMNS)} FROM {self.table}"))
 
     def current(self) -> list[Row]:
-        frame = self.spark.read.format("delta").load(self.lake.current(self.table))
-        return sorted(tuple(row) for row in frame.select(*COLUMNS).collect())
+        return sorted(lake_rows(self.lake.current(self.table), COLUMNS).elements())
 
     def folded(self) -> list[Row]:
         """The state that the changelog's rows lead to, in their order."""
         rows: dict[int, dict[str, Any]] = {}
-        changes = self.spark.read.format("delta").load(self.lake.changelog(self.table)).orderBy("_seq").collect()
-        for change in changes:
+        for change in logged(self.lake.changelog(self.table)):
             row = {name: change[name] for name in COLUMNS}
-            before = change["_before"].asDict() if change["_before"] is not None else row
+            before = change["_before"] if change["_before"] is not None else row
             old = rows.pop(before["id"], None) if change["_op"] in ("u", "d") else None
             absent = change["_absent"] or ()
             if change["_op"] != "d" and (old is not None or not absent):

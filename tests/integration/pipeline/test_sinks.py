@@ -27,6 +27,7 @@ from headgate.lake import (
 from headgate.sinks import BatchReport, BatchWriter, Policy
 from headgate.sinks._current import CurrentTable
 from tests.fix_carrier import UUID, Crash, FakeBatch, FakeTable, crash_before_ledger
+from tests.integration.outside import lake_dicts, lake_rows, logged, operations
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,17 +58,14 @@ class Bench:
         self.restart()
 
     def rows(self, table: str = NAME) -> list[tuple[Any, ...]]:
-        frame = self.spark.read.format("delta").load(self.lake.current(table))
-        return sorted(tuple(row) for row in frame.drop("_seq", "_gtid", "_ts").collect())
+        return sorted(lake_rows(self.lake.current(table)).elements())
 
     def log(self, table: str = NAME) -> list[tuple[Any, ...]]:
-        frame = self.spark.read.format("delta").load(self.lake.changelog(table)).orderBy("_seq")
-        return [(row["_op"], row["id"], row["_before"] and row["_before"]["id"]) for row in frame.collect()]
+        rows = logged(self.lake.changelog(table))
+        return [(row["_op"], row["id"], row["_before"] and row["_before"]["id"]) for row in rows]
 
     def operations(self, table: str = NAME) -> list[str]:
-        """What each commit to the current table was, oldest first."""
-        history = self.spark.sql(f"DESCRIBE HISTORY {DeltaPath(self.spark, self.lake.current(table)).sql}")
-        return [row["operation"] for row in history.orderBy("version").collect()]
+        return operations(self.lake.current(table))
 
     def version(self, table: str = NAME) -> int:
         return DeltaPath(self.spark, self.lake.current(table)).version()
@@ -214,9 +212,8 @@ def test_a_new_column(bench: Bench) -> None:
     assert bench.rows()[1:] == [(2, None, "b"), (3, 7, "c")]
     frame = bench.spark.read.format("delta").load(bench.lake.current(NAME))
     assert frame.columns == ["id", "added", "item", "_seq", "_gtid", "_ts"]
-    log = bench.spark.read.format("delta").load(bench.lake.changelog(NAME))
-    assert {row["added"] for row in log.where("_op = 'c'").collect()} == {7}
-    history = bench.spark.read.format("delta").load(bench.lake.schema_history).collect()
+    assert {row["added"] for row in logged(bench.lake.changelog(NAME), where="_op = 'c'")} == {7}
+    history = lake_dicts(bench.lake.schema_history)
     assert [(row["db"], row["table"], row["action"]) for row in history] == [("shop", "orders", "alter")]
     assert [(row["outcome"], row["reason"]) for row in history] == [("applied", None)]
     assert bench.writer.inbox.signals() == {}
@@ -274,8 +271,8 @@ def test_columns_are_dropped_renamed_and_widened_once(
     assert done == [
         *("CREATE TABLE", "WRITE", "WRITE" if writer == "spark" else "REPLACE COLUMNS", "SET TBLPROPERTIES")
     ]
-    log = bench.spark.read.format("delta").load(bench.lake.changelog(NAME)).orderBy("_seq")
-    shown = [(row["_op"], row["id"], row["n"], row["item"], row["name"], row["old"]) for row in log.collect()]
+    log = logged(bench.lake.changelog(NAME))
+    shown = [(row["_op"], row["id"], row["n"], row["item"], row["name"], row["old"]) for row in log]
     assert shown == [
         ("r", 1, 1, "a", None, "x"),
         ("r", 2, None, None, None, "x"),
@@ -283,8 +280,8 @@ def test_columns_are_dropped_renamed_and_widened_once(
         ("c", 4, 4, "d", None, "z"),
         ("c", 3, 1 << 40, None, "c", None),
     ]
-    assert log.where("_op = 'u'").select("_before.n", "_before.item").collect() == [(1, "a")]
-    assert dict(log.dtypes)["n"] == "bigint"
+    assert [(row["_before"]["n"], row["_before"]["item"]) for row in log if row["_op"] == "u"] == [(1, "a")]
+    assert dict(bench.spark.read.format("delta").load(bench.lake.changelog(NAME)).dtypes)["n"] == "bigint"
     bench.write(live(3, ("d", 10, 3, 1 << 40, "c"), table=AFTER))
     narrower = FakeTable(columns=(("id", "bigint"), ("n", "bigint")))
     alone = FakeBatch(4).live(NAME)

@@ -16,6 +16,7 @@ from headgate.errors import TargetError
 from headgate.lake import NO_KEY, WriteMethod
 from headgate.sinks._keyless import _row_hash, plan_copies
 from tests.fix_carrier import FakeBatch, FakeTable
+from tests.integration.outside import lake_rows
 from tests.integration.pipeline.test_sinks import Bench, live
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ def bench(spark: SparkSession, tmp_path: Path) -> Bench:
 
 def rows(bench: Bench) -> list[Row]:
     """The table's own columns; the copies of each row are numbered from 0 without gaps."""
-    frame = bench.spark.read.format("delta").load(bench.lake.current(NAME)).drop("_seq", "_gtid", "_ts")
-    found = [tuple(row) for row in frame.collect()]
+    found = [*lake_rows(bench.lake.current(NAME), ["a", "b", "_row_hash", "_row_copy"]).elements()]
     copies: dict[str, list[int]] = {}
     contents: dict[str, set[Row]] = {}
     for *content, row_hash, copy in found:

@@ -12,6 +12,7 @@ import headgate
 from headgate.errors import ConfigError
 from headgate.pipeline import Pipeline, check_source
 from headgate.testing import MySQLServer
+from tests.integration.outside import logged
 from tests.integration.pipeline.verifying import newest
 from tests.integration.runs import Runs
 
@@ -150,8 +151,7 @@ def test_inserts_and_updates_are_left_out_of_tables_and_changelogs(
     runs.do("DELETE FROM t WHERE id = 3")
     runs.run()
     assert runs.rows(name) == {1: (1, None), 2: (2, None)}
-    changes = runs.spark.read.format("delta").load(runs.lake.changelog(name)).where("_op <> 'r'")
-    assert [(row["_op"], row["id"]) for row in changes.collect()] == [("d", 3)]
+    assert [(row["_op"], row["id"]) for row in logged(runs.lake.changelog(name), where="_op <> 'r'")] == [("d", 3)]
     (result,) = headgate.verify(runs.config(), runs.spark)
     assert (result.state, result.remark) == ("inexact", "not compared: skip leaves out inserts and updates")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,9 +117,8 @@ def test_folds_and_removal_beside_batches(spark: SparkSession, tmp_path: Path, m
         write_checkpoint(made.lake.current(table.name))
     made.restart()
     assert made.writer.upkeep is not None
-    made.writer.upkeep.times = UpkeepTimes(idle=0.0, orphan=0.0)
-    made.writer.upkeep._retention = 0.0
-    time.sleep(0.01)
+    made.writer.upkeep.times = UpkeepTimes(idle=0.0, orphan=-1.0)
+    made.writer.upkeep._retention = -1.0  # everything is older than in a second
     made.upkeep()
     assert made.writer.upkeep.removed.files > 0
     for table in TABLES:

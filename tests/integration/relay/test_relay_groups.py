@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from typing import Any, Self
 
 import pytest
 
-from headgate.testing import MySQLServer
+from headgate.testing import MySQLServer, pass_time, wait_until
 from headgate.testing._ports import free_port
 from tests.integration.relay.test_relay import DEADLINE_SECONDS, SRC, Process, Writer, do
 from tests.integration.relay.test_relay_bootstrap import SMALL_CHUNKS
@@ -53,11 +52,8 @@ def printed(out: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in whole.splitlines()]
 
 
-def wait_until(holds: Callable[[], bool], out: Path) -> None:
-    end = time.monotonic() + DEADLINE_SECONDS
-    while not holds():
-        assert time.monotonic() < end, out.with_suffix(".errors").read_text()[-3000:]
-        time.sleep(0.1)
+def wait_for(holds: Callable[[], bool], out: Path) -> None:
+    wait_until(holds, lambda: out.with_suffix(".errors").read_text()[-3000:], seconds=DEADLINE_SECONDS, every=0.1)
 
 
 def check(lines: list[dict[str, Any]], rows: int) -> None:
@@ -128,7 +124,7 @@ def test_members_are_killed_under_load(
             start()
             for turn in range(10):
                 before = len(printed(out))
-                wait_until(lambda before=before: len(printed(out)) > before + 50, out)  # type: ignore[misc]
+                wait_for(lambda before=before: len(printed(out)) > before + 50, out)  # type: ignore[misc]
                 if turn == 5:
                     relay.kill()
                     relay.__exit__()
@@ -137,8 +133,8 @@ def test_members_are_killed_under_load(
                 elif turn % 3 == 2:  # a member that hangs, and comes back when others have what it had
                     _, process = running[0]
                     process.send_signal(signal.SIGSTOP)
-                    wait_until(lambda before=before: len(printed(out)) > before + 100, out)  # type: ignore[misc]
-                    time.sleep(LEASE_SECONDS * 1.5)  # what passes is what is tested: the lease
+                    wait_for(lambda before=before: len(printed(out)) > before + 100, out)  # type: ignore[misc]
+                    pass_time(LEASE_SECONDS * 1.5)  # the lease ends
                     process.send_signal(signal.SIGCONT)
                 elif turn % 3:
                     start()
@@ -147,7 +143,7 @@ def test_members_are_killed_under_load(
                     start()
         assert writer.error is None
         rows = rows_of(server, db)
-        wait_until(lambda: len({line["key"] for line in printed(out)}) == rows, out)
+        wait_for(lambda: len({line["key"] for line in printed(out)}) == rows, out)
         while running:
             end(0, signal.SIGTERM)
         check(printed(out), rows)
@@ -239,7 +235,7 @@ def bootstrapped(
             join("--bootstrap")
             for turn in range(turns):
                 before = len(printed(out))
-                wait_until(lambda before=before: len(printed(out)) > before + 100, out)  # type: ignore[misc]
+                wait_for(lambda before=before: len(printed(out)) > before + 100, out)  # type: ignore[misc]
                 assert modes() & {"none", "BOOTSTRAP_SNAPSHOT", "BOOTSTRAP_CATCHUP"}  # in the middle of it
                 if turn % 2:
                     serving.kill()
@@ -248,10 +244,10 @@ def bootstrapped(
                 else:
                     kill(0, signal.SIGKILL)
                     join()  # the group knows that it bootstraps
-            wait_until(lambda: modes() == {"ONLINE_CONSUMPTION"}, out)
+            wait_for(lambda: modes() == {"ONLINE_CONSUMPTION"}, out)
         assert changes.error is None
         table = {row[0]: row for row in server.query(f"SELECT * FROM {db}.t")}
-        wait_until(lambda: folded(printed(out)) == table, out)
+        wait_for(lambda: folded(printed(out)) == table, out)
         while members:
             kill(0, signal.SIGTERM)
         of_key = {line["key"]: line["partition"] for line in printed(out)}

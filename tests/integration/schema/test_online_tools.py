@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,7 @@ from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.replication import Ddl, DecodeOptions, LogBlock, LogRead, read_range
-from headgate.testing import MySQLServer
+from headgate.testing import MySQLServer, wait_until
 from tests.integration.changes import plain
 from tests.integration.schema.test_schema_changes import Follower
 
@@ -140,14 +139,11 @@ class Ghost:
         assert failures == []
 
     def _wait_for(self, session: int) -> None:
-        deadline = time.monotonic() + SECONDS
-        while not self.server.query(
+        waiting = (
             "SELECT id FROM information_schema.processlist WHERE id = %s AND state LIKE '%%metadata lock%%'"
-            " AND info LIKE '%%rename%%'",
-            (session,),
-        ):
-            assert time.monotonic() < deadline, "the RENAME does not wait"
-            time.sleep(0.01)
+            " AND info LIKE '%%rename%%'"
+        )
+        wait_until(lambda: self.server.query(waiting, (session,)), "the RENAME does not wait", seconds=SECONDS)
 
 
 class Writers:
@@ -174,11 +170,12 @@ class Writers:
     def go_on(self, count: int = 10) -> None:
         """Wait until each has committed so many more changes."""
         goals = [before + count for before in self.counts]
-        deadline = time.monotonic() + SECONDS
-        while any(now < goal for now, goal in zip(self.counts, goals, strict=True)):
+
+        def has_gone_on() -> bool:
             assert not self._failures, self._failures
-            assert time.monotonic() < deadline, "the writers wait"
-            time.sleep(0.005)
+            return all(now >= goal for now, goal in zip(self.counts, goals, strict=True))
+
+        wait_until(has_gone_on, "the writers wait", seconds=SECONDS)
 
     def _run(self, number: int) -> None:
         chance = random.Random(number)

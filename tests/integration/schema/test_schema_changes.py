@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from deltalake import DeltaTable
 
 from headgate.config import parse_config
 from headgate.errors import SchemaChangedError
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline
+from tests.integration.outside import OWN, lake_dicts, lake_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,9 +78,9 @@ class Follower:
 
     def target(self, table: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Columns and rows, in an order of their own."""
-        frame = self.spark.read.format("delta").load(self.lake.current(f"{self.db}.{table}"))
-        frame = frame.drop("_seq", "_gtid", "_ts", "_row_hash", "_row_copy")
-        return frame.columns, ordered([tuple(row) for row in frame.collect()])
+        folder = self.lake.current(f"{self.db}.{table}")
+        columns = [field.name for field in DeltaTable(folder).schema().fields if field.name not in OWN]
+        return columns, ordered([*lake_rows(folder).elements()])
 
     def sources(self, tables: Sequence[str]) -> dict[str, tuple[list[str], list[tuple[Any, ...]]]]:
         """The same of the source's tables."""
@@ -94,7 +96,7 @@ class Follower:
     def outcomes(self) -> dict[str, set[str]]:
         """What came of each table's statements."""
         found: dict[str, set[str]] = {}
-        for row in self.spark.read.format("delta").load(self.lake.schema_history).collect():
+        for row in lake_dicts(self.lake.schema_history):
             found.setdefault(row["table"], set()).add(row["outcome"])
         return found
 

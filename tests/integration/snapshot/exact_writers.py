@@ -11,10 +11,11 @@ import os
 import random
 import sys
 import threading
-import time
 from collections import deque
 
 import pymysql
+
+from headgate.testing import pass_time
 
 ROWS = 150
 """Ids are drawn from twice as many."""
@@ -42,9 +43,8 @@ class Writer:
 
     def run(self, stop: threading.Event) -> None:
         with self.connection:
-            while not stop.is_set():
+            while not stop.wait(PAUSE_SECONDS):
                 self.transaction()
-                time.sleep(PAUSE_SECONDS)
 
     def transaction(self) -> None:
         if self.xa and self.random.random() < self.xa:
@@ -80,7 +80,7 @@ class Writer:
                 raise
         if well:
             self.do("XA PREPARE %s", self.xids[0])
-            time.sleep(self.random.random() * PREPARED_SECONDS)
+            pass_time(self.random.random() * PREPARED_SECONDS)
             well = self.random.random() > 0.25
         self.do(f"XA {'COMMIT' if well else 'ROLLBACK'} %s", self.xids[0])
         self.committed += well

@@ -30,7 +30,7 @@ from confluent_kafka.cimpl import NewPartitions
 
 from headgate.control import KafkaCluster, KafkaSignals, KafkaTopic, Polled, TopicPosition, _topic, check_topic
 from headgate.errors import ConfigError, ConnectError
-from headgate.testing import KafkaBroker
+from headgate.testing import KafkaBroker, wait_until
 from headgate.testing._kafka import _java, _prepared
 from headgate.testing._ports import free_port
 
@@ -57,13 +57,14 @@ def signals(kafka_broker: KafkaBroker, kafka_topic: str, clock: Clock) -> Iterat
 
 def here(signals: KafkaSignals, at: TopicPosition | None, count: int) -> Polled:
     """Without waiting for it in one call: until so many signals are here."""
-    deadline = time.monotonic() + 60
-    while True:
-        found = signals.poll(at)
-        if len(found.signals) >= count:
-            return found
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+
+    def look() -> Polled | None:
+        polled = signals.poll(at)
+        return polled if len(polled.signals) >= count else None
+
+    found = wait_until(look, f"there are not {count} signals")
+    assert found is not None
+    return found
 
 
 def test_the_same_messages_come_until_the_position_moves(
@@ -142,11 +143,8 @@ def test_a_topic_needs_one_partition_and_has_to_be_there(
     with pytest.raises(ConfigError, match="has 3 partitions"):
         KafkaSignals(KafkaTopic(cluster, kafka_topic, "us")).poll(None, wait=True)
     clock.ahead += 61
-    deadline = time.monotonic() + 60
-    with pytest.raises(ConfigError, match="has 3 partitions"):  # noqa: PT012 - it is looked at in the background
-        while time.monotonic() < deadline:
-            signals.poll(at)
-            time.sleep(0.01)
+    with pytest.raises(ConfigError, match="has 3 partitions"):  # it is looked at in the background
+        wait_until(lambda: signals.poll(at) is None)
 
 
 def alter(broker: KafkaBroker, topic: str, policy: str) -> None:
@@ -178,11 +176,8 @@ def test_a_topic_that_is_compacted_is_refused(
         KafkaSignals(topic).poll(None, wait=True)
     assert signals.poll(at) == Polled(at), "it is looked at every minute"
     clock.ahead += 61
-    deadline = time.monotonic() + 60
-    with pytest.raises(ConfigError, match=told):  # noqa: PT012 - it is looked at in the background
-        while time.monotonic() < deadline:
-            signals.poll(at)
-            time.sleep(0.01)
+    with pytest.raises(ConfigError, match=told):  # it is looked at in the background
+        wait_until(lambda: signals.poll(at) is None)
     run_kafka_configs(caught.value.message.partition(": ")[2])
     check_topic(topic)
     assert signals.poll(at, wait=True) == Polled(at)

@@ -27,6 +27,7 @@ from headgate.replication import ImageBatch, Stopped
 from headgate.snapshot import ChunkOptions, ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log
+from tests.integration.outside import lake_rows
 from tests.integration.relay.test_relay import DELETE, UPSERT, relaying
 from tests.integration.runs import Runs
 
@@ -239,8 +240,7 @@ class Tables(Runs):
         return {name.partition(".")[2]: state for name, state in reports[-1].tables.items()}
 
     def keys(self, table: str) -> list[Any]:
-        frame = self.spark.read.format("delta").load(self.lake.current(f"{self.db}.{table}"))
-        return sorted(row[0] for row in frame.select("k").collect())
+        return sorted(row[0] for row in lake_rows(self.lake.current(f"{self.db}.{table}"), ["k"]).elements())
 
     def at_the_source(self, table: str) -> list[Any]:
         return sorted(row[0] for row in self.server.query(f"SELECT k FROM {self.db}.{table}"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,8 +18,9 @@ import pytest
 from headgate.control import Courier
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError
 from headgate.pipeline import check_source
-from headgate.testing import KafkaBroker, MySQLServer
+from headgate.testing import KafkaBroker, MySQLServer, wait_until
 from tests.fix_webhook import Receiver
+from tests.integration.outside import logged
 from tests.integration.runs import Runs
 
 if TYPE_CHECKING:
@@ -133,7 +134,8 @@ def test_no_data_from_an_earlier_position(runs: Runs, kind: str) -> None:
     had = runs.server.gtid_executed
     has_gtids = bool(had)
     file, position = runs.server.query("SHOW BINARY LOG STATUS")[0][:2]
-    time.sleep(0.01)  # not to wait for something: times of commits are compared with the clock
+    written = datetime.now(UTC)
+    wait_until(lambda: datetime.now(UTC) > written)
     now = datetime.now(UTC)
     runs.do("UPDATE a SET v = 77 WHERE id <= 5", "DELETE FROM a WHERE id = 6", "INSERT INTO a VALUES (100, 1, 1)")
     if kind == "time" and not has_gtids:
@@ -166,8 +168,7 @@ def test_an_initial_snapshot_and_the_changes_before_it(runs: Runs) -> None:
     for name in (a, b):
         assert runs.state(name) == "live"
         assert runs.rows(name) == runs.source(name)
-    log = runs.spark.read.format("delta").load(runs.lake.changelog(a)).groupBy("_op").count().collect()
-    assert {row["_op"]: row["count"] for row in log} == {"u": 5, "d": 1, "r": 19}
+    assert Counter(row["_op"] for row in logged(runs.lake.changelog(a))) == {"u": 5, "d": 1, "r": 19}
     runs.do("DELETE FROM a WHERE id = 1")
     runs.run()
     assert runs.rows(a) == runs.source(a)
@@ -335,11 +336,12 @@ def test_every_channel_is_told_at_least_once(
     def all_but_the_webhook_are_told(_number: int) -> None:
         """Else what one has just taken at the run's end is not noted down, and comes a second time."""
         epoch = max((report.epoch for report in runs.reports if report.notifications), default=0)
-        while True:
+
+        def is_told() -> bool:
             taken = runs.inbox.read("notified.json") or {}
-            if min(taken["log"], taken["table"], taken["kafka"]) >= epoch and receiver.posts:
-                return
-            time.sleep(0.01)
+            return min(taken["log"], taken["table"], taken["kafka"]) >= epoch and bool(receiver.posts)
+
+        wait_until(is_told, "a channel was not told")
 
     runs.run("initial_only", once=False, meanwhile=all_but_the_webhook_are_told)
     assert runs.reports

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headgate
+from headgate.testing import pass_time
 from tests.integration.beside import beside
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Sink:
     def take(self, frame: DataFrame, _batch: int) -> None:
         parts = frame.select("_kind", "_count").toArrow().to_pylist()
         rows = sum(part["_count"] for part in parts if part["_kind"] == "chunk")
-        time.sleep(rows * ROW_SECONDS)
+        pass_time(rows * ROW_SECONDS)
         self.batches.append((time.monotonic(), rows))
         if sum(rows for _, rows in self.batches) >= ROWS:
             self.all_read.set()

@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import psutil
@@ -15,7 +14,7 @@ import pymysql
 import pytest
 
 from headgate.errors import ConfigError, ConnectError
-from headgate.testing import URL_VARIABLE, MySQLServer, _mysql_server, replica_pair
+from headgate.testing import URL_VARIABLE, MySQLServer, _mysql_server, replica_pair, wait_until
 from headgate.testing._ports import free_port
 
 
@@ -70,8 +69,7 @@ def test_a_port_that_somebody_took_meanwhile(mysql_server: MySQLServer, monkeypa
             starting = threading.Thread(target=server.restart)
             starting.start()
             log = server.folder / "mysqld.log"
-            while b"Retrying bind on TCP/IP port" not in log.read_bytes():
-                time.sleep(0.01)
+            wait_until(lambda: b"Retrying bind on TCP/IP port" in log.read_bytes(), "it does not wait for its port")
         starting.join()
         assert server.server_uuid == uuid
 

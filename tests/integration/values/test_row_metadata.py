@@ -22,6 +22,7 @@ from headgate.pipeline import Pipeline
 from headgate.replication import LogBlock, Stopped
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log, plain
+from tests.integration.outside import lake_dicts
 from tests.integration.schema.test_catalog_parity import ALL_TYPES
 
 if TYPE_CHECKING:
@@ -261,8 +262,7 @@ class Target:
         return {name.partition(".")[2]: state for name, state in reports[-1].tables.items()}
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        frame = self.spark.read.format("delta").load(self.lake.current(f"{self.log.db}.{table}"))
-        return [row.asDict() for row in frame.drop("_seq", "_gtid", "_ts").orderBy("id").collect()]
+        return sorted(lake_dicts(self.lake.current(f"{self.log.db}.{table}")), key=lambda row: row["id"])
 
     def source(self, table: str) -> list[dict[str, Any]]:
         return [{name: value for name, value in row.items() if name != "_op"} for row in self.log.chunk(table)]
