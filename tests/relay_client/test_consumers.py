@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, 
 from headgate.relay_client._callbacks import _Lane
 from headgate.relay_client._reading import Reader, Trail
 from headgate.testing import wait_until
+from tests.relay.rows import PERSON as TABLE
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served
 from tests.relay.test_app import pets
@@ -391,6 +393,17 @@ def test_relays_of_one_history_agree(kind: Kind, tmp_path: Path) -> None:
             write(first, n, 100 * n)
         for n in (1, 2, 3, 9):
             write(second, n, 100 * n)
+        assert switching(first, second).keys == [1, 2, 3, 9]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_relays_that_number_the_versions_of_a_schema_differently(version: int) -> None:
+    """One has been there since before an ALTER TABLE, the other has begun after it, without a registry."""
+    with served(event_version=version) as first, served(event_version=version) as second:
+        second.relay.registry.schema_of(PERSON.name, replace(TABLE, columns=TABLE.columns[:2]))
+        for relay, numbers in (first, (1, 2, 3)), (second, (1, 2, 3, 9)):
+            for n in numbers:
+                write(relay, n, 100 * n)
         assert switching(first, second).keys == [1, 2, 3, 9]
 
 

@@ -45,7 +45,7 @@ from headgate.databus._checkpoint import (
     checkpoint_json,
     parse_position,
 )
-from headgate.databus._fields import EventFields, byte_ranges, event_fields, gather_ranges
+from headgate.databus._fields import EventFields, byte_ranges, event_fields, gather_ranges, without_schema_ids
 from headgate.databus._group import LARGEST_GROUP, MEMBER_REPORT, OWNED, MemberReport, Owned, PartitionReport
 from headgate.databus._schema import Schema, avro_text
 
@@ -92,4 +92,5 @@ __all__ = [
     "skip",
     "source_at",
     "u32_at",
+    "without_schema_ids",
 ]

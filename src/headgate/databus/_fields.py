@@ -12,7 +12,7 @@ from numba import njit
 from headgate.databus._binary import i16_at, i64_at, size_at, source_at, u32_at
 from headgate.kernels import copy
 
-__all__ = ["EventFields", "byte_ranges", "event_fields", "gather_ranges"]
+__all__ = ["EventFields", "byte_ranges", "event_fields", "gather_ranges", "without_schema_ids"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -135,3 +135,24 @@ def byte_ranges(data: Any, starts: Int64s, sizes: Int64s) -> pa.Array:
     """Return ranges of the bytes as :func:`gather_ranges`, as a binary array."""
     offsets, gathered = gather_ranges(data, starts, sizes)
     return pa.Array.from_buffers(pa.binary(), len(sizes), [None, pa.py_buffer(offsets), pa.py_buffer(gathered)])
+
+
+def without_schema_ids(body: bytes, fields: EventFields | None = None) -> bytes:
+    """Return whole, undamaged events with zeros for the ids and versions of their schemas, and for the checksums that
+    cover these: what relays that number the versions of a schema differently send of the same transaction.
+
+    :param fields: those of the events, if they are known.
+    """
+    out = np.frombuffer(body, np.uint8).copy()
+    fields = event_fields(out) if fields is None else fields
+    begins = np.cumsum(fields.size) - fields.size
+    is_first, digests, befores = fields.version == 1, fields.digest, fields.before
+    for starts, count in (
+        (begins[is_first] + 1, 4),
+        (begins[~is_first] + 9, 8),
+        (digests[(digests >= 0) & is_first], 16),
+        (digests[(digests >= 0) & ~is_first] - 2, 18),
+        (befores[befores >= 0] - 18, 18),
+    ):
+        out[(starts[:, np.newaxis] + np.arange(count)).ravel()] = 0
+    return out.tobytes()

@@ -8,7 +8,7 @@ Why a client may continue at another relay: Relays that share a map of generatio
 give a transaction the same SCN, so a checkpoint of one means the same at the other. Relays that number independently
 agree only while they read the same history: a replica that missed a transaction shifts all numbers after it. So after
 every lost connection the client reads the newest whole window again, and continues only if the relay has it with the
-same bytes (:class:`Trail`). A different or missing window raises :class:`RelayDivergedError`. If the relay has not yet
+same events (:class:`Trail`). A different or missing window raises :class:`RelayDivergedError`. If the relay has not yet
 reached that window, the client waits. If the relay no longer holds it, the relay's check of SCNs decides.
 
 The order of callbacks is in ``_consumer``, the calls of several consumers are in ``_callbacks``.
@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from headgate.databus import FIRST, BootstrapPoint, StreamPosition
+from headgate.databus import FIRST, BootstrapPoint, StreamPosition, without_schema_ids
 from headgate.errors import HeadgateError, RelayConsumerError, RelayDivergedError, ScnNotFoundError, Transient
 from headgate.relay_client._bootstrap import Bootstrapper
 from headgate.relay_client._callbacks import Callbacks, Rollback, Runs
@@ -339,6 +339,7 @@ class RelayClient:
 
     def _deliver(self, body: bytes) -> None:
         begin = delivered = 0
+        compared = without_schema_ids(body)
         try:
             for at, end, scn, event in self._reader.parsed(body):
                 if self._first.scn < 0:
@@ -360,11 +361,11 @@ class RelayClient:
                     self._position = position
                     continue
                 self._end_window(scn)
-                self._trail.take(body[begin:at])
+                self._trail.take(compared[begin:at])
                 self._trail.end(scn)
                 begin = end
         finally:  # also if the request for the next event's schema fails
-            self._trail.take(body[begin:delivered])
+            self._trail.take(compared[begin:delivered])
         self._callbacks.wait()
 
     def _end_window(self, scn: int) -> None:

@@ -19,6 +19,7 @@ from headgate.databus import (
     checkpoint_json,
     event_fields,
     is_intact,
+    without_schema_ids,
 )
 from headgate.errors import ConfigError, ProtocolError, RelayDivergedError, ScnNotFoundError
 from headgate.relay_client._consumer import Event
@@ -60,7 +61,9 @@ class Wanted:
 
 
 class Trail:
-    """Identity of the newest whole window: its SCN and a CRC-32 of its data events."""
+    """Identity of the newest whole window: its SCN and a CRC-32 of its data events, as ``without_schema_ids`` has them.
+    A relay that begins without a schema registry numbers the versions of a schema from 1.
+    """
 
     def __init__(self) -> None:
         self.scn, self.crc = -1, 0
@@ -236,7 +239,7 @@ class Reader:
             mine = int((fields.scn == scn).sum())
             ends = np.concatenate(([0], np.cumsum(fields.size)))
             ended = bool(fields.source[mine - 1] == EOP_SOURCE)
-            seen.take(body[: int(ends[mine - ended])])
+            seen.take(without_schema_ids(body, fields)[: int(ends[mine - ended])])
             position = StreamPosition(scn, position.offset + mine - ended)
             if ended:
                 seen.end(scn)
