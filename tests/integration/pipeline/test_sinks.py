@@ -547,7 +547,8 @@ def test_names_that_paths_and_parquet_do_not_like(bench: Bench) -> None:
     odd = FakeTable("we/b.o`r d%20", (("a b", "bigint"), ("x`y;", "string"), ("é", "string")), ("a b",))
     bench.write(first_read((1, "a", "é"), (2, "b", "é"), table=odd))
     bench.write(live(2, ("d", 10, 1, "a", "é"), ("c", 20, 3, "c", None), table=odd))
-    assert bench.rows(odd.name) == [(2, "b", "é"), (3, "c", None)]
+    frame = bench.spark.read.format("delta").load(bench.lake.current(odd.name))  # delta-rs decodes the folder's name
+    assert sorted(tuple(row) for row in frame.drop("_seq", "_gtid", "_ts").collect()) == [(2, "b", "é"), (3, "c", None)]
 
 
 def reads(batch: FakeBatch, state: str = "read") -> FakeBatch:
