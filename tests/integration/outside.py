@@ -29,16 +29,19 @@ def lake_rows(folder: str, columns: Sequence[str] = (), *, version: int | None =
     return Counter(zip(*([_plain(value) for value in column.to_pylist()] for column in found.columns), strict=True))
 
 
-def lake_dicts(folder: str, columns: Sequence[str] = (), *, where: str = "true") -> list[dict[str, Any]]:
+def lake_dicts(
+    folder: str, columns: Sequence[str] = (), *, version: int | None = None, where: str = "true"
+) -> list[dict[str, Any]]:
     """The rows of a Delta table by the names of its columns, as in :func:`lake_rows`."""
-    found = _read(DeltaTable(folder), columns, where)
+    found = _read(DeltaTable(folder, version), columns, where)
     return [{name: _plain(value) for name, value in row.items()} for row in found.to_pylist()]
 
 
-def logged(folder: str, *, where: str = "true") -> list[dict[str, Any]]:
+def logged(folder: str, *, version: int | None = None, where: str = "true") -> list[dict[str, Any]]:
     """All columns of a changelog's rows, in the order of their ``_seq``."""
-    names = [f'"{field.name}"' for field in DeltaTable(folder).schema().fields]
-    return sorted(lake_dicts(folder, names, where=where), key=lambda row: tuple(row["_seq"].values()))
+    names = [f'"{field.name}"' for field in DeltaTable(folder, version).schema().fields]
+    rows = lake_dicts(folder, names, version=version, where=where)
+    return sorted(rows, key=lambda row: tuple(row["_seq"].values()))
 
 
 def operations(folder: str) -> list[str]:

@@ -350,6 +350,28 @@ def test_a_second_producer_fences_the_first(runs: KafkaRuns) -> None:
     assert runs.folded(runs.topic("a"), committed=True)[runs.topic("a")] == runs.expected("a")
 
 
+def test_rows_that_pass_skipped_operations_and_a_chosen_key(runs: KafkaRuns) -> None:
+    a, b, c = runs.table("a", 20), runs.table("b", 20), f"{runs.db}.c"
+    runs.do("CREATE TABLE c (v INT, id INT NOT NULL)", "INSERT INTO c VALUES (1, 1), (2, 2)")
+    runs.more = f'[tables."{a}"]\nrows = "v < 5"\n[tables."{b}"]\nskip = ["delete"]\n[tables."{c}"]\nkey = ["id"]\n'
+    runs.run()
+    assert runs.expected("a").keys() > runs.folded(runs.topic("a"))[runs.topic("a")].keys()
+    runs.do(
+        "UPDATE a SET v = 9 WHERE id = 3", "UPDATE a SET v = 0 WHERE id = 8", "UPDATE a SET v = 8 WHERE id = 9",
+        "DELETE FROM a WHERE id = 2", "DELETE FROM b WHERE id = 5", "UPDATE b SET v = 7 WHERE id = 6",
+        "UPDATE c SET v = 5 WHERE id = 2", "DELETE FROM c WHERE id = 1",
+    )  # fmt: skip
+    runs.run()
+    topics = {name: runs.topic(name) for name in "abc"}
+    folded = runs.folded(*topics.values())
+    passing = {key: row for key, row in runs.expected("a").items() if row["v"] < 5}
+    assert folded[topics["a"]] == passing
+    told = [(one.key["id"], one.value["op"]) for one in runs.messages(topics["a"]) if one.value is not None]
+    assert [one for one in told if one[1] != "r"] == [(3, "d"), (8, "c"), (2, "d")]
+    assert folded[topics["b"]] == {**runs.expected("b"), '{"id": 5}': {"id": 5, "v": 5, "n": None}}
+    assert folded[topics["c"]] == {'{"id": 2}': {"v": 5, "id": 2}}
+
+
 def test_a_broker_that_is_away(runs: KafkaRuns) -> None:
     """The run retries, and nothing is lost."""
     runs.table("a", 20)

@@ -1,9 +1,9 @@
 """``kill -9`` of ``headgate run`` at each step of writing and upkeep: nothing is lost, nothing comes twice.
 
 From outside a step is a file that comes or goes: the test waits for one of the kind it has chosen, and kills the
-pipeline then or a moment later. Between some kills the writers rest, and a run goes to their end: the tables must be
-those of the server, as delta-rs and PyMySQL see them and as ``headgate verify`` compares them, and the changelog must
-have every change once.
+pipeline then or a moment later. Between some kills the writers rest, and a run of the test's own goes to their end: the
+tables must be those of the server, as delta-rs and PyMySQL see them and as ``headgate verify`` compares them, and the
+changelog must have every change once.
 """
 
 from __future__ import annotations
@@ -16,15 +16,22 @@ from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate.config import load_config
 from headgate.gtid import GtidSet
 from headgate.lake import Lake
+from headgate.pipeline import Pipeline
 from headgate.testing import MySQLServer
+from headgate.verification import verify
 from tests.integration.outside import lake_rows, source_rows
 from tests.integration.pipeline.changelogs import changes_in_lake, changes_in_log
 from tests.integration.pipeline.killing import CONFIG, TABLES, Writer, assert_runs, headgate, kill, load
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HURRIED = (str(Path(__file__).with_name("hurried.py")),)
 HASTE = "[source]\npoll_ms = 50\n", "[target]\nbatch_ms = 50\nretention_hours = 20\n"
@@ -107,10 +114,11 @@ def kill_at(
     return "another moment" if times else name
 
 
-def run_to_the_end(config: Path) -> None:
-    for command in (("run", "--once"), ("verify",)):
-        process = headgate(*command, config=config)
-        assert process.wait(STARTS_SECONDS) == 0, (config.parent / "log.txt").read_text()[-4000:]
+def run_to_the_end(file: Path, spark: SparkSession) -> None:
+    config = load_config(file)
+    Pipeline(config, spark).run(once=True)
+    results = {result.table: (result.state, result.differences) for result in verify(config)}
+    assert results == dict.fromkeys(TABLES, ("live", 0))
 
 
 def check(server: MySQLServer, lake: Lake) -> None:
@@ -134,7 +142,9 @@ def check(server: MySQLServer, lake: Lake) -> None:
         pytest.param(STEPS.keys(), 10, 10, id="all steps", marks=pytest.mark.slow),
     ],
 )
-def test_killed_at_each_step(tmp_path: Path, steps: Collection[str], rounds: int, kills: int) -> None:
+def test_killed_at_each_step(
+    request: pytest.FixtureRequest, tmp_path: Path, steps: Collection[str], rounds: int, kills: int
+) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     choice = random.Random(seed)
@@ -158,7 +168,7 @@ def test_killed_at_each_step(tmp_path: Path, steps: Collection[str], rounds: int
             for writer in writers:
                 writer.ended.set()
                 writer.join()
-            run_to_the_end(config)
+            run_to_the_end(config, request.getfixturevalue("spark"))
             check(server, Lake.at(lake))
     assert happened.total() == rounds * kills
     assert len(steps) > happened.total() or set(steps) <= set(happened)

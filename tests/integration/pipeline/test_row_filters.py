@@ -12,6 +12,7 @@ from headgate.errors import ConfigError
 from headgate.lake import newest_row
 from headgate.pipeline import Pipeline, check_source
 from headgate.testing import MySQLServer
+from tests.integration.outside import Rows, lake_rows, source_rows
 from tests.integration.pipeline.verifying import verify
 from tests.integration.runs import Runs
 
@@ -92,6 +93,36 @@ def test_a_changed_filter_reads_the_table_again_without_any_change(
     runs.run()
     check(runs, changed, both=True)
     assert "read again" not in caplog.text
+
+
+class WithHistory(Runs):
+    def text(self) -> str:
+        return super().text().replace('["current"]', '"history"')
+
+
+def test_a_history_has_the_versions_that_pass(
+    spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path
+) -> None:
+    """As of each batch it is MySQL's WHERE of then: a row that leaves ends its version, one that enters begins one."""
+    runs, chosen = WithHistory(spark, mysql_server, mysql_db, tmp_path), random.Random(5)
+    choose(runs, ROWS)
+    table = runs.table("t", rows=40)
+    folder, kept = runs.lake.current(table), dict[int, Rows]()
+    runs.run()
+    for number in range(3):
+        if number == 2:
+            runs.do("TRUNCATE t", "INSERT INTO t VALUES (1, 1, 7), (2, 1, 8), (3, 9, 8)")
+        write(runs, chosen, 40)
+        runs.run()
+        row = newest_row(runs.lake)
+        kept[row.epoch] = source_rows(mysql_server, f"{table} WHERE {ROWS}", "id, v, n")
+        result = verify(None, runs.config(), row, table)
+        assert (result.differences, result.state) == (0, "live"), result
+        for epoch, rows in kept.items():
+            as_of = f"_seq['epoch'] <= {epoch} AND (_end_seq IS NULL OR _end_seq['epoch'] > {epoch})"
+            assert lake_rows(folder, ["id", "v", "n"], where=as_of) == rows, f"as of batch {epoch}"
+    versions = lake_rows(folder, ["v", "n"])
+    assert all(v < 5 and n != 7 for v, n in versions), "no version of a row that did not pass"
 
 
 def test_a_filter_that_no_row_passes_any_more_empties_the_table(runs: Runs) -> None:

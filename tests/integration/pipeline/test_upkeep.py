@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.delta import RETENTION_PROPERTIES, TableLog, write_checkpoint
-from headgate.lake import DeltaPath, Lake, find_row, ledger_rows, read_as_of
+from headgate.lake import DeltaPath, Lake, ledger_rows, newest_row, read_as_of
 from headgate.lake import _upkeep as upkeep_module
 from headgate.lake._keeper import UpkeepTimes
 from headgate.sinks import BatchWriter
 from tests.fix_carrier import FakeBatch, FakeTable
+from tests.integration.outside import lake_rows, logged
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,15 +62,15 @@ class Upkept:
 
     def rows(self) -> dict[str, list[tuple[Any, ...]]]:
         """All current tables by the newest ledger row."""
-        found = read_as_of(self.spark, self.lake.path)
+        tables = newest_row(self.lake).tables
         return {
-            name: sorted((row["id"], row["item"]) for row in frame.collect()) for name, frame in sorted(found.items())
+            name: sorted(lake_rows(self.lake.current(name), ["id", "item"], version=tables[name].version))
+            for name in sorted(tables)
         }
 
     def logged(self, table: FakeTable) -> list[int]:
-        row = find_row(self.spark, self.lake)
-        frame = DeltaPath(self.spark, self.lake.changelog(table.name)).read(row.tables[table.name].changelog_version)
-        return [row["id"] for row in frame.orderBy("_seq").collect()]
+        version = newest_row(self.lake).tables[table.name].changelog_version
+        return [row["id"] for row in logged(self.lake.changelog(table.name), version=version)]
 
     def files(self, folder: str) -> int:
         return len(TableLog(folder).refresh().files)
@@ -102,7 +103,7 @@ def test_folds_and_removal_beside_batches(spark: SparkSession, tmp_path: Path, m
     made.write(KEYED)
 
     assert [made.files(folder) for folder in folders[:2]] == [1, 2], "four rows in one file, and one after the crash"
-    newest = find_row(spark, made.lake)
+    newest = newest_row(made.lake)
     assert newest.tables[STILL.name].version == TableLog(folders[0]).refresh().version, "the fold was adopted"
     expected = {
         KEYLESS.name: [(n, "row") for n in range(1, 6)],
@@ -128,6 +129,8 @@ def test_folds_and_removal_beside_batches(spark: SparkSession, tmp_path: Path, m
         assert RETENTION_PROPERTIES.items() <= live.properties.items()
     spark.catalog.clearCache()
     assert made.rows() == expected
+    by_spark = read_as_of(spark, made.lake.path)
+    assert {name: sorted((row.id, row.item) for row in frame.collect()) for name, frame in by_spark.items()} == expected
     assert made.logged(KEYED) == list(range(1, 8))
     made.write(*TABLES)
     assert made.rows() == {name: [*values, (8, "row")] for name, values in expected.items()}
