@@ -95,17 +95,9 @@ def test_a_changed_filter_reads_the_table_again_without_any_change(
     assert "read again" not in caplog.text
 
 
-class WithHistory(Runs):
-    def text(self) -> str:
-        return super().text().replace('["current"]', '"history"')
-
-
-def test_a_history_has_the_versions_that_pass(
-    spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path
-) -> None:
+def test_a_history_has_the_versions_that_pass(runs: Runs, mysql_server: MySQLServer) -> None:
     """As of each batch it is MySQL's WHERE of then: a row that leaves ends its version, one that enters begins one."""
-    runs, chosen = WithHistory(spark, mysql_server, mysql_db, tmp_path), random.Random(5)
-    choose(runs, ROWS)
+    runs.modes, chosen = '"history"', random.Random(5)
     table = runs.table("t", rows=40)
     folder, kept = runs.lake.current(table), dict[int, Rows]()
     runs.run()
