@@ -66,7 +66,9 @@ class Reader:
         pytest.param(STEPS.keys(), 8, 6, id="all steps", marks=pytest.mark.slow),
     ],
 )
-def test_killed_while_a_table_is_made_again(tmp_path: Path, steps: Collection[str], alters: int, kills: int) -> None:
+def test_killed_while_a_table_is_made_again(
+    request: pytest.FixtureRequest, tmp_path: Path, steps: Collection[str], alters: int, kills: int
+) -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     choice = random.Random(seed)
@@ -80,7 +82,7 @@ def test_killed_while_a_table_is_made_again(tmp_path: Path, steps: Collection[st
             text = text.replace(lines.partition("\n")[0] + "\n", lines)
         text = text.replace('["current", "changelog"]', '"current"')  # a changelog holds no other type
         config.write_text(text)
-        run_to_the_end(config)
+        run_to_the_end(config, request.getfixturevalue("spark"))
         for number in range(alters):
             old = source_rows(server, TABLE)
             assert lake_rows(folder) == old
@@ -96,11 +98,11 @@ def test_killed_while_a_table_is_made_again(tmp_path: Path, steps: Collection[st
                     times = 1 if name in ONCE or number == 0 else choice.choice([1, 2, 3])
                     happened[kill_at(name, config, Path(lake.path), choice, step=STEPS[name], times=times)] += 1
                     print(happened.total(), dict(happened), dict(reader.found), flush=True)
-                run_to_the_end(config)
+                run_to_the_end(config, request.getfixturevalue("spark"))
             reader.look()
             assert lake_rows(folder) == reader.new
             assert reader.found["old"]
             server.execute(f"UPDATE {TABLE} SET v = v + 1 WHERE id % 7 = 0", f"DELETE FROM {TABLE} WHERE id = {number}")
-            run_to_the_end(config)
+            run_to_the_end(config, request.getfixturevalue("spark"))
             assert lake_rows(folder) == source_rows(server, TABLE)
     assert happened.total() >= alters, "each time it was killed at least once"
