@@ -18,16 +18,14 @@ table has are orphans (``_history``).
 from __future__ import annotations
 
 import re
-import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, Final
 
+from headgate.delta._below import add_below, exchange
 from headgate.delta._definition import protocol_of, unsupported_requirements
 from headgate.delta._files import SUCCESSOR, files_of
-from headgate.delta._log import LOG, DataFile, Snapshot
-from headgate.delta._vectors import below
+from headgate.delta._log import LOG, Snapshot
 
 __all__ = ["is_building", "new_successor", "retire_successor", "successors", "take_over"]
 
@@ -87,32 +85,5 @@ def take_over(table: Snapshot, successor: Snapshot, name: str) -> list[dict[str,
     for application, version in successor.transactions.items():
         if table.transactions.get(application, -1) < version:
             actions.append({"txn": {"appId": application, "version": version}})
-    return [*actions, *_file_actions(table, successor, name)]
-
-
-def _file_actions(table: Snapshot, successor: Snapshot, name: str) -> Iterator[dict[str, Any]]:
-    """Yield the removal of the table's files and the addition of its successor's, except those that it has already."""
-    files = {file.path: file for file in (_moved(one, name) for one in successor.files.values())}
-    now = time.time_ns() // 1_000_000
-    for file in table.files.values():
-        if _identity(file) != _identity(files.get(file.path)):
-            yield file.removal(now, data_change=True)
-    for file in files.values():
-        if _identity(file) != _identity(table.files.get(file.path)):
-            yield {"add": file.action}
-
-
-def _moved(file: DataFile, name: str) -> DataFile:
-    """Return a successor's file as one of the table's."""
-    moved = {**file.action, "path": f"{name}/{file.path}", "dataChange": True}
-    if file.vector is not None:
-        moved["deletionVector"] = below(name, file.vector)
-    return replace(file, action=moved)
-
-
-def _identity(file: DataFile | None) -> tuple[Any, ...]:
-    """Return what distinguishes a file from others, as in the log: its path, and its vector if it has one."""
-    if file is None:
-        return ()
-    vector = file.vector or {}
-    return (file.path, *(vector.get(name) for name in ("storageType", "pathOrInlineDv", "offset")))
+    adds = [add_below(name, file, dataChange=True) for file in successor.files.values()]
+    return [*actions, *exchange(table.files.values(), adds)]

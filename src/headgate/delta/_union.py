@@ -1,15 +1,14 @@
 """A table that consists of the files of other tables, its parts, in folders below its own: no row is written twice.
 
-A data file does not know its table: the log names it, by a path relative to the table's folder. So the union's log
-names the files of its parts, with the deletion vectors that they have there, and gives each part's files one value of a
-partition column. A commit makes the union equal to given versions of its parts, whatever it was before; therefore it
-may be repeated, and another program's commits to the union last until the next one.
+The union's log names the files of its parts (``_below``), with the deletion vectors that they have there, and gives
+each part's files one value of a partition column. A commit makes the union equal to given versions of its parts,
+whatever it was before; therefore it may be repeated, and another program's commits to the union last until the next
+one.
 
 **Who removes files.** Only the part whose file it is. It may do so when neither it nor the union needs a version with
 the file.
 
-Source: Delta Transaction Log Protocol, "Add File and Remove File", "Partition Value Serialization", "Deletion Vector
-Format" (a relative vector's prefix is a folder below the table's).
+Source: Delta Transaction Log Protocol, "Partition Value Serialization".
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate.delta._below import add_below, exchange
 from headgate.delta._definition import FEATURES, protocol_of
 from headgate.delta._log import DataFile, Snapshot, read_commit
 from headgate.delta._mapping import is_mapped
-from headgate.delta._vectors import below
 
 __all__ = ["DifferentColumnsError", "UnionPart", "changed_files", "union_actions"]
 
@@ -82,41 +81,21 @@ def union_actions(
     :raises DifferentColumnsError: a column has different types, or the union's own name; a part has column mapping.
     """
     schema = _columns(union, column, before, parts)
-    wanted = {path: add for part in parts for path, add in _files(part, column)}
-    folders = {part.folder: part.changed for part in parts}
     values = {part.value for part in parts}
-    had = {path: file for path, file in union.files.items() if _value(file, column) in values}
-    now = time.time_ns() // 1_000_000
-    actions = list(_definition(union, schema, column, parts, properties))
-    for path, file in had.items():
-        if path not in wanted or _state(file.action) != _state(wanted[path]):
-            actions.append(file.removal(now, data_change=_changes(path, folders)))
-    for path, add in wanted.items():
-        if path not in had or _state(had[path].action) != _state(add):
-            actions.append({"add": add})
-    return actions
+    had = [file for file in union.files.values() if _value(file, column) in values]
+    adds = [add for part in parts for add in _adds(part, column)]
+    folders = {part.folder: part.changed for part in parts}
+    definition = _definition(union, schema, column, parts, properties)
+    return [*definition, *exchange(had, adds, lambda path: _loses_rows(path, folders))]
 
 
-def _files(part: UnionPart, column: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    for path, file in part.table.files.items():
-        moved = f"{part.folder}/{path}"
-        add = {
-            **file.action,
-            "path": moved,
-            "partitionValues": {column: part.value},
-            "dataChange": part.changed.get(path, True),
-        }
-        if file.vector is not None:
-            add["deletionVector"] = below(part.folder, file.vector)
-        yield moved, add
+def _adds(part: UnionPart, column: str) -> Iterator[dict[str, Any]]:
+    for file in part.table.files.values():
+        has_new_rows = part.changed.get(file.path, True)
+        yield add_below(part.folder, file, partitionValues={column: part.value}, dataChange=has_new_rows)
 
 
-def _state(action: Mapping[str, Any]) -> Any:
-    """Return what a file's action says about its rows."""
-    return action.get("deletionVector")
-
-
-def _changes(path: str, folders: Mapping[str, Mapping[str, bool]]) -> bool:
+def _loses_rows(path: str, folders: Mapping[str, Mapping[str, bool]]) -> bool:
     """Return whether rows go with a file of the union."""
     for folder, changed in folders.items():
         start = f"{folder}/"

@@ -37,7 +37,16 @@ from pyroaring import BitMap
 from headgate.delta._files import files_of
 from headgate.errors import DecodeError
 
-__all__ = ["Descriptor", "Positions", "VectorFile", "below", "positions_of", "read_vector", "rows_of", "vector_file"]
+__all__ = [
+    "Descriptor",
+    "Positions",
+    "VectorFile",
+    "positions_of",
+    "read_vector",
+    "rows_of",
+    "vector_below",
+    "vector_file",
+]
 
 Positions: TypeAlias = "BitMap"
 Descriptor: TypeAlias = Mapping[str, Any]
@@ -128,7 +137,7 @@ def _data(folder: str, descriptor: Descriptor) -> bytes:
     return data[4:-4]
 
 
-def below(folder: str, descriptor: Descriptor) -> dict[str, Any]:
+def vector_below(folder: str, descriptor: Descriptor) -> dict[str, Any]:
     """Return the descriptor of a vector as seen from a table above.
 
     :param folder: the path from that table's folder to that of the vector's table: no ``%``.
