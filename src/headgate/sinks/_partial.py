@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,53 @@ _WHOLE = -1  # link: the row has all its columns
 _KEPT, _GONE = -1, -2  # key: the target's row, nothing; else the number of the image that made its row
 _OP_B, _OP_U, _OP_D = 0, 1, 2
 _REMOVES, _NEVER = -1, 2**62  # cut: deleted rows do not stay; there is no TRUNCATE
+
+
+class _Images(NamedTuple):
+    """The batch's images, in log order.
+
+    :param op: int8[images]: ``_OP_B``, ``_OP_U``, ``_OP_D``, or another number.
+    :param key: int64[images]: the number of its key.
+    :param pair: bool[images]: whether it has the ``_seq`` of the one before it.
+    :param partial: bool[images]: whether it leaves columns out.
+    """
+
+    op: Any
+    key: Any
+    pair: Any
+    partial: Any
+
+
+class _Chains(NamedTuple):
+    """What the images come to.
+
+    :param held: int64[keys]: what a key holds: the number of an image, ``_KEPT`` or ``_GONE``.
+    :param last: int64[keys]: the last image that names the key, −1 if none. (If deleted rows stay, the last one that
+        had an effect: the deletion of a row that is gone.)
+    :param link: int64[images]: where its absent columns are: an image's number; −2 − key for the target's row at a
+        key; ``_WHOLE``: it has none.
+    :param vanishes: bool[images]: see the module.
+    """
+
+    held: Any
+    last: Any
+    link: Any
+    vanishes: Any
+
+
+class _Lines(NamedTuple):
+    """The keys that the batch touches.
+
+    :param image: int64[lines]: the image that gives the key's effect.
+    :param gone: bool[lines]: whether the key holds nothing.
+    :param source: int64[columns, lines]: the image that has a column's value, −1 for the target's.
+    :param origin: int64[lines]: key number of the origin, −1 if there is none.
+    """
+
+    image: Any
+    gone: Any
+    source: Any
+    origin: Any
 
 
 def fold_partial(
@@ -68,28 +115,19 @@ def fold_partial(
     code = np.asarray(absent.indices.fill_null(len(absent.dictionary)))
     has = _present(absent.dictionary.to_pylist(), names)
     op = np.asarray(pc.index_in(_chunk(table["_op"]), pa.array(["b", "u", "d"])).fill_null(-1)).astype(np.int8)
-    pair = _pairs(table)
-    held, last, link, vanishes = _chain(op, keys, pair, code < len(has) - 1, count, cut)
-    if held is None:
-        raise DecodeError("a before-image that no after-image follows")
-    touched = np.nonzero((last >= 0) & (held != _KEPT))[0]
-    gone = held[touched] == _GONE
-    line = np.where(gone, last[touched], held[touched])
-    source, origin = _resolve(line, gone & (not marks), code, has, link)
-    return _lines(table, key, names, keys, line, gone, source, origin, vanishes)
+    images = _Images(op, keys, _pairs(table), code < len(has) - 1)
+    chains = _chain(images, count, cut)
+    touched = np.nonzero((chains.last >= 0) & (chains.held != _KEPT))[0]
+    gone = chains.held[touched] == _GONE
+    line = np.where(gone, chains.last[touched], chains.held[touched])
+    lines = _resolve(line, gone, gone & (not marks), (code, has), chains.link)
+    return _written(table, key, names, keys, lines, chains.vanishes)
 
 
-def _lines(
-    table: pa.Table,
-    key: Sequence[str],
-    names: list[str],
-    keys: Any,
-    line: Any,
-    gone: Any,
-    source: Any,
-    origin: Any,
-    vanishes: Any,
+def _written(
+    table: pa.Table, key: Sequence[str], names: list[str], keys: Any, lines: _Lines, vanishes: Any
 ) -> pa.Table:
+    line, gone, source, origin = lines
     op = pc.if_else(pa.array(gone), "d", _chunk(table["_op"]).take(pa.array(line)))
     columns = [op, *(_chunk(table[name]).take(pa.array(line)) for name in META[1:])]
     for index, name in enumerate(names):
@@ -162,115 +200,113 @@ def _truncate(held: Any, last: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _remove(i: int, key: int, is_partial: Any, marks: Any, held: Any, last: Any, link: Any, vanishes: Any) -> None:
+def _remove(images: _Images, i: int, chains: _Chains, marks: Any) -> None:
     """Delete a key's row. If it stays, marked, the image takes the columns that it lacks from that row."""
-    old = held[key]
-    held[key] = _GONE
+    key = images.key[i]
+    old = chains.held[key]
+    chains.held[key] = _GONE
     if marks and old == _GONE:
         return
-    last[key] = i
-    if marks and is_partial:
-        link[i] = old if old >= 0 else -2 - key
-        vanishes[i] = True
+    chains.last[key] = i
+    if marks and images.partial[i]:
+        chains.link[i] = old if old >= 0 else -2 - key
+        chains.vanishes[i] = True
 
 
 @njit(cache=True, nogil=True)
-def _update(
-    i: int,
-    old_key: int,
-    old: int,
-    key: int,
-    is_partial: Any,
-    marks: Any,
-    held: Any,
-    last: Any,
-    link: Any,
-    vanishes: Any,
-) -> None:
-    """Set a key to a row that was ``old`` at ``old_key``; without such a row a partial image is ignored."""
+def _update(images: _Images, i: int, before: tuple[Any, Any], chains: _Chains, marks: Any) -> None:
+    """Set a key to the row that was held at a key before; without such a row a partial image is ignored.
+
+    :param before: that key, and what it held.
+    """
+    (old_key, old), key, is_partial = before, images.key[i], images.partial[i]
     is_ignored = is_partial and old == _GONE
     if not (marks and is_ignored):
-        last[key] = i
+        chains.last[key] = i
     if is_ignored:
         return
     if is_partial:
         if key != old_key:
-            vanishes[i] = held[key] != _KEPT
+            chains.vanishes[i] = chains.held[key] != _KEPT
         elif old >= 0:
-            vanishes[i] = vanishes[old]
-        link[i] = old if old >= 0 else -2 - old_key
-    held[key] = i
+            chains.vanishes[i] = chains.vanishes[old]
+        chains.link[i] = old if old >= 0 else -2 - old_key
+    chains.held[key] = i
 
 
 @njit(cache=True, nogil=True)
-def _walk(op: Any, key: Any, pair: Any, partial: Any, cut: int, held: Any, last: Any, link: Any, vanishes: Any) -> bool:
-    n, marks = len(op), cut >= 0
+def _walk(images: _Images, chains: _Chains, cut: int) -> bool:
+    """Follow the images in order; return False if a ``b`` image stands alone."""
+    op, n, marks = images.op, len(images.op), cut >= 0
     i = 0
     while i < n:
         if i == cut:
-            _truncate(held, last)
-        k, old = key[i], held[key[i]]
+            _truncate(chains.held, chains.last)
+        k = images.key[i]
+        old = chains.held[k]
         if op[i] == _OP_D or op[i] == _OP_B:
-            _remove(i, k, partial[i], marks, held, last, link, vanishes)
+            _remove(images, i, chains, marks)
         elif op[i] != _OP_U:  # an insert, or a snapshot row
-            held[k] = last[k] = i
+            chains.held[k] = chains.last[k] = i
         if op[i] == _OP_B:
             i += 1
-            if i >= n or op[i] != _OP_U or not pair[i]:
+            if i >= n or op[i] != _OP_U or not images.pair[i]:
                 return False
         if op[i] == _OP_U:
-            _update(i, k, old, key[i], partial[i], marks, held, last, link, vanishes)
+            _update(images, i, (k, old), chains, marks)
         i += 1
     if i == cut:
-        _truncate(held, last)
+        _truncate(chains.held, chains.last)
     return True
 
 
-def _chain(op: Any, key: Any, pair: Any, partial: Any, count: int, cut: int) -> tuple[Any, Any, Any, Any]:
+def _chain(images: _Images, count: int, cut: int) -> _Chains:
     """Follow images in order.
 
-    :param key: number of each image's key; ``count`` of them.
-    :param pair: whether an image has the ``_seq`` of the one before it.
+    :param count: of keys.
     :param cut: if deleted rows stay, the number of images before the last TRUNCATE; else ``_REMOVES``.
-    :returns: by key: what it holds in the end, and the last image that names it, -1 if none (if deleted rows stay, the
-        last one that had an effect: the deletion of a row that is gone); by image: where its absent
-        columns are (an image's number; -2 - key for the target's row at a key; -1 it has none), and ``vanishes``. The
-        first is None if a ``b`` image stands alone.
+    :raises DecodeError: a ``b`` image stands alone.
     """
-    held = np.full(count, _KEPT, np.int64)
-    last = np.full(count, -1, np.int64)
-    link = np.full(len(op), _WHOLE, np.int64)
-    vanishes = np.zeros(len(op), np.bool_)
-    fits = _walk(op, key, pair, partial, cut, held, last, link, vanishes)
-    return held if fits else None, last, link, vanishes
+    chains = _Chains(
+        held=np.full(count, _KEPT, np.int64),
+        last=np.full(count, -1, np.int64),
+        link=np.full(len(images.op), _WHOLE, np.int64),
+        vanishes=np.zeros(len(images.op), np.bool_),
+    )
+    if not _walk(images, chains, cut):
+        raise DecodeError("a before-image that no after-image follows")
+    return chains
 
 
 @njit(cache=True, nogil=True)
-def _follow(line: Any, gone: Any, code: Any, has: Any, link: Any, source: Any, origin: Any) -> None:
-    for m in range(len(line)):
-        if gone[m]:
-            for c in range(has.shape[1]):
-                source[c, m] = line[m]
+def _follow(is_whole: Any, code: Any, has: Any, link: Any, lines: _Lines) -> None:
+    """Find the images of each line's chain that have its values.
+
+    :param is_whole: bool[lines]: whether the line's image alone gives them.
+    """
+    for m in range(len(lines.image)):
+        i = lines.image[m]
+        if is_whole[m]:
+            lines.source[:, m] = i
             continue
-        i = line[m]
-        missing = has.shape[1]
         while True:
             for c in range(has.shape[1]):
-                if source[c, m] < 0 and has[code[i], c]:
-                    source[c, m] = i
-                    missing -= 1
+                if lines.source[c, m] < 0 and has[code[i], c]:
+                    lines.source[c, m] = i
             if link[i] < 0:
                 break
             i = link[i]
         if link[i] != _WHOLE:
-            origin[m] = -2 - link[i]
+            lines.origin[m] = -2 - link[i]
 
 
-def _resolve(line: Any, gone: Any, code: Any, has: Any, link: Any) -> tuple[Any, Any]:
-    """Return ``(int64[columns, lines]: the image that has a line's value, -1 for the target's; int64[lines]: key number
-    of the origin, -1 if there is none)``.
+def _resolve(image: Any, gone: Any, is_whole: Any, present: tuple[Any, Any], link: Any) -> _Lines:
+    """Return the lines with their sources and origins.
+
+    :param present: the number of each image's set of columns, and :func:`_present`'s result.
     """
-    source = np.full((has.shape[1], len(line)), -1, np.int64)
-    origin = np.full(len(line), -1, np.int64)
-    _follow(line, gone, code, has, link, source, origin)
-    return source, origin
+    code, has = present
+    shape = has.shape[1], len(image)
+    lines = _Lines(image, gone, np.full(shape, -1, np.int64), np.full(len(image), -1, np.int64))
+    _follow(is_whole, code, has, link, lines)
+    return lines
