@@ -73,6 +73,7 @@ class FakeTable:
     """By default one of the columns' types and the key."""
     rows: str = ""
     chosen_key: bool = False
+    hook: str = ""
 
     @property
     def definition(self) -> str:
@@ -85,11 +86,12 @@ class FakeTable:
             CarriedColumn(name, kind, self.mysql.get(name, kind), collation=self.collations.get(name, ""))
             for name, kind in self.columns
         )
-        return Definition(self.name, self.definition, self.key, columns, self.rows, self.chosen_key)
+        return Definition(self.name, self.definition, self.key, columns, self.rows, self.chosen_key, self.hook)
 
     def target(self, **more: Any) -> Target:
         """The current table with these columns."""
-        return Target(dict(self.columns), self.key, rows=self.rows, source_types=self.carried.source_types, **more)
+        known = {"rows": self.rows, "hook": self.hook, "source_types": self.carried.source_types}
+        return Target(dict(self.columns), self.key, **{**known, **more})
 
     def batch(self, epoch: int, images: Sequence[tuple[Any, ...]], file: int = 1) -> pa.RecordBatch:
         """``images`` are ``(op, pos, *values)``, or ``(op, (pos, ordinal), *values)``; ``r`` rows give their number.

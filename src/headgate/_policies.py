@@ -6,8 +6,9 @@ codecs. There ``of(table)`` returns the policies of that table.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "ColumnRule",
     "ColumnRules",
     "Decimals",
+    "Hook",
     "Json",
     "MaskKey",
     "Operation",
@@ -31,6 +33,7 @@ __all__ = [
     "WideDecimals",
     "Window",
     "ZeroDates",
+    "is_function",
     "ordered_operations",
     "parse_rules",
 ]
@@ -191,6 +194,27 @@ class MaskKey:
     file: str | None = None
 
 
+_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+def is_function(text: object) -> bool:
+    """Return whether this is the name of a function, ``package.module:function``."""
+    return isinstance(text, str) and _FUNCTION.fullmatch(text) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A function that makes a table's columns, ``module:function``, and the version that the user gave it."""
+
+    function: str
+    version: str = "1"
+
+    @property
+    def spelled(self) -> str:
+        """``module:function@version``"""
+        return f"{self.function}@{self.version}"
+
+
 @dataclass(frozen=True, slots=True)
 class Policies:
     """The policies of all tables; of a single table if ``tables`` is empty."""
@@ -228,6 +252,8 @@ class Policies:
     """Operations that a stream leaves out, as they are after ``rows``; table reads are whole all the same."""
     key: tuple[str, ...] = ()
     """Columns that identify the rows of a table without a key; ``()``: none do."""
+    hook: Hook | None = None
+    """Function that makes the table's columns (``headgate.columns._hooks``); of single tables only."""
     tables: tuple[tuple[str, Policies], ...] = ()
     """``(db.table, its policies)`` of the tables whose policies differ."""
 
@@ -277,6 +303,9 @@ class Policies:
         keys = {table: policies.key for table, policies in self.tables if policies.key}
         if keys:
             options["keys"] = keys
+        hooks = {table: asdict(policies.hook) for table, policies in self.tables if policies.hook is not None}
+        if hooks:
+            options["hooks"] = hooks
         skips = {table: policies.skip for table, policies in self.tables if policies.skip != self.skip}
         if skips or self.skip:
             options["skip"] = {"*": self.skip, **skips}

@@ -20,8 +20,10 @@ Retry loops look only at this marker::
     │   ├── UnreadableTableError               one table cannot be read further; a pipeline follows the others
     │   │   ├── AmbiguousKeyError   Definite   two key values would become equal
     │   │   ├── ChosenKeyError      Definite   a key that the user chose is not unique, or has NULL
+    │   │   ├── PartialImageError   Definite   a row image leaves out columns that a table's hook needs
     │   │   └── RowFilterError      Definite   which rows pass a table's `rows` cannot be decided
     │   └── UnsupportedError        Definite   known but not supported: names table, column, type or statement
+    ├── HookError                   Definite   a user's hook raised an exception, or broke its contract
     ├── SchemaChangedError          Definite   a table's definition does not fit the planned one
     ├── SchemaAmbiguousError        Definite   the log does not name a table's columns, and they are no longer known
     ├── PositionError
@@ -69,10 +71,12 @@ __all__ = [
     "EngineError",
     "HeadgateError",
     "HistoryRewrittenError",
+    "HookError",
     "IncompleteReadError",
     "MissingExtraError",
     "NotificationError",
     "OffsetFormatError",
+    "PartialImageError",
     "PositionError",
     "ProtocolError",
     "RelayConsumerError",
@@ -222,12 +226,20 @@ class ChosenKeyError(UnreadableTableError):
     """A key that the user chose does not identify the rows: it is not unique, has NULL, or lacks a column."""
 
 
+class PartialImageError(UnreadableTableError):
+    """A row image leaves columns out, so what the table's hook makes of the row is unknown."""
+
+
 class RowFilterError(UnreadableTableError):
     """Which rows pass a table's ``rows`` expression cannot be decided: an image or the table lacks a column."""
 
 
 class UnsupportedError(DecodeError):
     """A known feature that headgate does not support; names the table, column and type, or the statement."""
+
+
+class HookError(HeadgateError, Definite):
+    """A user's hook cannot be imported, raised an exception, or broke its contract; names the hook and the table."""
 
 
 class SchemaChangedError(HeadgateError, Definite):

@@ -9,7 +9,7 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from headgate._policies import DEFAULT, POLICY_VALUES, Policies
+from headgate._policies import DEFAULT, POLICY_VALUES, Hook, Policies
 from headgate.config import (
     ConfigFile,
     PipelineConfig,
@@ -151,6 +151,10 @@ def test_both_modes_in_a_fixed_order() -> None:
         ('name = "shop"', 'name = "shop"\nnotifications.kafka = {topic = "t"}', r"kafka\.bootstrap is missing: host"),
         ('schema_changes = "strict"', 'condition = ""', r"tables\.shop\.orders\.condition"),
         ('schema_changes = "strict"', 'condition = "a"\nrows = "b = 1"', "rows and condition are both set"),
+        ('schema_changes = "strict"', 'hook = "hooks"', r"'hooks' is not a function; expected module:function"),
+        ('schema_changes = "strict"', 'hook = "a-b:f"', "is not a function"),
+        ('schema_changes = "strict"', 'hook_version = "2"', "hook_version is set without hook"),
+        ('schema_changes = "strict"', 'hook = "m:f"\nhook_version = "a b"', "hook_version"),
         ("poll_ms = 500", 'relay = "relay1:11115"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay = "http://u:secret@r:1"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay_source = "a"', "settings need relay"),
@@ -239,6 +243,18 @@ def test_rows_are_policies_of_a_table_that_is_no_signal_table() -> None:
     with pytest.raises(
         ConfigError, match=r'rows in \[tables."shop.orders"\] is for a signal table, whose rows are sig'
     ):
+        parse_config(text.replace("poll_ms = 500", 'signal_table = "shop.orders"'))
+
+
+def test_hooks_are_policies_of_a_table_that_is_no_signal_table() -> None:
+    text = GOOD.replace('schema_changes = "strict"', 'hook = "my.hooks:f"')
+    policies = parse_config(text).policies()
+    assert (policies.of("shop.orders").hook, policies.of("shop.items").hook) == (Hook("my.hooks:f", "1"), None)
+    assert policies.as_options()["hooks"] == {"shop.orders": {"function": "my.hooks:f", "version": "1"}}
+    second = parse_config(text.replace('f"', 'f"\nhook_version = "2024-01-02"')).policies().of("shop.orders").hook
+    assert second is not None
+    assert second.spelled == "my.hooks:f@2024-01-02"
+    with pytest.raises(ConfigError, match=r'hook in \[tables."shop.orders"\] is for a signal table'):
         parse_config(text.replace("poll_ms = 500", 'signal_table = "shop.orders"'))
 
 

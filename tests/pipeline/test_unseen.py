@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from headgate.config import PipelineConfig
-from headgate.pipeline._row_filters import RowFilters
+from headgate.pipeline._rewritten import Rewritten
 from headgate.pipeline._skips import Skips
 from headgate.pipeline._unseen import join
-from headgate.sinks import Unseen
+from headgate.sinks import Target, Unseen
 from tests.fix_carrier import FakeBatch
 
 
@@ -26,17 +26,30 @@ def config(mode: str = "current", skip: Sequence[str] = (), **tables: dict[str, 
     )
 
 
-RULED: dict[str, Any] = {"same": {"rows": "a = 1"}, "new": {"rows": "a = 2"}, "other": {"rows": "b = 2"}}
+RULED: dict[str, Any] = {
+    "same": {"rows": "a = 1"},
+    "new": {"rows": "a = 2"},
+    "other": {"rows": "b = 2"},
+    "hooked": {"hook": "m:f"},
+    "newer": {"hook": "m:f", "hook_version": "2"},
+    "first": {"hook": "m:f"},
+}
 
 
-def test_changed_filters_are_reported_once() -> None:
-    written = {"d.same": "a = 1", "d.plain": "", "d.new": "", "d.other": "b = 1", "d.gone": "c = 1"}
-    writer: Any = SimpleNamespace(row_filters=written)
-    filters, batch = RowFilters(config(**RULED), writer), FakeBatch(9).described()
+def test_changed_filters_and_hooks_are_reported_once() -> None:
+    rows = {"d.same": "a = 1", "d.plain": "", "d.new": "", "d.other": "b = 1", "d.gone": "c = 1"}
+    hooks = {"d.hooked": "m:f@1/00", "d.newer": "m:f@1/00", "d.first": "", "d.without": "m:f@1/00"}
+    written = {name: Target({}, (), rows=one) for name, one in rows.items()}
+    written |= {name: Target({}, (), hook=one) for name, one in hooks.items()}
+    writer: Any = SimpleNamespace(targets=written)
+    filters, batch = Rewritten(config(**RULED), writer), FakeBatch(9).described()
     assert filters.unseen(batch) == {
         "d.new": Unseen("`rows` changed from all rows to a = 2", over=True),
         "d.other": Unseen("`rows` changed from b = 1 to b = 2", over=True),
         "d.gone": Unseen("`rows` changed from c = 1 to all rows", over=True),
+        "d.newer": Unseen("the hook changed from m:f@1 to m:f@2", over=True),
+        "d.first": Unseen("the hook changed from none to m:f@1", over=True),
+        "d.without": Unseen("the hook changed from m:f@1 to none", over=True),
     }
     assert filters.unseen(batch) == {}
 

@@ -774,6 +774,55 @@ def test_another_row_filter_reads_the_table_again(rows: str) -> None:
     assert (same.state.state, kinds(same)) == ("live", ["Upsert"])
 
 
+HOOKED = replace(ORDERS, hook="m:f@1/aa")
+
+
+@pytest.mark.parametrize(
+    ("hook", "reason"),
+    [
+        ("m:f@2/aa", "the hook changed from m:f@1 to m:f@2"),
+        ("", "the hook changed from m:f@1 to none"),
+        ("m:f@1/bb", "the hook gets other columns, so it may make other rows"),
+    ],
+)
+def test_another_hook_or_input_reads_the_table_again(hook: str, reason: str) -> None:
+    shown, target = replace(ORDERS, hook=hook), HOOKED.target()
+    work = decided(FakeBatch(9).live("shop.orders").images(shown, [("u", 1, 1, "x")]), target=target)
+    assert (work.state.state, work.actions, work.reread) == ("stale", (), reason)
+    begins = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(shown, [])
+    again = decided(begins, work.state, target)
+    assert (again.state.state, is_replaced(again)) == ("live", True)
+    assert again.state.hook == (hook.partition("/")[0] or None)
+
+
+def test_images_before_and_after_a_change_of_the_hooks_input_do_not_fit_together() -> None:
+    fake = FakeBatch(9).live("shop.orders").images(HOOKED, [("u", 1, 1, "x")])
+    fake.images(replace(HOOKED, hook="m:f@1/bb"), [("u", 5, 1, "y")])
+    assert decided(fake, target=HOOKED.target()).reread == "the hook gets other columns, so it may make other rows"
+
+
+def test_the_ledger_tells_the_hook_of_the_newest_images() -> None:
+    row = decided(FakeBatch(9).live("shop.orders").images(HOOKED, [("u", 1, 1, "x")]), target=HOOKED.target()).state
+    assert row.hook == "m:f@1"
+    quiet = FakeBatch(10).live("shop.orders").ddl("shop.orders", "ALTER TABLE t COMMENT 'x'", "alter", 5, adds=[])
+    assert decided(quiet, row, HOOKED.target()).state.hook == "m:f@1"
+    for modes in list[dict[str, Any]]([{"kafka": True}, {"changelog": True}]):
+        batch = FakeBatch(9).images(replace(HOOKED, hook="m:f@2/aa"), [("u", 1, 1, "x")])
+        work = decided(batch, row, None, form=None, **modes)
+        assert (work.state.state, work.state.hook) == ("live", "m:f@2")
+
+
+def test_a_history_takes_what_its_hook_makes_of_other_columns_and_no_other_hook() -> None:
+    target = HOOKED.target(form=Form.HISTORY)
+    for hook, kept in (("m:f@1/bb", True), ("m:f@2/aa", False)):
+        shown = replace(ORDERS, hook=hook)
+        first = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(shown, [(1, "x")])
+        read = decided(first, target=target, form=Form.HISTORY)
+        assert (read.state.state, kinds(read)) == (
+            ("live", ["NoteTypes", "AppendVersions", "Sweep"]) if kept else ("stopped", [])
+        )
+
+
 MARKED = ORDERS.target(form=Form.MARKED)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
-from headgate._policies import DEFAULT, Policies, parse_rules
+from headgate._policies import DEFAULT, Hook, Policies, parse_rules
 from headgate.catalog import AddedColumn, Column, ColumnChange, DroppedColumn, RedefinedColumn, TableDef
-from headgate.columns import TableCodec
+from headgate.columns import TableCodec, hooked_table
 from headgate.replication import Ddl, canonical_schema
-from headgate.spark._carried import _ruled_changes, definition_of
+from headgate.spark._carried import _changes, _ruled_changes, definition_of
 from tests.spark.model import batch_of
 
 
@@ -68,3 +70,33 @@ def test_names_of_statements_become_those_of_the_target(
     ddl = Ddl("ALTER", "alter", "d", "t", None, 0, "f.1", 1, 4, changes=(change,))
     changes = _ruled_changes(ddl, Policies(columns=parse_rules(RULES)))
     assert changes == (None if expected is None else tuple(expected))
+
+
+def test_the_definition_of_what_a_hook_makes() -> None:
+    """Its own columns have types of their Arrow types; those that came through keep MySQL's, as VARIANT does."""
+    text = Column("j", "json")
+    table = TableDef("d", "t", (Column("id", "int", nullable=False), Column("v", "datetime", scale=2), text), (0,))
+    policies = Policies.make({}, {"d.t": {"json": "variant", "hook": Hook("tests.hooks_of_tests:counted", "7")}})
+    codec = TableCodec(table, policies)
+    found = definition_of(codec.table, pa.schema([]), policies, hooked_table(codec.table, codec.fields, policies))
+    assert [(one.name, one.spark, one.mysql, one.nullable) for one in found.columns] == [
+        ("id", "int", "int", False), ("v", "timestamp_ntz", "datetime(2)", True), ("j", "variant", "json", True),
+        ("count", "bigint", "bigint", True),
+    ]  # fmt: skip
+    assert found.hook.startswith("tests.hooks_of_tests:counted@7/")
+    assert found == type(found).from_json(found.to_json())
+    other = Policies.make({"json": "variant"}, {"d.t": {"hook": Hook("tests.hooks_of_tests:counted")}})
+    made = definition_of(codec.table, pa.schema([]), other, hooked_table(codec.table, codec.fields, other))
+    assert made == replace(found, hook=found.hook.replace("@7", "@1"))
+
+
+def test_an_alter_of_columns_under_a_hook_may_change_every_row() -> None:
+    def changes(*, added: bool, hook: Hook | None) -> object:
+        made = (AddedColumn("n"),) if added else ()
+        ddl = Ddl("ALTER TABLE t …", "alter", "d", "t", None, 1, "binlog.000001", 1, 4, changes=made)
+        return _changes(ddl, Policies.make({}, {"d.t": {"hook": hook}}))
+
+    hook = Hook("m:f")
+    assert changes(added=True, hook=hook) is None
+    assert changes(added=False, hook=hook) == ()
+    assert changes(added=True, hook=None) == (AddedColumn("n"),)

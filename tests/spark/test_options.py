@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from headgate._policies import DEFAULT, Policies
+from headgate._policies import DEFAULT, Hook, Policies
 from headgate.archive import LogOfRelay
 from headgate.errors import ConfigError
 from headgate.spark._options import OPTION_NAMES, Options
@@ -179,6 +179,25 @@ def test_rows_are_policies_of_their_table() -> None:
     policies = Options.parse({"url": "mysql://u@h", "tables": "d.*", "rows": rows}).policies
     assert (policies.of("d.t").rows, policies.of("d.u").rows) == ("n > 1", "")
     assert policies.as_options()["rows"] == {"d.t": "n > 1"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"d.t": "m:f"}', '{"d.t": {"function": "f"}}', '{"d.t": {"version": "1"}}',
+     '{"d.t": {"function": "m:f", "version": 1}}', '{"d.t": {"function": "m:f", "x": "1"}}'],
+)  # fmt: skip
+def test_hooks_are_functions_by_table(text: str) -> None:
+    with pytest.raises(ConfigError, match='option "hooks" is not a JSON object of functions by table'):
+        Options.parse({"url": "mysql://u@h", "tables": "d.*", "hooks": text})
+
+
+def test_hooks_are_policies_of_their_table() -> None:
+    base = {"url": "mysql://u@h", "tables": "d.*"}
+    policies = Options.parse({**base, "hooks": '{"d.t": {"function": "m.n:f"}}'}).policies
+    assert (policies.of("d.t").hook, policies.of("d.u").hook) == (Hook("m.n:f", "1"), None)
+    assert Options.parse({**base, "hooks": json.dumps(policies.as_options()["hooks"])}).policies == policies
+    with pytest.raises(ConfigError, match='option "hooks" names the signal table'):
+        Options.parse({**base, "signal_table": "d.t", "hooks": json.dumps(policies.as_options()["hooks"])})
 
 
 @pytest.mark.parametrize("text", ["{", '"delete"', '["drop"]', '{"d.t": "delete"}', '{"d.t": [1]}', "[[]]"])

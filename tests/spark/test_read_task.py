@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._policies import DEFAULT, OPERATIONS, Operation
+from headgate._policies import DEFAULT, OPERATIONS, Hook, Operation, Policies
 from headgate.catalog import Column, TableDef
 from headgate.mysql import ConnectionSettings
-from headgate.replication import META_FIELDS, ImageBatch, LogBlock, canonical_schema
+from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, LogBlock, canonical_schema
 from headgate.snapshot import ChunkOptions
 from headgate.spark import _read_task
 from headgate.spark._carried import _truncate
 from headgate.spark._progress import TaskProgress
-from headgate.spark._read_task import read_task, without_skipped, without_unread
+from headgate.spark._read_task import hooked, read_task, without_skipped, without_unread
 from headgate.spark._tasks import LogRange, Task, Unread
 from tests.spark.model import batch_of, partial_of
 
@@ -55,6 +55,28 @@ def test_table_nobody_has_begun_to_read_gives_nothing_and_others_all() -> None:
     images: list[Image] = [("c", 1, 0, 1), ("d", 2, 0, 2)]
     assert left(images, Unread("d.t")) == []
     assert left(images, None) == [("c", 1), ("d", 2)]
+
+
+def test_a_hook_makes_the_columns_behind_the_meta_columns() -> None:
+    """Of whole rows with a column for absent columns, too; not of a TRUNCATE, which has no columns yet."""
+    policies = Policies.make({}, {"d.t": {"hook": Hook("tests.hooks_of_tests:doubled")}})
+    images = batch_of("d.t", [("b", 5, 1, 1), ("u", 5, 2, 1)])
+    first = len(META_FIELDS)
+    whole = images.batch.schema.insert(first, ABSENT_FIELD)
+    absent = pa.nulls(2, ABSENT_FIELD.type)
+    columns = images.batch.columns
+    told = pa.RecordBatch.from_arrays([*columns[:first], absent, *columns[first:]], schema=whole)
+    for image in (images, ImageBatch(images.table, told)):
+        made = hooked(image, policies)
+        assert made.table == images.table
+        assert made.batch.schema.names == [*image.batch.schema.names[:-1], "product", "text", "columns"]
+        assert made.batch.schema.metadata == image.batch.schema.metadata
+        assert [(row["_op"], row["id"], row["product"], row["columns"]) for row in made.batch.to_pylist()] == [
+            ("b", 5, 2, 2), ("u", 5, 4, 2),
+        ]  # fmt: skip
+    assert hooked(images, DEFAULT) is images
+    truncate = ImageBatch(images.table.without(["v"]).with_key([]).without(["id"]), images.batch.select(range(first)))
+    assert hooked(truncate, policies) is truncate
 
 
 def test_the_two_images_of_an_update_are_one_change_in_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,7 @@ class Definition:
     columns: tuple[CarriedColumn, ...]
     rows: str = ""  # the table's expression ``rows``: only rows that pass it have images
     chosen_key: bool = False  # MySQL does not enforce the key: the user chose it
+    hook: str = ""  # what made the columns: ``headgate.columns.HookedTable.mark``; "": they are the source's
 
     @classmethod
     @lru_cache(maxsize=4096)
@@ -75,6 +76,7 @@ class Definition:
             columns,
             value.get("rows", ""),
             value.get("chosen_key", False),
+            value.get("hook", ""),
         )
 
     @lru_cache(maxsize=4096)  # noqa: B019 - a definition is a value, and there are few

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from headgate._policies import Policies
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, load_stats, load_tables
-from headgate.columns import TableCodec, with_chosen_key
+from headgate.columns import HookedTable, TableCodec, hooked_table, with_chosen_key
 from headgate.config import PipelineConfig
 from headgate.errors import ChosenKeyError, UnsupportedError
 from headgate.lake import NO_KEY, Lake, Places, merge_reason, merge_text, place_text
@@ -21,6 +21,7 @@ from headgate.pipeline import (
     check_patterns,
     check_signal_topic,
     connection_settings,
+    find_hooks,
     followed_tables,
     names_of,
 )
@@ -40,6 +41,7 @@ def print_plan(config: PipelineConfig) -> None:
         stats = load_stats(connection.query, patterns)
     lake = Lake.of(config)
     check_patterns(config.source.tables, [table.full_name for table in tables], followed_tables(lake))
+    find_hooks(config)
     console = Console(highlight=False)
     console.print(f"pipeline {escape(config.name)}: {len(tables)} tables into {escape(lake.path)}, mode ", end="")
     console.print(escape(", ".join(config.target.mode)))
@@ -86,6 +88,8 @@ def _source_remarks(config: PipelineConfig, table: TableDef) -> Iterator[str]:
     policies = config.policies().of(table.full_name)
     if policies.rows:
         yield f"only rows with {policies.rows} belong to it"
+    if policies.hook is not None:
+        yield f"columns by the hook {policies.hook.spelled}"
     if table.has_chosen_key:
         yield "the key is chosen, and proven to be unique"
     skipped = config.skips(table.full_name)
@@ -121,9 +125,22 @@ def _columns(config: PipelineConfig, table: TableDef) -> Table:
     for title in ("column", "MySQL", "Arrow"):
         view.add_column(title, overflow="fold")
     policies = config.policies()
+    hook = _hooked(table, policies)
+    if hook is not None:
+        for field in hook.fields:
+            source = hook.sources.get(field.name)
+            view.add_row(escape(field.name), escape(source.type) if source else "by the hook", escape(str(field.type)))
+        return view
     for column in table.columns:
         view.add_row(escape(column.name), escape(column.type), escape(_arrow_type(policies, table, column)))
     return view
+
+
+def _hooked(table: TableDef, policies: Policies) -> HookedTable | None:
+    if policies.of(table.full_name).hook is None:  # other tables may have columns that are not supported
+        return None
+    codec = TableCodec(table, policies)
+    return hooked_table(codec.table, codec.fields, policies)
 
 
 def _arrow_type(policies: Policies, table: TableDef, column: Column) -> str:

@@ -3,6 +3,7 @@
 from headgate.columns._chosen_keys import check_chosen_keys, with_chosen_key
 from headgate.columns._codec import Codec
 from headgate.columns._expressions import parse_expression
+from headgate.columns._hooks import HookedTable, hooked_table, mysql_type
 from headgate.columns._json_diff import apply_json_differences
 from headgate.columns._rows import check_row_filters, filter_images
 from headgate.columns._rules import (
@@ -22,6 +23,7 @@ __all__ = [
     "ZERO",
     "Codec",
     "HexKey",
+    "HookedTable",
     "TableCodec",
     "apply_json_differences",
     "check_chosen_keys",
@@ -30,6 +32,8 @@ __all__ = [
     "codec_for",
     "column_rules",
     "filter_images",
+    "hooked_table",
+    "mysql_type",
     "needs_hex",
     "parse_expression",
     "read_hex_key",

@@ -145,6 +145,8 @@ class TableCodec:
         self.original = table
         """The table as MySQL has it, with the chosen key."""
         self._policies = table_policies
+        self.has_hook = table_policies.hook is not None
+        """Whether a hook makes the target's columns (``_hooks``), for which it needs all of these."""
 
     def check_key(self, columns: Sequence[pa.Array], passes: pa.BooleanArray | None) -> None:
         """Check that no image has NULL in a chosen key.

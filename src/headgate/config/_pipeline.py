@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate._policies import POLICY_VALUES, MaskKey, Operation, Policies, ordered_operations, parse_rules
+from headgate._policies import POLICY_VALUES, Hook, MaskKey, Operation, Policies, ordered_operations, parse_rules
 from headgate.config._interfaces import NotificationsConfig, SignalsConfig, UiConfig
 from headgate.config._model import Model, is_table
 from headgate.config._routes import RouteConfig
@@ -186,10 +186,11 @@ class PipelineConfig(Model):
     @model_validator(mode="after")
     def _check_signal_table(self) -> PipelineConfig:
         table = self.tables.get(self.source.signal_table or "")
-        if table is not None and table.rows is not None:
-            raise ValueError(
-                f'rows in [tables."{self.source.signal_table}"] is for a signal table, whose rows are signals'
-            )
+        for name in ("rows", "hook"):
+            if table is not None and getattr(table, name) is not None:
+                raise ValueError(
+                    f'{name} in [tables."{self.source.signal_table}"] is for a signal table, whose rows are signals'
+                )
         return self
 
     @model_validator(mode="after")
@@ -207,6 +208,8 @@ def _policy_values(model: Model) -> dict[str, Any]:
     """Return the policies that a section sets or has by default."""
     values = model.model_dump(by_alias=True, exclude_none=True)
     policies = {name: values[name] for name in (*POLICY_VALUES, "rows", "key") if name in values}
+    if "hook" in values:
+        policies["hook"] = Hook(values["hook"], values["hook_version"])
     if "skip" in values:
         policies["skip"] = ordered_operations(values["skip"])
     return policies

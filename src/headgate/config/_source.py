@@ -7,7 +7,18 @@ from urllib.parse import parse_qsl
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate._policies import Bit, Decimals, Json, Operation, Time, UnsignedBigint, WideDecimals, Window, ZeroDates
+from headgate._policies import (
+    Bit,
+    Decimals,
+    Json,
+    Operation,
+    Time,
+    UnsignedBigint,
+    WideDecimals,
+    Window,
+    ZeroDates,
+    is_function,
+)
 from headgate.config._model import FilePath, Model, check_variable, is_table, split_url
 from headgate.config._target import Deletes
 
@@ -278,6 +289,17 @@ class TableConfig(Model):
         description="columns that identify the rows of a table that has neither a primary key nor a unique key of NOT"
         " NULL columns: see [keys that you choose](operations.md#keys-that-you-choose)",
     )
+    hook: str | None = Field(
+        None,
+        description="[a Python function](hooks.md) that makes the table's columns, from a pyarrow.RecordBatch to"
+        " another: `my_company.hooks:outbox`; the driver and the executors import it",
+    )
+    hook_version: str = Field(
+        "1",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,49}$",
+        description="the version of `hook`, any text. Change it whenever the function returns something else: the table"
+        " is then read again",
+    )
     deletes: Deletes | None = Field(None, description="as in `[target]`, for this table")
     skip: tuple[Operation, ...] | None = Field(None, description=_AS_IN_SOURCE)
     window: Window | None = Field(None, description=_AS_IN_SOURCE)
@@ -294,6 +316,19 @@ class TableConfig(Model):
         " this: `refuse` ends the run before it begins, and stops a table that gets such a key later; `accept` follows"
         " the logged changes only; the table is then `inexact`, not `live`",
     )
+
+    @field_validator("hook")
+    @classmethod
+    def _check_hook(cls, hook: str | None) -> str | None:
+        if hook is not None and not is_function(hook):
+            raise ValueError(f'{hook!r} is not a function; expected module:function, such as "my_company.hooks:outbox"')
+        return hook
+
+    @model_validator(mode="after")
+    def _check_hook_version(self) -> TableConfig:
+        if self.hook is None and "hook_version" in self.model_fields_set:
+            raise ValueError("hook_version is set without hook: set hook, or remove it")
+        return self
 
     @model_validator(mode="after")
     def _check_rows(self) -> TableConfig:

@@ -30,7 +30,7 @@ from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError, 
 from headgate.gtid import GtidSet
 from headgate.lake._layout import Lake
 from headgate.lake._places import Place
-from headgate.lake._properties import column_rules_of, row_filter_of, source_names_of
+from headgate.lake._properties import column_rules_of, hook_of, row_filter_of, source_names_of
 from headgate.lake._version import TableVersion, newest_rows, open_version
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ class LakeCopies:
         rows = row_filter_of(version.properties)
         if rows:
             return f"has only the table's rows with {rows}, by `rows` in its pipeline's configuration"
+        if hook_of(version.properties):
+            return "has the columns that a hook makes, by `hook` in its pipeline's configuration"
         rules, names = column_rules_of(version.properties), source_names_of(version.properties)
         differing = [
             one.name

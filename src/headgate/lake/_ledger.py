@@ -62,7 +62,7 @@ _TABLES_DDL = (
     "held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, images bigint, "
     "reason string, definition string, settles_at string, unlogged string, "
     "place struct<table string, shard string, column string, path string>, "
-    "successor struct<folder string, version bigint>>>"
+    "successor struct<folder string, version bigint>, hook string>>"
 )
 _MERGED_DDL = (
     "array<struct<table string, path string, version bigint, changelog_version bigint, reason string, "
@@ -128,6 +128,8 @@ class TableState:
     successor: Successor | None = None
     """Takes the batches' rows while the table is read again with other columns. ``version`` is still the current
     table's, which stays as it was before."""
+    hook: str | None = None
+    """``module:function@version`` of the hook that made the columns of the newest images; None: none did."""
 
     @property
     def name(self) -> str:

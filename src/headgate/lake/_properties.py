@@ -14,6 +14,8 @@ __all__ = [
     "PIPELINE",
     "TABLE",
     "column_rules_of",
+    "hook_of",
+    "hook_property",
     "kept_columns_of",
     "kept_columns_property",
     "key_of",
@@ -37,6 +39,8 @@ _RULES: Final = "headgate.columns"
 """The rules of ``[columns]`` by which a table's columns were written, as JSON, column → rule; missing without any."""
 _ROWS: Final = "headgate.rows"
 """The expression ``rows`` that a table's rows pass; missing if the table has all rows of its source."""
+_HOOK: Final = "headgate.hook"
+"""What made a table's columns, ``module:function@version/digest of what it gets``; missing without a hook."""
 _SOURCE_TYPES: Final = "headgate.source_types"
 """The source's types of a table's columns, as of the last images that were written, as JSON: column → [MySQL type,
 collation]. A column may lack. An ALTER is compared with them."""
@@ -78,6 +82,16 @@ def row_filter_of(properties: Mapping[str, str]) -> str:
 def row_filter_property(rows: str) -> dict[str, str]:
     """Return the property of a table with this expression ``rows``."""
     return {_ROWS: rows} if rows else {}
+
+
+def hook_of(properties: Mapping[str, str]) -> str:
+    """Return the mark of the hook that made the columns of a table with these properties; "" without one."""
+    return properties.get(_HOOK, "")
+
+
+def hook_property(mark: str) -> dict[str, str]:
+    """Return the property of a table whose columns a hook with this mark made."""
+    return {_HOOK: mark} if mark else {}
 
 
 def kept_columns_of(properties: Mapping[str, str]) -> tuple[str, ...]:

@@ -83,6 +83,8 @@ class TableStatus(_Model):
     changes: int = _CHANGES
     rows: int = 0
     changes_per_second: float = 0.0
+    hook: str | None = None
+    """``module:function@version`` that makes the table's columns."""
 
     @property
     def sort_rank(self) -> int:

@@ -6,7 +6,8 @@
 ``_table_policy``   the configuration of one table, as the sinks need it
 ``_catalog_names``  names of the lake's tables in a Spark catalog
 ``_unseen``         tables that differ from their source without images that say so, found batch by batch:
-                    by foreign keys (``_foreign_keys``), by another ``rows`` than before (``_row_filters``), by
+                    by foreign keys (``_foreign_keys``), by another ``rows`` or hook than before
+                    (``_rewritten``), by
                     operations that are skipped (``_skips``)
 ``_status``         keeps a run's ``status.json`` fresh
 ``_figures``        rates, freshness, their last ten minutes, and the progress of the current batch
@@ -21,6 +22,7 @@ from headgate.pipeline._checks import (
     check_signal_topic,
     check_source,
     connection_settings,
+    find_hooks,
     followed_tables,
 )
 from headgate.pipeline._run import Pipeline, read_source, source_options
@@ -33,6 +35,7 @@ __all__ = [
     "check_signal_topic",
     "check_source",
     "connection_settings",
+    "find_hooks",
     "followed_tables",
     "names_of",
     "read_source",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.binlog_positions import parse_start
-from headgate.carrier import ControlFolder
+from headgate.carrier import ABSENT, ControlFolder, check_names
 from headgate.config import PipelineConfig
 from headgate.control import check_filter
 from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServerError, HeadgateError
@@ -30,6 +32,7 @@ __all__ = [
     "check_signal_topic",
     "check_source",
     "connection_settings",
+    "find_hooks",
     "followed_tables",
     "signal_topic",
 ]
@@ -109,8 +112,8 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
 
     :param known: tables that were followed before: see :func:`check_patterns`.
     :raises HeadgateError: the server cannot be reached or refuses the login; a named table does not exist; a rule is
-        not for its column, `rows` or `key` not for its table; a setting or a privilege is missing: the first one, and
-        how many more there are.
+        not for its column, `rows`, `key` or a hook not for its table; a setting or a privilege is missing: the first
+        one, and how many more there are.
     """
     from headgate.catalog import TablePatterns, load_tables
     from headgate.columns import check_chosen_keys, check_row_filters, check_rules, with_chosen_key
@@ -138,6 +141,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         _check_history(config, tables)
         check_row_filters(policies, tables)
         _check_new_names(policies)
+        _check_hooks(config, tables)
         for pattern in check_rules(policies, tables):
             log.warning("the rule for %s in [columns] matches no column: check the spelling", pattern)
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in tables)
@@ -151,6 +155,40 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
     rows += _unreadable(config, names, rows)
     _raise_first([row for row in rows if row.status == "fail"], settings.url)
     return names
+
+
+def find_hooks(config: PipelineConfig) -> None:
+    """Let this process import hooks from the files of Spark's setting ``spark.submit.pyFiles``, also without Spark."""
+    if not any(table.hook for table in config.tables.values()):
+        return
+    for file in map(Path, filter(None, config.spark.get("spark.submit.pyFiles", "").split(","))):
+        folder = str((file.parent if file.suffix == ".py" else file).absolute())
+        if folder not in sys.path:
+            sys.path.append(folder)
+
+
+def _check_hooks(config: PipelineConfig, tables: Sequence[TableDef]) -> None:
+    """Call each hook with an empty batch.
+
+    :raises HookError: it cannot be imported, raised an exception, or returned columns that no target can have.
+    :raises SchemaChangedError: it returned a column with a name that headgate uses itself.
+    :raises ConfigError: it returned columns that messages cannot have.
+    """
+    from headgate.columns import TableCodec, hooked_table
+
+    find_hooks(config)
+    policies = config.policies()
+    codecs = [TableCodec(table, policies) for table in tables if policies.of(table.full_name).hook is not None]
+    hooks = [hook for one in codecs if (hook := hooked_table(one.table, one.fields, policies)) is not None]
+    for hook in hooks:
+        check_names(hook.table.full_name, [field.name for field in hook.fields], [ABSENT])
+    for hook in hooks if "kafka" in config.target.mode else ():
+        for field in hook.fields:
+            if field.type.num_fields and field.name not in hook.sources:
+                raise ConfigError(
+                    f"the hook of {hook.table.full_name} returns column {field.name} of type {field.type}, which has no"
+                    " form in messages: return JSON text"
+                )
 
 
 def _relay(connection: Connection, config: PipelineConfig) -> Prerequisite:
@@ -195,16 +233,17 @@ def _check_signal_table(connection: Connection, name: str) -> None:
 
 
 def _unreadable(config: PipelineConfig, tables: Sequence[str], rows: Sequence[Prerequisite]) -> list[Prerequisite]:
-    """Return a failure if row images are partial: chunks that rewind or drop, and ``rows``, need whole ones."""
+    """Return a failure if row images are partial: chunks that rewind or drop, ``rows``, and hooks need whole ones."""
     partial = [row for row in rows if row.name == "binlog_row_image" and row.status != "ok"]
     policies = config.policies()
-    filtered = [table for table in tables if policies.of(table).rows]
+    filtered = [("`rows`", table) for table in tables if policies.of(table).rows]
+    filtered += [("`hook`", table) for table in tables if policies.of(table).hook is not None]
     rewound = [table for table in tables if policies.of(table).window != "keep"]
     if partial and "history" in config.target.mode:
         return [replace(partial[0], status="fail", remedy=f"{partial[0].remedy}: a history needs whole rows")]
     if not partial or not (filtered or rewound):
         return []
-    another = f"remove `rows` of {filtered[0]}" if filtered else f'set window = "keep" for {rewound[0]}'
+    another = f"remove {filtered[0][0]} of {filtered[0][1]}" if filtered else f'set window = "keep" for {rewound[0]}'
     return [replace(partial[0], status="fail", remedy=f"{partial[0].remedy} or {another}")]
 
 

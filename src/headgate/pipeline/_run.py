@@ -37,10 +37,11 @@ from headgate.pipeline._checks import (
     check_resnapshot,
     check_signal_topic,
     connection_settings,
+    find_hooks,
     signal_topic,
 )
 from headgate.pipeline._foreign_keys import ForeignKeys
-from headgate.pipeline._row_filters import RowFilters
+from headgate.pipeline._rewritten import Rewritten
 from headgate.pipeline._skips import Skips
 from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
@@ -343,9 +344,9 @@ class _Run:
         )
         self.writer.progress = status
         status.indexes, status.kafka = self.writer.indexes, self.writer.kafka
-        self._row_filters = RowFilters(self.config, self.writer)
+        self._rewritten = Rewritten(self.config, self.writer)
         keys = ForeignKeys(self.config, connection_settings(self.config))
-        self.writer.unseen = join(keys.unseen, self._row_filters.unseen, Skips(self.config, self.writer).unseen)
+        self.writer.unseen = join(keys.unseen, self._rewritten.unseen, Skips(self.config, self.writer).unseen)
         self.batches = 0
         self._status = status
         self._slots = cores
@@ -365,7 +366,7 @@ class _Run:
         """
         self._batch_seconds = 0.0 if once else self.config.target.batch_ms / 1000
         with contextlib.closing(self.writer):
-            self._row_filters.request_rereads()
+            self._rewritten.request_rereads()
             query = self._start(once)
             self.writer.start()
             return self._watch(query, stop, reloaded)
@@ -518,6 +519,7 @@ def read_source(config: PipelineConfig) -> PastTables:
         "columns",
         "rows",
         "keys",
+        "hooks",
         "mask_key_env",
         "mask_key_file",
         *(POLICY_VALUES.keys() - {"json", "window"}),
@@ -525,6 +527,7 @@ def read_source(config: PipelineConfig) -> PastTables:
     keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *policies)
     if config.source.watermark != "gtid":  # positions may not be GTIDs; keyless tables may be written all the time
         keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")
+    find_hooks(config)
     lake = Lake.of(config)
     options = source_options(config, lake, slots=os.cpu_count() or 1, epoch=0)
     control = ControlFolder(lake.inbox) if lake.is_local else None

@@ -459,6 +459,7 @@ def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, Ta
             changes=known.changes + changes,
             rows=known.rows + rows,
             merged=known.merged if write_methods is None else write_methods.get(WriteMethod.MERGE),
+            hook=state.hook,
             **snapshot,
         )
     return statuses

@@ -32,7 +32,7 @@ from numba import njit
 from headgate.binlog import WalkedRows
 from headgate.catalog import TableDef
 from headgate.columns import TableCodec
-from headgate.errors import UnsupportedError
+from headgate.errors import PartialImageError, UnsupportedError
 
 __all__ = ["REMEDY", "DefaultsOf", "PartialImages", "unknown_defaults"]
 
@@ -65,6 +65,7 @@ class PartialImages:
         :param columns: those of the codec's table.
         :param pos: int64[rows]: where in ``file`` each row's event begins.
         :raises UnsupportedError: a default is unknown, or an image has no key.
+        :raises PartialImageError: the table has a hook, and an image leaves columns out.
         """
         rows = walked.block.rows
         valid, op = walked.block.valid[:, :rows], walked.op
@@ -73,7 +74,10 @@ class PartialImages:
         valid = valid[[*codec.places]]
         if inserts.any():
             columns = self._completed(codec, valid, inserts, columns, file, pos)
-        return columns, _absent_column(codec.table, valid, op)
+        absent = _absent_column(codec.table, valid, op)
+        if absent is not None and codec.has_hook:
+            raise PartialImageError(f"its hook needs whole row images, and one leaves columns out: {REMEDY}")
+        return columns, absent
 
     @staticmethod
     def _check_keys(table: TableDef, valid: Any, op: Any) -> None:

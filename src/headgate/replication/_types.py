@@ -12,6 +12,7 @@ from headgate.errors import AmbiguousKeyError, UnreadableTableError
 
 if TYPE_CHECKING:
     from headgate.catalog import ColumnChange, TableDef
+    from headgate.columns import HookedTable
     from headgate.gtid import GtidSet
 
 __all__ = [
@@ -43,6 +44,8 @@ class ImageBatch:
 
     table: TableDef
     batch: pa.RecordBatch
+    hook: HookedTable | None = None
+    """The table behind its hook, which has made the batch's columns; None: they are those of ``table``."""
 
 
 @dataclass

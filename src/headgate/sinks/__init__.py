@@ -8,7 +8,7 @@ from headgate.sinks._case import Policy
 from headgate.sinks._kafka_cluster import check_brokers
 from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress
-from headgate.sinks._shape import RESERVED_ANYWHERE, refiltered
+from headgate.sinks._shape import RESERVED_ANYWHERE, Target, hook_name, refiltered, rehooked
 from headgate.sinks._topic_names import TopicNames
 from headgate.sinks._writer import BatchWriter
 
@@ -20,9 +20,12 @@ __all__ = [
     "Definition",
     "Policy",
     "Progress",
+    "Target",
     "TopicNames",
     "Unseen",
     "check_brokers",
+    "hook_name",
     "read_batch",
     "refiltered",
+    "rehooked",
 ]

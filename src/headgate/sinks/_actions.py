@@ -101,8 +101,8 @@ class AddColumns:
 
 @dataclass(frozen=True)
 class NoteTypes:
-    """Store the source's types and names of the table's columns, with which a later ALTER is compared, and which
-    columns the source does not have any more.
+    """Store the source's types and names of the table's columns, with which a later ALTER is compared, which columns
+    the source does not have any more, and the mark of the table's hook.
 
     Replay: stores the same.
     """
@@ -110,6 +110,7 @@ class NoteTypes:
     source_types: Mapping[str, SourceType]
     kept: tuple[str, ...] = ()
     source_names: Mapping[str, str] = field(default_factory=dict)
+    hook: str = ""
 
 
 @dataclass(frozen=True)

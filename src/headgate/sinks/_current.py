@@ -26,6 +26,8 @@ from headgate.lake import (
     WriteMethod,
     begin_successor,
     column_rules_of,
+    hook_of,
+    hook_property,
     kept_columns_of,
     kept_columns_property,
     key_of,
@@ -151,7 +153,8 @@ class CurrentTable:
         since, rules = snapshot.properties.get(SINCE), column_rules_of(snapshot.properties)
         rows, sources = row_filter_of(snapshot.properties), source_types_of(snapshot.properties)
         names = {name: source for name, source in source_names_of(snapshot.properties).items() if name in types}
-        return Target(types, key, int(since) if since else None, form, rules, rows, sources, kept, names)
+        hook, epoch = hook_of(snapshot.properties), int(since) if since else None
+        return Target(types, key, epoch, form, rules, rows, sources, kept, names, hook)
 
     def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int, planned_us: int = 0) -> Applied:
         """Carry out a batch's actions in order.
@@ -228,8 +231,8 @@ class CurrentTable:
                 return self._add_columns(action)
             case do.NoteTypes():
                 kept = kept_columns_property(action.kept)
-                names = source_names_property(action.source_names)
-                self.delta.set_properties({**source_types_property(action.source_types), **names, **kept})
+                names, hook = source_names_property(action.source_names), hook_property(action.hook)
+                self.delta.set_properties({**source_types_property(action.source_types), **names, **kept, **hook})
                 return 1
             case do.Fill():
                 return self._fill(action, epoch)
@@ -247,6 +250,7 @@ class CurrentTable:
             "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
             **rules_property(definition.rules),
             **row_filter_property(definition.rows),
+            **hook_property(definition.hook),
             **source_types_property(action.source_types),
             **source_names_property(definition.source_names),
             **action.form.properties,

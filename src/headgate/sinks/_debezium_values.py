@@ -37,6 +37,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import CarriedColumn
+from headgate.errors import UnsupportedError
 from headgate.kernels import (
     Kind,
     Lane,
@@ -116,6 +117,11 @@ def _encoding(column: CarriedColumn) -> _Encoding:
         precise = _precise(column.mysql)
         scale = int(precise["parameters"]["scale"])
         return _Encoding(_decimal, partial(_unscaled, scale=scale), {"type": "string"}, precise)
+    if not base and column.spark.startswith(("struct<", "array<")):
+        raise UnsupportedError(
+            f"column {column.name} of type {column.spark} has no form in messages: let the hook return JSON text",
+            column=column.name,
+        )
     return _BY_SPARK.get(re.split(r"[(<]", column.spark)[0], _Encoding(_digits, _varint, {"type": "int64"}))
 
 

@@ -48,7 +48,7 @@ from headgate.sinks._case import Arrival, Case, Policy, TableBefore
 from headgate.sinks._course import Outcome, TableCourse, remedy
 from headgate.sinks._plan import CurrentPlan
 from headgate.sinks._promises import definition_after, promised
-from headgate.sinks._shape import Misfit, Shape, fit, fits, reserved, shortened, union, widest
+from headgate.sinks._shape import Misfit, Shape, fit, fits, hook_name, reserved, shortened, union, widest
 from headgate.sinks._statements import Statements, read_statements
 from headgate.sinks._states import Event, State
 
@@ -298,8 +298,17 @@ def _state_after(course: TableCourse, case: Case) -> TableState:
         images=sum(part.images for part in arrival.parts),
         reason=course.reason,
         successor=None if course.is_suspended else case.before.successor,
+        hook=_hook_after(course, case),
     )
     return state if course.is_suspended else _promise(course, case, state)
+
+
+def _hook_after(course: TableCourse, case: Case) -> str | None:
+    """Return which hook made the columns of the newest images that the table took."""
+    row, parts = case.before.row, case.arrival.parts
+    if parts and not course.is_suspended:
+        return hook_name(parts[-1].definition.hook) or None
+    return row.hook if row is not None else None
 
 
 def _promise(course: TableCourse, case: Case, state: TableState) -> TableState:

@@ -94,8 +94,8 @@ class CurrentPlan:
         if self.shape.added or any(ddl.adds for ddl in self.statements.alters):
             yield do.AddColumns(definition, self.shape.added, types, names)
         is_known = self.shape.added or source_types_property(types) == source_types_property(target.source_types)
-        if not is_known or self.shape.kept != target.kept:
-            yield do.NoteTypes(types, tuple(self.shape.kept), names)
+        if not is_known or self.shape.kept != target.kept or definition.hook != target.hook:
+            yield do.NoteTypes(types, tuple(self.shape.kept), names, definition.hook)
         if self.shape.fills:
             yield do.Fill(definition, self.shape.fills)
 

@@ -21,7 +21,9 @@ __all__ = [
     "Target",
     "fit",
     "fits",
+    "hook_name",
     "refiltered",
+    "rehooked",
     "reserved",
     "shortened",
     "union",
@@ -66,6 +68,7 @@ class Target:
     source_types: Mapping[str, SourceType] = field(default_factory=dict)  # of columns whose type is known
     kept: Mapping[str, str] = field(default_factory=dict)  # columns that the source dropped, null: name → Spark type
     source_names: Mapping[str, str] = field(default_factory=dict)  # column → name in MySQL, where a rule renames it
+    hook: str = ""  # mark of the hook that made its columns
 
     def types_of(self, definition: Definition) -> dict[str, str]:
         """The types of the columns that should be in images of this definition."""
@@ -150,7 +153,7 @@ def _unaltered(
     if target is None:
         return Shape(definition, fills=fills)
     try:
-        new = _compare(definition, target, form)
+        new = _compare(definition, target, form, restarts=restarts)
     except Misfit as misfit:
         if misfit.lasting or not restarts:
             raise
@@ -249,8 +252,15 @@ def fits(parts: Sequence[Part], target: Target | None, form: Form | None = Form.
     if target is None or target.form is not form:
         return False
     return all(
-        (shape.types, shape.key, shape.rules, shape.source_names, shape.rows)
-        == (target.types_of(shape), target.key, target.rules_of(shape), target.source_names_of(shape), target.rows)
+        (shape.types, shape.key, shape.rules, shape.source_names, shape.rows, shape.hook)
+        == (
+            target.types_of(shape),
+            target.key,
+            target.rules_of(shape),
+            target.source_names_of(shape),
+            target.rows,
+            target.hook,
+        )
         for shape in _definitions(parts)
     )
 
@@ -322,6 +332,8 @@ def _joined(parts: Sequence[Part]) -> Definition | None:
     for other in _definitions(parts):
         if other.key != whole.key:
             raise Misfit(_rekeyed(other.key, whole.key), inconsistent=True)
+        if other.hook != whole.hook:
+            raise Misfit(_OTHER_INPUT, inconsistent=True)
         for name, kind in other.types.items():
             if name not in whole.types:
                 text = f"the columns changed within one batch: {name} was added or dropped"
@@ -368,8 +380,11 @@ def _fills(definition: Definition, added: Mapping[str, AddedColumn]) -> dict[str
     return fills
 
 
-def _compare(definition: Definition, target: Target, form: Form) -> tuple[str, ...]:
-    """Return the columns that the target lacks; Misfit for any other difference."""
+def _compare(definition: Definition, target: Target, form: Form, *, restarts: bool = False) -> tuple[str, ...]:
+    """Return the columns that the target lacks; Misfit for any other difference.
+
+    :param restarts: every row of the table is read from this batch on.
+    """
     lasting = target.form is Form.HISTORY
     setting = _changed_setting(definition, target, form)
     if setting is not None:
@@ -377,6 +392,9 @@ def _compare(definition: Definition, target: Target, form: Form) -> tuple[str, .
     difference = _difference(definition, target)
     if difference is not None:
         raise Misfit(difference, lasting=lasting, inconsistent=True)
+    is_read_into_history = restarts and lasting  # rows that differ get a new version
+    if definition.hook != target.hook and not is_read_into_history:
+        raise Misfit(_OTHER_INPUT)
     return tuple(name for name in definition.types if name not in target.types)
 
 
@@ -386,6 +404,8 @@ def _changed_setting(definition: Definition, target: Target, form: Form) -> str 
         return f"{_FORMS[form]} is set, and the target was written with {_FORMS[target.form]}"
     if definition.rows != target.rows:
         return refiltered(target.rows, definition.rows)
+    if hook_name(definition.hook) != hook_name(target.hook):
+        return rehooked(hook_name(target.hook), hook_name(definition.hook))
     if definition.chosen_key and definition.key != target.key:
         return _rekeyed(target.key, definition.key)
     types, rules = target.types_of(definition), definition.rules
@@ -416,6 +436,19 @@ def _difference(definition: Definition, target: Target) -> str | None:
 def refiltered(old: str, new: str) -> str:
     """Return that a table's ``rows`` changed."""
     return f"`rows` changed from {old or 'all rows'} to {new or 'all rows'}"
+
+
+_OTHER_INPUT = "the hook gets other columns, so it may make other rows"
+
+
+def hook_name(mark: str) -> str:
+    """Return ``module:function@version`` of a hook's mark; "" of none."""
+    return mark.partition("/")[0]
+
+
+def rehooked(old: str, new: str) -> str:
+    """Return that a table's hook changed, from and to ``module:function@version``."""
+    return f"the hook changed from {old or 'none'} to {new or 'none'}"
 
 
 def _rekeyed(old: Sequence[str], new: Sequence[str]) -> str:

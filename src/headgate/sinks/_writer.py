@@ -51,6 +51,7 @@ from headgate.sinks._history import SchemaHistory
 from headgate.sinks._kafka import KafkaTarget
 from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress, log_signals
+from headgate.sinks._shape import Target
 from headgate.sinks._span import KeySpan
 
 if TYPE_CHECKING:
@@ -96,8 +97,8 @@ class BatchWriter:
         self._history = SchemaHistory(spark, lake, pipeline)
         self._threads = threads
         self._checked: set[str] = set()
-        self.row_filters: dict[str, str] = {}
-        """Table → the expression ``rows`` that its rows passed when it was checked; ``""``: none."""
+        self.targets: dict[str, Target] = {}
+        """The current tables as they were when they were checked."""
         self._spans: dict[str, KeySpan] = {}
         self.upkeep: Upkeep | None = None
         if not DeltaPath(spark, lake.schema_history).obstacle():
@@ -123,7 +124,7 @@ class BatchWriter:
             self._check_place(spark, table, policy.place)
             target = self._current(spark, table).describe() if policy.form is not None else None
             if target is not None:
-                self.row_filters[table] = target.rows
+                self.targets[table] = target
             if policy.changelog:
                 self._changelog(spark, table).check()
             self._checked.add(table)

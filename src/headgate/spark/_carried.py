@@ -24,9 +24,9 @@ from headgate.carrier import (
     Stop,
     encode,
 )
-from headgate.catalog import AddedColumn, ColumnChange, RedefinedColumn, TableDef
-from headgate.columns import TableCodec, written_name
-from headgate.errors import UnsupportedError
+from headgate.catalog import AddedColumn, Column, ColumnChange, RedefinedColumn, TableDef
+from headgate.columns import HookedTable, TableCodec, hooked_table, mysql_type, written_name
+from headgate.errors import HookError, UnsupportedError
 from headgate.mysql import ConnectionSettings
 from headgate.replication import Ddl, ImageBatch, RangeEnd, Stopped, canonical_schema
 from headgate.snapshot import ChunkOptions, TableLocks
@@ -86,7 +86,7 @@ _DEFINED_AFTER = frozenset({"create", "alter", "rename"})
 
 
 def _ddl(settings: ConnectionSettings, ddl: Ddl, epoch: int, policies: Policies) -> DdlRow:
-    name, changes = f"{ddl.db}.{ddl.table}", _ruled_changes(ddl, policies)
+    name, changes = f"{ddl.db}.{ddl.table}", _changes(ddl, policies)
     schema = None
     if ddl.action in _DEFINED_AFTER:
         table = table_now(settings, ddl.new_name or name)
@@ -110,6 +110,12 @@ def _may_recompute(table: TableDef | None, changes: Sequence[ColumnChange]) -> b
     """Whether a new type may change what generated columns compute, or that is unknown: the table is gone."""
     retypes = any(isinstance(change, RedefinedColumn) and change.mysql is not None for change in changes)
     return retypes and (table is None or any(column.generated for column in table.columns))
+
+
+def _changes(ddl: Ddl, policies: Policies) -> tuple[ColumnChange, ...] | None:
+    """Return the columns that a statement changes in the target; None: rows may have changed, as behind a hook."""
+    has_hook = policies.of(f"{ddl.db}.{ddl.table}").hook is not None
+    return None if has_hook and ddl.changes else _ruled_changes(ddl, policies)
 
 
 def _ruled_changes(ddl: Ddl, policies: Policies) -> tuple[ColumnChange, ...] | None:
@@ -149,8 +155,9 @@ def _schema_json(table: TableDef | None, policies: Policies) -> str | None:
         if table is None:
             return None
         codec = TableCodec(table, policies)
-        return definition_of(codec.table, pa.schema(codec.fields), policies).to_json()
-    except UnsupportedError:
+        hook = hooked_table(codec.table, codec.fields, policies)
+        return definition_of(codec.table, pa.schema(codec.fields), policies, hook).to_json()
+    except (UnsupportedError, HookError):
         return None
 
 
@@ -174,10 +181,11 @@ def _with_columns(settings: ConnectionSettings, image: ImageBatch, policies: Pol
     if table is None:
         return image
     codec = TableCodec(table, policies)
-    count = image.batch.num_rows
-    nulls = [pa.nulls(count, field.type) for field in codec.fields]
-    schema = canonical_schema(codec.table, codec.fields)
-    return ImageBatch(codec.table, pa.RecordBatch.from_arrays([*image.batch.columns, *nulls], schema=schema))
+    hook = hooked_table(codec.table, codec.fields, policies)
+    count, fields = image.batch.num_rows, codec.fields if hook is None else hook.fields
+    nulls = [pa.nulls(count, field.type) for field in fields]
+    schema = canonical_schema(codec.table, fields)
+    return ImageBatch(codec.table, pa.RecordBatch.from_arrays([*image.batch.columns, *nulls], schema=schema), hook)
 
 
 _DEFINITIONS: dict[tuple[Any, ...], Definition] = {}
@@ -185,37 +193,56 @@ _DEFINITIONS: dict[tuple[Any, ...], Definition] = {}
 
 
 def _definition(image: ImageBatch, policies: Policies) -> Definition:
-    return definition_of(image.table, image.batch.schema, policies)
+    return definition_of(image.table, image.batch.schema, policies, image.hook)
 
 
-def definition_of(table: TableDef, schema: pa.Schema, policies: Policies = DEFAULT) -> Definition:
+def definition_of(
+    table: TableDef, schema: pa.Schema, policies: Policies = DEFAULT, hook: HookedTable | None = None
+) -> Definition:
     """Return the definition of a table whose images have this schema.
 
-    :param table: as it is written.
+    :param table: as it is written, without its hook.
+    :param hook: the table behind its hook, if it has one.
     """
     table_policies = policies.of(table.full_name)
     variant = table_policies.json == "variant"
     rules = [(column.rule, column.source_name) for column in table.columns]
-    cache_key = table.fingerprint, variant, table_policies.rows, table.has_chosen_key, *rules, *schema.types
+    mark = hook.mark if hook is not None else ""
+    cache_key = table.fingerprint, variant, table_policies.rows, table.has_chosen_key, mark, *rules, *schema.types
     known = _DEFINITIONS.get(cache_key)
     if known is not None:
         return known
-    columns = tuple(
-        CarriedColumn(
-            c.name,
-            "variant" if variant and c.type == "json" and not c.rule else spark_type(schema.field(c.name).type),
-            c.mysql,
-            c.nullable or c.rule == "null",
-            c.rule,
-            c.collation or "",
-            c.source_name,
+
+    def carried(field: pa.Field, column: Column) -> CarriedColumn:
+        return CarriedColumn(
+            field.name,
+            "variant" if variant and column.type == "json" and not column.rule else spark_type(field.type),
+            column.mysql,
+            column.nullable or column.rule == "null",
+            column.rule,
+            column.collation or "",
+            column.source_name,
         )
-        for c in table.columns
-    )
+
+    if hook is None:
+        columns = tuple(carried(schema.field(column.name), column) for column in table.columns)
+    else:
+        columns = tuple(
+            carried(field, hook.sources[field.name])
+            if field.name in hook.sources
+            else CarriedColumn(field.name, spark_type(field.type), mysql_type(field.type))
+            for field in hook.fields
+        )
     if len(_DEFINITIONS) >= 10_000:
         _DEFINITIONS.clear()
     definition = _DEFINITIONS[cache_key] = Definition(
-        table.full_name, table.common_fingerprint, table.key_names, columns, table_policies.rows, table.has_chosen_key
+        table.full_name,
+        table.common_fingerprint,
+        table.key_names,
+        columns,
+        table_policies.rows,
+        table.has_chosen_key,
+        mark,
     )
     return definition
 

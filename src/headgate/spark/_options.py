@@ -22,9 +22,11 @@ from headgate._policies import (
     OPERATIONS,
     POLICY_VALUES,
     ColumnRules,
+    Hook,
     MaskKey,
     Operation,
     Policies,
+    is_function,
     ordered_operations,
     parse_rules,
 )
@@ -55,6 +57,8 @@ _HELP = {
     "decimals": '"decimal" (default), "text" or "double" (may round; not in keys): DECIMAL; by table as zero_dates',
     "end": "batch reads of changes: the GTID set at which they end; default: everything executed now",
     "epoch": "lowest epoch of the next batch (the ledger's highest)",
+    "hooks": "functions that make a table's columns (docs/hooks.md), by table as a JSON object: "
+    """{"db.t": {"function": "module:function", "version": "1"}}""",
     "images": '"keys": before-images only where a key changed; "all" (default: keys with `table`, else all)',
     "json": '"string" (default) or, for the sinks of a pipeline, "variant"; by table as zero_dates',
     "keys": "columns that identify the rows of a table without a key, by table as a JSON object: "
@@ -425,6 +429,8 @@ def _policies(values: Mapping[str, str]) -> Policies:
     more = {"columns": _column_rules(values), "mask_key": _mask_key(values), "skip": skips.pop("*", ())}
     for table, text in _rows(values).items():
         tables.setdefault(table, {})["rows"] = text
+    for table, hook in _hooks(values).items():
+        tables.setdefault(table, {})["hook"] = hook
     for table, key in _keys(values).items():
         tables.setdefault(table, {})["key"] = key
     for table, operations in skips.items():
@@ -449,6 +455,23 @@ def _rows(values: Mapping[str, str]) -> dict[str, str]:
     if _signal_table(values.get("signal_table")) in rows:
         raise ConfigError('option "rows" names the signal table, whose rows are signals: leave it out')
     return rows
+
+
+def _hooks(values: Mapping[str, str]) -> dict[str, Hook]:
+    """Return the hooks of the option ``hooks`` by table."""
+    try:
+        given = json.loads(values.get("hooks", "{}"))
+        if not all(is_function(one["function"]) and isinstance(one.get("version", ""), str) for one in given.values()):
+            raise ValueError
+        hooks = {table: Hook(**one) for table, one in given.items()}
+    except (ValueError, TypeError, AttributeError, KeyError):
+        raise ConfigError(
+            """option "hooks" is not a JSON object of functions by table, such as {"db.t": {"function":"""
+            """ "module:function", "version": "1"}}"""
+        ) from None
+    if _signal_table(values.get("signal_table")) in hooks:
+        raise ConfigError('option "hooks" names the signal table, whose rows are signals: leave it out')
+    return hooks
 
 
 def _keys(values: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

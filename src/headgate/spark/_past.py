@@ -126,6 +126,7 @@ class PastTables:
         from headgate.mysql import Connection
         from headgate.replication import ImageBatch, check_settings
         from headgate.snapshot import Chunk, ChunkOptions, ChunkRead, Redo, read_chunks
+        from headgate.spark._read_task import hooked
         from headgate.spark._typed import typed_fields
 
         options, settings = self._parsed(table), self._parsed(table).settings()
@@ -149,7 +150,8 @@ class PastTables:
             if isinstance(item, Redo):
                 raise ChunkRetryError(item.reason, table=table)
             if isinstance(item, ImageBatch):
-                batches.append(typed_batch(item.batch, table, schema, options.images, with_absent=True))
+                rows = hooked(item, options.policies).batch
+                batches.append(typed_batch(rows, table, schema, options.images, with_absent=True))
         return pa.Table.from_batches(batches, schema)
 
     def moves(self, table: str, start: str, end: str) -> Iterator[tuple[Key, Key]]:

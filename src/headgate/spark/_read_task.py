@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import Operation
-from headgate.carrier import ABSENT, HighWatermark, Redo, Signals, Stop, count_changes
+from headgate._policies import Operation, Policies
+from headgate.carrier import ABSENT, HighWatermark, Redo, Signals, Stop, check_names, count_changes
 from headgate.catalog import TableDef, TablePatterns, exact_pattern, load_table
+from headgate.columns import hooked_table
 from headgate.control import inserted_rows
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
@@ -33,7 +34,7 @@ from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate.spark._progress import TaskProgress
 from headgate.spark._tasks import Task, Unread
 
-__all__ = ["ImagesWanted", "read_task", "table_now", "without_skipped", "without_unread"]
+__all__ = ["ImagesWanted", "hooked", "read_task", "table_now", "without_skipped", "without_unread"]
 
 ImagesWanted: TypeAlias = Literal["all", "keys"]
 """``keys``: no before-image if the key does not change."""
@@ -51,7 +52,16 @@ def read_task(
     :param options: how chunks are read. ``ambiguous`` is also for tables with unknown columns: raise, or yield a
         ``Stopped`` instead of the images.
     :param progress: receives what has been read.
+    :raises HookError: a table's hook raised an exception, or broke its contract.
     """
+    for item in _read(settings, task, images, options, progress):
+        yield hooked(item, options.policies) if isinstance(item, ImageBatch) else item
+
+
+def _read(
+    settings: ConnectionSettings, task: Task, images: ImagesWanted, options: ChunkOptions, progress: TaskProgress | None
+) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Stop | HighWatermark | Signals | RangeEnd]:
+    """Yield everything of a task, with the columns that the tables have at MySQL."""
     executed, progress = GtidSet.parse(task.executed), progress or TaskProgress()
     if task.log is not None:
         signals = _SignalTable(task.log.signal_table, TablePatterns(task.patterns))
@@ -98,6 +108,29 @@ def read_task(
         first_ordinal=task.first_ordinal,
     )
     yield from read_chunks(read, options, on_rows=progress.rows)
+
+
+def hooked(image: ImageBatch, policies: Policies) -> ImageBatch:
+    """Return images with the columns that their table's hook makes; unchanged without a hook.
+
+    Everything that is read for a target goes through here, from the log, from chunks and for ``headgate verify``.
+
+    :param image: whole rows; without columns (a TRUNCATE), it stays as it is.
+    :param policies: those of all tables.
+    :raises HookError: the hook raised an exception, or broke its contract.
+    :raises SchemaChangedError: it returned a column with a name that headgate uses itself.
+    """
+    schema, first = image.batch.schema, image.batch.num_columns - len(image.table.columns)
+    given = [schema.field(index) for index in range(first, len(schema))]
+    hook = hooked_table(image.table, given, policies) if given else None
+    if hook is None:
+        return image
+    check_names(image.table.full_name, [field.name for field in hook.fields], [ABSENT])
+    meta = image.batch.columns[:first]
+    fields = [*(schema.field(index) for index in range(first)), *hook.fields]
+    columns = [*meta, *hook.apply(image.batch.columns[first:])]
+    batch = pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, metadata=schema.metadata))
+    return ImageBatch(image.table, batch, hook)
 
 
 class _SignalTable:

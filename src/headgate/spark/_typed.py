@@ -9,7 +9,7 @@ import pyarrow as pa
 from headgate._policies import Policies
 from headgate.carrier import ABSENT, META, TABLE_COLUMN, Redo, check_names, typed_batch
 from headgate.catalog import TableDef
-from headgate.columns import TableCodec
+from headgate.columns import TableCodec, hooked_table
 from headgate.errors import ChunkRetryError, ConfigError
 from headgate.mysql import ConnectionSettings
 from headgate.replication import ImageBatch, canonical_schema
@@ -25,7 +25,9 @@ def typed_fields(table: TableDef, policies: Policies, *, meta: bool, report_abse
 
     :raises SchemaChangedError: a column of the table has the name of a meta column.
     """
-    columns = list(TableCodec(table, policies).fields)
+    codec = TableCodec(table, policies)
+    hook = hooked_table(codec.table, codec.fields, policies)
+    columns = list(codec.fields if hook is None else hook.fields)
     absent = [pa.field(ABSENT, pa.string())] if report_absent else []
     check_names(table.full_name, (field.name for field in columns), (field.name for field in absent))
     if not meta:

@@ -3,7 +3,7 @@
 A pipeline process is killed with everything it started, again and again, while writers run; then it runs once more to
 the end, in the test's own session. ``current`` must equal the source (what ``headgate verify`` compares), and
 ``changelog`` must hold every change since the stream began exactly once, which is held against an independent reading
-of the whole log.
+of the whole log. One of the tables has a hook.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ from headgate.testing import MySQLServer
 from tests.integration.pipeline.changelogs import changes_in_lake, changes_in_log
 from tests.integration.pipeline.killing import CONFIG, TABLES, Writer, assert_runs, headgate, kill, load
 from tests.integration.pipeline.verifying import newest, verify
+
+HOOK = """\
+[tables."k.numbers"]
+hook = "tests.hooks_of_tests:counted"
+"""
 
 
 def batches_in(log: Path) -> int:
@@ -60,7 +65,7 @@ def test_killed_at_random_moments(
         load(server, rows)
         settings = ConnectionSettings.from_url(server.url)
         config, lake = tmp_path / "pipeline.toml", tmp_path / "lake"
-        config.write_text(CONFIG.format(url=server.url, lake=lake))
+        config.write_text(CONFIG.format(url=server.url, lake=lake) + HOOK)
         writers = [Writer(server, seed + n, rows) for n in range(2)]
         for writer in writers:
             writer.start()

@@ -1,0 +1,70 @@
+"""Tables whose ``rows`` or hook changed since their rows were written.
+
+A changed expression or function does not show in the log: a row that fails the new expression has no image any more,
+one that passes only the new one has none yet, and a row of which the new function makes another has none either. So
+each run compares the tables' properties with the configuration before its first batch. A re-read is requested for a
+table with another expression or function, also if nothing changes at the source. The first batch of the run suspends
+the table, unless the re-read begins in it. The table is made again when its first rows come (``sinks/_shape.py``). A
+replay of that batch finds the same.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+from collections.abc import Mapping
+
+from headgate.carrier import Resnapshot
+from headgate.config import PipelineConfig
+from headgate.lake import encode_name
+from headgate.sinks import Batch, BatchWriter, Target, Unseen, hook_name, refiltered, rehooked
+
+__all__ = ["Rewritten"]
+
+log = logging.getLogger("headgate")
+
+
+class Rewritten:
+    """Detector, for one run, of tables whose rows were written by another ``rows`` or hook than the configuration's.
+
+    :param writer: has checked the tables.
+    """
+
+    def __init__(self, config: PipelineConfig, writer: BatchWriter) -> None:
+        self._config, self._writer = config, writer
+        self._compared = False
+
+    def request_rereads(self) -> None:
+        """Request re-reads of these tables, except of those that are suspended or must not be read again unasked."""
+        states = self._writer.ledger.tables()
+        for table, reason in self.changed(self._writer.targets).items():
+            config = self._config.tables.get(table)
+            is_strict = config is not None and config.schema_changes == "strict"
+            if table in states and not states[table].is_suspended and not is_strict:
+                log.warning("%s is read again: %s", table, reason)
+                request = Resnapshot((glob.escape(table),), reason)
+                self._writer.inbox.send_request(f"rows-{encode_name(table)}", request)
+
+    def unseen(self, batch: Batch) -> dict[str, Unseen]:
+        """Return these tables, at the first call."""
+        del batch
+        if self._compared:
+            return {}
+        self._compared = True
+        return {table: Unseen(reason, over=True) for table, reason in self.changed(self._writer.targets).items()}
+
+    def changed(self, written: Mapping[str, Target]) -> dict[str, str]:
+        """Return the reason by table, of those that were written otherwise.
+
+        :param written: the current tables.
+        """
+        policies = self._config.policies()
+        reasons: dict[str, str] = {}
+        for table, target in written.items():
+            wanted = policies.of(table)
+            hooks = hook_name(target.hook), wanted.hook.spelled if wanted.hook is not None else ""
+            if target.rows != wanted.rows:
+                reasons[table] = refiltered(target.rows, wanted.rows)
+            elif hooks[0] != hooks[1]:
+                reasons[table] = rehooked(*hooks)
+        return reasons
