@@ -329,6 +329,7 @@ def test_the_outbox_example(runs: HookRuns, monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
+@pytest.mark.slow
 def test_spark_ships_a_file_that_is_on_no_path(runs: HookRuns, tmp_path: Path) -> None:
     """To the workers of a run; without Spark, to the checks before it and to ``headgate verify``."""
     runs.do("CREATE TABLE outbox (id INT PRIMARY KEY, payload JSON)")
