@@ -10,6 +10,10 @@ the row's GTID set. If several pipelines share a merged table, each commits its 
 ``headgate/<pipeline>/merged`` with the batch's epoch. So a version of the merged table says which batch of each
 pipeline it shows (:func:`epochs_shown`), and that batch's row in the pipeline's ledger has the GTID set.
 
+**Streams** of a merged changelog get each change once. Files that were only folded count as no changes: folds of a
+shard are committed after the merged table has shown their rows. (If another program compacts a shard between a batch's
+append and this commit, streams miss the rows of that append; the table has them.)
+
 **On restart** the commit is repeated. It changes nothing if the merged table shows its shards already.
 
 **Shards whose columns differ** cannot be in one table: a column has one type. Then the merged table stays as it is, and
