@@ -33,6 +33,7 @@ __all__ = [
     "WideDecimals",
     "Window",
     "ZeroDates",
+    "checked_rules",
     "is_function",
     "ordered_operations",
     "parse_rules",
@@ -173,6 +174,15 @@ def _parse_rule(pattern: str, value: object) -> tuple[str, ColumnRule]:
     if rule.name and {*"*?["} & {*pattern}:
         raise ValueError(f"{pattern!r} may match several columns, which cannot all be named {rule.name!r}: name one")
     return pattern, rule
+
+
+def checked_rules(values: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the rules as they are.
+
+    :raises ValueError: as :func:`parse_rules`.
+    """
+    parse_rules(values)
+    return values
 
 
 def spelled_rules(rules: ColumnRules) -> dict[str, dict[str, Any]]:

@@ -17,6 +17,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from headgate.delta import (
     DifferentColumnsError,
     TableLog,
+    UnionLayout,
     UnionPart,
     VectorFile,
     changed_files,
@@ -67,7 +68,7 @@ class Union:
         commit(folder, table, actions, "DELETE", {}, blind=False)
         self.rows[name] = [n for n in self.rows[name] if n not in gone]
 
-    def show(self, *names: str) -> list[dict[str, Any]]:
+    def show(self, *names: str, gone: Sequence[str] = ()) -> list[dict[str, Any]]:
         parts = []
         for name in names or sorted(self.rows):
             folder = str(self.path(name))
@@ -76,7 +77,7 @@ class Union:
             parts.append(UnionPart(name, f"_parts/part={name}", table, changed))
             self.shown[name] = table.version
         union = TableLog(str(self.folder)).refresh()
-        actions = union_actions(union, "part", "_seq", parts, {"origin": "test"})
+        actions = union_actions(union, UnionLayout("part", "_seq", {"origin": "test"}), parts, gone)
         if actions:
             commit(str(self.folder), union, actions, "WRITE", {}, blind=False)
         return actions
@@ -156,6 +157,18 @@ def test_what_another_program_did_lasts_until_the_next_commit(union: Union) -> N
     union.append("a", [4])
     union.show()
     assert union.read() == union.expected()
+
+
+def test_parts_that_are_gone_leave_and_the_column_stays(union: Union) -> None:
+    union.append("a", [1])
+    union.append("b", [2])
+    union.show()
+    union.show("a", gone=["b"])
+    assert union.read() == union.expected("a")
+    layout, read = UnionLayout("other", "_seq"), TableLog(str(union.folder)).refresh()
+    part = UnionPart("a", "_parts/part=a", TableLog(str(union.path("a"))).refresh())
+    with pytest.raises(DifferentColumnsError, match="it has another shard column than other: set the column back"):
+        union_actions(read, layout, [part])
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,16 @@ from typing import Any, Final
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate._policies import POLICY_VALUES, Hook, MaskKey, Operation, Policies, ordered_operations, parse_rules
+from headgate._policies import (
+    POLICY_VALUES,
+    Hook,
+    MaskKey,
+    Operation,
+    Policies,
+    checked_rules,
+    ordered_operations,
+    parse_rules,
+)
 from headgate.config._interfaces import NotificationsConfig, SignalsConfig, UiConfig
 from headgate.config._model import Model, is_table
 from headgate.config._routes import RouteConfig
@@ -148,11 +157,7 @@ class PipelineConfig(Model):
         _flatten(settings, "", flat)
         return {key if key.startswith("spark.") else f"spark.{key}": value for key, value in flat.items()}
 
-    @field_validator("columns")
-    @classmethod
-    def _check_rules(cls, columns: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        parse_rules(columns)
-        return columns
+    _check_rules = field_validator("columns")(checked_rules)
 
     @model_validator(mode="after")
     def _check_mask_key(self) -> PipelineConfig:

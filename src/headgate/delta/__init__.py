@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headgate.delta._index import IndexCache
     from headgate.delta._keys import Keys, keys_of
     from headgate.delta._successor import new_successor, retire_successor, successors, take_over
-    from headgate.delta._union import DifferentColumnsError, UnionPart, changed_files, union_actions
+    from headgate.delta._union import DifferentColumnsError, UnionLayout, UnionPart, changed_files, union_actions
     from headgate.delta._variant import to_variant
     from headgate.delta._vectors import VectorFile, positions_of
 
@@ -63,6 +63,7 @@ __all__ = [
     "Sequences",
     "Snapshot",
     "TableLog",
+    "UnionLayout",
     "UnionPart",
     "VectorFile",
     "addition",
@@ -108,7 +109,8 @@ _LATE = {
     "ColumnCopies": "_column_copies",
     "to_variant": "_variant", "new_successor": "_successor", "retire_successor": "_successor",
     "successors": "_successor", "take_over": "_successor",
-    "DifferentColumnsError": "_union", "UnionPart": "_union", "changed_files": "_union", "union_actions": "_union",
+    "DifferentColumnsError": "_union", "UnionLayout": "_union", "UnionPart": "_union",
+    "changed_files": "_union", "union_actions": "_union",
     "FileHistory": "_history", "data_files_in": "_history",
 }  # fmt: skip
 

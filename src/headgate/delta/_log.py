@@ -244,12 +244,16 @@ class TableLog:
         """Load the newest checkpoint of the classic kinds, if any."""
         noted = _noted_checkpoint(self.folder)
         checkpoints = find_checkpoints(self.folder) if noted is None else {noted: [checkpoint_name(noted)]}
-        if not checkpoints:
-            return Snapshot()
-        newest = max(checkpoints)
-        kinds = (*_KINDS, "add") if self._with_files else _KINDS
-        actions = [action for name in checkpoints[newest] for action in read_checkpoint(self.folder, name, kinds)]
-        return self._after(Snapshot(), newest, actions)
+        return _newest_of(self.folder, checkpoints, files=self._with_files)
+
+
+def _newest_of(folder: str, checkpoints: Mapping[int, list[str]], *, files: bool) -> Snapshot:
+    """Return the version of the newest of these checkpoints; version −1 without any."""
+    if not checkpoints:
+        return Snapshot()
+    newest, kinds = max(checkpoints), (*_KINDS, "add") if files else _KINDS
+    actions = [action for name in checkpoints[newest] for action in read_checkpoint(folder, name, kinds)]
+    return Snapshot().after(newest, actions, files=files)
 
 
 def snapshot_at(folder: str, version: int) -> Snapshot:
@@ -257,13 +261,8 @@ def snapshot_at(folder: str, version: int) -> Snapshot:
 
     :raises TargetError: the log does not have it any more, or yet, or is damaged.
     """
-    earlier = [number for number in find_checkpoints(folder) if number <= version]
-    snapshot = Snapshot()
-    if earlier:
-        newest = max(earlier)
-        names = find_checkpoints(folder)[newest]
-        actions = [action for name in names for action in read_checkpoint(folder, name, _KINDS)]
-        snapshot = snapshot.after(newest, actions, files=False)
+    earlier = {number: names for number, names in find_checkpoints(folder).items() if number <= version}
+    snapshot = _newest_of(folder, earlier, files=False)
     while snapshot.version < version:
         commit = read_commit(folder, snapshot.version + 1)
         if commit is None:

@@ -1,10 +1,8 @@
 """The successor of a table: a Delta table that is built in a folder of the table's, and takes its place in one commit.
 
-**One commit, no row copied.** Paths in a log are relative to the table's folder. So the successor's data files, and the
-files of its deletion vectors, become the table's under the same names with the folder before them: paths get it as a
-prefix, and so do the descriptors of vectors (Delta Transaction Log Protocol, "Deletion Vectors": the characters before
-a UUID name a folder). One commit removes the table's files and adds those, with the successor's columns, properties and
-transaction markers. A reader sees the old table or the new one, and earlier versions of the table stay readable.
+**One commit, no row copied.** The successor's data files become the table's where they are (``_below``). One commit
+removes the table's files and adds those, with the successor's columns, properties and transaction markers. A reader
+sees the old table or the new one, and earlier versions of the table stay readable.
 
 **Repeatable.** The commit has the differences between the table and its successor. If the successor has taken over
 already, there are none. If it was written again since (the replay of a batch), only that is committed.

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,11 +25,26 @@ from headgate.delta._definition import FEATURES, protocol_of
 from headgate.delta._log import DataFile, Snapshot, read_commit
 from headgate.delta._mapping import is_mapped
 
-__all__ = ["DifferentColumnsError", "UnionPart", "changed_files", "union_actions"]
+__all__ = ["DifferentColumnsError", "UnionLayout", "UnionPart", "changed_files", "union_actions"]
 
 
 class DifferentColumnsError(ValueError):
     """The parts have no columns in common form; the text says which."""
+
+
+@dataclass(frozen=True)
+class UnionLayout:
+    """What a union has besides its parts.
+
+    :param column: the partition column.
+    :param before: the first of the columns that come last. Columns that only some parts have come before it, and so
+        does the partition column; they are null in the other parts.
+    :param properties: of the table.
+    """
+
+    column: str
+    before: str
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -67,25 +82,26 @@ def changed_files(folder: str, after: int, upto: int) -> dict[str, bool]:
 
 
 def union_actions(
-    union: Snapshot, column: str, before: str, parts: Sequence[UnionPart], properties: Mapping[str, str]
+    union: Snapshot, layout: UnionLayout, parts: Sequence[UnionPart], gone: Collection[str] = ()
 ) -> list[dict[str, Any]]:
     """Return the actions by which the union shows these versions of its parts; empty if it does.
 
     Files with other values of the partition column stay: they belong to other writers of the union.
 
     :param union: its newest version, with files.
-    :param column: the partition column.
-    :param before: the first of the columns that come last. Columns that only some parts have come before it, and so
-        does the partition column; they are null in the other parts.
-    :param properties: of the union.
-    :raises DifferentColumnsError: a column has different types, or the union's own name; a part has column mapping.
+    :param gone: values of parts that the union had, and has no longer.
+    :raises DifferentColumnsError: a column has different types, or the union's own name; a part has column mapping; the
+        union has another partition column.
     """
-    schema = _columns(union, column, before, parts)
-    values = {part.value for part in parts}
+    column, values = layout.column, {*gone, *(part.value for part in parts)}
+    if union.version >= 0 and union.metadata.get("partitionColumns") != [column]:
+        raise DifferentColumnsError(f"it has another shard column than {column}: set the column back in [routes]")
+    others = [file for file in union.files.values() if _value(file, column) not in values]
+    schema = _columns(union if others else None, layout, parts)
     had = [file for file in union.files.values() if _value(file, column) in values]
     adds = [add for part in parts for add in _adds(part, column)]
     folders = {part.folder: part.changed for part in parts}
-    definition = _definition(union, schema, column, parts, properties)
+    definition = _definition(union, schema, layout, parts)
     return [*definition, *exchange(had, adds, lambda path: _loses_rows(path, folders))]
 
 
@@ -105,7 +121,7 @@ def _loses_rows(path: str, folders: Mapping[str, Mapping[str, bool]]) -> bool:
 
 
 def _definition(
-    union: Snapshot, schema: str, column: str, parts: Iterable[UnionPart], properties: Mapping[str, str]
+    union: Snapshot, schema: str, layout: UnionLayout, parts: Iterable[UnionPart]
 ) -> Iterator[dict[str, Any]]:
     """Yield the union's protocol and metadata, where they differ."""
     existing = frozenset() if union.version < 0 else union.features or frozenset()
@@ -120,18 +136,21 @@ def _definition(
         "createdTime": time.time_ns() // 1_000_000,
         **union.metadata,
         "schemaString": schema,
-        "partitionColumns": [column],
-        "configuration": {**union.properties, **properties},
+        "partitionColumns": [layout.column],
+        "configuration": {**union.properties, **layout.properties},
     }
     if metadata != dict(union.metadata):
         yield {"metaData": metadata}
 
 
-def _columns(union: Snapshot, column: str, before: str, parts: Sequence[UnionPart]) -> str:
-    """Return the union's columns as JSON."""
-    columns, values = _Columns(column, before), {part.value for part in parts}
-    if any(_value(file, column) not in values for file in union.files.values()):
-        columns.take("the merged table", [one for one in _fields(union) if one["name"] != column])
+def _columns(shared: Snapshot | None, layout: UnionLayout, parts: Sequence[UnionPart]) -> str:
+    """Return the union's columns as JSON.
+
+    :param shared: the union, if it has parts of other writers, too.
+    """
+    columns = _Columns(layout)
+    if shared is not None:
+        columns.take("the merged table", [one for one in _fields(shared) if one["name"] != layout.column])
     for part in parts:
         if is_mapped(part.table.properties):
             raise DifferentColumnsError(f"{part.value} has column mapping, as a name is not one that Parquet can have")
@@ -142,8 +161,8 @@ def _columns(union: Snapshot, column: str, before: str, parts: Sequence[UnionPar
 class _Columns:
     """The columns of some tables, each once."""
 
-    def __init__(self, column: str, before: str) -> None:
-        self._column, self._before = column, before
+    def __init__(self, layout: UnionLayout) -> None:
+        self._column, self._before = layout.column, layout.before
         self._first: list[dict[str, Any]] = []
         self._last: list[dict[str, Any]] = []
         self._known: dict[str, dict[str, Any]] = {}

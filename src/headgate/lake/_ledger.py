@@ -66,7 +66,7 @@ _TABLES_DDL = (
 )
 _MERGED_DDL = (
     "array<struct<table string, path string, version bigint, changelog_version bigint, reason string, "
-    "shards array<struct<table string, version bigint, changelog_version bigint>>>>"
+    "shards array<struct<table string, shard string, version bigint, changelog_version bigint>>>>"
 )
 _DDL = (
     f"batch_id bigint, epoch bigint, gtid string, committed_at timestamp, tables {_TABLES_DDL}, "
@@ -149,9 +149,13 @@ class TableState:
 
 @dataclass(frozen=True)
 class ShownShard:
-    """A source table in a merged one: the versions of its own Delta tables that the merged ones show."""
+    """A source table in a merged one: the versions of its own Delta tables that the merged ones show.
+
+    :param shard: the value of the shard column.
+    """
 
     table: str
+    shard: str
     version: int | None = None
     changelog_version: int | None = None
 
@@ -257,6 +261,10 @@ class Ledger:
     def tables(self) -> dict[str, TableState]:
         """Return the tables of the last row."""
         return dict(self.last.tables) if self.last else {}
+
+    def table(self, table: str) -> TableState | None:
+        """Return a table of the last row; None if it has none of this name."""
+        return self.last.tables.get(table) if self.last else None
 
     def has(self, epoch: int) -> bool:
         """Return whether the batch of ``epoch`` is committed. An epoch below the newest one is an error."""

@@ -23,7 +23,7 @@ kept: the row also has the versions of the shards that it shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,10 +37,12 @@ from headgate.lake._ledger import MergedState, ShownShard, TableState
 from headgate.lake._properties import MERGED, key_of, key_property
 
 if TYPE_CHECKING:
-    from headgate.delta import Snapshot, UnionPart
+    from headgate.delta import Snapshot, UnionLayout, UnionPart
 
 __all__ = ["MergedTables", "epochs_shown"]
 
+_START, _END = "headgate/", "/merged"
+"""Of the name of a pipeline's transaction marker; the pipeline's name is in between."""
 _FIRST_OF_LAST: Final = {"version": "_seq", "changelog_version": "_before"}
 """By kind of table the column before which columns of single shards come."""
 
@@ -52,8 +54,10 @@ class MergedTables:
     """
 
     def __init__(self, lake: Lake, pipeline: str, put: Put | None = None) -> None:
-        self._lake, self._application, self._put = lake, f"headgate/{pipeline}/merged", put
+        self._lake, self._application, self._put = lake, f"{_START}{pipeline}{_END}", put
         self._logs: dict[str, TableLog] = {}
+        self._read: dict[str, Snapshot] = {}
+        """The shards' tables as they were last read, by folder."""
 
     def show(
         self, states: Mapping[str, TableState], before: Iterable[MergedState], epoch: int
@@ -77,59 +81,75 @@ class MergedTables:
     def _show(self, merged: MergedState, shards: Sequence[TableState], epoch: int) -> MergedState:
         from headgate.delta import DifferentColumnsError
 
+        values = {one.table: one.place.shard or "" for one in shards if one.place is not None}
+        gone = {one.shard for one in merged.shards} - {*values.values()}
         merged = replace(merged, reason=None)
-        for column in ("version", "changelog_version"):
+        for column in _FIRST_OF_LAST:
             try:
-                merged = self._show_one(merged, column, shards, epoch)
+                merged = self._show_one(merged, column, shards, gone, epoch)
             except DifferentColumnsError as error:
                 merged = replace(merged, reason=f"is as of an earlier batch, because its tables differ: {error}")
+        if gone and merged.reason is None:
+            kept = (one for one in merged.shards if one.table in values)
+            merged = replace(merged, shards=tuple(replace(one, shard=values[one.table]) for one in kept))
         return merged
 
-    def _show_one(self, merged: MergedState, column: str, shards: Sequence[TableState], epoch: int) -> MergedState:
+    def _show_one(
+        self, merged: MergedState, column: str, shards: Sequence[TableState], gone: Collection[str], epoch: int
+    ) -> MergedState:
         """Show the shards' tables of one kind.
 
+        :param gone: values of the shard column that no table has any more.
         :raises DifferentColumnsError: their columns have no common form.
         """
         wanted = {one.table: version for one in shards if (version := getattr(one, column)) is not None}
         shown = merged.shown(column)
-        if wanted == shown:
+        if wanted == shown and not (shown and gone):
             return merged
+        from headgate.delta import UnionLayout
+
         parts = {one.table: self._part(one, column, shown) for one in shards if one.table in wanted}
         folder = self._lake.delta_tables(merged.table, merged.place)[column]
-        version = retry_conflicts(lambda: self._commit(folder, shards[0], column, [*parts.values()], epoch))
+        shard_column = (shards[0].place and shards[0].place.column) or SHARD_COLUMN
+        layout = UnionLayout(shard_column, _FIRST_OF_LAST[column], _properties(shard_column, parts.values()))
+        version = retry_conflicts(lambda: self._commit(folder, layout, [*parts.values()], gone, epoch))
         after = {one.table: one for one in merged.shards}
         for table, part in parts.items():
             versions: dict[str, Any] = {column: part.table.version}
-            after[table] = replace(after.get(table, ShownShard(table)), **versions)
+            after[table] = replace(after.get(table, ShownShard(table, part.value)), **versions)
         made: dict[str, Any] = {column: version}
         return replace(merged, **made, shards=tuple(after[table] for table in sorted(after)))
 
     def _part(self, state: TableState, column: str, shown: Mapping[str, int]) -> UnionPart:
-        """Return a shard's newest version, which is that of the batch: only headgate writes it."""
+        """Return a shard's newest version, which is that of the batch: only headgate writes it. Its log is read only if
+        the batch changed it.
+        """
         from headgate.delta import UnionPart, changed_files
 
-        folder = self._lake.delta_tables(state.table, state.place)[column]
-        place, table = state.place, self._log(folder)
+        place = state.place
         if place is None or place.shard is None or place.folder is None:
             raise ValueError(f"{state.table} is no shard")
+        folder = self._lake.delta_tables(state.table, place)[column]
+        table = self._read.get(folder)
+        if table is None or table.version != getattr(state, column):
+            table = self._read[folder] = self._log(folder)
         known = shown.get(state.table)
         changed = {} if known is None else changed_files(folder, known, table.version)
         return UnionPart(place.shard, place.folder, table, changed)
 
-    def _commit(self, folder: str, state: TableState, column: str, parts: Sequence[UnionPart], epoch: int) -> int:
+    def _commit(
+        self, folder: str, layout: UnionLayout, parts: Sequence[UnionPart], gone: Collection[str], epoch: int
+    ) -> int:
         """Make the Delta table in a folder show these parts, and return its version.
 
         :raises CommitConflictError: another program committed first.
         """
         from headgate.delta import union_actions
 
-        union, shard_column = self._log(folder), (state.place and state.place.column) or SHARD_COLUMN
+        union = self._log(folder)
         if union.version >= 0 and MERGED not in union.properties:
             raise TargetError(f"{folder} is a table that is not merged from others: choose another name in [routes]")
-        keys = {key_of(part.table.properties) for part in parts}
-        key = key_property((shard_column, *keys.pop())) if len(keys) == 1 else {}
-        properties = {MERGED: "true", **key, **RETENTION_PROPERTIES}
-        actions = union_actions(union, shard_column, _FIRST_OF_LAST[column], parts, properties)
+        actions = union_actions(union, layout, parts, gone)
         if not actions:
             return union.version
         about = {"outputMode": "Update", "epochId": str(epoch)}
@@ -141,6 +161,13 @@ class MergedTables:
         return self._logs.setdefault(folder, TableLog(folder)).refresh()
 
 
+def _properties(shard_column: str, parts: Iterable[UnionPart]) -> dict[str, str]:
+    """Return the properties of a merged table; it has a key if its shards have the same one."""
+    keys = {key_of(part.table.properties) for part in parts}
+    key = key_property((shard_column, *keys.pop())) if len(keys) == 1 else {}
+    return {MERGED: "true", **key, **RETENTION_PROPERTIES}
+
+
 def epochs_shown(folder: str, version: int | None = None) -> dict[str, int]:
     """Return by pipeline the epoch of the batch that a version of a merged table shows.
 
@@ -148,12 +175,9 @@ def epochs_shown(folder: str, version: int | None = None) -> dict[str, int]:
     :param version: by default the newest.
     :raises TargetError: there is no such version.
     """
-    start, end = "headgate/", "/merged"
-    transactions = (
-        TableLog(folder, files=False).refresh() if version is None else snapshot_at(folder, version)
-    ).transactions
+    table = TableLog(folder, files=False).refresh() if version is None else snapshot_at(folder, version)
     return {
-        name[len(start) : -len(end)]: epoch
-        for name, epoch in transactions.items()
-        if name.startswith(start) and name.endswith(end)
+        name.removeprefix(_START).removesuffix(_END): epoch
+        for name, epoch in table.transactions.items()
+        if name.startswith(_START) and name.endswith(_END)
     }

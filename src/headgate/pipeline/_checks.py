@@ -28,7 +28,6 @@ __all__ = [
     "check_kafka",
     "check_patterns",
     "check_resnapshot",
-    "check_routes",
     "check_signal_topic",
     "check_source",
     "connection_settings",
@@ -47,7 +46,7 @@ def check_config(config: PipelineConfig) -> list[str]:
     """
     lake = Lake.of(config)
     tables = check_source(config, followed_tables(lake))
-    places = check_routes(config, tables)
+    places = _check_routes(config, tables)
     for table in tables:
         if config.target.has_tables:
             lake.check_folder(lake.current(table, places.get(table)), table)
@@ -60,15 +59,22 @@ def check_config(config: PipelineConfig) -> list[str]:
     return tables
 
 
-def check_routes(config: PipelineConfig, tables: Collection[str]) -> dict[str, Place]:
+def _check_routes(config: PipelineConfig, tables: Collection[str]) -> dict[str, Place]:
     """Return the places of the tables that routes give other names.
 
-    :raises ConfigError: two tables would have one folder; a merged table has the name of another table; the lake's
-        files can only be written by Spark, and tables would be merged.
+    :raises ConfigError: two tables would have one folder; a merged table has the name of another table, or two shard
+        columns; the lake's files can only be written by Spark, and tables would be merged.
     """
     lake, places = Lake.of(config), Places(config.routes)
     found = {table: place for table in tables if (place := places.of(table)) is not None}
-    merged = {lake.current(place.table, Place(place.table, path=place.path)) for place in found.values() if place.shard}
+    merged: dict[str, Place] = {}
+    for place in found.values():
+        if place.shard is not None:
+            first = merged.setdefault(lake.current(place.table, Place(place.table, path=place.path)), place)
+            if first.column != place.column:
+                raise ConfigError(
+                    f"the routes to {place.table} name two columns, {first.column} and {place.column}: keep one"
+                )
     owners: dict[str, str] = {}
     for table in tables:
         place = found.get(table)

@@ -45,7 +45,7 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from headgate._policies import ColumnRules, MaskKey, Policies, parse_rules
+from headgate._policies import ColumnRules, MaskKey, Policies, checked_rules, parse_rules
 from headgate.catalog import TablePatterns
 from headgate.config import explain
 from headgate.errors import ConfigError
@@ -167,11 +167,7 @@ class _Toml(_Model):
     physical: tuple[_TomlPhysical, ...] = Field(min_length=1)
     tenants: tuple[_TomlTenant, ...] = ()
 
-    @field_validator("columns")
-    @classmethod
-    def _check_rules(cls, columns: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        parse_rules(columns)
-        return columns
+    _check_rules = field_validator("columns")(checked_rules)
 
     @model_validator(mode="after")
     def _check_mask_key(self) -> _Toml:

@@ -54,8 +54,7 @@ class TableCourse:
         if self.strict:
             self.stop(f"{reason}; {remedy(self.table)}")
         else:
-            self.apply_event(Event.CHANGES)
-            self.reason, self.reread = f"{reason}; waits to be read again", reason
+            self._wait_for_reread(reason)
 
     def meet_inconsistency(self, reason: str, choice: InconsistentImages) -> None:
         """Suspend the table because of images that contradict its definition, as the configuration says.
@@ -64,8 +63,7 @@ class TableCourse:
         """
         match choice:
             case "reread":
-                self.apply_event(Event.CHANGES)
-                self.reason, self.reread = f"{reason}; waits to be read again", reason
+                self._wait_for_reread(reason)
             case "stop":
                 self.stop(f"{reason}; {remedy(self.table)}")
             case "fail":
@@ -74,6 +72,10 @@ class TableCourse:
                     " then start again",
                     table=self.table,
                 )
+
+    def _wait_for_reread(self, reason: str) -> None:
+        self.apply_event(Event.CHANGES)
+        self.reason, self.reread = f"{reason}; waits to be read again", reason
 
     def begin_snapshot(self) -> None:
         """Let a snapshot that begins settle all effects of the batch's log."""

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import TYPE_CHECKING
 
 from headgate.carrier import Batch, ControlFolder
@@ -34,6 +35,7 @@ from headgate.lake import (
     Lake,
     Ledger,
     LedgerRow,
+    MergedState,
     MergedTables,
     Place,
     TableState,
@@ -90,7 +92,7 @@ class BatchWriter:
         self.lake = lake
         self.pipeline = pipeline
         every = Policy.of(modes)
-        self._policy = policy or (lambda _table: every)
+        self._policy = cache(policy or (lambda _table: every))
         self.inbox = ControlFolder(lake.inbox)
         self.ledger = Ledger(spark, lake, pipeline)
         self._planner_messages = PlannerMessages(self.inbox)
@@ -131,7 +133,7 @@ class BatchWriter:
 
     def _check_place(self, spark: SparkSession, table: str, place: Place | None) -> None:
         """Raise ``TargetError`` if the table was written to another place and has not been moved."""
-        known = self.ledger.tables().get(table)
+        known = self.ledger.table(table)
         if known is None or known.place == place:
             return
         before, after = (self.lake.delta_tables(table, one) for one in (known.place, place))
@@ -188,7 +190,8 @@ class BatchWriter:
         before = self.ledger.tables()
         if self.ledger.has(batch.header.epoch):
             self._planner_messages.hand_back(batch, before)
-            return BatchReport.of(batch, batch_id, before, (), self._notifications(), replayed=True)
+            report = BatchReport.of(batch, batch_id, before, (), self._notifications(), replayed=True)
+            return replace(report, merged=self._shown())
         self.ledger.fence()
         batch.name_dropped_tables(before)
         decisions, write_methods = self._write_tables(frame, batch, self._decide(frame.sparkSession, batch))
@@ -197,7 +200,7 @@ class BatchWriter:
         states = self._placed({**before, **{decision.table: decision.state for decision in decisions}})
         self._history.write(batch, decisions)
         self._planner_messages.request(batch, decisions, before)
-        shown = self.ledger.last.merged if self.ledger.last else ()
+        shown = self._shown()
         merged = self._merged.show(states, shown, batch.header.epoch)
         delayed = {(one.table, one.reason) for one in merged if one.reason} - {(one.table, one.reason) for one in shown}
         warnings = [text for decision in decisions for text in decision.warnings]
@@ -235,6 +238,9 @@ class BatchWriter:
     def _notifications(self) -> tuple[Notification, ...]:
         return self.ledger.last.notifications if self.ledger.last else ()
 
+    def _shown(self) -> tuple[MergedState, ...]:
+        return self.ledger.last.merged if self.ledger.last else ()
+
     def _facts(self, batch: Batch, states: dict[str, TableState], now: datetime) -> BatchFacts:
         """Return the batch's facts for notifications about snapshots."""
         chunks = {
@@ -252,7 +258,7 @@ class BatchWriter:
         )
 
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
-        state = self.ledger.last.tables.get(table) if self.ledger.last is not None else None
+        state = self.ledger.table(table)
         policy, successor = self._policy(table), state.successor if state is not None else None
         visible = DeltaPath(spark, self.lake.current(table, policy.place), ours=True)
         form = policy.form or Form.PLAIN

@@ -191,6 +191,25 @@ def test_another_name(runs: Runs) -> None:
     assert list(read_as_of(runs.spark, runs.lake.path)) == ["sales.articles"]
 
 
+def test_a_shard_may_get_another_value(runs: Runs) -> None:
+    for table in SHARDS[:2]:
+        runs.table(table, rows=5)
+    runs.run()
+    runs.more = runs.more.replace("{table}", "x-{table}")
+    with pytest.raises(TargetError, match="its route has changed"):
+        runs.run()
+    for table in SHARDS[:2]:
+        folder = Path(runs.lake.current("shop.orders"), "_shards")
+        (folder / f"origin={table}").rename(folder / f"origin=x-{table}")
+    runs.do("INSERT INTO orders_1 VALUES (99, 9, 9)")
+    runs.run()
+    table = READERS["delta-rs"](runs.lake.current("shop.orders"))
+    assert sorted(zip(table["origin"].to_pylist(), table["id"].to_pylist(), strict=True)) == [
+        *(("x-orders_1", n) for n in (1, 2, 3, 4, 5, 99)),
+        *(("x-orders_2", n) for n in (1, 2, 3, 4, 5)),
+    ]
+
+
 def test_two_pipelines_share_a_merged_table(
     runs: Runs, spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path
 ) -> None:
