@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -9,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.carrier import Images, Summary, count_changes, open_images
-from headgate.carrier._images import serialised, summary_json
+from headgate.carrier import ImageFolder, Images, Summary, count_changes, describe, encode, open_images, serialised
+from headgate.carrier._images import summary_json
 from headgate.errors import DecodeError
 from tests.fix_carrier import FakeTable
 
@@ -89,3 +90,28 @@ def test_the_summary_is_in_what_other_readers_ignore() -> None:
     assert opened.schema.metadata[b"mine"] == b"stays"
     with pytest.raises(DecodeError, match="summary"):
         summary_json(serialised(batch))
+
+
+def test_large_images_are_in_files(tmp_path: Path) -> None:
+    definition, batch = FakeTable().carried, FakeTable().batch(1, [("c", pos, pos, "x" * 99) for pos in range(50)])
+    folder = ImageFolder(tmp_path / "images", least_bytes=batch.nbytes)
+    small, large = (Images.of("rows", definition, one, folder) for one in (batch.slice(1), batch))
+    assert [one.summary for one in (small, large)] == [Summary.of(one, "id") for one in (batch.slice(1), batch)]
+    assert small.data is not None
+    assert large.data is not None
+    assert large.data.size < 4096 < small.data.size
+    assert Summary.from_json(summary_json(large.data)) == large.summary
+    (file,) = folder.path.iterdir()
+    (opened,) = open_images([large.data])
+    folder.clear()
+    assert opened.equals(batch)  # what is open stays readable
+    assert next(open_images([small.data])).equals(batch.slice(1))
+    with pytest.raises(DecodeError, match=f"images are in {file}, which does not exist"):
+        next(open_images([large.data]))
+
+
+def test_images_in_files_count_with_their_size(tmp_path: Path) -> None:
+    definition, batch = FakeTable().carried, FakeTable().batch(1, [("c", pos, pos, "x" * 99) for pos in range(50)])
+    rows = [encode(Images.of("rows", definition, batch, ImageFolder(tmp_path, least_bytes=1))) for _ in range(3)]
+    described = pa.Table.from_batches(describe(iter(rows), 5 * batch.nbytes))
+    assert described["_data"].is_valid().to_pylist() == [True, True, False]

@@ -27,6 +27,7 @@ from headgate.carrier._folder import (
     parse_request,
     signal_path,
 )
+from headgate.carrier._image_files import ImageFolder, open_images, serialised
 from headgate.carrier._images import (
     ABSENT,
     META,
@@ -37,8 +38,6 @@ from headgate.carrier._images import (
     Images,
     Summary,
     count_changes,
-    open_images,
-    serialised,
 )
 from headgate.carrier._messages import (
     CarriedColumn,
@@ -95,6 +94,7 @@ __all__ = [
     "Header",
     "HeaderTable",
     "HighWatermark",
+    "ImageFolder",
     "Images",
     "Message",
     "Part",

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headgate.carrier._images import Images, ImagesKind, open_images
+from headgate.carrier._image_files import open_images
+from headgate.carrier._images import Images, ImagesKind
 from headgate.carrier._messages import DdlRow, Definition, End, Header, HighWatermark, Redo, Seq, Signals, Stop
 from headgate.carrier._wire import Message
 from headgate.errors import DecodeError

@@ -1,13 +1,13 @@
 """Record batches of row images, and a summary of each that is read without opening it.
 
-A carrier row has one Arrow IPC stream of images of one table definition, in log order, an update's ``b`` row directly
-before its ``u`` row. Everything here works on whole columns.
+A carrier row has images of one table definition, in log order, an update's ``b`` row directly before its ``u`` row.
+Everything here works on whole columns.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.carrier._image_files import ImageFolder, serialised
 from headgate.carrier._messages import Definition, Seq
 from headgate.errors import DecodeError
 
@@ -32,8 +33,6 @@ __all__ = [
     "ImagesKind",
     "Summary",
     "count_changes",
-    "open_images",
-    "serialised",
 ]
 
 META = ("_op", "_seq", "_gtid", "_ts")
@@ -133,7 +132,7 @@ class Images:
     count: int
     summary: Summary
     data: pa.Buffer | None
-    """An Arrow IPC stream with one record batch, whose schema has the summary; None: it was not sent along."""
+    """One record batch, serialised by ``_image_files``; its schema has the summary. None: it was not sent along."""
 
     @property
     def definition(self) -> Definition:
@@ -141,11 +140,14 @@ class Images:
         return Definition.from_json(self.schema)
 
     @classmethod
-    def of(cls, kind: ImagesKind, definition: Definition, batch: pa.RecordBatch) -> Images:
-        """Serialise images of the log, or a chunk's rows."""
+    def of(
+        cls, kind: ImagesKind, definition: Definition, batch: pa.RecordBatch, folder: ImageFolder | None = None
+    ) -> Images:
+        """Serialise images of the log, or a chunk's rows, if they are large into a file of this folder."""
         summary = Summary.of(batch, definition.key[0] if definition.key else None)
         metadata = {**(batch.schema.metadata or {}), _SUMMARY: summary.to_json()}
-        data = serialised(batch.replace_schema_metadata(metadata))
+        batch = batch.replace_schema_metadata(metadata)
+        data = serialised(batch) if folder is None else folder.serialised(batch)
         return cls(definition.table, kind, definition.to_json(), batch.num_rows, summary, data)
 
 
@@ -159,27 +161,6 @@ def summary_json(data: pa.Buffer) -> str:
         raise DecodeError("images have no summary")
     text: bytes = metadata[_SUMMARY]
     return text.decode()
-
-
-def serialised(batch: pa.RecordBatch) -> pa.Buffer:
-    """Serialise a record batch as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
-
-
-def open_images(blobs: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of Arrow IPC streams, without copying them.
-
-    :param blobs: buffers, or binary scalars; null scalars are skipped.
-    """
-    for blob in blobs:
-        buffer = blob if isinstance(blob, pa.Buffer) else blob.as_buffer()
-        if buffer is None:
-            continue
-        with pa.ipc.open_stream(buffer) as reader:
-            yield from reader
 
 
 def count_changes(batch: pa.RecordBatch) -> int:
@@ -259,11 +240,15 @@ class Gatherer:
     """Buffer that joins the images of each table definition, in order; partial images separately.
 
     :param define: returns the definition of a record batch's table.
+    :param folder: gets large record batches; None: all are in rows.
     """
 
-    def __init__(self, kind: ImagesKind, define: Callable[[ImageBatch], Definition]) -> None:
+    def __init__(
+        self, kind: ImagesKind, define: Callable[[ImageBatch], Definition], folder: ImageFolder | None = None
+    ) -> None:
         self._kind = kind
         self._define = define
+        self._folder = folder
         self._waiting: dict[_Shape, _Gathered] = {}
         self._size = 0  # bytes of all that wait
 
@@ -288,4 +273,4 @@ class Gatherer:
     def _take(self, shape: _Shape) -> Images:
         gathered = self._waiting.pop(shape)
         self._size -= gathered.size
-        return Images.of(self._kind, self._define(gathered.batches[0]), gathered.joined())
+        return Images.of(self._kind, self._define(gathered.batches[0]), gathered.joined(), self._folder)

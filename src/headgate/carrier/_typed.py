@@ -13,7 +13,8 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.carrier._images import ABSENT, META, Images, open_images
+from headgate.carrier._image_files import open_images
+from headgate.carrier._images import ABSENT, META, Images
 from headgate.carrier._messages import Redo, Stop
 from headgate.carrier._wire import TABLE_COLUMN, open_rows
 from headgate.errors import ChunkRetryError, SchemaChangedError, UnsupportedError

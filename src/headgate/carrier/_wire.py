@@ -145,8 +145,10 @@ def describe(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.Record
                 sends.append(True)
                 continue
             images = cell.as_buffer()
-            summaries.append(summary_json(images))
-            of_table, of_all = sent_bytes.get(table, 0) + images.size, total + images.size
+            summary = summary_json(images)
+            summaries.append(summary)
+            size = max(images.size, Summary.from_json(summary).size)  # they may be in a file
+            of_table, of_all = sent_bytes.get(table, 0) + size, total + size
             sends.append(of_table <= most // 2 and of_all <= most)
             if sends[-1]:
                 sent_bytes[table], total = of_table, of_all

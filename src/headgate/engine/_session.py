@@ -235,7 +235,7 @@ def _start_sooner(conf: dict[str, str], user_settings: Mapping[str, str], *, wri
 def _return_memory(conf: dict[str, str]) -> None:
     """Add settings by which a JVM with a heap of headgate's size returns memory to the system; the user's win.
 
-    A heap grows while tables are read and a batch's images pass through it, up to its limit. Afterwards 60 MB of it are
+    A heap grows while Spark's writers have rows in it, up to its limit. Afterwards 60 MB of it are
     live, but Java neither collects the rest before the heap is full, nor returns it. Spark asks for a collection now
     and then, by default each half hour. One takes 0.1 s of processor time, and leaves the initial size: more than a
     batch of small changes needs. A heap whose size the user has set may hold much more, so it is left alone.

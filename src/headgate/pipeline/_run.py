@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate._policies import POLICY_VALUES
-from headgate.carrier import ControlFolder, Resnapshot
+from headgate.carrier import ControlFolder, ImageFolder, Resnapshot
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode
 from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
 from headgate.engine import build_session, end_session, find_error, jvm_ended, keep_classes, spark_failure
@@ -342,6 +342,7 @@ class _Run:
             retention_hours=self.config.target.retention_hours,
             kafka=self.config.target.kafka,
         )
+        self._images = _image_folder(spark)
         self.writer.progress = status
         status.indexes, status.kafka = self.writer.indexes, self.writer.kafka
         self._rewritten = Rewritten(self.config, self.writer)
@@ -411,6 +412,8 @@ class _Run:
         last = self.writer.ledger.last
         epoch = last.epoch if last else 0
         options = source_options(self.config, self.lake, slots=self._slots, epoch=epoch, mode=self._mode)
+        if self._images is not None:
+            options["images_path"] = str(self._images.path)
         stream = self.spark.readStream.format("mysql-cdc").options(**options).load()
         writer = stream.writeStream.foreachBatch(self._batch).queryName(f"headgate {self.config.name}")
         writer = writer.option("checkpointLocation", self.lake.checkpoint)
@@ -450,6 +453,9 @@ class _Run:
             except BaseException as error:
                 self._error = error
                 raise
+            finally:
+                if self._images is not None:
+                    self._images.clear()
 
     def _cause(self, error: Exception) -> BaseException:
         if isinstance(self._error, HeadgateError):
@@ -459,6 +465,15 @@ class _Run:
             return original
         failure = self._error or error
         return spark_failure(str(failure) or type(failure).__name__)
+
+
+def _image_folder(spark: SparkSession) -> ImageFolder | None:
+    """Return a folder for images, which Spark removes when it ends; None: tasks may run on other machines."""
+    from pyspark import SparkFiles
+
+    if not (spark.sparkContext.master or "").startswith("local"):
+        return None
+    return ImageFolder(Path(SparkFiles.getRootDirectory(), f"headgate-images-{uuid.uuid4().hex}"))
 
 
 def source_options(

@@ -18,6 +18,7 @@ from headgate.carrier import (
     End,
     Gatherer,
     HighWatermark,
+    ImageFolder,
     Message,
     Redo,
     Signals,
@@ -43,16 +44,18 @@ def carrier_rows(
     *,
     images: ImagesWanted,
     policies: Policies,
+    folder: ImageFolder | None = None,
     locks: TableLocks | None = None,
     progress: TaskProgress | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a task's carrier rows.
 
+    :param folder: gets large record batches of images; None: all are in rows.
     :param progress: receives what has been read.
     """
     if task.header is not None:
         yield encode(task.header)
-    gathered = Gatherer("chunk" if task.log is None else "rows", partial(_definition, policies=policies))
+    gathered = Gatherer("chunk" if task.log is None else "rows", partial(_definition, policies=policies), folder)
     options = ChunkOptions(policies, locks=locks, ambiguous="stop")
     for item in read_task(settings, task, images, options, progress):
         if isinstance(item, ImageBatch):

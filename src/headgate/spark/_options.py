@@ -60,6 +60,8 @@ _HELP = {
     "hooks": "functions that make a table's columns (docs/hooks.md), by table as a JSON object: "
     """{"db.t": {"function": "module:function", "version": "1"}}""",
     "images": '"keys": before-images only where a key changed; "all" (default: keys with `table`, else all)',
+    "images_path": "carrier: folder on this machine for large record batches, which rows then name instead of having "
+    "them; all tasks must run here, and the consumer removes the files",
     "json": '"string" (default) or, for the sinks of a pipeline, "variant"; by table as zero_dates',
     "keys": "columns that identify the rows of a table without a key, by table as a JSON object: "
     """{"db.t": ["a", "b"]}; a sink has to prove that no two rows have the same""",
@@ -137,6 +139,7 @@ class Options:
     slots: int = field(default_factory=lambda: os.cpu_count() or 1)
     max_rows_per_batch: int | None = None
     images: Literal["all", "keys"] = "all"
+    images_path: str | None = None
     policies: Policies = DEFAULT
     poll_seconds: float = 0.5
     retry_seconds: float = 600.0
@@ -202,6 +205,7 @@ class Options:
             slots=_number(values, "slots", os.cpu_count() or 1, 1),
             max_rows_per_batch=_number(values, "max_rows_per_batch", 0, 0) or None,
             images=_choice(values, "images", "all" if table is None else "keys", ("all", "keys")),  # type: ignore[arg-type]
+            images_path=values.get("images_path"),
             policies=policies,
             poll_seconds=_number(values, "poll_ms", 500, 1) / 1000,
             retry_seconds=float(_number(values, "retry_seconds", 600, 0)),

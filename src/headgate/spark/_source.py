@@ -120,6 +120,7 @@ class _ReaderBase:
             yield from self._rows(task)
 
     def _rows(self, task: Task) -> Iterator[pa.RecordBatch]:
+        from headgate.carrier import ImageFolder
         from headgate.spark._carried import carrier_rows
         from headgate.spark._typed import typed_rows
 
@@ -128,7 +129,13 @@ class _ReaderBase:
         if options.table is None:
             with TaskProgress.of(options.control_path, task.epoch, task.number) as progress:
                 yield from carrier_rows(
-                    settings, task, images=options.images, policies=options.policies, locks=locks, progress=progress
+                    settings,
+                    task,
+                    images=options.images,
+                    folder=ImageFolder(options.images_path) if options.images_path else None,
+                    policies=options.policies,
+                    locks=locks,
+                    progress=progress,
                 )
             return
         from pyspark.sql.pandas.types import to_arrow_schema
