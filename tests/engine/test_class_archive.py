@@ -69,8 +69,11 @@ def test_other_options_jars_or_java_have_their_own(tmp_path: Path, java: Path) -
     assert len(names) == 5
 
 
-@pytest.mark.parametrize(("options", "memory"), [("-XX:+UseSerialGC", "2g"), ("", "31g"), ("-XX:+UseG1GC", "512")])
-def test_neither_collector_nor_memory_matters(tmp_path: Path, options: str, memory: str) -> None:
+@pytest.mark.parametrize(
+    ("options", "memory"),
+    [("-XX:+UseSerialGC", "2g"), ("", "31g"), ("-XX:+UseG1GC", "512"), ("-Xlog:gc:file=gc.log -verbose:gc", "2g")],
+)
+def test_neither_collector_nor_memory_nor_log_matters(tmp_path: Path, options: str, memory: str) -> None:
     archive = written(tmp_path)
     assert asked(tmp_path, options, memory) == ("SharedArchiveFile", archive)
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from headgate.cli._live import LiveView, LogView
+    from headgate.config import PipelineConfig
     from headgate.pipeline import Pipeline
     from headgate.sinks import BatchReport
     from headgate.testing import FlightWriters, MySQLServer
@@ -114,21 +115,29 @@ class _Demo:
         """Run it, and return verify's exit code."""
         from headgate.cli._verify import verify
         from headgate.config import load_config
-        from headgate.pipeline import Pipeline
+        from headgate.engine import begun_session
 
         _print_step("4", "headgate run pipeline.toml: every table exactly as of one point, then every change")
-        pipeline = Pipeline(load_config(self._config))
-        director = threading.Thread(target=self._direct, args=(pipeline,), daemon=True)
-        with _view() as view:
-            director.start()
-            take = functools.partial(self._take, view)
-            pipeline.run(on_progress=take, on_start=view.spark_started, on_status=view.update, quiet=True)
-        director.join(_PATIENCE_SECONDS)
+        config = load_config(self._config)
+        with begun_session(config.name, config.spark):
+            self._follow(config)
         if self._error is not None:
             raise self._error
         so_far = f"{self._writers.transactions:,} transactions so far"
         _print_step("6", f"headgate verify pipeline.toml, while the writers continue ({so_far})")
         return verify(self._config, samples=20)
+
+    def _follow(self, config: PipelineConfig) -> None:
+        """Run the pipeline until the events are over."""
+        from headgate.pipeline import Pipeline
+
+        pipeline = Pipeline(config)
+        director = threading.Thread(target=self._direct, args=(pipeline,), daemon=True)
+        with _view() as view:
+            director.start()
+            take = functools.partial(self._take, view)
+            pipeline.run(on_progress=take, on_start=view.spark_started, on_status=view.update)
+        director.join(_PATIENCE_SECONDS)
 
     def _take(self, view: LiveView | LogView, report: BatchReport) -> None:
         view.take(report)

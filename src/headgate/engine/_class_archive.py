@@ -5,14 +5,14 @@ normally writes the classes it has loaded into an archive, which later JVMs map 
 
 **Which archive fits** is in its name: a digest of Java's own files, of the jars and of the options. The JVM also checks
 the jars' sizes and times, and continues without an archive that does not fit. So no archive can do harm. The collector
-does not matter, nor the heap's size below 32 GB, where Java's references begin to take 8 bytes.
+does not matter, nor what Java logs, nor the heap's size below 32 GB, where Java's references begin to take 8 bytes.
 
 **Where it is mapped.** By default the JVM maps it at a random address, and must change each address in it: 0.15 s of a
 start, and 160 MB of private memory. ``ArchiveRelocationMode=0`` takes the address that the archive was made for, if
 that is free.
 
-**Who writes one.** The first ``headgate run`` that finds none, when it ends. If it made no batch, it removes the
-archive, because most classes are missing there. A killed run leaves none, and the next one writes it.
+**Who writes one.** The first ``headgate run`` or ``headgate demo`` that finds none, when it ends. If it made no batch,
+it removes the archive, because most classes are missing there. A killed run leaves none, and the next one writes it.
 The JVM writes the file's header last (``FileMapInfo::write_header`` in HotSpot's filemap.cpp), so a file is complete if
 it begins with the magic number of dynamic archives. If two JVMs end at once, each writes a separate file, and the later
 one stays.
@@ -56,7 +56,8 @@ _QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 _WRITE_SECONDS: Final = 60.0
 _KEPT: Final = 4
 """Archives in the folder, of 150 to 200 MB each, for different versions and options."""
-_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC")
+_IRRELEVANT: Final = re.compile(r"-XX:\+Use\w+GC|-Xlog(:.*)?|-Xloggc:.*|-verbose(:.*)?")
+"""Options that change neither the classes nor their form: collectors, and Java's own log."""
 _MEMORY: Final = re.compile(r"(\d+)([kmgt]?)b?", re.IGNORECASE)
 _UNITS: Final = {"k": 10, "": 20, "m": 20, "g": 30, "t": 40}
 """Powers of two. A number alone is of MB: Spark's documentation, "Configuration", ``spark.driver.memory``."""
@@ -77,7 +78,7 @@ def archive_option(folder: Path, jars: Sequence[str], options: str, memory: str,
     if java is None or spark is None:
         return None
     parts = [java / "lib" / "modules", *spark.glob("jars/*.jar"), *map(Path, jars)]
-    decisive = [one for one in options.split() if not _COLLECTOR.fullmatch(one)]
+    decisive = [one for one in options.split() if not _IRRELEVANT.fullmatch(one)]
     archive = folder / f"{_digest(parts, [*decisive, str(_is_large(memory))])}.jsa"
     with suppress(OSError):
         with archive.open("rb") as file:
