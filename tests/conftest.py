@@ -16,27 +16,39 @@ settings.register_profile(
 settings.load_profile("headgate")
 
 HERE = Path(__file__).parent
+KAFKA = "kafka"
+KAFKA_SECONDS = 1200.0
+"""Limit of all tests with Kafka, which one worker runs, as if they were one test."""
 
 pytest_plugins = [f"tests.{path.stem}" for path in sorted(HERE.glob("fix_*.py"))]
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Tests that share a fixture of their module go to one worker, which makes it once."""
-    known = item._fixtureinfo.name2fixturedefs.values() if isinstance(item, pytest.Function) else ()
-    if any(found[-1].scope in ("module", "class") for found in known):
+    """Tests that share a fixture of their module go to one worker, which makes it once. So do the tests with Kafka: a
+    broker and a registry of each worker would take twenty seconds of processor time to start, and some more to idle.
+    """
+    known = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+    if "kafka_broker" in known or "schema_registry" in known:
+        item.add_marker(pytest.mark.xdist_group(KAFKA))
+    elif any(found[-1].scope in ("module", "class") for found in known.values()):
         item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(HERE))))
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Random order, but what needs no server first: the common failures show at once. Then the modules with the longest
-    tests, so that no worker is left alone with one in the end.
+    tests, and the tests with Kafka, so that no worker is left alone with them in the end.
     """
     longest: dict[Path, float] = {}
     for item in items:
         limit = item.get_closest_marker("timeout")
         longest[item.path] = max(longest.get(item.path, 0), limit.args[0] if limit else 0)
-    items.sort(key=lambda item: (HERE / "integration" in item.path.parents, -longest[item.path]))
+
+    def seconds(item: pytest.Item) -> float:
+        group = item.get_closest_marker("xdist_group")
+        return KAFKA_SECONDS if group is not None and group.args == (KAFKA,) else longest[item.path]
+
+    items.sort(key=lambda item: (HERE / "integration" in item.path.parents, -seconds(item)))
     if items and getattr(items[0].config.option, "loadgroup", False):  # a worker of --dist loadgroup
         for item in items:
             _name_group(item)
