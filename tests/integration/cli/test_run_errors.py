@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from typer.testing import CliRunner
@@ -43,35 +44,57 @@ GRANTS = "REPLICATION SLAVE, REPLICATION CLIENT"
 class Runs:
     """``headgate run`` with one thing wrong at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.config = folder / "pipeline.toml"
         self.lake = folder / "lake"
+        self._patch = patch
 
     def run(
-        self, url: str, *, tables: str = "e.*", more: str = "", password: str = PASSWORD, command: str = "run --once"
-    ) -> tuple[int, str]:
-        """Exit code and the line on stderr."""
+        self, url: str, *, tables: str = "e.*", more: str = "", password: str = PASSWORD, command: str = "run --once",
+        alone: bool = False,
+    ) -> tuple[int, str]:  # fmt: skip
+        """Exit code and the line on stderr.
+
+        :param alone: in a separate process, which starts a JVM before it looks at anything; else in this one, which
+            must not get as far as Spark.
+        """
         self.config.write_text(CONFIG.format(url=url, tables=tables, more=more, lake=self.lake))
-        environment = {**os.environ, "HEADGATE_ERRORS_PASSWORD": password}
-        words = [sys.executable, "-m", "headgate.cli", *command.split(), str(self.config)]
-        done = subprocess.run(
-            words, env=environment, capture_output=True, text=True, timeout=240, check=False, cwd=self.config.parent
-        )
-        assert done.stdout == ""
-        lines = [line for line in done.stderr.splitlines() if " INFO " not in line]  # once Spark is started, there are
-        assert len(lines) == 1, done.stderr
+        self._patch.setenv("HEADGATE_ERRORS_PASSWORD", password)
+        words = [*command.split(), str(self.config)]
+        code, out, err = (run_alone if alone else self._run_here)(words)
+        assert out == ""
+        lines = [line for line in err.splitlines() if " INFO " not in line]  # once Spark is started, there are
+        assert len(lines) == 1, err
         assert lines[0].startswith("error: ")
-        assert PASSWORD not in done.stderr
-        return done.returncode, lines[0]
+        assert PASSWORD not in err
+        return code, lines[0]
+
+    def _run_here(self, words: list[str]) -> tuple[int, str, str]:
+        def fail(*_: object, **__: object) -> NoReturn:
+            raise AssertionError("it got as far as Spark")
+
+        with self._patch.context() as patch:
+            patch.setattr("headgate.engine.begun_session", lambda *_: contextlib.nullcontext())
+            patch.setattr("headgate.pipeline._run.build_session", fail)
+            done = CliRunner().invoke(app, words)
+        return done.exit_code, done.stdout, done.stderr
 
     def nothing_written(self) -> bool:
         """Whether there is no lake at all."""
         return not self.lake.exists()
 
 
+def run_alone(words: list[str]) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a process."""
+    command = [sys.executable, "-m", "headgate.cli", *words]
+    folder = Path(words[-1]).parent
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False, cwd=folder)
+    return done.returncode, done.stdout, done.stderr
+
+
 @pytest.fixture
-def runs(tmp_path: Path) -> Runs:
-    return Runs(tmp_path)
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Runs:
+    return Runs(tmp_path, monkeypatch)
 
 
 def fill(server: MySQLServer, grants: str = GRANTS) -> str:
@@ -99,7 +122,7 @@ pytestmark = pytest.mark.needs_own_server
 
 
 def test_wrong_password(server: MySQLServer, runs: Runs) -> None:
-    code, line = runs.run(url_of(server), password="wrong-1")
+    code, line = runs.run(url_of(server), password="wrong-1", alone=True)
     assert code == 3
     assert "reader" in line
     assert "wrong-1" not in line
@@ -122,7 +145,7 @@ def test_verify_of_nothing_and_with_a_wrong_password(server: MySQLServer, runs: 
     code, line = runs.run(url_of(server), command="verify")
     assert (code, "no pipeline has written there" in line) == (2, True)
     (runs.lake / "_headgate" / "ledger").mkdir(parents=True)
-    code, line = runs.run(url_of(server), command="verify", password="wrong-1")
+    code, line = runs.run(url_of(server), command="verify", password="wrong-1", alone=True)
     assert (code, "reader" in line) == (3, True)
     code, line = runs.run(url_of(server), command="verify")
     assert (code, "no pipeline has written there" in line) == (2, True)
@@ -141,7 +164,7 @@ def test_no_such_host_or_port(runs: Runs) -> None:
 
 
 def test_tables_that_are_not_there(server: MySQLServer, runs: Runs) -> None:
-    code, line = runs.run(url_of(server), tables="e.none")
+    code, line = runs.run(url_of(server), tables="e.none", alone=True)
     assert (code, "e.none" in line) == (2, True)
     code, line = runs.run(url_of(server), tables="nowhere.*")
     assert (code, "nowhere.*" in line) == (2, True)
@@ -200,7 +223,7 @@ def test_a_signal_topic_that_is_compacted(
 
 
 def test_a_key_that_is_not_known(server: MySQLServer, runs: Runs) -> None:
-    code, line = runs.run(url_of(server), more="chunk_row = 5")
+    code, line = runs.run(url_of(server), more="chunk_row = 5", alone=True)
     assert code == 2
     assert "did you mean chunk_rows" in line
     assert runs.nothing_written()
@@ -317,7 +340,7 @@ def test_a_delta_table_of_somebody_else(server: MySQLServer, runs: Runs) -> None
         f'{{"metaData":{{"id":"x","format":{{"provider":"parquet","options":{{}}}},"schemaString":"{schema}",'
         '"partitionColumns":[],"configuration":{},"createdTime":1}}\n'
     )
-    code, line = runs.run(url_of(server))
+    code, line = runs.run(url_of(server), alone=True)
     assert code == 3
     assert "is a Delta table that headgate did not make" in line
     written = {path.relative_to(runs.lake).as_posix() for path in runs.lake.rglob("*") if path.is_file()}
