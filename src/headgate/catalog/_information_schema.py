@@ -3,10 +3,10 @@
 Columns are numbered as in the log, so invisible columns and the generated invisible primary key are included. The
 hidden columns of functional indexes are in neither.
 
-The key is the PRIMARY KEY. Without one it is a UNIQUE key whose columns are all NOT NULL and which covers only whole
-columns: a prefix or functional part makes more rows equal than the columns' values do. If there are several, MySQL
-itself uses the first of the table as primary, shows it as COLUMN_KEY = 'PRI' and logs it as the primary key. The marked
-columns identify that index. If they do not, the choice is still fixed: visible indexes, fewest columns, name.
+The key is the one that the log has, too: the PRIMARY KEY or, without one, the first UNIQUE key of the table whose
+columns are all NOT NULL and neither functional, virtual nor prefixes. MySQL uses it as primary, and shows its columns
+with COLUMN_KEY = 'PRI'. No other key is chosen: the log would not show whether a table had it at the moment of an
+image, so two rows with equal values could be taken for one.
 
 information_schema is text in utf8mb3, so an ENUM or SET member with a character above U+FFFF reads ``?`` here. The log
 has the character.
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -60,8 +61,8 @@ _COLUMNS = (
     " FROM information_schema.COLUMNS WHERE {where} ORDER BY TABLE_SCHEMA, TABLE_NAME, ORDINAL_POSITION"
 )
 _KEYS = (
-    "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME, SUB_PART, NULLABLE, {visible}"
-    " FROM information_schema.STATISTICS WHERE {where} AND NON_UNIQUE = 0"
+    "SELECT TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, COLUMN_NAME FROM information_schema.STATISTICS"
+    " WHERE {where} AND NON_UNIQUE = 0"
     " ORDER BY TABLE_SCHEMA, TABLE_NAME, INDEX_NAME, SEQ_IN_INDEX"
 )
 _TABLES = (
@@ -102,13 +103,13 @@ def _load(query: QueryFunction, names: list[tuple[str, str]], where: str, args: 
             columns[db, table].append(_column(f"{db}.{table}", rest))
             if key == "PRI":
                 primary[db, table].add(rest[0])
-    keys: dict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
-    for db, table, *rest in query(_KEYS.format(where=where, visible=_visible_expression(query)), args):
-        keys[db, table].append(tuple(rest))
+    keys: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for db, table, index, column in query(_KEYS.format(where=where), args):
+        keys[db, table][index].append(column)
     return [
         NamedTable(
             TableDef(*name, tuple(columns[name])).with_key(_choose_key(keys[name], primary[name])),
-            any(part[0] == "PRIMARY" for part in keys[name]),
+            "PRIMARY" in keys[name],
         )
         for name in names
     ]
@@ -146,29 +147,15 @@ def _show_generated_primary_keys(query: QueryFunction) -> None:
     query("SET @headgate = NULL /*!80030 , SESSION show_gipk_in_create_table_and_information_schema = ON */")
 
 
-def _visible_expression(query: QueryFunction) -> str:
-    """Return an expression. Servers before 8.0 have no invisible indexes."""
-    version = str(query("SELECT VERSION()")[0][0])
-    return "'YES'" if version.startswith("5.") else "IS_VISIBLE"
+def _choose_key(unique: Mapping[str, Sequence[str]], primary: set[str]) -> tuple[str, ...]:
+    """Return the key's column names.
 
-
-def _choose_key(parts: list[tuple[Any, ...]], primary: set[str]) -> tuple[str, ...]:
-    """Return the key's column names from ``(index, column, prefix length, nullable, visible)`` of all unique indexes.
-
+    :param unique: the columns of each unique index.
     :param primary: the columns that MySQL marks as primary.
     """
-    indexes: dict[str, list[tuple[Any, ...]]] = defaultdict(list)
-    for index, *part in parts:
-        indexes[index].append(tuple(part))
-    if "PRIMARY" in indexes:
-        return tuple(column for column, *_ in indexes["PRIMARY"])
-    usable = []
-    for index, columns in indexes.items():
-        if all(name is not None and prefix is None and nullable == "" for name, prefix, nullable, _ in columns):
-            names = tuple(name for name, *_ in columns)
-            hidden = columns[0][3] != "YES"
-            usable.append((set(names) != primary, hidden, len(columns), index, names))
-    return min(usable)[-1] if usable else ()
+    if "PRIMARY" in unique:
+        return tuple(unique["PRIMARY"])
+    return next((tuple(columns) for _, columns in sorted(unique.items()) if {*columns} == primary), ())
 
 
 _BYTE_LENGTHS = frozenset({"char", "varchar", "binary", "varbinary"})

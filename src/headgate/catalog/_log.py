@@ -5,8 +5,8 @@ sign of numbers, the collation of text, the kind of geometries and the dimension
 SET members with their character set, visibility, and the key. :func:`fit_table` checks a definition from another source
 against everything that it has. The caller must prove that the rest is right, too.
 
-The key in the event is the PRIMARY KEY or, without one, the UNIQUE NOT NULL key that MySQL uses in its place. Any other
-key is set with ``TableDef.with_key``. The log does not say whether a column is generated (not part of equality).
+The key in the event is the PRIMARY KEY or, without one, the UNIQUE NOT NULL key that MySQL uses in its place; an event
+without a key is of a table that had none. The log does not say whether a column is generated (not part of equality).
 
 Sources: MySQL source ``sql/log_event.cc`` (``Table_map_log_event``), ``include/field_types.h``.
 """

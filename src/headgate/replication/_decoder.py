@@ -112,7 +112,7 @@ class LogDecoder:
         self._wanted, self._inside = wanted, inside
         self._options = options
         lookups = lookups or Lookups()
-        self._tables = TableSlots(options, lookups.key_of, lookups.definition_of)
+        self._tables = TableSlots(options, lookups.definition_of)
         self._file = ""
         self._partial = PartialImages(lookups.defaults_of)
         self._lower_case = lookups.lower_case

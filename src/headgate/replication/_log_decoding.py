@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 
-from headgate.catalog import load_table
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings, read_facts
 from headgate.replication._decoder import LogDecoder
@@ -53,14 +52,8 @@ class LogDecoding:
     ) -> LogDecoder:
         definitions = self._definitions
         defaults = Defaults(self._settings, definitions)
-        lookups = Lookups(self._key_of, defaults.at, definitions.at, self._case_lookup())
+        lookups = Lookups(defaults.at, definitions.at, self._case_lookup())
         return LogDecoder(transactions, self._options, lookups, inside=inside, skip=skip, prepared=prepared)
-
-    def _key_of(self, db: str, table: str) -> Sequence[str]:
-        """Return key columns from information_schema for a table without a primary key, when the log announces it."""
-        with self._transport.connect(self._settings) as connection:
-            named_table = load_table(connection.query, db, table)
-        return () if named_table is None else named_table.table.key_names
 
     def _case_lookup(self) -> Callable[[], bool]:
         """Return a query, made only once: whether the server stores names in lower case."""

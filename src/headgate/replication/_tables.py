@@ -11,7 +11,7 @@ are forgotten (:attr:`TableSlots.nameless` says whether there are any).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -56,8 +56,6 @@ class DecodeOptions:
 class Lookups:
     """What a decoder looks up at the server, when it needs it."""
 
-    key_of: Callable[[str, str], Sequence[str]] = lambda _db, _table: ()
-    """Returns key columns of tables without a primary key."""
     defaults_of: DefaultsOf | None = None
     """Returns defaults of columns that partial row images of inserts leave out."""
     definition_of: DefinitionOf | None = None
@@ -97,21 +95,14 @@ class Slot:
 class TableSlots:
     """Slots of one dump.
 
-    :param key_of: returns the key columns of a table without a primary key (from information_schema), () for none.
     :param definition_of: ``None``: definitions cannot be queried.
     """
 
-    def __init__(
-        self,
-        options: DecodeOptions,
-        key_of: Callable[[str, str], Sequence[str]],
-        definition_of: DefinitionOf | None = None,
-    ) -> None:
+    def __init__(self, options: DecodeOptions, definition_of: DefinitionOf | None = None) -> None:
         self.slots: list[Slot] = []
         self.nameless = False
         """Whether a followed table's map had no column names."""
         self._options = options
-        self._key_of = key_of
         self._definition_of = definition_of
         self._known: dict[bytes, int] = {}
 
@@ -162,10 +153,6 @@ class TableSlots:
         return len(self.slots) - 1
 
     def _coded(self, table_map: TableMap, table: TableDef) -> Slot:
-        if not table.key and table_map.names is not None:
-            names = self._key_of(table_map.db, table_map.table)
-            if names and set(names) <= {column.name for column in table.columns}:
-                table = table.with_key(names)
         codec = TableCodec(table, self._options.policies)
         table = codec.original
         keys_only = self._options.images == "keys" and codec.row_codec is None  # both images decide what an update is

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import pytest
+
 from headgate.catalog import TableDef, TablePatterns, load_stats, load_tables, table_from_table_map
 from headgate.testing import MySQLServer
 from tests.integration.logdump import log_end, read_table
@@ -57,6 +59,27 @@ def test_a_unique_key_stands_in_for_a_primary_key(mysql_server: MySQLServer, mys
     assert logged.key_names == ("d", "a"), "the first in the table, neither by name nor by length"
     assert logged == told
     assert told.with_key(("e",)).key_names == ("e",)
+
+
+@pytest.mark.parametrize(
+    ("ddl", "key"),
+    [
+        ("a int not null, g int as (a + 1) virtual not null, unique u (g)", ()),
+        ("a int not null, g int as (a + 1) virtual not null, unique u (a, g)", ()),
+        ("a int not null, g int as (a + 1) virtual not null, unique u (g), unique w (a)", ("a",)),
+        ("a int not null, g int as (a + 1) stored not null, unique u (g)", ("g",)),
+        ("a tinyblob not null, unique u (a(255))", ("a",)),
+        ("a text not null, unique u (a(10))", ()),
+        ("a int not null, unique u ((a + 1))", ()),
+    ],
+)
+def test_a_key_that_mysql_does_not_use_as_primary_is_none(
+    mysql_server: MySQLServer, mysql_db: str, ddl: str, key: tuple[str, ...]
+) -> None:
+    """The log does not name it. So what information_schema has now would be taken for what it had then."""
+    logged, told = both(mysql_server, mysql_db, ddl, "(a) VALUES (1)")
+    assert logged == told
+    assert told.key_names == key
 
 
 def test_no_key_at_all(mysql_server: MySQLServer, mysql_db: str) -> None:
