@@ -13,6 +13,7 @@ from headgate.errors import (
     BinlogPurgedError,
     ConfigError,
     ConnectionLostError,
+    DefiniteServerError,
     HistoryRewrittenError,
     OffsetFormatError,
     ServerBehindError,
@@ -489,6 +490,42 @@ def test_transient_faults_are_tried_again_and_connections_replaced() -> None:
     assert [trouble and trouble["error"] for trouble in told] == ["gone"] * 3, "in the control folder, for people"
     assert len({trouble["since_us"] for trouble in told if trouble}) == 1
     assert "trouble" not in run.control.files
+
+
+@pytest.mark.parametrize("change", ["dropped", "altered"])
+def test_a_table_that_changes_while_its_chunks_are_planned_is_planned_again(
+    monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """A query by the old definition fails, which is no reason to end the stream."""
+    server = source(("d.a", 9), ("d.b", 2))
+    run, query, refused = stream(server), server.query, list[str]()
+
+    def racing(sql: str) -> list[tuple[Any, ...]]:
+        if "`a`" in sql and not refused:
+            refused.append(sql)
+            if change == "dropped":
+                del server.states[-1]["d.a"]
+            server.key_type = "bigint"
+            raise DefiniteServerError("no such table, or no such column", code=1146)
+        return query(sql)
+
+    monkeypatch.setattr(server, "query", racing)
+    run.drain()
+    assert refused
+    live = {name for name, target in run.sink.targets.items() if target.live}
+    assert live == ({"d.b"} if change == "dropped" else {"d.a", "d.b"})
+
+
+def test_a_query_that_fails_on_an_unchanged_table_ends_the_planning(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = source(("d.a", 9))
+    run = stream(server)
+
+    def refuse(_sql: str) -> list[tuple[Any, ...]]:
+        raise DefiniteServerError("corrupt", code=126)
+
+    monkeypatch.setattr(server, "query", refuse)
+    with pytest.raises(DefiniteServerError, match="corrupt"):
+        run.batch()
 
 
 def test_rewritten_history_is_noticed_after_a_reconnect() -> None:

@@ -121,8 +121,8 @@ def check_position(had: GtidSet, state: ServerState) -> None:
     if missing:
         relay = ", or its relay does not have," if state.by_relay else ""
         raise ServerBehindError(
-            f"the server has not executed{relay} transactions that count as read, {missing}: it is behind, or not the"
-            " same",
+            f"the server has not executed{relay} transactions that count as read, {missing}: wait for it, or connect to"
+            " the server that has them. If its GTIDs were reset, start again with a new checkpoint and target",
             missing=str(missing),
         )
     lost = state.purged - had

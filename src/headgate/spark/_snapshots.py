@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate._policies import DEFAULT, Policies
 from headgate.catalog import INTEGERS, TableDef, TablePatterns, exact_patterns
-from headgate.errors import ConfigError, DefiniteServerError
+from headgate.errors import ConfigError, DefiniteServerError, TransientServerError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, SnapshotProgress, SnapshotState
 from headgate.spark._notes import Notes, SnapshotRequest
@@ -314,7 +314,7 @@ class SnapshotPlan:
                 surrogate=request.surrogate,
             )
         except DefiniteServerError as error:
-            self._report_failure(table, request, error)
+            self._report_failure(server, definition, request, error)
             return
         if request.filter is not None or request.surrogate is not None:
             self.append.discard(table)
@@ -324,19 +324,23 @@ class SnapshotPlan:
         """Whether the table has changed so that it cannot be read like this; if so, stop its read and report that."""
         table = definition.full_name
         problem = check_request(server, definition, request, self.policies.of(table))
+        if problem is not None:
+            _check_unchanged(server, definition, problem.reason)
         if problem is not None and request.filter is not None and request.filter == self.conditions.get(table):
             raise ConfigError(f"the condition of {table} cannot be used: {problem.reason}")
         if problem is not None:
             self._report_refusal(table, request, problem)
         return problem is not None
 
-    def _report_failure(self, table: str, request: SnapshotRequest, error: DefiniteServerError) -> None:
+    def _report_failure(
+        self, server: Server, definition: TableDef, request: SnapshotRequest, error: DefiniteServerError
+    ) -> None:
         """Report a refused filter, which may fail on some row only; raise other errors."""
+        _check_unchanged(server, definition, error.message)
         if not request.partial:
             raise error
-        self._report_refusal(
-            table, request, Refusal("SQL_EXCEPTION", f"the server refuses the filter: {error.message}")
-        )
+        refusal = Refusal("SQL_EXCEPTION", f"the server refuses the filter: {error.message}")
+        self._report_refusal(definition.full_name, request, refusal)
 
     def _report_refusal(self, table: str, request: SnapshotRequest, refusal: Refusal) -> None:
         self.forget(table)
@@ -372,7 +376,7 @@ class SnapshotPlan:
                 server.query, definition, progress, self._rows, condition=request.filter, surrogate=request.surrogate
             )
         except DefiniteServerError as error:
-            self._report_failure(table, request, error)
+            self._report_failure(server, definition, request, error)
             return False
         if chunk is None:
             return False
@@ -408,6 +412,16 @@ class SnapshotPlan:
     _rows: int = 0
     """Rows of a chunk in this batch."""
     _definitions: dict[str, TableDef] = field(default_factory=dict, repr=False)
+
+
+def _check_unchanged(server: Server, definition: TableDef, problem: str) -> None:
+    """Check whether a table is still as it was when its chunks were planned.
+
+    :raises TransientServerError: it is not, so a problem with it may be gone when the planning starts again.
+    """
+    table = definition.full_name
+    if server.definition(table) != definition:
+        raise TransientServerError(f"{table} was changed while its chunks were planned: {problem}", table=table)
 
 
 def _expected(chunk: ChunkSpec, progress: SnapshotProgress | None, rows: int) -> int:
