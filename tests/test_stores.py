@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import pyarrow.fs as pafs
 import pytest
 
-from headgate.stores import VARIABLE, delta_rs_options, grant, is_granted, is_remote, obstacle, open_store, s3_arguments
+from headgate import stores
+from headgate.errors import TargetError
+from headgate.stores import (
+    VARIABLE,
+    check_bucket,
+    delta_rs_options,
+    grant,
+    is_granted,
+    is_remote,
+    obstacle,
+    open_store,
+    s3_arguments,
+)
 
 KEYS = {"fs.s3a.access.key": "mine", "fs.s3a.secret.key": "hidden"}
 
@@ -86,3 +100,26 @@ def test_what_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "encryption" in str(obstacle("s3a://b/lake"))
     assert json.loads(grant("s3a://b/lake", KEYS.get)[VARIABLE])["b"] == {"access_key": "mine", "secret_key": "hidden"}
     assert obstacle("s3a://b/lake") is None
+
+
+def test_a_bucket_that_is_missing_or_cannot_be_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders of a local file system as buckets."""
+
+    def opened(path: str) -> tuple[pafs.FileSystem, str]:
+        return pafs.SubTreeFileSystem(str(tmp_path), pafs.LocalFileSystem()), path
+
+    monkeypatch.setattr(stores, "open_store", opened)
+    (tmp_path / "here").mkdir()
+    check_bucket("s3a://here/lake")
+    check_bucket("s3a://here")
+    check_bucket("gs://nowhere/lake")
+    check_bucket("/nowhere/lake")
+    with pytest.raises(TargetError, match=r"s3a://nowhere/lake: there is no such bucket; create it, or choose another"):
+        check_bucket("s3a://nowhere/lake")
+
+    def refused(path: str) -> tuple[pafs.FileSystem, str]:
+        raise OSError("AWS Error ACCESS_DENIED\nduring HeadBucket")
+
+    monkeypatch.setattr(stores, "open_store", refused)
+    with pytest.raises(TargetError, match="s3a://here/lake cannot be reached: AWS Error ACCESS_DENIED during HeadBuck"):
+        check_bucket("s3a://here/lake")

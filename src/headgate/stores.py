@@ -21,7 +21,19 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-__all__ = ["VARIABLE", "delta_rs_options", "grant", "is_granted", "is_remote", "obstacle", "open_store", "s3_arguments"]
+from headgate.errors import TargetError
+
+__all__ = [
+    "VARIABLE",
+    "check_bucket",
+    "delta_rs_options",
+    "grant",
+    "is_granted",
+    "is_remote",
+    "obstacle",
+    "open_store",
+    "s3_arguments",
+]
 
 VARIABLE: Final = "HEADGATE_OBJECT_STORES"
 """Environment variable: JSON, by bucket, arguments of ``pyarrow.fs.S3FileSystem``."""
@@ -72,6 +84,22 @@ def open_store(path: str) -> tuple[pafs.FileSystem, str]:
         return store
     arguments = _granted(os.environ.get(VARIABLE, "")).get(bucket)
     return _s3(bucket, json.dumps(arguments, sort_keys=True)), f"{bucket}/{rest}".rstrip("/")
+
+
+def check_bucket(path: str) -> None:
+    """Check that the bucket of a path on S3 can be reached; nothing else is checked.
+
+    :raises TargetError: the bucket does not exist or cannot be reached, or the credentials are refused.
+    """
+    if not is_remote(path) or _parts(path)[0] not in _S3:
+        return
+    try:
+        store, _ = open_store(path)
+        found = store.get_file_info(_parts(path)[1]).type is not pafs.FileType.NotFound
+    except (OSError, pa.ArrowException) as error:
+        raise TargetError(f"{path} cannot be reached: {' '.join(str(error).split())}") from None
+    if not found:
+        raise TargetError(f"{path}: there is no such bucket; create it, or choose another target.path")
 
 
 def is_granted(path: str, environment: Mapping[str, str]) -> bool:

@@ -9,6 +9,7 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 import typer
@@ -75,6 +76,24 @@ def test_help_is_text_that_flows(use: Use) -> None:
     assert [line.strip() for line in out.splitlines() if "try " in line][1:] == ["headgate try one", "headgate try two"]
     assert "password comes from the environment" in " ".join(run()[1].split())
     assert not [line for line in run()[1].splitlines() if line.strip() == "comes"]
+
+
+def test_help_of_flags_shows_no_value(use: Use) -> None:
+    def tried(force: Annotated[bool, typer.Option("--force", "-f")] = False, rows: int = 1) -> None:
+        print(force, rows)
+
+    use(tried)
+    out = run("try", "--help")[1]
+    assert "bool" not in out + run("--help")[1]
+    assert "--rows" in out
+    assert "--force" in out
+    assert run("try", "-f", "--rows", "2")[1] == "True 2\n"
+
+
+def test_a_misspelt_command() -> None:
+    code, _, err = run("chekc")
+    assert (code, err) == (2, "error: No such command 'chekc'; did you mean check? (see headgate --help)\n")
+    assert run("kafka")[2] == "error: No such command 'kafka' (see headgate --help)\n"
 
 
 def test_help_shows_brackets_as_they_are() -> None:

@@ -150,7 +150,7 @@ def test_a_run_that_is_gone_does_nothing(pipeline: Path) -> None:
 
 
 def test_before_the_first_run(pipeline: Path) -> None:
-    assert run(str(pipeline))[:2] == (1, "shop: not running; it has not run yet\n")
+    assert run(str(pipeline))[:2] == (1, f"shop: not running; no run has written to {pipeline.parent / 'lake'} yet\n")
     code, out, _ = run(str(pipeline), "--json")
     assert code == 1
     assert json.loads(out) == {"pipeline": "shop", "condition": "not running"}
@@ -177,7 +177,7 @@ def test_the_picture_shows_names_as_they_are() -> None:
     tables = {"shop.[red]x": {"state": "stopped", "reason": "gone [b]"}}
     value = status(state="failed", error="no [b]grant", tables=tables)
     screen = Console(file=io.StringIO(), width=120, color_system=None)
-    screen.print(_status._picture(value, "shop"))
+    screen.print(_status._picture(value, "shop", "lake"))
     assert isinstance(screen.file, io.StringIO)
     shown = screen.file.getvalue()
     for text in ("shop: failed", "no [b]grant", "shop.[red]x", "gone [b]", "5 transactions, 7 changes", "[b]DROP"):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, TargetError
 from headgate.lake import Lake, decode_name, encode_name, split_table
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda s: not any(0xD800 <= ord(c) < 0xE000 for c in s))
@@ -33,6 +33,18 @@ def test_the_layout() -> None:
     assert lake.changelog("shop.a/b") == "s3a://bucket/lake/_changelog/shop/a%2Fb"
     assert lake.ledger == "s3a://bucket/lake/_headgate/ledger"
     assert lake.current("_headgate.x") == "s3a://bucket/lake/%5Fheadgate/x"
+
+
+def test_a_folder_that_nothing_can_be_written_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Lake.at(tmp_path / "not" / "yet" / "lake").check_root()
+    file = tmp_path / "file"
+    file.touch()
+    for path in (file, file / "lake"):
+        with pytest.raises(TargetError, match=f"{file} is not a folder; choose another target.path"):
+            Lake.at(path).check_root()
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
+    with pytest.raises(TargetError, match=f"{tmp_path}/lake cannot be written: this user may not write to {tmp_path}$"):
+        Lake.at(tmp_path / "lake").check_root()
 
 
 def test_local_paths_are_made_absolute() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from headgate.errors import AccessError, DefiniteServerError
-from headgate.mysql import Connection, Prerequisite, prerequisites, quote_account, try_select, watermarks
+from headgate.mysql import Connection, Prerequisite, check_engine, prerequisites, quote_account, try_select, watermarks
 
 GOOD = {
     "version": "9.7.4",
@@ -218,9 +218,23 @@ def test_which_watermarks_are_usable() -> None:
     replica = usable({"replica_preserve_commit_order": "OFF"}, REPLICA)
     assert replica == ["not usable: see replica_preserve_commit_order"] * 3
     denied = {"LOCK TABLES": AccessError("denied", code=1044)}
-    lock = "not granted: GRANT LOCK TABLES ON `d`.* TO 'u'@'%';"
+    lock = "needs GRANT LOCK TABLES ON `d`.* TO 'u'@'%'"
     assert usable({}, denied) == ["usable", "usable", lock]
     assert usable({"gtid_mode": "OFF"}, denied)[2] == f"{lock}; not usable: see gtid_mode"
+
+
+def test_a_watermark_that_is_not_available_is_no_failure() -> None:
+    connection = cast("Connection", FakeConnection(GOOD, {"LOCK TABLES": AccessError("denied", code=1044)}))
+    found = watermarks(connection, prerequisites(connection), ["d"])
+    assert [row.status for row in found] == ["ok", "ok", "info"]
+
+
+def test_engines() -> None:
+    assert check_engine("shop.orders", "InnoDB") is None
+    row = check_engine("shop.my.orders", "MyISAM")
+    assert row is not None
+    assert (row.status, row.actual) == ("fail", "MyISAM")
+    assert row.remedy == "ALTER TABLE `shop`.`my.orders` ENGINE = InnoDB;"
 
 
 def test_a_server_without_an_id_serves_no_dump() -> None:

@@ -129,6 +129,9 @@ def test_the_last_error_of_a_traceback_is_found_again() -> None:
 
 def test_tables_that_are_not_there() -> None:
     check_patterns(["shop.*", "!shop.x", "shop.a"], ["shop.a"])
+    for regular in (r"shop\.orders", "shop.(a|b)", r"shop\..*"):
+        with pytest.raises(ConfigError, match="patterns are globs, not regular expressions"):
+            check_patterns([regular], [])
     with pytest.raises(ConfigError, match=r"no table shop\.b"):
         check_patterns(["shop.b", "shop.*"], ["shop.a"])
     with pytest.raises(ConfigError, match="no table on the server matches"):

@@ -11,6 +11,7 @@ Every error is one line on stderr, ``error: …``; ``--debug``, anywhere on the 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -63,6 +64,21 @@ _USAGE_ERROR: Final[type[Exception]] = next(
 """The base of typer's usage errors; which package defines it depends on typer's version."""
 
 
+class _PlainFlags:
+    """Commands whose help shows no type of a flag, because a flag takes no value."""
+
+    def get_params(self, ctx: Any) -> Any:
+        parameters = super().get_params(ctx)  # type: ignore[misc]
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+
+class _Command(_PlainFlags, typer.core.TyperCommand):
+    """A command that has been loaded."""
+
+
 class _LazyCommand(typer.core.TyperCommand):
     """A command that has only its name and help until it is called."""
 
@@ -78,18 +94,22 @@ class _LazyCommand(typer.core.TyperCommand):
         function: Callable[..., Any] = getattr(module, "command", None) or getattr(module, str(self.name))
         single = typer.Typer(add_completion=False, rich_markup_mode="rich")
         text = _flowing(inspect.getdoc(function) or "")
-        single.command(self.name, help=text, context_settings=_SETTINGS)(function)
+        single.command(self.name, cls=_Command, help=text, context_settings=_SETTINGS)(function)
         return typer.main.get_command(single)
 
 
-class _Headgate(typer.core.TyperGroup):
+class _Headgate(_PlainFlags, typer.core.TyperGroup):
     """Group of all commands whose modules exist."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         return [name for name, (module, _) in COMMANDS.items() if importlib.util.find_spec(module) is not None]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in self.list_commands(ctx):
+        names = self.list_commands(ctx)
+        if cmd_name not in names:
+            near = difflib.get_close_matches(cmd_name, names, 1)
+            if near:
+                ctx.fail(f"No such command {cmd_name!r}; did you mean {near[0]}?")
             return None
         return _LazyCommand(cmd_name, *COMMANDS[cmd_name])
 

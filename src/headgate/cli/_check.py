@@ -134,12 +134,12 @@ def _table(connection: Connection, table: TableDef, stats: TableStats | None) ->
     """Yield the problems of one table."""
     from headgate.columns import codec_for
     from headgate.errors import UnsupportedError
-    from headgate.mysql import Prerequisite, try_select
+    from headgate.mysql import Prerequisite, check_engine, try_select
 
     quoted = ".".join(quote_name(part) for part in (table.db, table.name))
-    if stats is not None and stats.engine.lower() != "innodb":
-        remedy = f"ALTER TABLE {quoted} ENGINE = InnoDB;"
-        yield Prerequisite(f"engine of {table.full_name}", "InnoDB", stats.engine or "none", "fail", remedy)
+    engine = None if stats is None else check_engine(table.full_name, stats.engine)
+    if engine is not None:
+        yield engine
     if not table.key:
         remedy = f"ALTER TABLE {quoted} ADD PRIMARY KEY (…), or set `key`; without, each batch reads the whole copy"
         yield Prerequisite(f"key of {table.full_name}", "primary or unique, NOT NULL", "none", "warn", remedy)
@@ -154,15 +154,15 @@ def _table(connection: Connection, table: TableDef, stats: TableStats | None) ->
         yield refused
 
 
-_WORDS = {"ok": "ok", "warn": "WARN", "fail": "FAIL"}
-_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+_WORDS = {"ok": "ok", "info": "-", "warn": "WARN", "fail": "FAIL"}
+_STYLES = {"ok": "green", "info": "dim", "warn": "yellow", "fail": "bold red"}
 
 
 def _lines(rows: Sequence[Prerequisite]) -> Iterator[str]:
     """Yield plain text: one line a row, and the remedy below it."""
     width = max(len(row.name) for row in rows)
     for row in rows:
-        wanted = "" if row.status == "ok" else f" (expected: {row.expected})"
+        wanted = "" if row.status in ("ok", "info") else f" (expected: {row.expected})"
         yield f"{_WORDS[row.status]:4}  {row.name:{width}}  {row.actual}{wanted}"
         if row.remedy:
             yield f"      {'':{width}}  -> {row.remedy}"

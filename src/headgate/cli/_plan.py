@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from headgate._policies import Policies
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, load_stats, load_tables
+from headgate.cli._common import on_terminal
 from headgate.columns import HookedTable, TableCodec, hooked_table, with_chosen_key
 from headgate.config import PipelineConfig
 from headgate.errors import ChosenKeyError, UnsupportedError
@@ -29,20 +31,24 @@ from headgate.sinks import TopicNames
 
 __all__ = ["print_plan"]
 
+_WIDTH: Final = 200
+"""Columns of a plan that goes to a file or a pipe, where lines may be long."""
+
 
 def print_plan(config: PipelineConfig) -> None:
     """Print the plan of a pipeline to stdout.
 
     :raises HeadgateError: the server cannot be queried, or, after the plan, the error that would prevent a run.
     """
+    lake = Lake.of(config)
+    lake.check_root()
     patterns = TablePatterns(config.source.tables)
     with Connection.open(connection_settings(config)) as connection:
         tables = load_tables(connection.query, patterns)
         stats = load_stats(connection.query, patterns)
-    lake = Lake.of(config)
     check_patterns(config.source.tables, [table.full_name for table in tables], followed_tables(lake))
     find_hooks(config)
-    console = Console(highlight=False)
+    console = Console(highlight=False, width=None if on_terminal() else _WIDTH)
     console.print(f"pipeline {escape(config.name)}: {len(tables)} tables into {escape(lake.path)}, mode ", end="")
     console.print(escape(", ".join(config.target.mode)))
     console.print(_overview(config, lake, tables, stats))

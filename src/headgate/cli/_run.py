@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headgate.cli._common import write_lines
 from headgate.cli._interrupt import on_interrupt
 from headgate.config import SnapshotMode
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from headgate.pipeline import Pipeline
 
 __all__ = ["run"]
+
+log = logging.getLogger("headgate")
 
 
 @contextmanager
@@ -85,19 +88,38 @@ def run(
     config = file.config
     if dry_run:
         from headgate.cli._plan import print_plan
+        from headgate.engine import check_java
 
+        logging.basicConfig(level=logging.WARNING, format="warning: %(message)s", stream=sys.stderr)
         print_plan(config)
+        check_java()
+        _check_page(config, pipeline)
+        write_lines([f"nothing prevents a run; next: headgate run {pipeline}"])
         return
 
     from headgate.catalog import TablePatterns
     from headgate.engine import begun_session
 
     TablePatterns(resnapshot or ())  # report a wrong pattern before anything starts
+    _announce(config)
     with begun_session(config.name, config.spark):
         from headgate.pipeline import Pipeline
 
         running = Pipeline(config, file=file, snapshot_mode=snapshot_mode)
         _run(running, pipeline, once=once, resnapshot=resnapshot or ())
+
+
+def _announce(config: PipelineConfig) -> None:
+    """Print a line before the modules load, which takes seconds, and longer on a machine that has compiled none yet."""
+    text = f"pipeline {config.name}: loading (a first run also compiles)"
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        Console().print(text, style="dim", markup=False, highlight=False)
+        return
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    log.setLevel(logging.INFO)
+    log.info(text)
 
 
 def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]) -> None:
@@ -109,8 +131,6 @@ def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]
 
         view: LiveView | LogView = LiveView(Console())
     else:
-        logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-        logging.getLogger("headgate").setLevel(logging.INFO)
         view = LogView()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
@@ -130,11 +150,22 @@ def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]
         )
 
 
+def _check_page(config: PipelineConfig, path: Path) -> None:
+    """Check the settings of the page. Its port is left alone: the pipeline itself may run and have it."""
+    if config.ui.port is not None:
+        from headgate.cli._ui import page_app
+
+        page_app([(config, path)], config.ui.host, _token_file(config))
+
+
+def _token_file(config: PipelineConfig) -> Path | None:
+    return None if config.ui.token_file is None else Path(config.ui.token_file)
+
+
 def _page(config: PipelineConfig, path: Path) -> AbstractContextManager[object]:
     """Return the page, if ``[ui]`` enables it; it ends with the run."""
     if config.ui.port is None:
         return nullcontext()
     from headgate.cli._ui import serving
 
-    file = config.ui.token_file
-    return serving([(config, path)], config.ui.host, config.ui.port, None if file is None else Path(file))
+    return serving([(config, path)], config.ui.host, config.ui.port, _token_file(config))

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headgate.cli._common import warn
+from headgate.errors import HeadgateError
+
 if TYPE_CHECKING:
+    from headgate.carrier import ControlFolder
     from headgate.control import Signal
 
 __all__ = ["signal"]
@@ -103,8 +107,21 @@ def signal(
         "name": name,
     }
     parsed_signal = _from_json(json_file, arguments) if json_file is not None else _from_words(**arguments)
-    submit(ControlFolder(Lake.of(config).inbox), parsed_signal)
+    inbox = ControlFolder(Lake.of(config).inbox)
+    submit(inbox, parsed_signal)
     sys.stdout.write(f"{parsed_signal.id}\n")
+    if not _is_running(inbox):
+        warn(f"pipeline {config.name} is not running; the signal waits in {inbox.path} for its next run")
+
+
+def _is_running(inbox: ControlFolder) -> bool:
+    from headgate.lake import read_status
+
+    try:
+        status = read_status(inbox)
+    except (HeadgateError, OSError):  # damaged, or of another version: status reports that
+        return False
+    return status is not None and status.is_alive()
 
 
 def _from_json(file: Path, words: dict[str, Any]) -> Signal:

@@ -47,37 +47,38 @@ def command(
     from headgate.lake import Lake, read_status
 
     config = load_config(pipeline)
-    inbox = ControlFolder(Lake.of(config).inbox)
+    lake = Lake.of(config)
+    inbox = ControlFolder(lake.inbox)
     if watch:
-        _watch(inbox, config.name, as_json=as_json)
+        _watch(inbox, config.name, lake.path, as_json=as_json)
         return 0
     status = read_status(inbox)
     if as_json:
         write_lines([_json(status, config.name)])
     elif on_terminal():
-        console().print(_picture(status, config.name))
+        console().print(_picture(status, config.name, lake.path))
     else:
-        write_lines(_lines(status, config.name))
+        write_lines(_lines(status, config.name, lake.path))
     return 1 if status is None or status.needs_attention() else 0
 
 
-def _watch(inbox: ControlFolder, name: str, *, as_json: bool) -> None:
+def _watch(inbox: ControlFolder, name: str, lake: str, *, as_json: bool) -> None:
     """Show the status until Ctrl-C; write lines when there is something new."""
     from headgate.lake import read_status
 
     if on_terminal() and not as_json:
         from rich.live import Live
 
-        with Live(_picture(read_status(inbox), name), console=console(), auto_refresh=False) as live:
+        with Live(_picture(read_status(inbox), name, lake), console=console(), auto_refresh=False) as live:
             while True:
                 time.sleep(_SECONDS)
-                live.update(_picture(read_status(inbox), name), refresh=True)
+                live.update(_picture(read_status(inbox), name, lake), refresh=True)
     before: object = ()
     while True:
         status = read_status(inbox)
         seen = None if status is None else (status.updated_us, status.condition())
         if seen != before:
-            write_lines([_json(status, name)] if as_json else _lines(status, name))
+            write_lines([_json(status, name)] if as_json else _lines(status, name, lake))
             before = seen
         time.sleep(_SECONDS)
 
@@ -121,11 +122,16 @@ def _batch(batch: RecentBatch) -> str:
     return f"batch {batch.batch_id}, {_ago(batch.committed_us)}: {what} read, {duration(batch.seconds)}"
 
 
-def _lines(status: Status | None, name: str) -> Iterator[str]:
+def _not_begun(name: str, lake: str) -> str:
+    """Name the lake: a relative path of it starts at the working directory, which may be another than the run's."""
+    return f"{name}: not running; no run has written to {lake} yet"
+
+
+def _lines(status: Status | None, name: str, lake: str) -> Iterator[str]:
     from headgate.lake import table_text
 
     if status is None:
-        yield f"{name}: not running; it has not run yet"
+        yield _not_begun(name, lake)
         return
     yield f"{name}: {status.condition()}, {_head(status)}"
     if status.error:
@@ -138,7 +144,7 @@ def _lines(status: Status | None, name: str) -> Iterator[str]:
         yield f"{warning.level} {_ago(warning.at_us)}: {warning.text}"
 
 
-def _picture(status: Status | None, name: str) -> Group:
+def _picture(status: Status | None, name: str, lake: str) -> Group:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -146,7 +152,7 @@ def _picture(status: Status | None, name: str) -> Group:
     from headgate.lake import table_text
 
     if status is None:
-        return Group(Text(f"{name}: not running; it has not run yet"))
+        return Group(Text(_not_begun(name, lake)))
     condition = status.condition()
     parts: list[Text | Table] = [
         Text.assemble((name, "bold"), ": ", (condition, _STYLES[condition]), f", {_head(status)}")

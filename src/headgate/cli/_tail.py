@@ -71,7 +71,7 @@ def command(
     with Connection.open(settings) as connection:
         uuid = check_settings(connection, patterns, gtids=False, ordered=False).server_uuid
         read_before, executed = start_of(connection, start)
-        if tables and not until_current:
+        if tables:
             _warn_missing(connection, patterns)
         policies = printed_policies(rules, connection, patterns)
 
@@ -90,7 +90,7 @@ def command(
 
 
 def _warn_missing(connection: Connection, patterns: TablePatterns) -> None:
-    """Warn about patterns without a match: their tables may be created later, or never."""
+    """Warn about patterns without a match: their tables may be created later, have been dropped, or are misspelt."""
     from headgate.catalog import load_stats
 
     if not load_stats(connection.query, patterns):

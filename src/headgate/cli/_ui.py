@@ -14,10 +14,12 @@ from headgate.cli._interrupt import on_interrupt
 from headgate.extras import require_extra
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from headgate.config import PipelineConfig
     from headgate.ui import Serving
 
-__all__ = ["command", "serving"]
+__all__ = ["command", "page_app", "serving"]
 
 
 def command(
@@ -57,13 +59,23 @@ def serving(files: Sequence[tuple[PipelineConfig, Path]], host: str, port: int, 
 
     :raises ConfigError: a required token is missing or invalid, or the address cannot be listened on.
     """
+    app = page_app(files, host, token_file)
+    from headgate.ui import Serving
+
+    return Serving(app, host, port)
+
+
+def page_app(files: Sequence[tuple[PipelineConfig, Path]], host: str, token_file: Path | None) -> ASGIApp:
+    """Return the application of the page of these pipelines; it listens nowhere.
+
+    :raises ConfigError: a required token is missing or invalid.
+    """
     require_extra("ui")
-    from headgate.ui import Serving, Token, Watched, create_app
+    from headgate.ui import Token, Watched, create_app
 
     token = None if token_file is None else Token.from_file(token_file)
     watched = [Watched.of(config, file.absolute(), _check) for config, file in files]
-    app = create_app(watched, host=host, token=token)
-    return Serving(app, host, port)
+    return create_app(watched, host=host, token=token)
 
 
 def _check(config: PipelineConfig) -> None:

@@ -40,6 +40,11 @@ def verify(
     If sessions write partial row images (binlog_row_image MINIMAL or NOBLOB), some rows cannot be compared as of that
     set, because they have changed since and their former values are unknown. They are compared as of the batches that
     the pipeline commits meanwhile, so let it run. If rows change too often for that, they are listed, with exit code 1.
+
+    Examples:
+      headgate verify pipeline.toml
+
+      headgate verify pipeline.toml --samples 3
     """
     from headgate.cli._progress import verify_view
     from headgate.config import load_config

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from typing import Any, get_args
+import re
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -26,8 +27,34 @@ def explain(error: ValidationError, root: type[BaseModel]) -> str:
         description = _description(root, path)
         return f"{where} is missing{description and ': '}{description}"
     description = _description(root, path) if first["type"] == "string_pattern_mismatch" else ""
-    text = description or " ".join(first["msg"].removeprefix("Value error, ").split())
+    text = description or _in_toml(first["type"], first["msg"])
     return f"{where}: {text}" if where else text
+
+
+_EXPECTED: Final = {
+    "tuple_type": 'expected a list, such as ["…", "…"]',
+    "dict_type": "expected a section with keys",
+    "model_type": "expected a section with keys",
+    "string_type": 'expected a text in quotes, such as "…"',
+    "bool_type": "expected true or false, without quotes",
+    "bool_parsing": "expected true or false, without quotes",
+    "int_type": "expected a whole number, without quotes",
+    "int_parsing": "expected a whole number, without quotes",
+    "int_from_float": "expected a whole number",
+    "float_type": "expected a number, without quotes",
+    "float_parsing": "expected a number, without quotes",
+}
+"""What TOML calls the types of pydantic's errors."""
+
+
+def _in_toml(kind: str, message: str) -> str:
+    """Return what was expected. The value is left out: it may be a secret."""
+    text = " ".join(message.removeprefix("Value error, ").split())
+    return _EXPECTED.get(kind) or re.sub("^Input should be (?=(greater|less)?)", _expected, text)
+
+
+def _expected(begin: re.Match[str]) -> str:
+    return "expected a number " if begin.group(1) else "expected "
 
 
 def _hint(root: type[BaseModel], path: list[str]) -> str:
@@ -36,9 +63,10 @@ def _hint(root: type[BaseModel], path: list[str]) -> str:
         name = ".".join(path[1:])
         return f'; put the table name in quotes: [tables."{name}"]'
     known = sorted(field.alias or name for name, field in _model_at(root, path[:-1]).model_fields.items())
+    if path == ["source", "password"]:
+        return "; a file holds no password: set HEADGATE_PASSWORD, password_env or password_file"
     near = difflib.get_close_matches(path[-1], known, 1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{hint} (known there: {', '.join(known)})"
+    return f"; did you mean {near[0]}?" if near else f" (known there: {', '.join(known)})"
 
 
 def _description(root: type[BaseModel], path: list[str]) -> str:

@@ -188,6 +188,8 @@ class SourceConfig(Model):
             raise ValueError("expected mysql://user@host:3306")
         if parts.password is not None or any(name.lower() in _PASSWORD_NAMES for name, _ in parse_qsl(parts.query)):
             raise ValueError(_URL_REMEDY)
+        if parts.path.strip("/"):
+            raise ValueError("a URL names no database; expected mysql://user@host:3306, and databases in tables")
         return url
 
     @field_validator("relay")

@@ -7,6 +7,16 @@ started before anything else (:func:`begun_session`).
 
 from headgate.engine._class_archive import keep_classes
 from headgate.engine._failures import end_session, find_error, jvm_ended, spark_failure
+from headgate.engine._java import check_java
 from headgate.engine._session import begun_session, build_session
 
-__all__ = ["begun_session", "build_session", "end_session", "find_error", "jvm_ended", "keep_classes", "spark_failure"]
+__all__ = [
+    "begun_session",
+    "build_session",
+    "check_java",
+    "end_session",
+    "find_error",
+    "jvm_ended",
+    "keep_classes",
+    "spark_failure",
+]

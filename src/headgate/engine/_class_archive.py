@@ -28,7 +28,6 @@ import logging
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import threading
@@ -39,6 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.engine._gateway import spark_home
+from headgate.engine._java import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ def archive_option(folder: Path, jars: Sequence[str], options: str, memory: str,
     :param memory: the heap's size, in Spark's form.
     :param writes: if there is no archive, write it.
     """
-    java, spark = _java_home(), spark_home()
+    java, spark = java_home(), spark_home()
     if java is None or spark is None:
         return None
     parts = [java / "lib" / "modules", *spark.glob("jars/*.jar"), *map(Path, jars)]
@@ -128,15 +128,6 @@ def _is_large(memory: str) -> bool:
     """Whether Java's references take 8 bytes in a heap of this size."""
     match = _MEMORY.fullmatch(memory.strip())
     return match is not None and int(match[1]) << _UNITS[match[2].lower()] >= _LARGE_HEAP
-
-
-def _java_home() -> Path | None:
-    """Return the folder of the Java that PySpark will start."""
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        return Path(home)
-    java = shutil.which("java")
-    return Path(java).resolve().parent.parent if java else None
 
 
 def _digest(files: Iterable[Path], options: Sequence[str]) -> str:

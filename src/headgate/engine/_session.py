@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headgate.engine._class_archive import archive_option, await_archive
 from headgate.engine._forked_python import fork_server, forking_python
 from headgate.engine._gateway import StartedJVM
+from headgate.engine._java import check_java
 from headgate.engine._quiet import NoiseFilter, quiet_driver, quiet_py4j, quiet_start
 from headgate.engine._settings import (
     CLASS_PATH,
@@ -130,12 +131,15 @@ def begun_session(name: str, settings: Mapping[str, str]) -> Iterator[None]:
     load what this process will need.
 
     Failures are left to that call: it tries again, or raises ``EngineError`` if the JVM ended at its start.
+
+    :raises ConfigError: there is no Java that Spark can use.
     """
     global _starting  # noqa: PLW0603 - a process has one JVM
     require_extra("spark")
     if _has_jvm():
         yield
         return
+    check_java()
     forks = is_local(session_settings(name, settings)) and PYTHON not in settings
     make_server = fork_server(_PRELOAD) if forks else None
     prepared = _prepare_settings(name, settings, quiet=None, writes=True)
@@ -163,8 +167,11 @@ def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet
     :param quiet: keep Spark's log off the terminal, except errors that nothing else reports; None: unless the settings
         have a log level.
     :raises EngineError: the JVM that :func:`begun_session` started has ended.
+    :raises ConfigError: there is no Java that Spark can use.
     """
     require_extra("spark")
+    if not _has_jvm():
+        check_java()
     settings = settings or {}
     is_starting = _starting is not None and quiet is None and _starting.arguments == (name, settings)
     spark = _starting.take() if _starting is not None and is_starting else None

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 from headgate.errors import ConfigError, TargetError
 from headgate.lake._places import Place
-from headgate.stores import grant, is_remote, obstacle
+from headgate.stores import check_bucket, grant, is_remote, obstacle
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
@@ -99,6 +99,18 @@ class Lake:
         root = self.path if place.path is None else Lake.at(place.path).path
         folder = f"{root}{area}/{encode_name(db)}/{encode_name(name)}"
         return folder if place.folder is None else f"{folder}/{place.folder}"
+
+    def check_root(self) -> None:
+        """Raise ``TargetError`` if nothing can be written into the lake: no folder, no permission, no such bucket."""
+        if not self.is_local:
+            check_bucket(self.path)
+            return
+        root = Path(self.path)
+        nearest = next(folder for folder in (root, *root.parents) if os.path.lexists(folder))
+        if not nearest.is_dir():
+            raise TargetError(f"{nearest} is not a folder; choose another target.path")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise TargetError(f"{self.path} cannot be written: this user may not write to {nearest}")
 
     def check_folder(self, path: str, table: str) -> None:
         """Raise ``TargetError`` if a local ``path`` holds files but no Delta table: the check without Spark."""

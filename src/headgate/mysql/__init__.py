@@ -5,7 +5,7 @@ from headgate.mysql._cascades import cascades, silent_keys
 from headgate.mysql._connection import Connection
 from headgate.mysql._errors import server_error
 from headgate.mysql._facts import ServerFacts, gtid_executed, log_position, log_status, read_facts
-from headgate.mysql._prerequisites import prerequisites, quote_account, try_select, watermarks
+from headgate.mysql._prerequisites import check_engine, prerequisites, quote_account, try_select, watermarks
 from headgate.mysql._required import Prerequisite, Status, check_filters, check_required, setting_error
 from headgate.mysql._result import select_blocks
 from headgate.mysql._settings import PASSWORD_VARIABLE, ConnectionSettings, Secret, TlsMode
@@ -26,6 +26,7 @@ __all__ = [
     "Status",
     "TlsMode",
     "cascades",
+    "check_engine",
     "check_filters",
     "check_required",
     "commit_watermark",

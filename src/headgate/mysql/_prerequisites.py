@@ -17,7 +17,7 @@ from headgate.mysql._facts import ServerFacts, log_filters, read_facts
 from headgate.mysql._required import Prerequisite, check_setting, filter_rows, replicates, required, required_of_replica
 from headgate.names import quote_name
 
-__all__ = ["prerequisites", "quote_account", "try_select", "watermarks"]
+__all__ = ["check_engine", "prerequisites", "quote_account", "try_select", "watermarks"]
 
 _OLDEST: Final = (8, 0, 0)
 _HOUR_SECONDS: Final = 3_600
@@ -43,7 +43,8 @@ def prerequisites(connection: Connection, *, databases: Iterable[str] = (), gtid
 def watermarks(
     connection: Connection, rows: Sequence[Prerequisite], databases: Iterable[str]
 ) -> Iterator[Prerequisite]:
-    """Yield which watermarks the server and the grants allow. No row warns: each describes a choice.
+    """Yield which watermarks the server and the grants allow. No row warns: each describes a choice. If it is not
+    available, the row is "info".
 
     :param rows: those of :func:`prerequisites`.
     :param databases: databases with tables to follow.
@@ -53,18 +54,31 @@ def watermarks(
     failed = [row.name for row in rows if row.status == "fail"]
     gtid = {*common, "enforce_gtid_consistency", *(row.name for row in required(facts))}
     without = _not_usable([name for name in failed if name in gtid])
-    yield Prerequisite("watermark gtid", "gtid_executed shows what a SELECT sees", without or "usable", "ok")
+    yield _watermark("gtid", "gtid_executed shows what a SELECT sees", without)
     not_met = [row.name for row in required(facts, gtids=False) if row.status == "fail"]
     actual = _not_usable(not_met + [name for name in failed if name in common])
-    actual = actual or "usable, with INSERT and UPDATE on a signal table"
-    yield Prerequisite("watermark signal-table", "commits in log order; GTIDs or none", actual, "ok")
+    usable = "usable, with INSERT and UPDATE on a signal table"
+    yield _watermark("signal-table", "commits in log order; GTIDs or none", actual, usable)
     grants = [
-        f"GRANT LOCK TABLES ON {quote_name(db)}.* TO {_account(connection)};"
+        f"GRANT LOCK TABLES ON {quote_name(db)}.* TO {_account(connection)}"
         for db in databases
         if not _may_lock(connection, db)
     ]
-    actual = "; ".join(filter(None, [f"not granted: {' '.join(grants)}" if grants else "", without])) or "usable"
-    yield Prerequisite("watermark lock", "gtid, and LOCK TABLES: for keyless tables under writes", actual, "ok")
+    actual = "; ".join(filter(None, [f"needs {', '.join(grants)}" if grants else "", without]))
+    yield _watermark("lock", "gtid, and LOCK TABLES: for keyless tables under writes", actual)
+
+
+def _watermark(name: str, expected: str, obstacle: str, usable: str = "usable") -> Prerequisite:
+    return Prerequisite(f"watermark {name}", expected, obstacle or usable, "info" if obstacle else "ok")
+
+
+def check_engine(table: str, engine: str) -> Prerequisite | None:
+    """Return a failed row if the rows of ``db.table`` cannot be read exactly, because of its storage engine."""
+    if engine.lower() == "innodb":
+        return None
+    quoted = ".".join(quote_name(part) for part in table.split(".", 1))
+    remedy = f"ALTER TABLE {quoted} ENGINE = InnoDB;"
+    return Prerequisite(f"engine of {table}", "InnoDB", engine or "none", "fail", remedy)
 
 
 def _not_usable(names: Sequence[str]) -> str:
@@ -99,9 +113,15 @@ def _log(facts: ServerFacts) -> Iterator[Prerequisite]:
     """Yield the checks of the log that :func:`required` does not contain."""
     if facts.server_id == 0:
         yield Prerequisite("server_id", "not 0", "0", "fail", "SET PERSIST server_id = 1;")
-    yield check_setting(facts, "binlog_row_image", "FULL", status="warn")
+    yield _row_image(facts)
     yield _row_metadata(facts)
     yield _value_options(facts)
+
+
+def _row_image(facts: ServerFacts) -> Prerequisite:
+    """Warn about partial row images, which a pipeline with ``window = "keep"`` follows."""
+    row = check_setting(facts, "binlog_row_image", "FULL", status="warn")
+    return row if row.status == "ok" else replace(row, expected='FULL (a run refuses others without window = "keep")')
 
 
 def _row_metadata(facts: ServerFacts) -> Prerequisite:

@@ -42,7 +42,7 @@ __all__ = [
     "setting_error",
 ]
 
-Status = Literal["ok", "warn", "fail"]
+Status = Literal["ok", "info", "warn", "fail"]
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Prerequisite:
     actual: str
     status: Status
     remedy: str = ""
-    """Statement or action that mends it; empty if the row is ok."""
+    """Statement or action that mends it; empty if the row is ok or "info"."""
 
     def as_dict(self) -> dict[str, str]:
         """Return a JSON object."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -156,11 +156,25 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         for name in sorted({*config.tables} - {*names}):
             log.warning('[tables."%s"] matches no followed table: check the spelling (case counts)', name)
         rows += cascades(connection, [(table.db, table.name) for table in tables if table not in accepted])
+        rows += _engines(connection, config, {*names} - {*known})
         for row in cascades(connection, [(table.db, table.name) for table in accepted]):
             log.warning("%s change its rows unseen (%s); the target will differ from the source", row.name, row.actual)
     rows += _unreadable(config, names, rows)
     _raise_first([row for row in rows if row.status == "fail"], settings.url)
     return names
+
+
+def _engines(connection: Connection, config: PipelineConfig, new: Collection[str]) -> Iterator[Prerequisite]:
+    """Yield the new tables whose engine has no consistent reads, if tables are read."""
+    from headgate.catalog import TablePatterns, load_stats
+    from headgate.mysql import check_engine
+
+    if config.source.snapshot_mode == "no_data":
+        return
+    for name, stats in load_stats(connection.query, TablePatterns(config.source.tables)).items():
+        row = check_engine(name, stats.engine)
+        if name in new and row is not None:
+            yield row
 
 
 def find_hooks(config: PipelineConfig) -> None:
@@ -240,17 +254,21 @@ def _check_signal_table(connection: Connection, name: str) -> None:
 
 def _unreadable(config: PipelineConfig, tables: Sequence[str], rows: Sequence[Prerequisite]) -> list[Prerequisite]:
     """Return a failure if row images are partial: chunks that rewind or drop, ``rows``, and hooks need whole ones."""
-    partial = [row for row in rows if row.name == "binlog_row_image" and row.status != "ok"]
+    partial = [
+        replace(row, expected="FULL", status="fail")
+        for row in rows
+        if row.name == "binlog_row_image" and row.status != "ok"
+    ]
     policies = config.policies()
     filtered = [("`rows`", table) for table in tables if policies.of(table).rows]
     filtered += [("`hook`", table) for table in tables if policies.of(table).hook is not None]
     rewound = [table for table in tables if policies.of(table).window != "keep"]
     if partial and "history" in config.target.mode:
-        return [replace(partial[0], status="fail", remedy=f"{partial[0].remedy}: a history needs whole rows")]
+        return [replace(partial[0], remedy=f"{partial[0].remedy}: a history needs whole rows")]
     if not partial or not (filtered or rewound):
         return []
     another = f"remove {filtered[0][0]} of {filtered[0][1]}" if filtered else f'set window = "keep" for {rewound[0]}'
-    return [replace(partial[0], status="fail", remedy=f"{partial[0].remedy} or {another}")]
+    return [replace(partial[0], remedy=f"{partial[0].remedy} or {another}")]
 
 
 def _check_conditions(connection: Connection, conditions: Mapping[str, str], tables: Sequence[TableDef]) -> None:
@@ -335,14 +353,23 @@ def check_patterns(patterns: Sequence[str], tables: Sequence[str], known: Collec
     missing = []
     for pattern in patterns:
         if not pattern.startswith("!") and not set("*?[") & set(pattern) and pattern not in tables:
-            missing.append(f"there is no table {pattern} on the server, or the user has no SELECT on it")
+            missing.append(
+                f"there is no table {pattern} on the server, or the user has no SELECT on it{_globs(pattern)}"
+            )
             if pattern not in known:
                 raise ConfigError(missing[-1])
     if not tables and not missing:
-        missing = [f"no table on the server matches {', '.join(patterns)}, or the user has no SELECT on any"]
+        hint = _globs("".join(patterns))
+        missing = [f"no table on the server matches {', '.join(patterns)}, or the user has no SELECT on any{hint}"]
         if not known:
             raise ConfigError(missing[0])
     return missing
+
+
+def _globs(pattern: str) -> str:
+    """Return a hint for patterns that look like regular expressions, which other tools take."""
+    looks_so = not set(r"\|()^$+").isdisjoint(pattern)
+    return '; patterns are globs, not regular expressions: "shop.*", "shop.order_?"' if looks_so else ""
 
 
 def check_resnapshot(patterns: Sequence[str], tables: Sequence[str]) -> None:

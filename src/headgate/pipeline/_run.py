@@ -144,6 +144,7 @@ class Pipeline:
         :raises HeadgateError: what ended the run, except :meth:`stop`.
         """
         inbox = ControlFolder(self.lake.inbox)
+        self.lake.check_root()
         try:
             check_signal_topic(self.config)
             check_kafka(self.config)

@@ -136,9 +136,11 @@ def test_there_is_no_java(server: MySQLServer, runs: Runs) -> None:
         env={**os.environ, "HEADGATE_ERRORS_PASSWORD": PASSWORD, "JAVA_HOME": str(runs.config.parent)},
         capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
-    assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.count("bin/java") == 1, "Spark's script says once what it misses"
-    assert done.stderr.splitlines()[-1].endswith("it needs Java 17, in JAVA_HOME or on PATH")
+    assert (done.returncode, done.stdout) == (2, "")
+    error = done.stderr.splitlines()[-1]
+    assert error.startswith(f"error: Spark needs Java, and there is no {runs.config.parent}/bin/java")
+    assert "install Java 17" in error
+    assert runs.nothing_written()
 
 
 def test_verify_of_nothing_and_with_a_wrong_password(server: MySQLServer, runs: Runs) -> None:
@@ -198,12 +200,31 @@ def test_a_dry_run_tells_what_a_run_would_end_with(
         ("", 0, ""), ('[tables."e.t"]\ncondition = "x > 3"\n', 2, 'the condition of [tables."e.t"] is refused'),
         ('[tables."e.t"]\nrows = "x > 3"\n', 2, "rows of e.t: the table has no column x"),
         ('[tables."e.t"]\nkey = ["v"]\n', 2, "key of e.t: the table has the key (id): remove `key`"),
+        ('[ui]\nport = 0\nhost = "0.0.0.0"\n', 2, "a page on 0.0.0.0 can be reached from elsewhere"),
     ):  # fmt: skip
         file.write_text(text + more)
         done = CliRunner().invoke(app, ["run", "--dry-run", str(file)])
         assert (done.exit_code, "int32" in done.stdout) == (code, True), "the plan is shown in any case"
         assert said in done.stderr
+        assert (f"nothing prevents a run; next: headgate run {file}" in done.stdout) == (code == 0)
     assert not (tmp_path / "lake").exists()
+
+
+def test_a_table_that_cannot_be_read_exactly(
+    server: MySQLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its engine is an error before a run, unless no table is to be read."""
+    monkeypatch.setenv("HEADGATE_ERRORS_PASSWORD", PASSWORD)
+    text = CONFIG.format(url=url_of(server), tables="e.*", lake=tmp_path / "lake", more="")
+    server.execute("CREATE TABLE e.old (id INT PRIMARY KEY) ENGINE = MyISAM")
+    try:
+        with pytest.raises(ServerSettingError, match=r"engine of e\.old is MyISAM, but InnoDB is needed: ALTER TABLE"):
+            check_source(parse_config(text))
+        assert check_source(parse_config(text), known=["e.old"]) == ["e.old", "e.t"]
+        follows = text.replace("[target]", 'snapshot_mode = "no_data"\n[target]')
+        assert check_source(parse_config(follows)) == ["e.old", "e.t"]
+    finally:
+        server.execute("DROP TABLE e.old")
 
 
 def test_a_signal_topic_that_is_compacted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -80,6 +81,52 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
     return lake
 
 
+PAGE = (Path(__file__).parents[3] / "docs" / "reading.md").read_text("utf-8")
+
+
+def on_page(language: str, lake: Lake) -> list[str]:
+    """The examples of docs/reading.md in this language; only places and names are others."""
+    names = {
+        "/data/lake": lake.path,
+        "shop/orders": "shop/kinds",
+        "shop/items": "shop/kinds",
+        "shop.orders": KINDS.name,
+    }
+    names |= {"shop.items": KINDS.name, "status": "flag", "order_id": "id", "version => 42": "version => 1"}
+    found = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    for there, here in names.items():
+        found = [block.replace(there, here) for block in found]
+    return found
+
+
+def test_the_page_about_reading(lake: Lake, spark: SparkSession) -> None:
+    pytest.importorskip("polars")
+    rows = spark.read.format("delta").load(lake.current(KINDS.name)).count()
+    newest, moment = on_page("python", lake)
+    *begin, last = newest.strip().splitlines()
+    known: dict[str, Any] = {}
+    exec("\n".join(begin), known)
+    counts = pa.table(eval(last, known)).to_pydict()
+    assert sum(counts["count(*)"]) == rows
+    *begin, last = moment.strip().splitlines()
+    exec("\n".join(begin), known)
+    assert set(known["versions"]) >= {KINDS.name, NAMES.name}
+    assert eval(last, known).height == rows
+    with pytest.raises(Exception, match="deletionVectors"):
+        DeltaTable(lake.current(KINDS.name)).to_pyarrow_table()
+
+
+def test_the_page_about_reading_with_duckdb(lake: Lake) -> None:
+    connection = duckdb_with_delta()
+    with connection:
+        newest, moment = on_page("sql", lake)
+        assert connection.execute(newest).fetchall()
+        ledger, one = moment.split(";\n\n")
+        states = {table: state for table, state, _ in connection.execute(ledger).fetchall()}
+        assert states[KINDS.name] == "live"
+        assert connection.execute(one).fetchone() is not None
+
+
 def by_delta_rs(folder: str) -> pa.Table:
     return pa.table(QueryBuilder().register("t", DeltaTable(folder)).execute("SELECT * FROM t").read_all())
 
@@ -89,11 +136,16 @@ def by_polars(folder: str) -> pa.Table:
     return polars.scan_delta(folder).collect().to_arrow()
 
 
-def by_duckdb(folder: str) -> pa.Table:
+def duckdb_with_delta() -> Any:
     duckdb, package = pytest.importorskip("duckdb"), pytest.importorskip("duckdb_extension_delta")
     (extension,) = Path(package.__file__).parent.rglob("delta.duckdb_extension")
-    with duckdb.connect() as connection:
-        connection.execute(f"LOAD '{extension}'")
+    connection = duckdb.connect()
+    connection.execute(f"LOAD '{extension}'")
+    return connection
+
+
+def by_duckdb(folder: str) -> pa.Table:
+    with duckdb_with_delta() as connection:
         return connection.execute("SELECT * FROM delta_scan(?)", [folder]).to_arrow_table()
 
 
