@@ -112,6 +112,11 @@ def test_both_modes_in_a_fixed_order() -> None:
             'password = "secret"',
             r"unknown key source\.password; a file holds no password: set HEADGATE_",
         ),
+        (
+            "poll_ms = 500",
+            '"table.include.list" = "a"',
+            r"unknown key source\.table\.include\.list; docs/from-debezium\.md",
+        ),
         ('["shop.*", "!shop.tmp_*"]', '"shop.*"', r"source\.tables: expected a list, such as"),
         ("poll_ms = 500", 'poll_ms = "secret"', r"source\.poll_ms: expected a whole number, without quotes"),
         ("poll_ms = 500", 'relay_fallback = "secret"', r"relay_fallback: expected true or false, without quotes"),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
+from headgate.engine import _class_archive, keep_classes
 from headgate.engine._class_archive import archive_option
 
 MAGIC = bytes.fromhex("a8ab0bf0")
@@ -109,3 +113,19 @@ def test_without_java_there_is_nothing_to_do(tmp_path: Path, monkeypatch: pytest
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert archive_option(tmp_path, (), "", "2g", writes=True) is None
+
+
+@pytest.mark.parametrize(("has_batch", "code"), [(False, -signal.SIGKILL), (True, 0)])
+def test_an_archive_is_awaited_only_if_a_batch_is_done(
+    has_batch: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that ends with its standard input, as the JVM does."""
+    archive = tmp_path / "some.jsa"
+    archive.touch()
+    monkeypatch.setattr(_class_archive, "_BATCH_DONE", threading.Event())
+    if has_batch:
+        keep_classes()
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        _class_archive._wait(process, archive, os.getpid())
+        assert process.returncode == code
+    assert archive.exists() == has_batch

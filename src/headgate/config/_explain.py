@@ -62,6 +62,8 @@ def _hint(root: type[BaseModel], path: list[str]) -> str:
     if len(path) == 3 and path[0] == "tables" and "." not in path[1]:
         name = ".".join(path[1:])
         return f'; put the table name in quotes: [tables."{name}"]'
+    if "." in path[-1]:
+        return "; docs/from-debezium.md has Debezium's options, and what each is here"
     known = sorted(field.alias or name for name, field in _model_at(root, path[:-1]).model_fields.items())
     if path == ["source", "password"]:
         return "; a file holds no password: set HEADGATE_PASSWORD, password_env or password_file"

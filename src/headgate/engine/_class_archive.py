@@ -112,15 +112,21 @@ def keep_classes() -> None:
 
 
 def _wait(process: subprocess.Popen[bytes], archive: Path, starter: int) -> None:
-    """End the JVM, as this process's exit would, and wait for it: a container kills processes that still run."""
+    """End the JVM, as this process's exit would, and wait for it: a container kills processes that still run.
+
+    Without a batch its archive would lack most classes. Then kill the JVM: to write the archive takes seconds.
+    """
     if os.getpid() != starter or process.poll() is not None or process.stdin is None:
         return
-    if _BATCH_DONE.is_set():
+    is_whole = _BATCH_DONE.is_set()
+    if is_whole:
         log.info("storing the classes that Spark has loaded, for faster starts")
+    else:
+        process.kill()
     process.stdin.close()
     with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
         process.wait(_WRITE_SECONDS)
-    if not _BATCH_DONE.is_set():
+    if not is_whole:
         archive.unlink(missing_ok=True)
 
 

@@ -200,7 +200,7 @@ def test_a_dry_run_tells_what_a_run_would_end_with(
         ("", 0, ""), ('[tables."e.t"]\ncondition = "x > 3"\n', 2, 'the condition of [tables."e.t"] is refused'),
         ('[tables."e.t"]\nrows = "x > 3"\n', 2, "rows of e.t: the table has no column x"),
         ('[tables."e.t"]\nkey = ["v"]\n', 2, "key of e.t: the table has the key (id): remove `key`"),
-        ('[ui]\nport = 0\nhost = "0.0.0.0"\n', 2, "a page on 0.0.0.0 can be reached from elsewhere"),
+        ('[ui]\nport = 8321\nhost = "0.0.0.0"\n', 2, "a page on 0.0.0.0 can be reached from elsewhere"),
     ):  # fmt: skip
         file.write_text(text + more)
         done = CliRunner().invoke(app, ["run", "--dry-run", str(file)])
