@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from headgate.engine._class_archive import _java_home, archive_option
+from headgate.engine._class_archive import archive_option
+from headgate.engine._java import java_home
 
 
 def java(*options: str) -> subprocess.CompletedProcess[str]:
-    home = _java_home()
+    home = java_home()
     if home is None:
         pytest.skip("there is no Java")
     command = [str(home / "bin" / "java"), *options, "-version"]
