@@ -11,17 +11,7 @@ import pytest
 
 from headgate import stores
 from headgate.errors import TargetError
-from headgate.stores import (
-    VARIABLE,
-    check_bucket,
-    delta_rs_options,
-    grant,
-    is_granted,
-    is_remote,
-    obstacle,
-    open_store,
-    s3_arguments,
-)
+from headgate.stores import VARIABLE, check_bucket, grant, is_granted, is_remote, obstacle, open_store, s3_arguments
 
 KEYS = {"fs.s3a.access.key": "mine", "fs.s3a.secret.key": "hidden"}
 
@@ -80,12 +70,6 @@ def test_what_one_process_is_told_it_passes_on(monkeypatch: pytest.MonkeyPatch) 
     system, path = open_store("s3a://b/lake/t")
     assert (system.type_name, path) == ("s3", "b/lake/t")
     assert open_store("s3://b")[0] is system
-    assert delta_rs_options("s3a://b/lake") == {
-        "aws_access_key_id": "mine", "aws_secret_access_key": "hidden", "aws_region": "us-east-1",
-        "aws_endpoint": "http://127.0.0.1:9000", "aws_allow_http": "true",
-        "aws_virtual_hosted_style_request": "true",
-    }  # fmt: skip
-    assert delta_rs_options("s3a://unknown/lake") is None
 
 
 def test_what_is_left_to_spark(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,17 +23,7 @@ import pyarrow.fs as pafs
 
 from headgate.errors import TargetError
 
-__all__ = [
-    "VARIABLE",
-    "check_bucket",
-    "delta_rs_options",
-    "grant",
-    "is_granted",
-    "is_remote",
-    "obstacle",
-    "open_store",
-    "s3_arguments",
-]
+__all__ = ["VARIABLE", "check_bucket", "grant", "is_granted", "is_remote", "obstacle", "open_store", "s3_arguments"]
 
 VARIABLE: Final = "HEADGATE_OBJECT_STORES"
 """Environment variable: JSON, by bucket, arguments of ``pyarrow.fs.S3FileSystem``."""
@@ -120,29 +110,6 @@ def grant(path: str, settings: Settings) -> dict[str, str]:
     known = {**_granted(os.environ.get(VARIABLE, "")), bucket: s3_arguments(bucket, settings)}
     os.environ[VARIABLE] = json.dumps(known)
     return {VARIABLE: os.environ[VARIABLE]}
-
-
-def delta_rs_options(path: str) -> dict[str, str] | None:
-    """Return delta-rs's store options for a path (``object_store``, "AmazonS3ConfigKey"); None: the defaults."""
-    arguments = _granted(os.environ.get(VARIABLE, "")).get(_parts(path)[1]) if is_remote(path) else None
-    if arguments is None:
-        return None
-    names = {
-        "access_key": "aws_access_key_id",
-        "secret_key": "aws_secret_access_key",
-        "session_token": "aws_session_token",
-        "region": "aws_region",
-    }
-    options = {names[name]: str(value) for name, value in arguments.items() if name in names}
-    if "endpoint_override" in arguments:
-        options["aws_endpoint"] = f"{arguments['scheme']}://{arguments['endpoint_override']}"
-        options["aws_allow_http"] = str(arguments["scheme"] == "http").lower()
-        options["aws_virtual_hosted_style_request"] = str(arguments["force_virtual_addressing"]).lower()
-    if arguments.get("anonymous"):
-        options["aws_skip_signature"] = "true"
-    if "role_arn" in arguments:
-        options["aws_iam_role_arn"] = arguments["role_arn"]
-    return options
 
 
 def s3_arguments(bucket: str, settings: Settings) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from headgate.gtid import GtidSet
 from headgate.lake import Lake
 from headgate.mysql import ConnectionSettings
 from headgate.relay import LogicalSource, PlanGoneError
+from tests.lake.tables import ledger_line
 
 TABLE = TableDef("d", "t", (Column("id", "bigint", nullable=False),), (0,))
 SOURCE = LogicalSource(1, "t", "d.t")
@@ -27,7 +28,7 @@ SETTINGS = ConnectionSettings("127.0.0.1", 1, "nobody")
 
 def batch(lake: Lake, epoch: int, definition: str) -> None:
     table = {"table": "d.t", "state": "live", "version": 0, "definition": definition}
-    write_deltalake(lake.ledger, pa.Table.from_pylist([{"epoch": epoch, "gtid": "", "tables": [table]}]), mode="append")
+    write_deltalake(lake.ledger, pa.Table.from_pylist([ledger_line(epoch, table)]), mode="append")
 
 
 @pytest.fixture

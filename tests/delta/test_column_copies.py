@@ -34,7 +34,7 @@ def values(copies: ColumnCopies, folder: Path, file: DataFile, rows: list[int]) 
 
 
 def test_single_rows_are_read_also_by_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.delta._column_copies._ON_DISK_ROWS", 10)
+    monkeypatch.setattr("headgate.delta._local_tables._ON_DISK_ROWS", 10)
     file = data_file(tmp_path / "t", 1000)
     copies = ColumnCopies(tmp_path / "cache", 1 << 20)
     assert values(copies, tmp_path / "t", file, [3, 7, 999]) == [("x 3", 3, None), (None, 7, None), ("x 4", 999, None)]
@@ -49,19 +49,21 @@ def test_single_rows_are_read_also_by_another_process(tmp_path: Path, monkeypatc
 
 
 def test_a_damaged_copy_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.delta._column_copies._ON_DISK_ROWS", 10)
+    monkeypatch.setattr("headgate.delta._local_tables._ON_DISK_ROWS", 10)
     file = data_file(tmp_path / "t", 100)
     values(ColumnCopies(tmp_path / "cache", 1 << 20), tmp_path / "t", file, [8])
     (kept,) = (tmp_path / "cache").rglob("*.columns")
     kept.write_bytes(b"")
     assert values(ColumnCopies(tmp_path / "cache", 1 << 20), tmp_path / "t", file, [8]) == [("x 3", 8, None)]
-    monkeypatch.setattr("headgate.delta._column_copies.boot_number", lambda: 5)
-    values(ColumnCopies(tmp_path / "cache", 1 << 20), tmp_path / "t", file, [8])
-    assert len(list((tmp_path / "cache").rglob("*.columns"))) == 2, "a copy of an earlier boot is not trusted"
+    monkeypatch.setattr("headgate.delta._local_tables.boot_number", lambda: 5)
+    whole = kept.read_bytes()
+    kept.write_bytes(whole.replace(b"x 3", b"x ?"))
+    assert kept.read_bytes() != whole
+    assert values(ColumnCopies(tmp_path / "cache", 1 << 20), tmp_path / "t", file, [8]) == [("x 3", 8, None)]
 
 
 def test_the_least_used_copies_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.delta._column_copies._ON_DISK_ROWS", 10)
+    monkeypatch.setattr("headgate.delta._local_tables._ON_DISK_ROWS", 10)
     copies = ColumnCopies(tmp_path / "cache", 60_000)
     files = [data_file(tmp_path / "t", 500, f"f{number}") for number in range(6)]
     for number, file in enumerate(files):
@@ -71,7 +73,7 @@ def test_the_least_used_copies_are_removed(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_without_a_folder_to_write_to_copies_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.delta._column_copies._ON_DISK_ROWS", 10)
+    monkeypatch.setattr("headgate.delta._local_tables._ON_DISK_ROWS", 10)
     (tmp_path / "cache").write_text("")
     file = data_file(tmp_path / "t", 100)
     assert values(ColumnCopies(tmp_path / "cache", 1 << 20), tmp_path / "t", file, [8]) == [("x 3", 8, None)]

@@ -76,10 +76,9 @@ def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.Mo
     assert not list(Path(path, "_delta_log").glob(".*"))
 
 
-@pytest.mark.parametrize("properties", [{}, RETENTION_PROPERTIES])
-def test_a_checkpoint_of_the_log(tmp_path: Path, properties: dict[str, str]) -> None:
+def test_a_checkpoint_of_the_log(tmp_path: Path) -> None:
     path = str(tmp_path / "t")
-    write_deltalake(path, ROWS, configuration=dict(properties))
+    write_deltalake(path, ROWS, configuration=dict(RETENTION_PROPERTIES))
     log = TableLog(path)
     for _ in range(12):
         add(path, log)
@@ -98,16 +97,26 @@ def test_a_checkpoint_of_the_log(tmp_path: Path, properties: dict[str, str]) -> 
     theirs = DeltaTable(path)
     assert (theirs.version(), theirs.to_pyarrow_table().num_rows) == (13, 28)
     assert theirs.transaction_version("a") == 12
-    assert dict(theirs.metadata().configuration) == properties
+    assert dict(theirs.metadata().configuration) == RETENTION_PROPERTIES
     theirs.optimize.compact()
     assert len(log.refresh().files) == 1
 
 
-def test_a_log_that_delta_rs_cannot_read_gets_no_checkpoint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("properties", "protocol"), [({}, 1), (RETENTION_PROPERTIES, 99)])
+def test_the_log_of_a_table_of_others_gets_no_checkpoint(
+    tmp_path: Path, properties: dict[str, str], protocol: int
+) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, ROWS, configuration=dict(properties))
+    first = Path(path, "_delta_log", f"{0:020d}.json")
+    first.write_text(first.read_text().replace('"minReaderVersion":1', f'"minReaderVersion":{protocol}'))
+    write_checkpoint(path)
+    assert checkpointed_version(path) == -1
+
+
+def test_a_checkpoint_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = str(tmp_path / "t")
     write_deltalake(path, ROWS)
-    first = Path(path, "_delta_log", f"{0:020d}.json")
-    first.write_text(first.read_text().replace('"minReaderVersion":1', '"minReaderVersion":99'))
+    Path(path, "_delta_log", f"{1:020d}.json").write_text("{")
     write_checkpoint(path)
     assert "no checkpoint of the log" in caplog.text
-    assert checkpointed_version(path) == -1

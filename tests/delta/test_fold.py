@@ -139,7 +139,7 @@ def test_rows_that_change_while_a_fold_is_prepared(
             assert (fold.added["path"] in read.files) == Path(table.path, fold.added["path"]).exists()
         table.upsert({"a": 1, "b": None, "k": 2})
         assert table.read() == table.rows
-        assert len(table.table.indexes._open) <= len(read.files), "nothing is known of files that are gone"
+        assert len(table.table.indexes.files._open) <= len(read.files), "nothing is known of files that are gone"
 
 
 def test_a_fold_keeps_values_order_and_statistics(tmp_path: Path) -> None:
@@ -179,9 +179,7 @@ def test_rows_that_somebody_restored_make_a_fold_void(tmp_path: Path) -> None:
     read = table.log.refresh()
     (file,) = read.files.values()
     fold = table.fold([file])
-    commit(
-        table.path, read, [file.removal(0, data_change=True), {"add": dict(whole.action)}], "RESTORE", {}, blind=False
-    )
+    commit(table.path, read, [file.removal(data_change=True), {"add": dict(whole.action)}], "RESTORE", {}, blind=False)
     assert not table.commit_fold(fold)
     assert table.read() == {"a": 1, "b": 2, "c": 3}
 

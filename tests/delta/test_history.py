@@ -16,19 +16,12 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.delta import (
-    RETENTION_PROPERTIES,
-    FileHistory,
-    Snapshot,
-    TableLog,
-    commit,
-    old_log_files,
-    write_checkpoint,
-)
+from headgate.delta import RETENTION_PROPERTIES, FileHistory, Snapshot, TableLog, commit, old_log_files
 from headgate.delta import _log as log_module
 from headgate.delta import _vectors as vectors_module
 from headgate.delta._history import data_files_in
 from headgate.delta._log import commit_name
+from tests.delta.checkpoints import make_checkpoint
 from tests.delta.test_fold import Written
 
 
@@ -77,7 +70,7 @@ class Restored(Written):
             [file for path, file in mine.items() if path not in others or others[path].vector != file.vector]
             for mine, others in ((read.files, old.files), (old.files, read.files))
         )
-        actions = [file.removal(time.time_ns() // 1_000_000, data_change=True) for file in new]
+        actions = [file.removal(data_change=True) for file in new]
         actions += [{"add": dict(file.action)} for file in back]
         commit(self.path, read, actions, "RESTORE", {}, blind=False)
 
@@ -102,7 +95,7 @@ def random_history(table: Restored, choice: random.Random, commits: int) -> None
         elif kind == "restore":
             table.restore(choice.randrange(newest.version + 1))
         elif kind == "checkpoint":
-            write_checkpoint(table.path)
+            make_checkpoint(table.path)
     if fold is not None:
         fold.discard()
 
@@ -222,7 +215,7 @@ def test_a_checkpoint_lets_the_log_before_it_go(tmp_path: Path, name: str) -> No
     table.table.folder = path
     for number in range(5):
         table.upsert({"a": number})
-    write_checkpoint(path)
+    make_checkpoint(path)
     table.upsert({"a": 9})
     assert old_log_files(path, 4, 0.0) == []
     old = old_log_files(path, 6, 0.0)
@@ -237,12 +230,12 @@ def test_the_newest_checkpoint_is_found_by_its_note_unless_that_is_an_old_one(
 ) -> None:
     table = Written(tmp_path)
     table.upsert({"a": 1})
-    write_checkpoint(table.path)
+    make_checkpoint(table.path)
     note = Path(table.path, "_delta_log", "_last_checkpoint")
     first = note.read_bytes()
     table.upsert({"b": 2})
     table.upsert({"c": 3})
-    write_checkpoint(table.path)
+    make_checkpoint(table.path)
 
     def listed(_folder: str) -> dict[int, list[Path]]:
         raise AssertionError("the log is listed")

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.delta import IndexCache, Keys, keys_of
-from headgate.delta import _index as index_module
-from headgate.delta._index import build_index, read_index, write_index
+from headgate.delta import _local_tables as local_tables
+from headgate.delta._index import KeyIndex, index_of
 from headgate.errors import DecodeError
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
@@ -98,6 +98,10 @@ def test_what_is_no_key_is_refused() -> None:
         build_index(keys_of([pa.array([1])])).find(keys_of([pa.array(["1"])]))
 
 
+def build_index(stored: Keys) -> KeyIndex:
+    return KeyIndex.of(index_of(stored))
+
+
 def refill(number: int) -> Callable[[], list[Keys]]:
     return lambda: [keys_of([pa.array([f"k{i}" for i in range(number)])])]
 
@@ -107,31 +111,43 @@ def test_an_index_on_disk_is_the_one_in_memory(tmp_path: Path, kind: pa.DataType
     def part(numbers: Sequence[int]) -> Keys:
         return keys_of([pa.array([n * 7919 % 10_007 for n in numbers]).cast(kind)])
 
-    with (tmp_path / "a").open("wb") as out:
-        write_index(out, [part(range(4000)), part(range(4000, 9000))])
-    found = read_index(tmp_path / "a")
-    assert found is not None
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local_tables, "_ON_DISK_ROWS", 1)
+        cache = IndexCache(tmp_path, 1 << 20)
+        made = cache.get("/t", "a", ["id"], lambda: [part(range(4000)), part(range(4000, 9000))])
+    found = IndexCache(tmp_path, 1 << 20).get("/t", "a", ["id"], fails)
     sought = keys_of([pa.array([0, 7919, 10_006, 20_000, 5]).cast(kind)])
-    expected = build_index(part(range(9000))).find(sought)
-    assert [rows.tolist() for rows in found.find(sought)] == [rows.tolist() for rows in expected]
+    expected = [rows.tolist() for rows in build_index(part(range(9000))).find(sought)]
+    assert [rows.tolist() for rows in found.find(sought)] == [rows.tolist() for rows in made.find(sought)] == expected
 
 
 def test_a_damaged_index_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with (tmp_path / "a").open("wb") as out:
-        write_index(out, refill(100)())
-    whole = (tmp_path / "a").read_bytes()
-    for data in (b"", whole[:20], whole[:-8], b"\0" * len(whole)):
-        (tmp_path / "a").write_bytes(data)
-        assert read_index(tmp_path / "a") is None
-    (tmp_path / "a").write_bytes(whole[:-3] + b"?" + whole[-2:])
-    monkeypatch.setattr(index_module, "boot_number", lambda: 5)  # it was written before the machine failed
-    assert read_index(tmp_path / "a") is None
-    (tmp_path / "a").write_bytes(whole)
-    assert read_index(tmp_path / "a") is not None
+    monkeypatch.setattr(local_tables, "_ON_DISK_ROWS", 1)
+
+    def is_stored() -> bool:
+        """Whether another process takes the file as it is."""
+        try:
+            IndexCache(tmp_path, 1 << 20).get("/t", "a", ["id"], fails)
+        except OSError:
+            return False
+        return True
+
+    IndexCache(tmp_path, 1 << 20).get("/t", "a", ["id"], refill(100))
+    (file,) = tmp_path.rglob("*.keys")
+    kept = file.read_bytes()
+    earlier = b"HDGIDX01" + bytes(range(1, 200))  # the layout of before
+    for data in (b"", kept[:20], kept[:-8], b"\0" * len(kept), earlier):
+        file.write_bytes(data)
+        assert not is_stored()
+    file.write_bytes(kept[:200] + b"?" + kept[201:])
+    monkeypatch.setattr(local_tables, "boot_number", lambda: 5)  # it was written before the machine failed
+    assert not is_stored()
+    file.write_bytes(kept)
+    assert is_stored()
 
 
 def test_the_cache_keeps_what_fits_and_loses_nothing_but_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "_ON_DISK_ROWS", 10)
+    monkeypatch.setattr(local_tables, "_ON_DISK_ROWS", 10)
     made: list[str] = []
 
     def get(cache: IndexCache, file: str, rows: int) -> int:
@@ -159,7 +175,7 @@ def test_the_cache_keeps_what_fits_and_loses_nothing_but_time(tmp_path: Path, mo
 
 
 def test_the_cache_tells_what_it_builds_and_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.delta._index._ON_DISK_ROWS", 1)
+    monkeypatch.setattr("headgate.delta._local_tables._ON_DISK_ROWS", 1)
     cache = IndexCache(tmp_path, 10**6)
     assert (cache.tables_building, cache.files.bytes_on_disk) == (0, 0)
     seen = []
@@ -187,8 +203,8 @@ def fails() -> list[Keys]:
 def test_a_folder_that_cannot_be_written_keeps_the_index_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index_module, "_ON_DISK_ROWS", 10)
+    monkeypatch.setattr(local_tables, "_ON_DISK_ROWS", 10)
     (tmp_path / "file").write_text("")
     found = IndexCache(tmp_path / "file", 1000).get("/t", "a", ["id"], refill(50))
-    assert found.rows == 50
     assert isinstance(found.row_numbers, np.ndarray)
+    assert len(found.row_numbers) == 50

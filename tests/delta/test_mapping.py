@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.delta import (
-    UNMAPPED,
     ColumnNames,
     FoldLayout,
     NewColumn,
@@ -26,13 +26,13 @@ from headgate.delta import (
     commit,
     copy_file,
     creation,
-    names_of,
     prepare_fold,
     unsupported_requirements,
-    write_checkpoint,
     write_files,
 )
+from headgate.delta._mapping import UNMAPPED, names_of
 from headgate.errors import TargetError
+from tests.delta.checkpoints import make_checkpoint
 
 MAPPED = {"delta.columnMapping.mode": "name"}
 FEATURES = frozenset({"appendOnly", "invariants", "deletionVectors", "columnMapping"})
@@ -83,7 +83,7 @@ def read(folder: Path, columns: list[str]) -> list[tuple[Any, ...]]:
     found: list[tuple[Any, ...]] = []
     for file in TableLog(str(folder)).refresh().files.values():
         with file.open(str(folder)) as opened:
-            rows = opened.read(name for name in columns if name in opened.columns)
+            rows = opened.read(columns)
         found += [tuple(row.get(name) for name in columns) for row in rows.to_pylist()]
     return sorted(found, key=repr)
 
@@ -136,9 +136,9 @@ def test_rows_have_the_tables_names_before_and_after_a_file(
         stored = pq.read_schema(folder / file.name)
         assert [*leaves(stored)] == [*leaves(inside)]
         with file.open(str(folder)) as opened:
-            assert opened.columns == {*schema.names}
-            assert opened.read(schema.names).to_pylist() == rows
-            assert opened.row_group(0, schema.names).to_pylist() == rows
+            assert opened.read([*schema.names, "none"]).to_pylist() == rows
+            (found,) = opened.rows(np.arange(len(rows)), schema.names)
+            assert found.to_pylist() == rows
             batches = [*opened.batches(2, schema.names, threads=False)]
         assert [row for batch in batches for row in batch.to_pylist()] == rows
 
@@ -194,7 +194,7 @@ def test_columns_that_are_added(tmp_path: Path, first: str) -> None:
     assert table.properties["delta.columnMapping.maxColumnId"] == "7"
     assert read(tmp_path, ["c=d", first, "e"]) == [("x", 3, 5), (None, 1, None)]
     assert by_delta_rs(tmp_path, ["c=d", first, "e", "f"]) == [("x", 3, 5, None), (None, 1, None, None)]
-    write_checkpoint(str(tmp_path))
+    make_checkpoint(str(tmp_path))
     assert TableLog(str(tmp_path)).refresh().names == table.names
     assert by_delta_rs(tmp_path, ["c=d", first, "e", "f"]) == [("x", 3, 5, None), (None, 1, None, None)]
 
@@ -249,7 +249,7 @@ def test_copies_and_folds_of_files_with_fields_that_are_gone(tmp_path: Path) -> 
     assert read(tmp_path, schema.names) == by_delta_rs(tmp_path, schema.names) == expected
     (file,) = table.files.values()
     (added,) = copy_file(folder, file, schema, "snappy", lambda batch: batch, ["id"])
-    table = committed(tmp_path, table, [file.removal(0, data_change=True), added])
+    table = committed(tmp_path, table, [file.removal(data_change=True), added])
     assert read(tmp_path, schema.names) == by_delta_rs(tmp_path, schema.names) == expected
     (file,) = table.files.values()
     assert file.bounds(("id",), pa.int64()) == (1, 2)

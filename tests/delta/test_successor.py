@@ -25,9 +25,9 @@ from headgate.delta import (
     retire_successor,
     successors,
     take_over,
-    write_checkpoint,
 )
 from headgate.delta import _vectors as vectors_module
+from tests.delta.checkpoints import make_checkpoint
 from tests.delta.test_fold import CHANGES, ODD, PLAIN, Written
 
 IDENTITY = ("storageType", "pathOrInlineDv", "offset")
@@ -84,7 +84,7 @@ def test_the_table_has_the_rows_of_its_successor(
         assert table.read() == beside.rows
         assert beside.take_over(table) == [], "it has taken over already"
         if checkpoint:
-            write_checkpoint(table.path)
+            make_checkpoint(table.path)
         for changes in more:  # a replay of its last batch
             beside.upsert(changes)
         actions = beside.take_over(table)

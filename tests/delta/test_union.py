@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,9 @@ from headgate.delta import (
     commit,
     positions_of,
     union_actions,
-    write_checkpoint,
 )
 from headgate.delta._definition import protocol_of
+from tests.delta.checkpoints import make_checkpoint
 
 NAMES = ("a", "b", "c")
 
@@ -56,7 +57,7 @@ class Union:
         values = pq.ParquetFile(self.path(name) / file.name).read()["n"].to_pylist()
         features = table.features or frozenset()
         actions: list[Any] = [] if "deletionVectors" in features else [protocol_of({*features, "deletionVectors"})]
-        actions.append(file.removal(0, data_change=True))
+        actions.append(file.removal(data_change=True))
         gone = {*values}
         if file.vector is None and len(values) > 1:
             rows = sorted(choice.sample(range(len(values)), len(values) // 2))
@@ -110,7 +111,7 @@ def test_the_union_is_its_parts(union: Union, seed: int) -> None:
             DeltaTable(path).create_checkpoint()
         union.show()
         if choice.random() < 0.2:
-            write_checkpoint(str(union.folder))
+            make_checkpoint(str(union.folder))
         assert union.read() == union.expected()
         assert union.show() == [], "it shows them already"
     kinds = {file.vector["storageType"] for file in TableLog(str(union.folder)).refresh().files.values() if file.vector}
@@ -157,6 +158,22 @@ def test_what_another_program_did_lasts_until_the_next_commit(union: Union) -> N
     union.append("a", [4])
     union.show()
     assert union.read() == union.expected()
+
+
+def test_parts_that_are_the_same_are_not_compared(union: Union) -> None:
+    union.append("a", [1, 2])
+    union.append("b", [3], more=["x"])
+    union.show()
+    union.append("a", [4])
+    read = TableLog(str(union.folder)).refresh()
+    tables = {name: TableLog(str(union.path(name))).refresh() for name in "ab"}
+    parts = [UnionPart(name, f"_parts/part={name}", table) for name, table in tables.items()]
+    layout = UnionLayout("part", "_seq", {"origin": "test"})
+    assert union_actions(read, layout, parts, same=["b"]) == union_actions(read, layout, parts)
+    without = replace(read, files={path: file for path, file in read.files.items() if "part=b" not in path})
+    assert len(union_actions(without, layout, parts)) == 2
+    (added,) = union_actions(without, layout, parts, same=["b"])
+    assert added["add"]["partitionValues"] == {"part": "a"}
 
 
 def test_parts_that_are_gone_leave_and_the_column_stays(union: Union) -> None:

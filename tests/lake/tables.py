@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ from deltalake import Schema
 from headgate.delta import files_of, write_files
 from headgate.stores import is_remote
 
-__all__ = ["make_table"]
+__all__ = ["ledger_line", "make_table"]
 
 _PROTOCOL = {
     "minReaderVersion": 3,
@@ -20,6 +21,11 @@ _PROTOCOL = {
     "readerFeatures": ["deletionVectors", "timestampNtz"],
     "writerFeatures": ["deletionVectors", "timestampNtz"],
 }
+
+
+def ledger_line(epoch: int, *tables: Mapping[str, object]) -> dict[str, object]:
+    """The values of a ledger row."""
+    return {"batch_id": epoch, "epoch": epoch, "gtid": "", "committed_at": datetime.now(UTC), "tables": list(tables)}
 
 
 def make_table(

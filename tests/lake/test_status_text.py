@@ -22,9 +22,9 @@ from headgate.lake import (
     index_text,
     lag_text,
     percent,
-    progress_text,
     table_text,
 )
+from headgate.lake._status_text import progress_text
 
 
 @pytest.mark.parametrize(

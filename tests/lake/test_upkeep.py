@@ -36,7 +36,6 @@ from headgate.lake import _upkeep as upkeep_module
 from headgate.lake._keeper import UpkeepTimes
 from headgate.lake._kept import KeptVersions
 from headgate.lake._upkeep import STILL_FILES
-from headgate.stores import delta_rs_options
 from tests.lake.tables import make_table
 
 NAME, STILL = "shop.t", "shop.still"
@@ -65,7 +64,7 @@ def whole_files(monkeypatch: pytest.MonkeyPatch) -> None:
             sink.write(data)
         system.move(aside, path)
 
-    monkeypatch.setattr(files_module._Prefix, "put", put)
+    monkeypatch.setattr(files_module.Files, "put", put)
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +119,7 @@ class Written:
         folder = self.lake.current(table)
         read = TableLog(folder).refresh()
         rows = pa.table({"id": values, "v": values}, schema=ROWS)
-        removed = [file.removal(time.time_ns() // 10**6, data_change=True) for file in read.files.values()]
+        removed = [file.removal(data_change=True) for file in read.files.values()]
         actions: list[Any] = [*(removed if anew else []), *write_files(rows.to_batches(), folder, ROWS, "snappy")]
         commit(folder, read, actions, "WRITE", {}, blind=not anew, put=self.put)
         self.states[table] = replace(self.states[table], version=read.version + 1)
@@ -160,8 +159,7 @@ class Written:
         for row in rows:
             for state in row.tables.values():
                 folder = self.lake.current(state.table)
-                options = delta_rs_options(folder)
-                found = DeltaTable(folder, version=state.version, storage_options=options).to_pyarrow_table()
+                found = DeltaTable(folder, version=state.version).to_pyarrow_table()
                 assert sorted(found["v"].to_pylist()) == self.expected[folder, state.version or 0]
 
     def files(self, table: str) -> set[str]:
@@ -339,8 +337,8 @@ def test_a_store_is_not_asked_for_tables_that_rest(tmp_path: Path, monkeypatch: 
     made.round()
     asked = set[str]()
 
-    def opened(files: Any, name: str) -> Any:
-        asked.add(files._uri)
+    def opened(files: Any, name: str = "") -> Any:
+        asked.add(files._path)
         return open_file(files, name)
 
     def look() -> set[str]:
@@ -348,8 +346,8 @@ def test_a_store_is_not_asked_for_tables_that_rest(tmp_path: Path, monkeypatch: 
         made.round()
         return asked & {made.lake.current(NAME), made.lake.current(STILL)}
 
-    open_file = files_module._Prefix._open
-    monkeypatch.setattr(files_module._Prefix, "_open", opened)
+    open_file = files_module.Files._open
+    monkeypatch.setattr(files_module.Files, "_open", opened)
     assert look() == set()
     made.write(NAME, [2])
     made.end()

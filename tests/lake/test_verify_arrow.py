@@ -26,13 +26,13 @@ from headgate.lake import (
     Lake,
     LedgerRow,
     NeedsSparkError,
-    StoppedError,
     TableResult,
     Workers,
     verify_table,
 )
 from headgate.lake._buckets import Buckets
 from headgate.lake._ledger import TableState
+from headgate.lake._workers import StoppedError
 from tests.lake.tables import make_table
 
 SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.string()), ("x", pa.float64())])

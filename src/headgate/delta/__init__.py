@@ -6,7 +6,9 @@ which files may be removed. Independent of Spark and MySQL.
 from typing import TYPE_CHECKING, Any
 
 from headgate.delta._checkpoint import worth_checkpoint, write_checkpoint
+from headgate.delta._column_copies import ColumnCopies
 from headgate.delta._commit import Put, commit
+from headgate.delta._copy import copy_file, live_rows, read_rows
 from headgate.delta._definition import (
     RETENTION_PROPERTIES,
     TYPE_FEATURES,
@@ -16,26 +18,24 @@ from headgate.delta._definition import (
     needs_mapping,
     renaming,
     unsupported_requirements,
+    with_properties,
 )
 from headgate.delta._files import Listed, files_of
+from headgate.delta._fold import Fold, FoldLayout, choose_files, prepare_fold
+from headgate.delta._history import FileHistory, data_files_in
 from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_version, snapshot_at
 from headgate.delta._log_files import old_log_files, version_at
-from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, UNMAPPED, ColumnNames, is_mapped_otherwise, names_of
+from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, ColumnNames, is_mapped_otherwise
 from headgate.delta._parquet import CODECS, VARIANT, as_rows, discard_files, is_plain, write_files
-from headgate.delta._statistics import with_loose_bounds
+from headgate.delta._successor import new_successor, retire_successor, successors, take_over
+from headgate.delta._union import DifferentColumnsError, UnionLayout, UnionPart, changed_files, union_actions
+from headgate.delta._vectors import VectorFile, positions_of
 
 if TYPE_CHECKING:
     from headgate.delta._change import KeyedTable, KeyLookup, Sequences
-    from headgate.delta._column_copies import ColumnCopies
-    from headgate.delta._copy import copy_file, read_rows
-    from headgate.delta._fold import Fold, FoldLayout, choose_files, prepare_fold
-    from headgate.delta._history import FileHistory, data_files_in
     from headgate.delta._index import IndexCache
     from headgate.delta._keys import Keys, keys_of
-    from headgate.delta._successor import new_successor, retire_successor, successors, take_over
-    from headgate.delta._union import DifferentColumnsError, UnionLayout, UnionPart, changed_files, union_actions
     from headgate.delta._variant import to_variant
-    from headgate.delta._vectors import VectorFile, positions_of
 
 __all__ = [
     "CODECS",
@@ -44,7 +44,6 @@ __all__ = [
     "MAPPING_MODE",
     "RETENTION_PROPERTIES",
     "TYPE_FEATURES",
-    "UNMAPPED",
     "VARIANT",
     "ColumnCopies",
     "ColumnNames",
@@ -80,7 +79,7 @@ __all__ = [
     "is_mapped_otherwise",
     "is_plain",
     "keys_of",
-    "names_of",
+    "live_rows",
     "needs_mapping",
     "new_successor",
     "old_log_files",
@@ -96,27 +95,20 @@ __all__ = [
     "union_actions",
     "unsupported_requirements",
     "version_at",
-    "with_loose_bounds",
+    "with_properties",
     "worth_checkpoint",
     "write_checkpoint",
     "write_files",
 ]
 
 _LATE = {
-    "KeyLookup": "_change", "IndexCache": "_index", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
-    "keys_of": "_keys", "Fold": "_fold", "FoldLayout": "_fold", "choose_files": "_fold", "prepare_fold": "_fold",
-    "VectorFile": "_vectors", "positions_of": "_vectors", "copy_file": "_copy", "read_rows": "_copy",
-    "ColumnCopies": "_column_copies",
-    "to_variant": "_variant", "new_successor": "_successor", "retire_successor": "_successor",
-    "successors": "_successor", "take_over": "_successor",
-    "DifferentColumnsError": "_union", "UnionLayout": "_union", "UnionPart": "_union",
-    "changed_files": "_union", "union_actions": "_union",
-    "FileHistory": "_history", "data_files_in": "_history",
+    "IndexCache": "_index", "KeyLookup": "_change", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
+    "keys_of": "_keys", "to_variant": "_variant",
 }  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Import names that need numba or pyroaring on first use."""
+    """Import names that need numba on first use."""
     if name not in _LATE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -7,7 +7,6 @@ a file of a table below becomes the table's with the folder in front of both.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -37,10 +36,9 @@ def exchange(
     :param loses_rows: whether the table loses rows with the file at a path.
     """
     before, after = {file.path: file for file in had}, {str(add["path"]): add for add in adds}
-    now = time.time_ns() // 1_000_000
     for path, file in before.items():
         if path not in after or _vector(file.action) != _vector(after[path]):
-            yield file.removal(now, data_change=loses_rows(path))
+            yield file.removal(data_change=loses_rows(path))
     for path, add in after.items():
         if path not in before or _vector(before[path].action) != _vector(add):
             yield {"add": add}

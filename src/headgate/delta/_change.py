@@ -12,7 +12,6 @@ if rows of the same batch were appended before.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,11 +21,9 @@ import pyarrow as pa
 
 from headgate.delta._column_copies import ColumnCopies
 from headgate.delta._copy import read_rows
-from headgate.delta._files import files_of
 from headgate.delta._index import IndexCache, KeyIndex
 from headgate.delta._keys import Keys, exact_number, is_exact, keys_of
 from headgate.delta._log import DataFile, Snapshot
-from headgate.delta._statistics import with_loose_bounds
 from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
 
 __all__ = ["KeyLookup", "KeyedTable", "Sequences"]
@@ -178,7 +175,7 @@ class KeyedTable:
         new = positions_of(rows) - before
         if new:
             every = before | new
-            lookup.deleted_rows[file.path] = None if len(every) >= self._count(file) else every
+            lookup.deleted_rows[file.path] = None if len(every) >= file.rows(self.folder) else every
 
     def _rows(self, file: DataFile, keys: Keys, sequences: Sequences, lookup: KeyLookup) -> Any:
         """int64[m]: the file's rows to delete, perhaps some already deleted; None: there are none."""
@@ -210,20 +207,12 @@ class KeyedTable:
     def _vector(self, file: DataFile) -> Positions:
         """Return the deleted rows of a file."""
         if file.vector is None:
-            return positions_of(np.empty(0, np.uint32))
+            return read_vector(self.folder, None)
         known = self._vectors.get(file.path)
         if known is None or known[0] != file.vector:
             known = (file.vector, read_vector(self.folder, file.vector))
             self._vectors[file.path] = known
         return known[1]
-
-    def _count(self, file: DataFile) -> int:
-        """Return the number of rows in a file, deleted ones included."""
-        rows = file.statistics.rows
-        if rows is not None:
-            return rows
-        with files_of(self.folder).open_parquet(file.name) as opened:
-            return int(opened.metadata.num_rows)
 
     def _index(self, file: DataFile) -> KeyIndex:
         self._known.add(file.path)
@@ -246,17 +235,13 @@ class KeyedTable:
 
         :raises OSError: it cannot be written.
         """
-        now = time.time_ns() // 1_000_000
         vectors = VectorFile()
         actions: list[dict[str, Any]] = []
         for path, rows in lookup.deleted_rows.items():
             file = table.files[path]
-            actions.append(file.removal(now, data_change=True))
-            if rows is None:
-                continue
-            stats = with_loose_bounds(file.action.get("stats"), self._count(file))
-            add = {**file.action, "deletionVector": vectors.add(rows), "dataChange": True, "stats": stats}
-            actions.append({"add": add})
+            actions.append(file.removal(data_change=True))
+            if rows is not None:
+                actions.append(vectors.mark({**file.action, "dataChange": True}, file.rows(self.folder), rows))
         vectors.write(self.folder)
         return actions
 

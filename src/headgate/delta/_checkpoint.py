@@ -5,18 +5,16 @@ No commit waits for one: the upkeep of a table writes one from time to time.
 **Without tombstones**, if the table's properties reserve the removal of files to headgate
 (:data:`RETENTION_PROPERTIES`). Delta's checkpoints list recently removed files, to keep VACUUM from deleting them too
 early. A table with constant upserts has many more of those than files: with 150,000 of them a checkpoint takes 2.5 s.
-If the retention is so long that VACUUM removes nothing, they have no purpose. For other tables, and those with features
-that headgate does not support, another writer makes the checkpoint: delta-rs, or in a store Delta.
+If the retention is so long that VACUUM removes nothing, they have no purpose. Other tables get none here: the upkeep
+sets the properties first, and tables with features that headgate does not support are written by Spark, whose writer
+makes checkpoints.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,7 +22,7 @@ import pyarrow.parquet as pq
 
 from headgate.delta._definition import FEATURES, RETENTION_PROPERTIES
 from headgate.delta._files import files_of
-from headgate.delta._log import LAST_CHECKPOINT, LOG, Snapshot, TableLog, checkpoint_name, checkpointed_version
+from headgate.delta._log import LAST_CHECKPOINT, Snapshot, TableLog, checkpoint_name, checkpointed_version
 from headgate.errors import TargetError
 
 __all__ = ["worth_checkpoint", "write_checkpoint"]
@@ -77,38 +75,17 @@ def worth_checkpoint(commits: int, files: int | None) -> bool:
     return commits >= min(least, _COMMITS)
 
 
-def write_checkpoint(folder: str, otherwise: Callable[[str], None] | None = None) -> None:
-    """Write a checkpoint of the newest version. A failure is logged.
-
-    :param otherwise: writes those of unsupported tables; by default delta-rs does, in a local folder.
+def write_checkpoint(folder: str) -> None:
+    """Write a checkpoint of the newest version, if headgate supports the table and alone removes its files. A failure
+    is logged.
     """
     try:
         table = TableLog(folder).refresh()
-        if (
-            table.features is not None
-            and table.features <= FEATURES
-            and RETENTION_PROPERTIES.items() <= table.properties.items()
-        ):
+        is_ours = RETENTION_PROPERTIES.items() <= table.properties.items()
+        if is_ours and table.features is not None and table.features <= FEATURES:
             _write(folder, table)
-        else:
-            (otherwise or _write_by_delta_rs)(folder)
     except (TargetError, OSError, pa.ArrowException) as error:
         log.warning("no checkpoint of the log of %s: %s", folder, str(error).partition("\n")[0])
-
-
-def _write_by_delta_rs(folder: str) -> None:
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
-
-    with ExitStack() as stack:
-        path = folder
-        if "%" in path:  # delta-rs would decode it
-            path = stack.enter_context(TemporaryDirectory(prefix="headgate-"))
-            Path(path, LOG).symlink_to(Path(folder, LOG), target_is_directory=True)
-        try:
-            DeltaTable(path).create_checkpoint()
-        except DeltaError as error:
-            raise TargetError(str(error)) from None
 
 
 def _write(folder: str, table: Snapshot) -> None:

@@ -1,8 +1,10 @@
-"""Rows of a data file: some of them, or copies with changed values, as an UPDATE of whole files writes them."""
+"""Rows of a data file: the live ones, some of them, or copies with changed values, as an UPDATE of whole files writes
+them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,9 +12,9 @@ import pyarrow as pa
 
 from headgate.delta._log import DataFile
 from headgate.delta._parquet import as_rows, write_files
-from headgate.delta._vectors import read_vector, rows_of
+from headgate.delta._vectors import deleted_rows
 
-__all__ = ["copy_file", "read_rows"]
+__all__ = ["copy_file", "live_rows", "read_rows"]
 
 _BATCH_ROWS = 1 << 17
 
@@ -34,7 +36,7 @@ def copy_file(
     :param schema_after: the columns that ``change`` returns; None: the same.
     :raises OSError: a file cannot be read or written.
     """
-    rows = (change(batch) for batch in _live_rows(folder, source, schema))
+    rows = (change(as_rows(batch, schema)) for batch in live_rows(folder, source, schema.names, _BATCH_ROWS))
     return list(write_files(rows, folder, schema_after or schema, codec, always, source.names))
 
 
@@ -46,19 +48,39 @@ def read_rows(folder: str, source: DataFile, numbers: Any, schema: pa.Schema) ->
     :raises OSError: the file cannot be read.
     """
     with source.open(folder) as opened:
-        present = [name for name in schema.names if name in opened.columns]
-        for part in opened.rows(numbers, present):
+        for part in opened.rows(numbers, schema.names):
             yield as_rows(part, schema)
 
 
-def _live_rows(folder: str, source: DataFile, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the live rows in batches, with the table's columns."""
-    gone = np.empty(0, np.int64) if source.vector is None else rows_of(read_vector(folder, source.vector))
+def live_rows(
+    folder: str,
+    source: DataFile,
+    names: Sequence[str],
+    rows: int,
+    groups: Collection[int] | None = None,
+    *,
+    threads: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file that its deletion vector leaves, of up to ``rows`` rows at a time: the columns that it
+    has of these.
+
+    :param groups: numbers of the row groups to read; None: all.
+    :raises OSError: the file cannot be read.
+    """
+    gone = deleted_rows(folder, source.vector)
     with source.open(folder) as opened:
-        present = [name for name in schema.names if name in opened.columns]
         first = 0
-        for batch in opened.batches(_BATCH_ROWS, present):
-            counts = np.ones(batch.num_rows, np.bool_)
-            counts[gone[np.searchsorted(gone, first) : np.searchsorted(gone, first + batch.num_rows)] - first] = False
-            first += batch.num_rows
-            yield as_rows(batch, schema).filter(pa.array(counts))
+        for group, count in enumerate(opened.group_rows):
+            at, first = first, first + count
+            if groups is not None and group not in groups:
+                continue
+            for batch in opened.batches(rows, names, [group], threads=threads):
+                here = gone[np.searchsorted(gone, at) : np.searchsorted(gone, at + batch.num_rows)] - at
+                at += batch.num_rows
+                yield _without(batch, here) if len(here) else batch
+
+
+def _without(batch: pa.RecordBatch, rows: Any) -> pa.RecordBatch:
+    kept = np.ones(batch.num_rows, np.bool_)
+    kept[rows] = False
+    return batch.filter(pa.array(kept))

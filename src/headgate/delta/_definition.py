@@ -34,6 +34,7 @@ __all__ = [
     "protocol_of",
     "renaming",
     "unsupported_requirements",
+    "with_properties",
 ]
 
 _EVER: Final = "interval 10000 days"
@@ -173,6 +174,18 @@ def renaming(table: Snapshot, dropped: Collection[str], renamed: Mapping[str, st
         if field["name"] not in dropped
     ]
     return [{"metaData": {**table.metadata, "schemaString": json.dumps(schema)}}]
+
+
+def with_properties(table: Snapshot, properties: Mapping[str, str]) -> list[dict[str, Any]] | None:
+    """Return the actions that set properties which change nothing in the table's format; empty if it has them.
+
+    :returns: None if the table requires more than headgate supports.
+    """
+    if unsupported_requirements(table):
+        return None
+    if properties.items() <= table.properties.items():
+        return []
+    return [{"metaData": {**table.metadata, "configuration": {**table.properties, **properties}}}]
 
 
 def _insert(schema: Mapping[str, Any], column: NewColumn, field: dict[str, Any]) -> bool:

@@ -14,10 +14,10 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from headgate.stores import is_remote, open_store
 
-__all__ = ["SUCCESSOR", "FileIdentity", "Files", "Listed", "files_of"]
+__all__ = ["SUCCESSOR", "FileIdentity", "Files", "Listed", "files_of", "is_inside"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -33,6 +33,9 @@ _R = TypeVar("_R")
 SUCCESSOR: Final = "_successor_"
 """Beginning of the names of folders in which successors of the table are built (``_successor``)."""
 _HIDDEN: Final = ("_", ".")
+_LOCAL: Final = pafs.LocalFileSystem()
+_Entry: TypeAlias = "tuple[str, os.DirEntry[str] | pafs.FileInfo, bool]"
+"""Name, entry of a listing, whether it is a folder."""
 _AT_ONCE: Final = 16
 """Parallel requests to a store, where one takes 10 to 50 ms."""
 
@@ -64,23 +67,41 @@ class Listed:
         return _of_store(self._entry) if isinstance(self._entry, pafs.FileInfo) else _of_folder(self._entry)
 
 
-class Files(Protocol):
-    """The files of one table."""
+class Files:
+    """The files of one table, in an object store, where a file exists only once it is complete."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def _open(self, name: str = "") -> tuple[pafs.FileSystem, str]:
+        """Return Arrow's file system, and a file's path in it."""
+        system, root = open_store(self._path)
+        return system, f"{root}/{name}".rstrip("/")
 
     def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
         """Return a file's bytes, fewer than ``size`` at its end.
 
         :raises FileNotFoundError: it does not exist.
         """
+        system, path = self._open(name)
+        with system.open_input_file(path) as source:
+            if size < 0 and not offset:
+                return bytes(source.read())
+            return bytes(source.read_at(max(0, min(size, source.size() - offset)), offset))
 
     def identity(self, name: str) -> FileIdentity | None:
         """Return the file's identity; None if it does not exist.
 
         :raises OSError: it cannot be determined.
         """
+        system, path = self._open(name)
+        info = system.get_file_info(path)
+        return _of_store(info) if info.is_file else None
 
     def has_folder(self, folder: str) -> bool:
         """Whether the folder exists, or in a store any file below it."""
+        system, path = self._open(folder)
+        return bool(system.get_file_info(path).type == pafs.FileType.Directory)
 
     def below(self, folder: str = "", *, hidden: bool = False) -> Iterator[Listed]:
         """Yield the files in a folder and its subfolders; none if it does not exist.
@@ -88,64 +109,79 @@ class Files(Protocol):
         :param hidden: also those whose names begin with ``_`` or ``.``, and those in folders of such names other than
             those of successors.
         """
+        start = f"{folder}/" if folder else ""
+        for name, entry, is_folder in self._entries(folder):
+            if not hidden and name.startswith(_HIDDEN) and not name.startswith(SUCCESSOR):
+                continue
+            if is_folder:
+                yield from self.below(f"{start}{name}", hidden=hidden)
+            else:
+                yield Listed(f"{start}{name}", entry)
 
     def folders(self) -> Iterator[str]:
         """Yield the names of the folders in the table's folder, hidden ones included."""
+        return (name for name, _, is_folder in self._entries("") if is_folder)
 
-    def create(self, name: str) -> AbstractContextManager[Any]:
+    def _entries(self, folder: str) -> Iterator[_Entry]:
+        """Yield the files and folders in a folder."""
+        system, path = self._open(folder)
+        for info in system.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
+            yield info.base_name, info, info.type == pafs.FileType.Directory
+
+    @contextmanager
+    def create(self, name: str) -> Iterator[Any]:
         """Create a file to write to; it is complete when the block has ended without an error."""
+        system, path = self._open(name)
+        sink = system.open_output_stream(path)
+        try:
+            yield sink
+        except BaseException:
+            with suppress(OSError):  # Arrow's streams cannot be aborted: closing writes the partial file
+                sink.close()
+                system.delete_file(path)
+            raise
+        sink.close()
 
     def put(self, name: str, data: bytes | pa.Buffer) -> None:
         """Write a whole file, replacing an existing one."""
+        with self.create(name) as sink:
+            sink.write(data)
 
     def delete(self, name: str) -> None:
         """Remove a file; no error if it does not exist."""
+        system, path = self._open(name)
+        with suppress(FileNotFoundError):
+            system.delete_file(path)
 
     def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
         """Yield the result of ``work`` for each item, in order; in a store several run in parallel."""
+        with ThreadPoolExecutor(_AT_ONCE, "headgate-files") as pool:
+            yield from pool.map(work, items)
 
     def open_parquet(self, name: str) -> pq.ParquetFile:
         """Open a Parquet file from any writer; its times are in µs.
 
         :raises OSError: it cannot be read.
         """
+        system, path = self._open(name)
+        return pq.ParquetFile(path, filesystem=system, pre_buffer=True, coerce_int96_timestamp_unit="us")
 
 
-class _Folder:
-    """Files in a local folder."""
+class _LocalFiles(Files):
+    """The files of one table, in a local folder."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
-        with Path(self._path, name).open("rb") as source:
-            source.seek(offset)
-            return source.read(size)
+    def _open(self, name: str = "") -> tuple[pafs.FileSystem, str]:
+        return _LOCAL, f"{self._path}/{name}".rstrip("/")
 
     def identity(self, name: str) -> FileIdentity | None:
         return _of_folder(Path(self._path, name))
 
-    def has_folder(self, folder: str) -> bool:
-        return Path(self._path, folder).is_dir()
-
-    def below(self, folder: str = "", *, hidden: bool = False) -> Iterator[Listed]:
-        start = f"{folder}/" if folder else ""
-        try:
-            entries = os.scandir(Path(self._path, folder))
-        except FileNotFoundError:
-            return
-        with entries:
+    def _entries(self, folder: str) -> Iterator[_Entry]:
+        with suppress(FileNotFoundError), os.scandir(Path(self._path, folder)) as entries:
             for entry in entries:
-                if not hidden and _is_hidden(entry.name):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    yield from self.below(f"{start}{entry.name}", hidden=hidden)
-                elif entry.is_file():
-                    yield Listed(f"{start}{entry.name}", entry)
-
-    def folders(self) -> Iterator[str]:
-        with suppress(FileNotFoundError), os.scandir(self._path) as entries:
-            yield from [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if is_folder or entry.is_file():
+                    yield entry.name, entry, is_folder
 
     @contextmanager
     def create(self, name: str) -> Iterator[Any]:
@@ -163,92 +199,11 @@ class _Folder:
         finally:
             aside.unlink(missing_ok=True)
 
-    def delete(self, name: str) -> None:
-        Path(self._path, name).unlink(missing_ok=True)
-
     def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
         return map(work, items)
 
     def open_parquet(self, name: str) -> pq.ParquetFile:
         return pq.ParquetFile(Path(self._path, name), coerce_int96_timestamp_unit="us")
-
-
-class _Prefix:
-    """Files in an object store, where a file exists only once it is complete."""
-
-    def __init__(self, uri: str) -> None:
-        self._uri = uri
-
-    def _open(self, name: str) -> tuple[pafs.FileSystem, str]:
-        system, root = open_store(self._uri)
-        return system, f"{root}/{name}".rstrip("/")
-
-    def read(self, name: str, offset: int = 0, size: int = -1) -> bytes:
-        system, path = self._open(name)
-        with system.open_input_file(path) as source:
-            if size < 0 and not offset:
-                return bytes(source.read())
-            return bytes(source.read_at(max(0, min(size, source.size() - offset)), offset))
-
-    def identity(self, name: str) -> FileIdentity | None:
-        system, path = self._open(name)
-        info = system.get_file_info(path)
-        return _of_store(info) if info.is_file else None
-
-    def has_folder(self, folder: str) -> bool:
-        system, path = self._open(folder)
-        return bool(system.get_file_info(path).type == pafs.FileType.Directory)
-
-    def below(self, folder: str = "", *, hidden: bool = False) -> Iterator[Listed]:
-        system, path = self._open(folder)
-        start = f"{folder}/" if folder else ""
-        for info in system.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
-            if not hidden and _is_hidden(info.base_name):
-                continue
-            if info.is_file:
-                yield Listed(f"{start}{info.base_name}", info)
-            elif info.type == pafs.FileType.Directory:
-                yield from self.below(f"{start}{info.base_name}", hidden=hidden)
-
-    def folders(self) -> Iterator[str]:
-        system, path = self._open("")
-        for info in system.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
-            if info.type == pafs.FileType.Directory:
-                yield info.base_name
-
-    @contextmanager
-    def create(self, name: str) -> Iterator[Any]:
-        system, path = self._open(name)
-        sink = system.open_output_stream(path)
-        try:
-            yield sink
-        except BaseException:
-            with suppress(OSError):  # Arrow's streams cannot be aborted: closing writes the partial file
-                sink.close()
-                system.delete_file(path)
-            raise
-        sink.close()
-
-    def put(self, name: str, data: bytes | pa.Buffer) -> None:
-        with self.create(name) as sink:
-            sink.write(data)
-
-    def delete(self, name: str) -> None:
-        system, path = self._open(name)
-        with suppress(FileNotFoundError):
-            system.delete_file(path)
-
-    def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-        with ThreadPoolExecutor(_AT_ONCE, "headgate-files") as pool:
-            yield from pool.map(work, items)
-
-    def open_parquet(self, name: str) -> pq.ParquetFile:
-        system, path = self._open(name)
-        return pq.ParquetFile(path, filesystem=system, pre_buffer=True, coerce_int96_timestamp_unit="us")
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(_HIDDEN) and not name.startswith(SUCCESSOR)
 
 
 def _of_folder(file: Path | os.DirEntry[str]) -> FileIdentity | None:
@@ -263,7 +218,12 @@ def _of_store(info: pafs.FileInfo) -> FileIdentity:
     return FileIdentity(0, info.mtime_ns or 0, info.size)
 
 
+def is_inside(name: str) -> bool:
+    """Return whether a name in a table's log is of a file in the table's folder."""
+    return "://" not in name and not name.startswith(("/", "file:")) and ".." not in name.split("/")
+
+
 @lru_cache(maxsize=10_000)
 def files_of(folder: str) -> Files:
     """Return the files of the table at a local path or a URI."""
-    return _Prefix(folder) if is_remote(folder) else _Folder(folder)
+    return Files(folder) if is_remote(folder) else _LocalFiles(folder)

@@ -15,7 +15,6 @@ elsewhere, the fold is discarded. The commit has ``dataChange`` false, so stream
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,8 +25,7 @@ import pyarrow.compute as pc
 
 from headgate.delta._log import DataFile, Snapshot
 from headgate.delta._parquet import as_rows, discard_files, write_files
-from headgate.delta._statistics import with_loose_bounds
-from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
+from headgate.delta._vectors import VectorFile, deleted_rows, positions_of
 
 __all__ = ["Fold", "FoldLayout", "choose_files", "prepare_fold"]
 
@@ -113,7 +111,6 @@ class Fold:
         :param emptied: files that were removed because all their rows were deleted.
         :raises OSError: the new file's deletion vector cannot be written.
         """
-        now = time.time_ns() // 1_000_000
         actions = []
         marked = [np.empty(0, np.uint32)]
         for source in self.sources:
@@ -123,27 +120,21 @@ class Fold:
                     return None
                 marked.append(new_positions[new_positions != _NONE])
                 continue
-            actions.append(file.removal(now, data_change=False))
+            actions.append(file.removal(data_change=False))
             if file.vector != source.vector:
-                gone = new_positions[rows_of(self._vector(file))]
+                gone = new_positions[deleted_rows(self.folder, file.vector)]
                 if np.count_nonzero(gone == _NONE) < source.deleted:
                     return None  # another program has restored an older version, in which more rows are live
                 marked.append(gone[gone != _NONE])
         if self.added is not None:
-            add, deleted = dict(self.added), positions_of(np.concatenate(marked))
-            rows = json.loads(add["stats"])["numRecords"]
+            deleted, rows = positions_of(np.concatenate(marked)), json.loads(self.added["stats"])["numRecords"]
             if len(deleted) == rows:
                 self.discard()
                 return actions
-            if deleted:
-                vectors = VectorFile()
-                add |= {"deletionVector": vectors.add(deleted), "stats": with_loose_bounds(add["stats"], rows)}
-                vectors.write(self.folder)
-            actions.append({"add": add})
+            vectors = VectorFile()
+            actions.append(vectors.mark(self.added, rows, deleted) if deleted else {"add": self.added})
+            vectors.write(self.folder)
         return actions
-
-    def _vector(self, file: DataFile) -> Positions:
-        return positions_of(np.empty(0)) if file.vector is None else read_vector(self.folder, file.vector)
 
     def discard(self) -> None:
         """Remove the new file, which no commit names."""
@@ -160,10 +151,9 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
     tables, kept, counts = [], [], []
     sources = sorted(sources, key=lambda file: int(file.action.get("modificationTime") or 0))
     for source in sources:
-        table = _read(folder, source, schema)
-        rows = np.arange(table.num_rows)
-        if source.vector is not None:
-            rows = np.setdiff1d(rows, rows_of(read_vector(folder, source.vector)), assume_unique=True)
+        with source.open(folder) as file:
+            table = as_rows(file.read(schema.names), schema)
+        rows = np.setdiff1d(np.arange(table.num_rows), deleted_rows(folder, source.vector), assume_unique=True)
         tables.append(table.take(pa.array(rows)))
         kept.append(rows)
         counts.append(table.num_rows)
@@ -185,9 +175,3 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
         new_positions[source.path] = positions
         first += len(rows)
     return Fold(folder, tuple(sources), new_positions, {**added[0], "dataChange": False} if added else None)
-
-
-def _read(folder: str, source: DataFile, schema: pa.Schema) -> pa.Table:
-    """Read all rows of a file, deleted ones included, with the table's columns."""
-    with source.open(folder) as file:
-        return as_rows(file.read(name for name in schema.names if name in file.columns), schema)

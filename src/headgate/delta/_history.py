@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from headgate.delta._files import SUCCESSOR, FileIdentity, Listed, files_of
+from headgate.delta._files import SUCCESSOR, FileIdentity, Listed, files_of, is_inside
 from headgate.delta._log import commit_identity, find_checkpoints, read_checkpoint, read_commit
 from headgate.delta._successor import is_building
 from headgate.delta._vectors import vector_file
@@ -169,7 +169,7 @@ class FileHistory:
         """Return the files of an ``add`` or ``remove``, by their names in the folder."""
         vector = action.get("deletionVector")
         names = [_name(action), *([] if vector is None or vector["storageType"] == "i" else [vector_file(vector)])]
-        if not all(_is_inside(name) for name in names):
+        if not all(is_inside(name) for name in names):
             self._elsewhere = True
         return tuple(names)
 
@@ -222,8 +222,3 @@ def data_files_in(folder: str) -> Iterator[Listed]:
 
 def _name(action: Mapping[str, Any]) -> str:
     return unquote(str(action["path"]))
-
-
-def _is_inside(name: str) -> bool:
-    """Whether a name is of a file in the table's folder."""
-    return "://" not in name and not name.startswith(("/", "file:")) and ".." not in name.split("/")

@@ -32,7 +32,7 @@ from numba import njit
 from headgate.errors import DecodeError
 from headgate.kernels import copy, u8, u64
 
-__all__ = ["Keys", "exact_number", "is_exact", "keys_of"]
+__all__ = ["Keys", "bytes_of", "exact_number", "is_exact", "keys_of", "whole"]
 
 _UNSIGNED_DIGITS: Final = 20
 _LONG_DIGITS: Final = 18
@@ -81,7 +81,7 @@ def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Keys:
     :param columns: of equal length, without nulls.
     :raises DecodeError: a null, an unsupported type, or a decimal(20,0) that no BIGINT UNSIGNED can be.
     """
-    arrays = [_whole(column) for column in columns]
+    arrays = [whole(column) for column in columns]
     if any(array.null_count for array in arrays):
         raise DecodeError("a key column holds NULL")
     count = len(arrays[0])
@@ -108,7 +108,8 @@ def exact_number(value: int, kind: pa.DataType) -> int:
     return value - (1 << 63) if unsigned else value
 
 
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array; without a copy, if it is one."""
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
         if isinstance(column, pa.ChunkedArray):  # no rows, or more bytes than one array can address
@@ -192,21 +193,20 @@ def _bytes(arrays: Sequence[pa.Array], count: int) -> Keys:
 
 
 def _part(array: pa.Array) -> tuple[Any, Any]:
-    """``(None, uint8[n, width])`` of a column of fixed width; :func:`_text` of strings and binaries."""
+    """``(None, uint8[n, width])`` of a column of fixed width; :func:`bytes_of` of strings and binaries."""
     fixed = _fixed(array)
-    return _text(array) if fixed is None else (None, fixed)
+    return bytes_of(array) if fixed is None else (None, fixed)
 
 
-def _text(array: pa.Array) -> tuple[Any, Any]:
-    """``(int64[n+1] offsets, uint8 values)`` of strings or binaries."""
+def bytes_of(array: pa.Array) -> tuple[Any, Any]:
+    """``(int64[n+1] offsets, uint8 values)`` of strings or binaries. They cannot be written to."""
     kind = array.type
     if not (pa.types.is_string(kind) or pa.types.is_binary(kind) or _is_large(kind)):
         raise DecodeError(f"a key column of type {kind} is not supported")
     array = array.cast(pa.large_binary()) if not pa.types.is_large_binary(kind) else array
     _, offsets, values = array.buffers()
-    starts = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1] if offsets else np.zeros(1)
-    data = np.frombuffer(values, np.uint8) if values is not None and values.size else np.empty(0, np.uint8)
-    return starts.astype(np.int64, copy=False), data
+    starts = np.frombuffer(offsets or bytes(8), np.int64)[array.offset : array.offset + len(array) + 1]
+    return starts, np.frombuffer(values or b"", np.uint8)
 
 
 def _is_large(kind: pa.DataType) -> bool:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
@@ -23,7 +24,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from headgate.delta._files import FileIdentity, files_of
+from headgate.delta._files import FileIdentity, files_of, is_inside
 from headgate.delta._mapping import MAPPING_FEATURE, UNMAPPED, ColumnNames, NamedFile, names_of, without_mapping
 from headgate.delta._statistics import Statistics
 from headgate.errors import TargetError
@@ -82,6 +83,11 @@ class DataFile:
         return unquote(self.path)
 
     @property
+    def is_inside(self) -> bool:
+        """Whether it is in the table's folder."""
+        return is_inside(self.name)
+
+    @property
     def size(self) -> int:
         """Size in bytes."""
         return int(self.action["size"])
@@ -102,6 +108,16 @@ class DataFile:
         """The log's statistics of its rows, deleted ones included."""
         return Statistics.parse(self.action.get("stats"))
 
+    def rows(self, folder: str) -> int:
+        """Return the number of rows, deleted ones included: the log's, else the file's.
+
+        :raises OSError: it cannot be read.
+        """
+        if self.statistics.rows is not None:
+            return self.statistics.rows
+        with files_of(folder).open_parquet(self.name) as opened:
+            return int(opened.metadata.num_rows)
+
     def bounds(self, path: tuple[str, ...], kind: pa.DataType) -> tuple[Any, Any] | None:
         """Return the least and greatest value of a column, or of a field in one, as :meth:`Statistics.bounds`."""
         return self.statistics.bounds(self.names.path(path), kind)
@@ -110,22 +126,24 @@ class DataFile:
         """Return whether each row has a value in a column, as far as is known."""
         return self.statistics.null_count(self.names.path((column,))) == 0
 
-    def open(self, folder: str) -> AbstractContextManager[NamedFile]:
+    @contextmanager
+    def open(self, folder: str) -> Iterator[NamedFile]:
         """Open the file under the table's column names.
 
         :param folder: the table's.
         :raises OSError: it cannot be read.
         """
-        return self.names.open(folder, self.name)
+        with files_of(folder).open_parquet(self.name) as file:
+            yield NamedFile(file, self.names)
 
-    def removal(self, now_ms: int, *, data_change: bool) -> dict[str, Any]:
+    def removal(self, *, data_change: bool) -> dict[str, Any]:
         """Return the action that removes the file, with its vector, from the table.
 
         :param data_change: whether rows are removed with it.
         """
         remove: dict[str, Any] = {
             "path": self.path,
-            "deletionTimestamp": now_ms,
+            "deletionTimestamp": time.time_ns() // 1_000_000,
             "dataChange": data_change,
             "extendedFileMetadata": True,
             "partitionValues": self.action.get("partitionValues") or {},
@@ -172,18 +190,24 @@ class Snapshot:
         return names_of(self._columns, self.properties)
 
     @property
+    def reader_features(self) -> frozenset[str] | None:
+        """Table features that readers must support; None: the protocol version does not name them."""
+        version = int(self.protocol.get("minReaderVersion") or 0)
+        named = {1: (), 2: (MAPPING_FEATURE,), 3: self.protocol.get("readerFeatures") or ()}.get(version)
+        return None if named is None else frozenset(named)
+
+    @property
     def features(self) -> frozenset[str] | None:
         """Table features that readers and writers must support; None: the protocol version does not name them all.
 
         Versions below 3 require ``appendOnly`` and ``invariants`` of writers without naming them.
         """
-        writer, reader = (int(self.protocol.get(name) or 0) for name in ("minWriterVersion", "minReaderVersion"))
-        if reader == 1 and writer <= 2:
+        writer, reader = int(self.protocol.get("minWriterVersion") or 0), self.reader_features
+        if reader == frozenset() and writer <= 2:
             return frozenset({"appendOnly", "invariants"})
-        if writer != 7 or reader not in (1, 2, 3):
+        if writer != 7 or reader is None:
             return None
-        named = [*(self.protocol.get("readerFeatures") or ()), *(self.protocol.get("writerFeatures") or ())]
-        return frozenset([*named, *([MAPPING_FEATURE] if reader == 2 else ())])
+        return reader | frozenset(self.protocol.get("writerFeatures") or ())
 
     def after(self, version: int, actions: Iterable[Mapping[str, Any]], *, files: bool) -> Snapshot:
         """Return the version that these actions make."""
@@ -202,43 +226,42 @@ class Snapshot:
         made = replace(self, version=version, **changes)
         if files:
             names = made.names
-            gone = {str(action["remove"]["path"]) for action in done if "remove" in action}
-            kept = {path: file for path, file in self.files.items() if path not in gone}
+            kept = dict(self.files)
+            for action in done:
+                if "remove" in action:
+                    kept.pop(str(action["remove"]["path"]), None)
             if names != self.names:
                 kept = {path: replace(file, names=names) for path, file in kept.items()}
-            added = [DataFile(action["add"], names) for action in done if "add" in action]
-            made = replace(made, files={**kept, **{file.path: file for file in added}})
+            kept |= {str(action["add"]["path"]): DataFile(action["add"], names) for action in done if "add" in action}
+            made = replace(made, files=kept)
         return made
 
 
 class TableLog:
-    """Follower of the log of the table in ``folder``. Thread-safe.
+    """Follower of the log of the table in ``folder``. Thread-safe."""
 
-    :param files: whether to follow the data files, too.
-    """
-
-    def __init__(self, folder: str, *, files: bool = True) -> None:
+    def __init__(self, folder: str) -> None:
         self.folder = folder
-        self._with_files = files
+        self._with_files = False
         self._lock = Lock()
         self._snapshot = Snapshot()
         self._newest: FileIdentity | None = None
 
-    def refresh(self) -> Snapshot:
+    def refresh(self, *, files: bool = True) -> Snapshot:
         """Return the newest version.
 
+        :param files: with its data files. They are followed from the first time on that they are wanted.
         :raises TargetError: the log is damaged.
         """
         with self._lock:
+            if files and not self._with_files:
+                self._with_files, self._snapshot = True, Snapshot()
             if self._snapshot.version < 0 or commit_identity(self.folder, self._snapshot.version) != self._newest:
                 self._snapshot = self._load()
             while (actions := read_commit(self.folder, self._snapshot.version + 1)) is not None:
-                self._snapshot = self._after(self._snapshot, self._snapshot.version + 1, actions)
+                self._snapshot = self._snapshot.after(self._snapshot.version + 1, actions, files=self._with_files)
             self._newest = commit_identity(self.folder, self._snapshot.version)
             return self._snapshot
-
-    def _after(self, snapshot: Snapshot, version: int, actions: Iterable[Mapping[str, Any]]) -> Snapshot:
-        return snapshot.after(version, actions, files=self._with_files)
 
     def _load(self) -> Snapshot:
         """Load the newest checkpoint of the classic kinds, if any."""
@@ -256,18 +279,19 @@ def _newest_of(folder: str, checkpoints: Mapping[int, list[str]], *, files: bool
     return Snapshot().after(newest, actions, files=files)
 
 
-def snapshot_at(folder: str, version: int) -> Snapshot:
-    """Return a version of the table, without its files.
+def snapshot_at(folder: str, version: int, *, files: bool = True) -> Snapshot:
+    """Return a version of the table.
 
+    :param files: with its data files.
     :raises TargetError: the log does not have it any more, or yet, or is damaged.
     """
     earlier = {number: names for number, names in find_checkpoints(folder).items() if number <= version}
-    snapshot = _newest_of(folder, earlier, files=False)
+    snapshot = _newest_of(folder, earlier, files=files)
     while snapshot.version < version:
         commit = read_commit(folder, snapshot.version + 1)
         if commit is None:
             raise TargetError(f"{folder} has no version {version}")
-        snapshot = snapshot.after(snapshot.version + 1, commit, files=False)
+        snapshot = snapshot.after(snapshot.version + 1, commit, files=files)
     return snapshot
 
 

@@ -24,7 +24,7 @@ def version_at(folder: str, moment: float, low: int = 0, high: int | None = None
     :param low: a version that is not newer than that.
     :param high: the newest version, if known.
     """
-    newest = TableLog(folder, files=False).refresh().version if high is None else high
+    newest = TableLog(folder).refresh(files=False).version if high is None else high
     while low < newest:
         middle = (low + newest + 1) // 2
         if _committed_by(folder, middle, moment):

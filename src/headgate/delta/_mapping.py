@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -23,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headgate.delta._files import files_of
 from headgate.errors import TargetError
 
 __all__ = [
@@ -112,15 +110,6 @@ class ColumnNames:
         """
         return _renamed(batches, schema, self.in_files(schema)) if self else batches
 
-    @contextmanager
-    def open(self, folder: str, name: str) -> Iterator[NamedFile]:
-        """Open a data file of a table's folder.
-
-        :raises OSError: it cannot be read.
-        """
-        with files_of(folder).open_parquet(name) as file:
-            yield NamedFile(file, self)
-
 
 UNMAPPED: Final = ColumnNames()
 
@@ -141,32 +130,32 @@ class NamedFile:
 
     def __init__(self, file: pq.ParquetFile, names: ColumnNames) -> None:
         self._file, self._names = file, names
-        self.columns: Collection[str] = {*names.of_table(file.schema_arrow).names}
-        """The table's columns that the file has."""
+        self._columns = {*names.of_table(file.schema_arrow).names}
 
     def _physical(self, columns: Iterable[str]) -> list[str]:
-        return [self._names.path((name,))[0] for name in columns]
+        return [self._names.path((name,))[0] for name in columns if name in self._columns]
+
+    @property
+    def group_rows(self) -> list[int]:
+        """Number of rows of each row group."""
+        metadata = self._file.metadata
+        return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
 
     def read(self, columns: Iterable[str]) -> pa.Table:
         """Read all rows in file order, with those of these columns that exist."""
         return self._table(self._file.read(columns=self._physical(columns)))
-
-    def row_group(self, number: int, columns: Iterable[str]) -> pa.Table:
-        """Read the rows of a row group, as :meth:`read`."""
-        return self._table(self._file.read_row_group(number, columns=self._physical(columns)))
 
     def rows(self, numbers: Any, columns: Iterable[str]) -> Iterator[pa.Table]:
         """Read some rows, as :meth:`read`: those of one row group after another, of groups that have any.
 
         :param numbers: int64[n]: the rows, ascending.
         """
-        metadata, names, first = self._file.metadata, list(columns), 0
-        for group in range(metadata.num_row_groups):
-            end = first + metadata.row_group(group).num_rows
-            chosen = numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, end)]
+        names, first = self._physical(columns), 0
+        for group, count in enumerate(self.group_rows):
+            chosen = numbers[np.searchsorted(numbers, first) : np.searchsorted(numbers, first + count)]
             if len(chosen):
-                yield self.row_group(group, names).take(pa.array(chosen - first))
-            first = end
+                yield self._table(self._file.read_row_group(group, columns=names)).take(pa.array(chosen - first))
+            first += count
 
     def batches(
         self, rows: int, columns: Iterable[str], groups: Sequence[int] | None = None, *, threads: bool = True

@@ -82,7 +82,11 @@ def changed_files(folder: str, after: int, upto: int) -> dict[str, bool]:
 
 
 def union_actions(
-    union: Snapshot, layout: UnionLayout, parts: Sequence[UnionPart], gone: Collection[str] = ()
+    union: Snapshot,
+    layout: UnionLayout,
+    parts: Sequence[UnionPart],
+    gone: Collection[str] = (),
+    same: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Return the actions by which the union shows these versions of its parts; empty if it does.
 
@@ -90,6 +94,7 @@ def union_actions(
 
     :param union: its newest version, with files.
     :param gone: values of parts that the union had, and has no longer.
+    :param same: values of parts whose files the union has; they are not compared.
     :raises DifferentColumnsError: a column has different types, or the union's own name; a part has column mapping; the
         union has another partition column.
     """
@@ -98,8 +103,9 @@ def union_actions(
         raise DifferentColumnsError(f"it has another shard column than {column}: set the column back in [routes]")
     others = [file for file in union.files.values() if _value(file, column) not in values]
     schema = _columns(union if others else None, layout, parts)
-    had = [file for file in union.files.values() if _value(file, column) in values]
-    adds = [add for part in parts for add in _adds(part, column)]
+    compared = values - {*same}
+    had = [file for file in union.files.values() if _value(file, column) in compared]
+    adds = [add for part in parts if part.value in compared for add in _adds(part, column)]
     folders = {part.folder: part.changed for part in parts}
     definition = _definition(union, schema, layout, parts)
     return [*definition, *exchange(had, adds, lambda path: _loses_rows(path, folders))]

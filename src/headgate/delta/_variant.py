@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
+from headgate.delta._keys import bytes_of
 from headgate.delta._parquet import VARIANT
 from headgate.delta._variant_scalars import (
     DOUBLE,
@@ -407,7 +408,7 @@ def to_variant(texts: pa.Array, column: str) -> pa.StructArray:
 
 def _parts(texts: pa.Array) -> Iterator[pa.Array]:
     """Split the array into parts of bounded text."""
-    starts = _starts(texts)
+    starts, _ = bytes_of(texts)
     first = 0
     while first < len(texts):
         end = int(np.searchsorted(starts, starts[first] + _CALL_BYTES, "right")) - 1
@@ -418,18 +419,8 @@ def _parts(texts: pa.Array) -> Iterator[pa.Array]:
         yield texts
 
 
-def _starts(texts: pa.Array) -> Any:
-    """int64[n+1]: start of each text in the array's bytes, and the last one's end."""
-    offsets = texts.buffers()[1]
-    if offsets is None:
-        return np.zeros(len(texts) + 1, np.int64)
-    starts = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    return starts.astype(np.int64) if len(starts) else np.zeros(1, np.int64)
-
-
 def _convert(texts: pa.Array, column: str) -> pa.StructArray:
-    starts, data = _starts(texts), texts.buffers()[2]
-    text = np.frombuffer(data if data is not None and data.size else b" ", np.uint8)
+    starts, text = bytes_of(texts)
     nulls = texts.is_null()
     valid = ~np.asarray(nulls)
     lengths = np.where(valid, np.diff(starts), 0)

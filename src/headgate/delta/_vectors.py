@@ -35,12 +35,14 @@ import numpy as np
 from pyroaring import BitMap
 
 from headgate.delta._files import files_of
+from headgate.delta._statistics import with_loose_bounds
 from headgate.errors import DecodeError
 
 __all__ = [
     "Descriptor",
     "Positions",
     "VectorFile",
+    "deleted_rows",
     "positions_of",
     "read_vector",
     "rows_of",
@@ -107,18 +109,25 @@ def decode(data: bytes, where: str) -> Positions:
         raise DecodeError(f"{where}: a deletion vector's bitmap is damaged") from None
 
 
-def read_vector(folder: str, descriptor: Descriptor) -> Positions:
-    """Read the vector of a descriptor in the log of the table in ``folder``.
+def read_vector(folder: str, descriptor: Descriptor | None) -> Positions:
+    """Read the vector of a descriptor in the log of the table in ``folder``; without a descriptor it is empty.
 
     :raises DecodeError: it is damaged, of another storage type than ``u`` and ``i``, or its size is not the log's.
     :raises FileNotFoundError: its file is missing.
     """
+    if descriptor is None:
+        return BitMap()
     positions = decode(_data(folder, descriptor), folder)
     if len(positions) != int(descriptor["cardinality"]):
         raise DecodeError(
             f"{folder}: a deletion vector has {len(positions)} positions, {descriptor['cardinality']} by the log"
         )
     return positions
+
+
+def deleted_rows(folder: str, descriptor: Descriptor | None) -> Any:
+    """int64[n]: the rows in a vector, ascending; see :func:`read_vector`."""
+    return rows_of(read_vector(folder, descriptor))
 
 
 def _data(folder: str, descriptor: Descriptor) -> bytes:
@@ -175,6 +184,15 @@ class VectorFile:
         offset = len(self._data)
         self._data += len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big")
         return {"storageType": "u", "pathOrInlineDv": _pack(self._uuid.bytes), "offset": offset, **descriptor}
+
+    def mark(self, add: Mapping[str, Any], rows: int, deleted: Positions) -> dict[str, Any]:
+        """Return the action that adds a file with these deleted rows.
+
+        :param add: its ``add`` without them.
+        :param rows: number of all its rows.
+        """
+        stats = with_loose_bounds(add.get("stats"), rows)
+        return {"add": {**add, "deletionVector": self.add(deleted), "stats": stats}}
 
     def write(self, folder: str) -> None:
         """Write the file, if a vector needs it."""

@@ -5,18 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.lake._append import Marker, append, append_frame, append_rows
-from headgate.lake._checkpoints import CheckpointTable, TableCheckpoint
+from headgate.lake._checkpoints import CheckpointTable
 from headgate.lake._copies import CopyGoneError, LakeCopies
 from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
 from headgate.lake._keeper import Amount
-from headgate.lake._layout import Lake, decode_name, encode_name, split_table
+from headgate.lake._layout import Lake, encode_name, split_table
 from headgate.lake._ledger import (
     TABLE_STATES,
     Ledger,
     LedgerRow,
     MergedState,
-    ShownShard,
     Successor,
     TableState,
     find_row,
@@ -79,7 +78,6 @@ from headgate.lake._status_text import (
     merge_text,
     percent,
     place_text,
-    progress_text,
     rates_text,
     snapshot_text,
     table_remarks,
@@ -87,9 +85,9 @@ from headgate.lake._status_text import (
 )
 from headgate.lake._takeover import begin_successor, take_over
 from headgate.lake._upkeep import Upkeep
-from headgate.lake._verify import Comparer, Difference, NeedsSparkError, SourceTables, TableResult, verify_table
+from headgate.lake._verify import Comparer, Difference, NeedsSparkError, TableResult, verify_table
 from headgate.lake._verify_spark import SparkComparer, compare
-from headgate.lake._workers import StoppedError, Workers
+from headgate.lake._workers import Workers
 from headgate.lake._write_methods import NO_KEY, PARTIAL_IMAGES, WriteMethod, merge_reason
 
 if TYPE_CHECKING:
@@ -142,15 +140,11 @@ __all__ = [
     "Place",
     "Places",
     "RecentBatch",
-    "ShownShard",
     "SnapshotStatus",
-    "SourceTables",
     "SparkComparer",
     "Status",
-    "StoppedError",
     "Successor",
     "TableChannel",
-    "TableCheckpoint",
     "TableReadProgress",
     "TableResult",
     "TableState",
@@ -171,7 +165,6 @@ __all__ = [
     "commit_errors",
     "compare",
     "counted",
-    "decode_name",
     "duration",
     "encode_name",
     "epochs_shown",
@@ -195,7 +188,6 @@ __all__ = [
     "percent",
     "pid_namespace",
     "place_text",
-    "progress_text",
     "rates_text",
     "read_as_of",
     "read_status",
@@ -219,14 +211,16 @@ __all__ = [
 ]
 
 
+_LATE = {
+    "ArrowComparer": "_verify_arrow", "Changes": "_upsert", "Ending": "_upsert", "Fill": "_upsert",
+    "Upserts": "_upsert", "VersionChanges": "_upsert",
+}  # fmt: skip
+
+
 def __getattr__(name: str) -> Any:
-    """Load what needs numba on first access: most users of this room neither write nor compare tables."""
-    if name == "ArrowComparer":
-        from headgate.lake._verify_arrow import ArrowComparer
+    """Import names that need numba on first use: most users of this room neither write nor compare tables."""
+    if name not in _LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
 
-        return ArrowComparer
-    if name in ("Changes", "Ending", "Fill", "Upserts", "VersionChanges"):
-        from headgate.lake import _upsert
-
-        return getattr(_upsert, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"headgate.lake.{_LATE[name]}"), name)

@@ -16,7 +16,7 @@ again, and commits after the other program.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -55,9 +55,9 @@ class Marker:
     application: str
     version: int
 
-    def action(self) -> str:
-        """Return the commit's ``txn`` action as JSON."""
-        return json.dumps({"txn": {"appId": self.application, "version": self.version}})
+    def action(self) -> dict[str, Any]:
+        """Return the commit's ``txn`` action."""
+        return {"txn": {"appId": self.application, "version": self.version}}
 
 
 def append(delta: DeltaPath, data: DataFrame, expand: Expand, ddl: str, columns: Sequence[str], marker: Marker) -> bool:
@@ -172,9 +172,12 @@ def find_base(delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase 
     return base if isinstance(base, CommitBase) else None
 
 
-def inspect_base(delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase | str:
-    """Return as :func:`find_base`, or the reason why Spark has to write the table."""
-    reason, snapshot = delta.obstacle(), delta.followed()
+def inspect_base(delta: DeltaPath, ddl: str, columns: Sequence[str], *, files: bool = False) -> CommitBase | str:
+    """Return as :func:`find_base`, or the reason why Spark has to write the table.
+
+    :param files: the version has its data files.
+    """
+    reason, snapshot = delta.obstacle(), delta.followed(files=files)
     if snapshot is None:
         return str(reason)
     setting = delta.spark.conf.get
@@ -220,7 +223,7 @@ def _commit(
     :param again: reads the table again if another program has committed meanwhile; None: raise the conflict.
     :raises CommitConflictError: it is one, the rows no longer fit the table or are already in it, or conflicts persist.
     """
-    actions = [*([] if marker is None else [marker.action()]), *added]
+    actions: list[Mapping[str, Any] | str] = [*([] if marker is None else [marker.action()]), *added]
     for _ in range(_TRIES):
         try:
             about = {"mode": "Append", "partitionBy": "[]"}

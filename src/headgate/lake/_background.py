@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
-from headgate.lake._workers import StoppedError
+from headgate.lake._workers import task
 
 __all__ = ["Background"]
 
@@ -43,7 +43,7 @@ class Background:
         self._round: Iterator[None] | None = None
         self._every = self._due = 0.0
         self._thread: threading.Thread | None = None
-        self._closing = False
+        self._closing = threading.Event()
         self.free_at = 0.0
         """End of the current rest, by the monotonic clock."""
 
@@ -53,19 +53,10 @@ class Background:
         return not self._tasks and time.monotonic() >= self.free_at
 
     def submit(self, work: Callable[[], _T]) -> Future[_T]:
-        """Run ``work`` after the tasks before it. After :meth:`close` its result is a :class:`StoppedError`."""
-        future: Future[_T] = Future()
-
-        def run() -> None:
-            try:
-                if self._closing:
-                    raise StoppedError
-                future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - the future raises it
-                future.set_exception(error)
-
+        """Run ``work`` after the tasks before it. After :meth:`close` its result is a ``StoppedError``."""
+        future, run = task(work, self._closing)
         with self._changed:
-            if self._closing:
+            if self._closing.is_set():
                 run()
             else:
                 self._tasks.append(run)
@@ -87,7 +78,7 @@ class Background:
     def close(self) -> None:
         """End the thread after its current piece. Waiting tasks are not run."""
         with self._changed:
-            self._closing = True
+            self._closing.set()
             self._changed.notify()
         if self._thread is not None:
             self._thread.join(_END_SECONDS)
@@ -96,9 +87,9 @@ class Background:
 
     def _work(self) -> None:
         worked = 0.0
-        while (task := self._next()) is not None:
+        while (piece := self._next()) is not None:
             begun = time.monotonic()
-            task()
+            piece()
             now = time.monotonic()
             worked += now - begun
             if worked >= _PIECE_SECONDS:
@@ -107,7 +98,7 @@ class Background:
     def _next(self) -> Callable[[], None] | None:
         """Wait for the next piece of work; None: the end."""
         with self._changed:
-            while not self._closing:
+            while not self._closing.is_set():
                 now = time.monotonic()
                 if now < self.free_at:
                     self._changed.wait(self.free_at - now)

@@ -21,17 +21,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
+from headgate.delta import as_rows
 from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.lake._layout import Lake
+from headgate.lake._ledger import LedgerRow, find_newest
 from headgate.lake._places import Place
 from headgate.lake._properties import column_rules_of, hook_of, row_filter_of, source_names_of
-from headgate.lake._version import TableVersion, newest_rows, open_version
+from headgate.lake._version import TableVersion, open_version
 
 if TYPE_CHECKING:
     from headgate._policies import Policies
@@ -59,22 +62,21 @@ class LakeCopies:
         :raises TargetError: there is no batch, or it cannot be read.
         """
         newest = self._newest()
-        return GtidSet.parse(newest["gtid"]), self._token(newest)
+        return GtidSet.parse(newest.gtid), self._token(newest)
 
-    def _token(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _token(self, row: LedgerRow) -> Mapping[str, Any]:
         """Return the versions of a ledger row's live tables, and those of their definitions that it names."""
-        live = [one for one in row["tables"] if one["state"] == "live"]
-        versions = {one["table"]: one["version"] for one in live}
-        places = {one["table"]: one["place"] for one in live if one.get("place")}
-        definitions = {one["table"]: one["definition"] for one in live if one.get("definition") is not None}
+        live = [one for one in row.tables.values() if one.state == "live"]
+        versions = {one.table: one.version for one in live}
+        places = {one.table: asdict(one.place) for one in live if one.place is not None}
+        definitions = {one.table: one.definition for one in live if one.definition is not None}
         return {"lake": self._lake.path, "versions": versions, "definitions": definitions, "places": places}
 
-    def _newest(self) -> dict[str, Any]:
-        """Return the ledger's newest row, found by the statistics of its files: each holds one or a few rows."""
-        rows = newest_rows(self._lake.ledger, "epoch", ("epoch", "gtid", "tables")).to_pylist()
-        if not rows:
+    def _newest(self) -> LedgerRow:
+        row = find_newest(self._lake)
+        if row is None:
             raise TargetError(f"the ledger at {self._lake.path} has no batch yet")
-        return max(rows, key=lambda row: int(row["epoch"]))
+        return row
 
     def part_after(
         self, name: str, token: Mapping[str, Any], before: Mapping[str, Any] | None
@@ -140,8 +142,8 @@ class LakeCopies:
     def _raise_mismatch(self, table: TableDef, schema: pa.Schema) -> NoReturn:
         """Raise for a copy that does not match its table: the next batch may match, or the newest one already does."""
         newest = self._newest()
-        states = {one["table"]: one["state"] for one in newest["tables"]}
-        if states.get(table.full_name) in ("stale", "snapshotting", "settling"):
+        state = newest.tables.get(table.full_name)
+        if state is not None and state.state in ("stale", "snapshotting", "settling"):
             reason = "is being read again by its pipeline"
         else:
             reason = self._mismatch_reason(self._token(newest), table, schema)
@@ -197,8 +199,7 @@ def _read(version: TableVersion, number: int, schema: pa.Schema) -> pa.Table:
     """
     if number >= len(version.parts):
         raise CopyGoneError("the copy's file list changed since the bootstrap began")
+    part, nullable = version.parts[number], pa.schema([one.with_nullable(True) for one in schema])
     with _vacuumed():
-        rows = version.group(version.parts[number], schema.names)
-    present = {*rows.column_names}
-    columns = [rows[one.name] if one.name in present else pa.nulls(rows.num_rows, one.type) for one in schema]
-    return pa.table(columns, names=schema.names).cast(schema)
+        rows = [as_rows(batch, nullable) for batch in version.batches([part], schema.names, rows=max(1, part.rows))]
+    return pa.Table.from_batches(rows, nullable).cast(schema)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -29,12 +29,12 @@ from headgate.delta import (
     discard_files,
     needs_mapping,
     renaming,
-    unsupported_requirements,
+    snapshot_at,
+    with_properties,
 )
 from headgate.errors import CommitConflictError, TargetError
 from headgate.lake._log_store import delta_log, put_by_log_store, share_access
 from headgate.lake._properties import PIPELINE, TABLE
-from headgate.lake._version import open_version
 from headgate.names import quote_name
 from headgate.stores import is_remote, obstacle
 
@@ -44,7 +44,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaPath", "commit_errors", "discard_after_conflict", "retry_conflicts", "schema_of", "spark_schema"]
+__all__ = [
+    "DeltaPath",
+    "commit_errors",
+    "discard_after_conflict",
+    "followed_log",
+    "retry_conflicts",
+    "schema_of",
+    "spark_schema",
+]
 
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 """Prefix of session settings that give new tables properties."""
@@ -113,8 +121,9 @@ def retry_conflicts(write: Callable[[], _T]) -> _T:
 
 
 @lru_cache(maxsize=10_000)
-def _followed_log(path: str) -> TableLog:
-    return TableLog(path, files=False)
+def followed_log(path: str) -> TableLog:
+    """Return the follower of a table's log that this process shares."""
+    return TableLog(path)
 
 
 @dataclass(frozen=True)
@@ -123,9 +132,6 @@ class DeltaPath:
 
     spark: SparkSession
     path: str
-    ours: bool = field(default=False, compare=False)
-    """Whether headgate alone removes the old files of a table that it creates here, where it can
-    (:data:`RETENTION_PROPERTIES`)."""
 
     @property
     def sql(self) -> str:
@@ -142,9 +148,12 @@ class DeltaPath:
             share_access(self.spark, self.path)
         return obstacle(self.path)
 
-    def followed(self) -> Snapshot | None:
-        """Return the newest version; None if Spark has to read the table's files."""
-        return None if self.obstacle() else _followed_log(self.path).refresh()
+    def followed(self, *, files: bool = False) -> Snapshot | None:
+        """Return the newest version; None if Spark has to read the table's files.
+
+        :param files: with its data files.
+        """
+        return None if self.obstacle() else followed_log(self.path).refresh(files=files)
 
     @property
     def put(self) -> Put | None:
@@ -215,8 +224,11 @@ class DeltaPath:
         return snapshot
 
     def create(self, schema: StructType, properties: Mapping[str, str], *, replace: bool = False) -> None:
-        """Create an empty table in one commit. ``replace`` drops the columns and rows of an existing table."""
-        values = {**(RETENTION_PROPERTIES if self.ours and not self.obstacle() else {}), **properties}
+        """Create an empty table in one commit. ``replace`` drops the columns and rows of an existing table.
+
+        Where headgate can, it alone removes the table's old files (:data:`RETENTION_PROPERTIES`).
+        """
+        values = {**({} if self.obstacle() else RETENTION_PROPERTIES), **properties}
         actions = None if replace or not self._is_plain() else creation(schema.json(), values)
         if actions is not None:
             about = {"properties": json.dumps(values), "partitionBy": "[]", "isManaged": "false"}
@@ -246,36 +258,16 @@ class DeltaPath:
         :raises CommitConflictError: other programs changed the table at the same time, again and again.
         """
         clauses = [_to_sql(column) for column in columns]
-
-        def add() -> bool:
-            table = self.followed()
-            actions = None if table is None else addition(table, columns, _kind_of, properties)
-            if table is None or actions is None:
-                return False
-            about = {"columns": json.dumps(clauses)}
-            commit(self.path, table, actions, "ADD COLUMNS", about, blind=False, put=self.put)
-            return True
-
-        if retry_conflicts(add):
+        about = {"columns": json.dumps(clauses)}
+        if self._change("ADD COLUMNS", about, lambda table: addition(table, columns, _kind_of, properties)):
             return
         text = ", ".join(clauses)
         needed = {**_features(text), **(properties or {})}
         if any(needs_mapping(column.name) for column in columns):
             needed[MAPPING_MODE] = "name"
-        missing = [
-            f"{_literal(name)} = {_literal(value)}" for name, value in needed.items() if self.property(name) != value
-        ]
+        self._set_by_sql(needed)
         with commit_errors(self.path):
-            if missing:
-                self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({', '.join(missing)})")
             self.spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({text})")
-
-    def count(self, version: int) -> int:
-        """Return the number of rows at ``version``, by its files where headgate reads them."""
-        if not self.obstacle():
-            with suppress(TargetError):
-                return open_version(self.path, version).rows
-        return self.read(version).count()
 
     def rename_columns(self, dropped: Collection[str], renamed: Mapping[str, str]) -> bool:
         """Drop and rename columns in one commit without data, if the table has column mapping; return whether it has.
@@ -283,46 +275,52 @@ class DeltaPath:
         :param renamed: new name → name before.
         :raises CommitConflictError: other programs changed the table at the same time, again and again.
         """
-
-        def change() -> bool:
-            table = self.followed()
-            actions = None if table is None else renaming(table, dropped, renamed)
-            if table is None or actions is None:
-                return False
-            about = {"dropped": json.dumps(sorted(dropped)), "renamed": json.dumps(dict(renamed))}
-            commit(self.path, table, actions, "RENAME COLUMN", about, blind=False, put=self.put)
-            return True
-
-        return retry_conflicts(change)
+        about = {"dropped": json.dumps(sorted(dropped)), "renamed": json.dumps(dict(renamed))}
+        return self._change("RENAME COLUMN", about, lambda table: renaming(table, dropped, renamed))
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set properties that change nothing in the table's format; no commit if it has them.
 
         :raises CommitConflictError: other programs changed the table at the same time, again and again.
         """
+        about = {"properties": json.dumps(dict(properties))}
+        if not self._change("SET TBLPROPERTIES", about, lambda table: with_properties(table, properties)):
+            self._set_by_sql(properties)
+
+    def _change(
+        self, operation: str, about: Mapping[str, str], plan: Callable[[Snapshot], Sequence[Mapping[str, Any]] | None]
+    ) -> bool:
+        """Commit a change of the table's definition. Return False if Spark has to make it.
+
+        :param plan: returns the actions for a version: none if there is nothing to change; None if Spark has to do it.
+        :raises CommitConflictError: other programs changed the table at the same time, again and again.
+        """
 
         def change() -> bool:
             table = self.followed()
-            if table is None or unsupported_requirements(table):
-                return False
-            if not properties.items() <= table.properties.items():
-                metadata = {**table.metadata, "configuration": {**table.properties, **properties}}
-                about = {"properties": json.dumps(dict(properties))}
-                commit(
-                    self.path, table, [{"metaData": metadata}], "SET TBLPROPERTIES", about, blind=False, put=self.put
-                )
-            return True
+            actions = None if table is None else plan(table)
+            if table is not None and actions:
+                commit(self.path, table, actions, operation, about, blind=False, put=self.put)
+            return actions is not None
 
-        if retry_conflicts(change):
-            return
+        return retry_conflicts(change)
+
+    def _set_by_sql(self, properties: Mapping[str, str]) -> None:
+        """Set those of the properties that the table lacks."""
+        known = self.snapshot().properties
         missing = [
-            f"{_literal(name)} = {_literal(value)}"
-            for name, value in properties.items()
-            if self.property(name) != value
+            f"{_literal(name)} = {_literal(value)}" for name, value in properties.items() if known.get(name) != value
         ]
         if missing:
             with commit_errors(self.path):
                 self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({', '.join(missing)})")
+
+    def count(self, version: int) -> int:
+        """Return the number of rows at ``version``, by the log where headgate reads it."""
+        if self.obstacle():
+            return self.read(version).count()
+        files = snapshot_at(self.path, version).files.values()
+        return sum(file.rows(self.path) - file.deleted for file in files)
 
     def read(self, version: int | None = None) -> DataFrame:
         """Return the rows at ``version``, by default the newest one."""

@@ -17,8 +17,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta import DataFile, TableLog, files_of
+from headgate.delta import DataFile, files_of
 from headgate.lake._layout import Lake
+from headgate.lake._ledger import ledger_files
 from headgate.lake._places import PLACE_FIELDS, Place
 
 __all__ = ["KeptVersions", "ledger_moments", "ledger_spans"]
@@ -107,7 +108,7 @@ def _newest_at(spans: Sequence[tuple[float, int]], moment: float) -> int:
 def ledger_moments(lake: Lake, span_seconds: float) -> list[float]:
     """Return the commit times of the ledger's batches, newest first: at least those of its last ``span_seconds``."""
     moments: list[float] = []
-    for file in _newest_first(lake):
+    for file in ledger_files(lake):
         with files_of(lake.ledger).open_parquet(file.name) as opened:
             moments += [
                 moment.timestamp() for moment in opened.read(columns=["committed_at"])["committed_at"].to_pylist()
@@ -126,7 +127,7 @@ def ledger_spans(lake: Lake, since: float) -> Iterator[tuple[float, str, int] | 
 
     :return: also None now and then, for a pause.
     """
-    for file in _newest_first(lake):
+    for file in ledger_files(lake):
         rows = _read_versions(lake.ledger, file)
         yield None
         for column in _LISTS:
@@ -150,16 +151,6 @@ def _spans_of(lake: Lake, rows: pa.Table, column: str) -> Iterator[tuple[float, 
                 place = Place(row["table"], path=row["path"])
             folder = lake.delta_tables(row["table"], place)[version]
             yield row["committed_at_min"].timestamp(), folder, row[version]
-
-
-def _newest_first(lake: Lake) -> list[DataFile]:
-    """Return the ledger's files, those with the newest rows first."""
-    return sorted(TableLog(lake.ledger).refresh().files.values(), key=_newest_epoch, reverse=True)
-
-
-def _newest_epoch(file: DataFile) -> int:
-    epoch = file.statistics.greatest.get("epoch")
-    return int(epoch) if isinstance(epoch, int) else 1 << 62
 
 
 def _read_versions(ledger: str, file: DataFile) -> pa.Table:

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from headgate.errors import ConfigError, TargetError
 from headgate.lake._places import Place
@@ -22,18 +22,13 @@ from headgate.stores import check_bucket, grant, is_remote, obstacle
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
 
-__all__ = ["Lake", "decode_name", "encode_name", "split_table"]
+__all__ = ["Lake", "encode_name", "split_table"]
 
 
 def encode_name(name: str) -> str:
-    """Return one path segment for a MySQL name; the inverse is :func:`decode_name`."""
+    """Return one path segment for a MySQL name."""
     text = quote(name, safe="").replace(".", "%2E").replace("~", "%7E")
     return f"%5F{text[1:]}" if text.startswith("_") else text
-
-
-def decode_name(segment: str) -> str:
-    """Return the MySQL name that :func:`encode_name` made this path segment from."""
-    return unquote(segment)
 
 
 def split_table(table: str) -> tuple[str, str]:

@@ -24,17 +24,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from headgate.control import Notification, OpenSnapshots
-from headgate.delta import TableLog
+from headgate.delta import DataFile, TableLog
 from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.lake._append import append_rows
 from headgate.lake._delta import DeltaPath, spark_schema
 from headgate.lake._layout import Lake
 from headgate.lake._places import Place
 from headgate.lake._properties import PIPELINE, TABLE
-from headgate.lake._version import newest_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -50,11 +50,14 @@ __all__ = [
     "ShownShard",
     "Successor",
     "TableState",
+    "find_newest",
     "find_row",
+    "ledger_files",
     "ledger_notifications",
     "ledger_rows",
     "newest_row",
     "read_as_of",
+    "versions_of",
 ]
 
 _TABLES_DDL = (
@@ -226,18 +229,36 @@ class LedgerRow:
 
         :param column: ``version``: those with rows; ``changelog_version``: changelogs.
         """
-        named: list[TableState | MergedState] = [
-            one for one in self.tables.values() if one.place is None or one.place.shard is None
-        ]
-        for one in [*named, *self.merged]:
-            version = getattr(one, column)
-            if version is not None:
-                yield one.name, lake.delta_tables(one.table, one.place)[column], version
+        named = (one for one in self.tables.values() if one.place is None or one.place.shard is None)
+        read: list[TableState | MergedState] = [*named, *self.merged]
+        for one in read:
+            for kind, folder, version in versions_of(lake, one, one.place):
+                if kind == column:
+                    yield one.name, folder, version
+
+    def shown(self, lake: Lake) -> dict[str, int]:
+        """Return by folder the versions of shards that merged tables show."""
+        shards = [shard for merged in self.merged for shard in merged.shards if shard.table in self.tables]
+        return {
+            folder: version
+            for shard in shards
+            for _, folder, version in versions_of(lake, shard, self.tables[shard.table].place)
+        }
 
     def successors(self, table: str) -> tuple[str, ...]:
         """Return the folder of a table's successor, if one is being built."""
         state = self.tables.get(table)
         return (state.successor.folder,) if state is not None and state.successor is not None else ()
+
+
+def versions_of(
+    lake: Lake, of: TableState | MergedState | ShownShard, place: Place | None
+) -> Iterator[tuple[str, str, int]]:
+    """Yield the ledger's column, folder and version of each Delta table of a source table or a merged one."""
+    for column, folder in lake.delta_tables(of.table, place).items():
+        version = getattr(of, column)
+        if version is not None:
+            yield column, folder, version
 
 
 class Ledger:
@@ -246,13 +267,13 @@ class Ledger:
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
-        self._delta = DeltaPath(spark, lake.ledger, ours=True)
+        self._delta = DeltaPath(spark, lake.ledger)
         self._pipeline = pipeline
         self._version = -1
         self.last: LedgerRow | None = None
         if self._delta.check_ours(pipeline, "_headgate.ledger"):
             self._version = self._delta.version()
-            self.last = self._newest_by_spark() if lake.obstacle else _newest(lake)
+            self.last = self._newest_by_spark() if lake.obstacle else find_newest(lake)
 
     def _newest_by_spark(self) -> LedgerRow | None:
         rows = ledger_rows(self._delta.read(self._version), limit=1)
@@ -340,28 +361,45 @@ def newest_row(lake: Lake) -> LedgerRow:
 
     :raises ConfigError: the lake has no ledger, or no row in it.
     """
-    if TableLog(lake.ledger, files=False).refresh().version < 0:
+    if TableLog(lake.ledger).refresh(files=False).version < 0:
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
-    row = _newest(lake)
+    row = find_newest(lake)
     if row is None:
         raise ConfigError(f"the ledger at {lake.path} has no batch yet")
     return row
 
 
-def newest_merged(lake: Lake) -> tuple[tuple[MergedState, ...], dict[str, Place | None]]:
-    """Return the merged tables of the newest ledger row, and the places of its source tables."""
-    rows = newest_rows(lake.ledger, "epoch", ("epoch", "tables", "merged"))
-    if "merged" not in rows.column_names:  # of an earlier version
-        return (), {}
-    row = rows.sort_by([("epoch", "descending")]).slice(0, 1).to_pylist()[0]
-    places = {one["table"]: Place.of(one.get("place")) for one in row["tables"]}
-    return tuple(map(MergedState.of, row["merged"] or ())), places
+def find_newest(lake: Lake) -> LedgerRow | None:
+    """Return the ledger's newest row, if it has one. Spark would take seconds, to compile a query.
+
+    :raises TargetError: the ledger cannot be read.
+    """
+    found: list[dict[str, Any]] = []
+    try:
+        for file in ledger_files(lake):
+            with file.open(lake.ledger) as opened:
+                rows = opened.read([field.name for field in fields(LedgerRow)])
+            found += rows.sort_by([("epoch", "descending")]).slice(0, 1).to_pylist()
+            if _newest_epoch(file) is not None:
+                break  # the other files are older
+    except OSError as error:
+        raise TargetError(f"{lake.ledger} cannot be read: {str(error).splitlines()[0]}") from None
+    return _row(max(found, key=itemgetter("epoch"))) if found else None
 
 
-def _newest(lake: Lake) -> LedgerRow | None:
-    """Return the newest row of a lake that has a ledger. Spark would take seconds, to compile a query."""
-    rows = newest_rows(lake.ledger, "epoch", [field.name for field in fields(LedgerRow)])
-    return _row(rows.sort_by([("epoch", "descending")]).slice(0, 1).to_pylist()[0]) if rows.num_rows else None
+def ledger_files(lake: Lake) -> list[DataFile]:
+    """Return the ledger's files, those with the newest rows first; before them those without statistics."""
+
+    def order(file: DataFile) -> tuple[bool, int]:
+        epoch = _newest_epoch(file)
+        return epoch is None, epoch or 0
+
+    return sorted(TableLog(lake.ledger).refresh().files.values(), key=order, reverse=True)
+
+
+def _newest_epoch(file: DataFile) -> int | None:
+    epoch = file.statistics.greatest.get("epoch")
+    return epoch if isinstance(epoch, int) else None
 
 
 def _row(value: Mapping[str, Any]) -> LedgerRow:
@@ -411,22 +449,15 @@ def find_row(spark: SparkSession, lake: Lake, *, gtid: str | None = None, batch:
     if not delta.exists():
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
     frame = delta.read()
-    if batch is not None:
-        rows = ledger_rows(frame.where(frame["epoch"] == batch), limit=1)
-        if not rows:
-            raise ConfigError(f"the ledger at {lake.path} has no batch {batch}")
-        return rows[0]
-    if gtid is None:
-        rows = ledger_rows(frame, limit=1)
-        if not rows:
-            raise ConfigError(f"the ledger at {lake.path} has no batch yet")
-        return rows[0]
-    wanted = GtidSet.parse(gtid)
-    sets = frame.select("epoch", "gtid").orderBy("epoch").collect()
-    for item in sets:
-        if GtidSet.parse(item["gtid"]) >= wanted:
-            return find_row(spark, lake, batch=item["epoch"])
-    raise ConfigError(f"no batch of the lake at {lake.path} contains {gtid} yet")
+    if batch is None and gtid is not None:
+        wanted, sets = GtidSet.parse(gtid), frame.select("epoch", "gtid").orderBy("epoch").collect()
+        batch = next((item["epoch"] for item in sets if GtidSet.parse(item["gtid"]) >= wanted), None)
+        if batch is None:
+            raise ConfigError(f"no batch of the lake at {lake.path} contains {gtid} yet")
+    rows = ledger_rows(frame if batch is None else frame.where(frame["epoch"] == batch), limit=1)
+    if not rows:
+        raise ConfigError(f"the ledger at {lake.path} has no batch {'yet' if batch is None else batch}")
+    return rows[0]
 
 
 def read_as_of(

@@ -7,7 +7,6 @@ drivers depends on that store, which is why a lake has one driver (docs/operatio
 
 from __future__ import annotations
 
-import logging
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,9 +15,7 @@ from headgate.stores import grant, is_granted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["checkpoint_by_delta", "delta_log", "put_by_log_store", "share_access"]
-
-log = logging.getLogger("headgate")
+__all__ = ["delta_log", "put_by_log_store", "share_access"]
 
 _EXISTS_ERROR: Final = "FileAlreadyExistsException"
 
@@ -60,21 +57,6 @@ def put_by_log_store(spark: SparkSession, folder: str, name: str, text: str) -> 
         if _EXISTS_ERROR in str(error.java_exception.getClass().getName()):
             raise FileExistsError(name) from None
         raise OSError(f"{folder}/{name} cannot be written: {error.java_exception.toString()}") from None
-
-
-def checkpoint_by_delta(spark: SparkSession, folder: str) -> None:
-    """Let Delta write a checkpoint of the newest version, and clean the log. A failure is logged.
-
-    For tables whose checkpoints headgate does not write (:func:`headgate.delta.write_checkpoint`).
-    """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        table, newest = delta_log(spark, folder)
-        table.checkpointAndCleanUpDeltaLog(newest, _classes(spark._jvm)[1])
-    except (Py4JError, PySparkException) as error:
-        log.warning("no checkpoint of the log of %s: %s", folder, str(error).partition("\n")[0])
 
 
 def share_access(spark: SparkSession, path: str) -> None:

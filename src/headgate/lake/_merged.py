@@ -2,8 +2,9 @@
 
 A shard is written like any other table, in a folder of its own (``_places``). After the tables of a batch have been
 written, and before the ledger row, one commit makes the merged table equal to its shards (``headgate.delta``,
-``_union``). So every sink, upsert, re-read and comparison works on one source table, and the merged table costs one
-more commit a batch, however many rows change.
+``_union``). If nobody else has committed to it, only files of the shards that the batch changed are compared. So every
+sink, upsert, re-read and comparison works on one source table, and the merged table costs one more commit a batch,
+however many rows change.
 
 **Consistent reads.** The ledger row has the version of the merged table at which each shard of the pipeline is as of
 the row's GTID set. If several pipelines share a merged table, each commits its own shards, under the marker
@@ -25,19 +26,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from headgate.config import SHARD_COLUMN
-from headgate.delta import RETENTION_PROPERTIES, Put, TableLog, commit, snapshot_at
+from headgate.delta import (
+    RETENTION_PROPERTIES,
+    DifferentColumnsError,
+    Put,
+    Snapshot,
+    TableLog,
+    UnionLayout,
+    UnionPart,
+    changed_files,
+    commit,
+    snapshot_at,
+    union_actions,
+)
 from headgate.errors import TargetError
 from headgate.lake._append import Marker
-from headgate.lake._delta import retry_conflicts
+from headgate.lake._delta import followed_log, retry_conflicts
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import MergedState, ShownShard, TableState
 from headgate.lake._properties import MERGED, key_of, key_property
-
-if TYPE_CHECKING:
-    from headgate.delta import Snapshot, UnionLayout, UnionPart
 
 __all__ = ["MergedTables", "epochs_shown"]
 
@@ -55,7 +65,6 @@ class MergedTables:
 
     def __init__(self, lake: Lake, pipeline: str, put: Put | None = None) -> None:
         self._lake, self._application, self._put = lake, f"{_START}{pipeline}{_END}", put
-        self._logs: dict[str, TableLog] = {}
         self._read: dict[str, Snapshot] = {}
         """The shards' tables as they were last read, by folder."""
 
@@ -79,8 +88,6 @@ class MergedTables:
         )
 
     def _show(self, merged: MergedState, shards: Sequence[TableState], epoch: int) -> MergedState:
-        from headgate.delta import DifferentColumnsError
-
         values = {one.table: one.place.shard or "" for one in shards if one.place is not None}
         gone = {one.shard for one in merged.shards} - {*values.values()}
         merged = replace(merged, reason=None)
@@ -106,13 +113,22 @@ class MergedTables:
         shown = merged.shown(column)
         if wanted == shown and not (shown and gone):
             return merged
-        from headgate.delta import UnionLayout
-
         parts = {one.table: self._part(one, column, shown) for one in shards if one.table in wanted}
         folder = self._lake.delta_tables(merged.table, merged.place)[column]
         shard_column = (shards[0].place and shards[0].place.column) or SHARD_COLUMN
         layout = UnionLayout(shard_column, _FIRST_OF_LAST[column], _properties(shard_column, parts.values()))
-        version = retry_conflicts(lambda: self._commit(folder, layout, [*parts.values()], gone, epoch))
+        same = [] if gone else [parts[table].value for table, version in wanted.items() if shown.get(table) == version]
+
+        def write() -> int:
+            union = followed_log(folder).refresh()
+            if union.version >= 0 and MERGED not in union.properties:
+                raise TargetError(
+                    f"{folder} is a table that is not merged from others: choose another name in [routes]"
+                )
+            unchanged = same if union.version == getattr(merged, column) else []
+            return self._commit(folder, union, union_actions(union, layout, [*parts.values()], gone, unchanged), epoch)
+
+        version = retry_conflicts(write)
         after = {one.table: one for one in merged.shards}
         for table, part in parts.items():
             versions: dict[str, Any] = {column: part.table.version}
@@ -124,41 +140,28 @@ class MergedTables:
         """Return a shard's newest version, which is that of the batch: only headgate writes it. Its log is read only if
         the batch changed it.
         """
-        from headgate.delta import UnionPart, changed_files
-
         place = state.place
         if place is None or place.shard is None or place.folder is None:
             raise ValueError(f"{state.table} is no shard")
         folder = self._lake.delta_tables(state.table, place)[column]
         table = self._read.get(folder)
         if table is None or table.version != getattr(state, column):
-            table = self._read[folder] = self._log(folder)
+            table = self._read[folder] = followed_log(folder).refresh()
         known = shown.get(state.table)
         changed = {} if known is None else changed_files(folder, known, table.version)
         return UnionPart(place.shard, place.folder, table, changed)
 
-    def _commit(
-        self, folder: str, layout: UnionLayout, parts: Sequence[UnionPart], gone: Collection[str], epoch: int
-    ) -> int:
-        """Make the Delta table in a folder show these parts, and return its version.
+    def _commit(self, folder: str, union: Snapshot, actions: Sequence[Mapping[str, Any]], epoch: int) -> int:
+        """Commit to the Delta table in a folder, if there is anything, and return its version.
 
         :raises CommitConflictError: another program committed first.
         """
-        from headgate.delta import union_actions
-
-        union = self._log(folder)
-        if union.version >= 0 and MERGED not in union.properties:
-            raise TargetError(f"{folder} is a table that is not merged from others: choose another name in [routes]")
-        actions = union_actions(union, layout, parts, gone)
         if not actions:
             return union.version
         about = {"outputMode": "Update", "epochId": str(epoch)}
         marker = Marker(self._application, epoch).action()
         commit(folder, union, [*actions, marker], "STREAMING UPDATE", about, blind=False, put=self._put)
         return union.version + 1
-
-    def _log(self, folder: str) -> Snapshot:
-        return self._logs.setdefault(folder, TableLog(folder)).refresh()
 
 
 def _properties(shard_column: str, parts: Iterable[UnionPart]) -> dict[str, str]:
@@ -175,7 +178,7 @@ def epochs_shown(folder: str, version: int | None = None) -> dict[str, int]:
     :param version: by default the newest.
     :raises TargetError: there is no such version.
     """
-    table = TableLog(folder, files=False).refresh() if version is None else snapshot_at(folder, version)
+    table = TableLog(folder).refresh(files=False) if version is None else snapshot_at(folder, version, files=False)
     return {
         name.removeprefix(_START).removesuffix(_END): epoch
         for name, epoch in table.transactions.items()

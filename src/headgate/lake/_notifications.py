@@ -34,7 +34,7 @@ class TableChannel:
     name = "table"
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
-        self._delta = DeltaPath(spark, lake.notifications, ours=True)
+        self._delta = DeltaPath(spark, lake.notifications)
         self._pipeline = pipeline
         self._exists = False
 

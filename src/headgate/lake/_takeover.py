@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from headgate.delta import TableLog, commit
+from headgate.delta import commit, new_successor, retire_successor, successors
+from headgate.delta import take_over as actions_of
 from headgate.errors import HeadgateError
 from headgate.lake._delta import DeltaPath, commit_errors, retry_conflicts
 
@@ -23,8 +24,6 @@ def begin_successor(visible: DeltaPath, epoch: int) -> DeltaPath:
 
     :param epoch: of the batch.
     """
-    from headgate.delta import new_successor  # loads pyroaring
-
     return visible.inside(new_successor(epoch))
 
 
@@ -33,15 +32,13 @@ def take_over(visible: DeltaPath, successor: DeltaPath) -> None:
 
     :raises CommitConflictError: other programs changed the table, again and again.
     """
-    from headgate.delta import take_over as actions_of
-
     name = successor.path.removeprefix(f"{visible.path}/")
 
     def swap() -> bool:
-        if visible.obstacle():
+        table, built = visible.followed(files=True), successor.followed(files=True)
+        if table is None or built is None:
             return False
-        table = TableLog(visible.path).refresh()
-        actions = actions_of(table, TableLog(successor.path).refresh(), name)
+        actions = actions_of(table, built, name)
         if actions:
             commit(visible.path, table, actions, "REPLACE TABLE", {"from": name}, blind=False, put=visible.put)
         return actions is not None
@@ -64,8 +61,6 @@ def retire(folder: str, in_use: Sequence[str], epoch: int) -> bool:
     :param in_use: those that the newest ledger row names.
     :param epoch: of that row. Successors of later batches stay.
     """
-    from headgate.delta import retire_successor, successors
-
     try:
         ended = [name for name in successors(folder, epoch) if name not in in_use]
         return sum(retire_successor(folder, name) for name in ended) > 0

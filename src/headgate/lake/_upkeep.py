@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -33,34 +33,34 @@ from headgate.delta import (
     FoldLayout,
     Put,
     Snapshot,
-    TableLog,
     checkpointed_version,
     choose_files,
     commit,
     files_of,
     unsupported_requirements,
     version_at,
+    with_properties,
     worth_checkpoint,
     write_checkpoint,
 )
 from headgate.errors import CommitConflictError, HeadgateError
 from headgate.lake._append import table_schema
 from headgate.lake._background import Background
+from headgate.lake._delta import followed_log
 from headgate.lake._folds import Folds
 from headgate.lake._form import Form
 from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
 from headgate.lake._kept import KeptVersions, ledger_spans
 from headgate.lake._layout import Lake
-from headgate.lake._ledger import newest_merged
-from headgate.lake._log_store import checkpoint_by_delta, put_by_log_store
+from headgate.lake._ledger import find_newest, versions_of
+from headgate.lake._log_store import put_by_log_store
 from headgate.lake._properties import key_of
 from headgate.lake._takeover import retire
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.lake._ledger import Ledger, LedgerRow, MergedState, TableState
-    from headgate.lake._places import Place
+    from headgate.lake._ledger import Ledger, LedgerRow, TableState
 
 __all__ = ["Upkeep", "fold_layout", "internal_tables", "load_kept", "oldest_needed", "small_files"]
 
@@ -123,21 +123,8 @@ def load_kept(lake: Lake, since: float, kept: KeptVersions) -> Iterator[None]:
         moment, folder, version = span
         rows.append((folder, moment, version))
     kept.load(rows)
-    if rows:
-        kept.keep_shown(shown_versions(lake, *newest_merged(lake)))
-
-
-def shown_versions(lake: Lake, merged: Iterable[MergedState], places: Mapping[str, Place | None]) -> dict[str, int]:
-    """Return by folder the versions of shards that merged tables show.
-
-    :param places: of the shards.
-    """
-    shown: dict[str, int] = {}
-    for shard in (shard for one in merged for shard in one.shards):
-        for column, folder in lake.delta_tables(shard.table, places.get(shard.table)).items():
-            if (version := getattr(shard, column)) is not None:
-                shown[folder] = version
-    return shown
+    if (newest := find_newest(lake)) is not None:
+        kept.keep_shown(newest.shown(lake))
 
 
 class Upkeep:
@@ -145,7 +132,7 @@ class Upkeep:
 
     :param retention_seconds: how long ledger rows stay readable.
     :param codec: of folded files, by Spark's name.
-    :param spark: the session whose JVM commits and writes checkpoints, for a lake that is not in a local folder.
+    :param spark: the session whose JVM commits, for a lake that is not in a local folder.
     """
 
     def __init__(
@@ -159,10 +146,8 @@ class Upkeep:
         self.times = times or UpkeepTimes()
         self.put: Put | None = None
         """Creates the files of commits; None: in a local folder."""
-        self._write_checkpoint: Callable[[str], None] = write_checkpoint
         if spark is not None and not lake.is_local:
             self.put = partial(put_by_log_store, spark)
-            self._write_checkpoint = partial(write_checkpoint, otherwise=partial(checkpoint_by_delta, spark))
         self._lake, self._retention, self._codec = lake, retention_seconds, (codec or "snappy").lower()
         self.background = Background()
         self.folds = Folds(self.background)
@@ -175,7 +160,6 @@ class Upkeep:
         self._tables: dict[str, tuple[str, str]] = {}
         self._adoptable: dict[str, tuple[int, int]] = {}
         self._checkpoints: dict[str, int] = {}
-        self._logs: dict[str, TableLog] = {}
         self._fold_attempts: dict[str, int] = {}
         self._keyed: set[str] = set()
         self._retired_at: dict[str, float] = {}
@@ -206,18 +190,13 @@ class Upkeep:
             if state.successor is not None:
                 visible = self._lake.current(table, state.place)
                 building[f"{visible}/{state.successor.folder}"] = state.successor.version
-            for column, folder in self._lake.delta_tables(table, state.place).items():
-                number = getattr(state, column)
-                if number is not None:
-                    versions[folder] = number
-                    self._tables[folder] = (table, column)
+            for column, folder, number in versions_of(self._lake, state, state.place):
+                versions[folder] = number
+                self._tables[folder] = (table, column)
         self._newest = replace(row, tables=dict(row.tables))
         for merged in row.merged:
-            for column, folder in self._lake.delta_tables(merged.table, merged.place).items():
-                if (number := getattr(merged, column)) is not None:
-                    versions[folder] = number
-        places = {table: state.place for table, state in row.tables.items()}
-        self.kept.keep_shown(shown_versions(self._lake, row.merged, places))
+            versions |= {folder: number for _, folder, number in versions_of(self._lake, merged, merged.place)}
+        self.kept.keep_shown(row.shown(self._lake))
         self.kept.add(row.committed_at.timestamp(), versions)
         for path, number in (*versions.items(), *building.items(), (self._lake.ledger, version)):
             self._checkpoint(path, number)
@@ -230,7 +209,7 @@ class Upkeep:
         keeper = self._keepers.get(folder)
         if worth_checkpoint(version - last, None if keeper is None else keeper.history.data_files):
             self._checkpoints[folder] = version
-            self.background.submit(partial(self._write_checkpoint, folder))
+            self.background.submit(partial(write_checkpoint, folder))
 
     def commit_pending(self, states: Mapping[str, TableState], written: set[str]) -> dict[str, TableState]:
         """Make the waiting commits, and adopt what other programs have compacted. Return the states after that.
@@ -267,18 +246,18 @@ class Upkeep:
         return [*folds, *((folder, (), partial(self._claim, folder)) for folder in list(self._unclaimed))]
 
     def _commit_fold(self, folder: str, key: tuple[str, ...]) -> int | None:
-        table = (self._logs.pop(folder, None) or TableLog(folder)).refresh()
+        table = followed_log(folder).refresh()
         return table.version + 1 if self.folds.finish(folder, table, key, self.put) else None
 
     def _claim(self, folder: str) -> int | None:
         """Record in a table's properties that headgate alone removes its files."""
         self._unclaimed.discard(folder)
-        table = TableLog(folder, files=False).refresh()
-        if unsupported_requirements(table):
+        table = followed_log(folder).refresh(files=False)
+        actions = with_properties(table, RETENTION_PROPERTIES)
+        if not actions:
             return None
-        metadata = {**table.metadata, "configuration": {**table.properties, **RETENTION_PROPERTIES}}
         try:
-            commit(folder, table, [{"metaData": metadata}], "SET TBLPROPERTIES", {}, blind=False, put=self.put)
+            commit(folder, table, actions, "SET TBLPROPERTIES", {}, blind=False, put=self.put)
         except (CommitConflictError, OSError) as error:
             log.info("%s: could not set its properties, will retry: %s", folder, error)
             return None
@@ -351,8 +330,7 @@ class Upkeep:
             return
         if folder in self._keyed and not still:  # its upserts fold it
             return
-        tables = TableLog(folder)
-        table = tables.refresh()
+        table = followed_log(folder).refresh()
         layout = fold_layout(table, self._codec)
         if layout is not None and layout.key:
             self._keyed.add(folder)
@@ -362,9 +340,7 @@ class Upkeep:
         if layout is None:
             return
         files = small_files(self._lake, folder, table, least)
-        if files:
-            self._logs[folder] = tables
-            self.folds.begin_with(folder, files, layout)
+        self.folds.begin_with(folder, files, layout)
 
 
 def _at(state: TableState, column: str, version: int) -> TableState:

@@ -19,24 +19,20 @@ another program has made that one, the keys are looked up again.
 
 from __future__ import annotations
 
-import json
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
-
-from headgate.delta import ColumnCopies, FoldLayout, IndexCache, KeyedTable, KeyLookup, Put, Snapshot, TableLog, commit
+from headgate.delta import ColumnCopies, FoldLayout, IndexCache, KeyedTable, KeyLookup, commit
 from headgate.errors import CommitConflictError, TargetError
 from headgate.files import cache_folder
 from headgate.lake._append import CommitBase, inspect_base
 from headgate.lake._delta import discard_after_conflict, retry_conflicts
-from headgate.lake._fill import Fill, fill_files
+from headgate.lake._fill import Fill
 from headgate.lake._folds import Folds
 from headgate.lake._form import Form
+from headgate.lake._replace import replace_files
 from headgate.lake._status import IndexStatus
 from headgate.lake._versions import Ending, VersionChanges, by_kind, ended, find_open, find_seen, write_versions
 from headgate.lake._write_methods import NO_VECTORS, has_vectors
@@ -51,15 +47,6 @@ _INDEX_BYTES: Final = 4 << 30
 _EPOCH_DDL: Final = "_seq struct<epoch: bigint>"
 
 
-@dataclass
-class _Known:
-    """State of one table that is kept from batch to batch."""
-
-    log: TableLog
-    table: KeyedTable
-    put: Put | None
-
-
 class Upserts:
     """Upserts into the tables of one lake. Different tables may be written at the same time.
 
@@ -71,7 +58,7 @@ class Upserts:
         folder = cache or cache_folder("keys")
         self._indexes, self._copies = IndexCache(folder, _INDEX_BYTES), ColumnCopies(folder, _INDEX_BYTES)
         self._folds = folds or Folds()
-        self._tables: dict[str, _Known] = {}
+        self._tables: dict[str, KeyedTable] = {}
         self._refused: dict[str, str] = {}
         self._lock = Lock()
 
@@ -102,8 +89,7 @@ class Upserts:
         base = self._find_base(delta, changes.ddl, changes.columns)
         if base is None:
             return None
-        table = self._known(delta, changes.key, base.schema).log.refresh()
-        folded = self._folds.finish(delta.path, table, changes.key, delta.put)
+        folded = self._folds.finish(delta.path, base.snapshot, changes.key, delta.put)
         written = write_changes(changes, base, delta.path)
         if written is None:
             return int(folded)
@@ -114,9 +100,8 @@ class Upserts:
                 return None
             if not base.fits(written.base):
                 raise CommitConflictError(f"{delta.path}: another program changed the columns")
-            known = self._known(delta, changes.key, base.schema)
-            upserted = self._upsert(known, base, written)
-            self._folds.begin(delta.path, known.log.refresh(), FoldLayout(base.schema, base.codec, tuple(changes.key)))
+            upserted = self._upsert(delta, base, written, changes.key)
+            self._begin_fold(delta, base, changes.key)
             return folded + upserted
 
         try:
@@ -133,35 +118,37 @@ class Upserts:
         :raises CommitConflictError: other programs changed the table, again and again.
         :raises TargetError: the table needs Spark's writer.
         """
-        schema = self._history_base(delta, changes.ddl, changes.columns).schema
-        table = self._known(delta, changes.key, schema).log.refresh()
+        table = self._history_base(delta, changes.ddl, changes.columns).snapshot
         folded = self._folds.finish(delta.path, table, changes.key, delta.put)
 
         def write() -> int:
             base = self._history_base(delta, changes.ddl, changes.columns)
             if base.has(changes.marker):
                 return int(folded)
-            known = self._known(delta, changes.key, base.schema)
-            self._write_versions(known, base, changes)
-            layout = FoldLayout(base.schema, base.codec, tuple(changes.key), Form.HISTORY.divides)
-            self._folds.begin(delta.path, known.log.refresh(), layout)
+            self._write_versions(delta, base, changes)
+            self._begin_fold(delta, base, changes.key, Form.HISTORY)
             return folded + 1
 
         return retry_conflicts(write)
 
-    def _write_versions(self, known: _Known, base: CommitBase, changes: VersionChanges) -> None:
+    def _begin_fold(self, delta: DeltaPath, base: CommitBase, key: Sequence[str], form: Form = Form.PLAIN) -> None:
+        """Start to fold the table's small files as of now, if there are enough of them."""
+        table = delta.followed(files=True)
+        if table is not None:
+            self._folds.begin(delta.path, table, FoldLayout(base.schema, base.codec, tuple(key), form.divides))
+
+    def _write_versions(self, delta: DeltaPath, base: CommitBase, changes: VersionChanges) -> None:
         """Commit the changes.
 
         :raises CommitConflictError: another program committed first.
         """
-        table, folder = self._at(known, base), known.log.folder
-        found = find_open(table, known.table, changes, base.schema)
+        keyed = self._keyed(delta, base, changes.key)
+        found = find_open(base.snapshot, keyed, changes, base.schema)
         rows = changes.settle(found.rows, found.key_numbers)
-        added = write_versions(by_kind(rows), base, folder, changes.key)
+        added = write_versions(by_kind(rows), base, delta.path, changes.key)
         about = {"outputMode": "Update", "epochId": str(changes.marker.version)}
-        marker = json.loads(changes.marker.action())
-        with discard_after_conflict(folder, added):
-            self._commit(known, table, found.lookup, [*added, marker], "STREAMING UPDATE", about)
+        with discard_after_conflict(delta.path, added):
+            self._commit(delta, base, keyed, found.lookup, [*added, changes.marker.action()], "STREAMING UPDATE", about)
 
     def end_versions(self, delta: DeltaPath, ending: Ending, key: Sequence[str]) -> int:
         """End the open versions of a history that were last seen in some epochs. Return the number of commits.
@@ -172,13 +159,13 @@ class Upserts:
 
         def write() -> int:
             base = self._history_base(delta, _EPOCH_DDL, ())
-            known = self._known(delta, key, base.schema)
-            table, folder = self._at(known, base), delta.path
-            found, lookup = find_seen(table, known.table, ending)
-            added = write_versions([ended(table, folder, found, ending, base.schema)], base, folder, key)
+            keyed, folder = self._keyed(delta, base, key), delta.path
+            found, lookup = find_seen(base.snapshot, keyed, ending)
+            rows = ended(base.snapshot, folder, found, ending, base.schema)
+            added = write_versions([rows], base, folder, key)
             about = {"predicate": f'["_seen >= {ending.first} AND _seen < {ending.end}"]'}
             with discard_after_conflict(folder, added):
-                self._commit(known, table, lookup, added, "UPDATE", about)
+                self._commit(delta, base, keyed, lookup, added, "UPDATE", about)
             return int(bool(found))
 
         return retry_conflicts(write)
@@ -199,10 +186,9 @@ class Upserts:
             base = self._find_base(delta, _EPOCH_DDL, ())
             if base is None:
                 return None
-            known = self._known(delta, key, base.schema)
-            table = self._at(known, base)
-            lookup = known.table.find_older(table, bound)
-            self._commit(known, table, lookup, [], "DELETE", {"predicate": f'["_seq < {bound}"]'})
+            keyed = self._keyed(delta, base, key)
+            lookup = keyed.find_older(base.snapshot, bound)
+            self._commit(delta, base, keyed, lookup, [], "DELETE", {"predicate": f'["_seq < {bound}"]'})
             return int(bool(lookup.deleted_rows))
 
         return retry_conflicts(write)
@@ -217,55 +203,41 @@ class Upserts:
             base = self._find_base(delta, f"{fill.ddl}, {_EPOCH_DDL}", tuple(fill.values))
             if base is None:
                 return None
-            table = self._at(self._known(delta, key, base.schema), base)
-            files = [file for file in table.files.values() if fill.touches(file)]
+            files = [file for file in base.snapshot.files.values() if fill.touches(file)]
             if not files:
                 return 0
-            added = fill_files(delta.spark, delta.path, base, files, fill, (*key, "_seq"))
-            now = time.time_ns() // 1_000_000
-            actions = [*(file.removal(now, data_change=True) for file in files), *added]
             about = {"predicate": f'["_seq.epoch < {fill.before}"]'}
-            with discard_after_conflict(delta.path, added):
-                commit(delta.path, table, actions, "UPDATE", about, blind=False, put=delta.put)
+            replace_files(delta, base, files, fill.apply, (*key, "_seq"), ("UPDATE", about))
             return 1
 
         return retry_conflicts(write)
 
     def _find_base(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase | None:
         """Return the base of a commit, as for an append; None also for tables without deletion vectors."""
-        inspected = inspect_base(delta, ddl, columns)
+        inspected = inspect_base(delta, ddl, columns, files=True)
         if isinstance(inspected, CommitBase) and not has_vectors(inspected.snapshot):
             inspected = NO_VECTORS
         self._refused[delta.path] = "" if isinstance(inspected, CommitBase) else inspected
         return inspected if isinstance(inspected, CommitBase) else None
 
-    def _upsert(self, known: _Known, base: CommitBase, written: Written) -> bool:
+    def _upsert(self, delta: DeltaPath, base: CommitBase, written: Written, key: Sequence[str]) -> bool:
         """Commit the changes. Return whether there was something to commit.
 
         :raises CommitConflictError: another program committed first.
         """
-        table = self._at(known, base)
-        lookup = known.table.find(table, written.keys, written.sequences)
+        keyed = self._keyed(delta, base, key)
+        lookup = keyed.find(base.snapshot, written.keys, written.sequences)
         added = written.actions(lookup.skipped_keys)
         about = {"outputMode": "Update", "epochId": str(written.sequences.least_epoch)}
-        self._commit(known, table, lookup, added, "STREAMING UPDATE", about)
+        self._commit(delta, base, keyed, lookup, added, "STREAMING UPDATE", about)
         written.committed(added)
         return bool(lookup.deleted_rows or added)
 
-    def _at(self, known: _Known, base: CommitBase) -> Snapshot:
-        """Return the table with its files, at the version that was read.
-
-        :raises CommitConflictError: there is a newer one.
-        """
-        table = known.log.refresh()
-        if table.version != base.version:
-            raise CommitConflictError(f"{known.log.folder}: another program committed version {table.version}")
-        return table
-
     def _commit(
         self,
-        known: _Known,
-        table: Snapshot,
+        delta: DeltaPath,
+        base: CommitBase,
+        keyed: KeyedTable,
         lookup: KeyLookup,
         added: Sequence[dict[str, Any]],
         operation: str,
@@ -274,15 +246,14 @@ class Upserts:
         """Commit new files and the removal of what they replace, if there is anything."""
         if not lookup.deleted_rows and not added:
             return
-        actions = [*added, *known.table.actions(table, lookup)]
-        commit(known.log.folder, table, actions, operation, about, blind=False, put=known.put)
-        self._folds.emptied(known.log.folder, [path for path, left in lookup.deleted_rows.items() if left is None])
+        actions = [*added, *keyed.actions(base.snapshot, lookup)]
+        commit(delta.path, base.snapshot, actions, operation, about, blind=False, put=delta.put)
+        self._folds.emptied(delta.path, [path for path, left in lookup.deleted_rows.items() if left is None])
 
-    def _known(self, delta: DeltaPath, key: Sequence[str], schema: pa.Schema) -> _Known:
-        path, types = delta.path, [schema.field(name).type for name in key]
+    def _keyed(self, delta: DeltaPath, base: CommitBase, key: Sequence[str]) -> KeyedTable:
+        path, types = delta.path, [base.schema.field(name).type for name in key]
         with self._lock:
-            known = self._tables.get(path)
-            if known is None or known.table.key != tuple(key) or known.table.types != tuple(types):
-                known = _Known(TableLog(path), KeyedTable(path, key, types, self._indexes, self._copies), delta.put)
-                self._tables[path] = known
-            return known
+            keyed = self._tables.get(path)
+            if keyed is None or keyed.key != tuple(key) or keyed.types != tuple(types):
+                keyed = self._tables[path] = KeyedTable(path, key, types, self._indexes, self._copies)
+            return keyed

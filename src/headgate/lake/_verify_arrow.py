@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -64,6 +65,8 @@ Read = Callable[[], Iterable[pa.RecordBatch]]
 """Reads a part of one side, each time it is called."""
 Choose = Callable[[Digests], npt.NDArray[np.bool_]]
 """Digests of keys → bool[rows]: rows to keep."""
+Take = Callable[[int], None]
+"""Takes bytes of the memory for rows."""
 
 
 class ArrowComparer:
@@ -86,7 +89,7 @@ class ArrowComparer:
     ) -> None:
         self.source, self.samples = source, samples
         self._lake, self._workers, self._on_rows = lake, workers, on_rows
-        self._budget = _MemoryBudget(memory_bytes)
+        self._memory = _Memory(memory_bytes)
 
     def compare_table(self, row: LedgerRow, state: TableState) -> Compared:
         """Compare a whole table."""
@@ -110,8 +113,8 @@ class ArrowComparer:
         equal = int(theirs.counts[~differing].sum())
         if not differing.any():
             return TableResult(state.table, "live", equal), None
-        with _Reservation(self._budget) as reservation:
-            gathered = self._gathered(sides, reservation, schema, source, target, lambda keys: differing[ours.of(keys)])
+        with self._memory.reserved() as take_bytes:
+            gathered = self._gathered(sides, take_bytes, schema, source, target, lambda keys: differing[ours.of(keys)])
             return self._compared(state.table, sides, *gathered, equal)
 
     def compare_keys(self, row: LedgerRow, state: TableState, keys: list[Key]) -> Compared:
@@ -126,9 +129,9 @@ class ArrowComparer:
             near: npt.NDArray[np.bool_] = lows[np.searchsorted(lows[:-1], digests[0])] == digests[0]
             return near
 
-        with _Reservation(self._budget) as reservation:
+        with self._memory.reserved() as take_bytes:
             source: list[Read] = [rows.to_batches]
-            gathered = self._gathered(sides, reservation, rows.schema, source, _reads(version, sides), may_be)
+            gathered = self._gathered(sides, take_bytes, rows.schema, source, _reads(version, sides), may_be)
             ours, theirs = (side.among(wanted) for side in gathered)
             return self._compared(state.table, sides, ours, theirs, 0)
 
@@ -169,7 +172,7 @@ class ArrowComparer:
     def _gathered(
         self,
         sides: Sides,
-        reservation: _Reservation,
+        take_bytes: Take,
         schema: pa.Schema,
         source: Sequence[Read],
         target: Sequence[Read],
@@ -187,7 +190,7 @@ class ArrowComparer:
                 chosen = choose(sides.key_digests(batch))
                 if chosen.any():
                     rows = batch.filter(pa.array(chosen))
-                    reservation.add(rows.nbytes)
+                    take_bytes(rows.nbytes)
                     chosen_rows.append(rows)
             both[side].extend(chosen_rows)  # atomic: no lock is needed
 
@@ -303,46 +306,38 @@ def _reads(version: TableVersion, sides: Sides) -> list[Read]:
 
     def read(unit: list[Part]) -> Iterator[pa.RecordBatch]:
         try:
-            for file in dict.fromkeys(part.file for part in unit):
-                parts = [part for part in unit if part.file == file]
-                yield from sides.fitted(version.batches(parts, sides.target.names, rows=_BATCH_ROWS))
+            yield from sides.fitted(version.batches(unit, sides.target.names, rows=_BATCH_ROWS))
         except (OSError, pa.ArrowException) as error:
             raise TargetError(f"{version.path} cannot be read: {str(error).splitlines()[0]}") from error
 
     return [partial(read, unit) for unit in units]
 
 
-class _MemoryBudget:
-    """Number of bytes that may be held. Thread-safe."""
+class _Memory:
+    """Bytes that may be held. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._left, self._lock = most, threading.Lock()
 
-    def take(self, size: int) -> None:
-        """Take ``size`` bytes, or return them if it is negative.
+    @contextmanager
+    def reserved(self) -> Iterator[Take]:
+        """Give a function that takes bytes until the end of the block."""
+        taken = 0
 
-        :raises NeedsSparkError: there is no room. They are taken all the same.
-        """
-        with self._lock:
-            self._left -= size
-            if self._left < 0 < size:
-                raise NeedsSparkError("too many rows differ, or share buckets with such rows, to be held in memory")
+        def take(size: int) -> None:
+            """Take ``size`` more bytes.
 
+            :raises NeedsSparkError: there is no room. They are taken all the same.
+            """
+            nonlocal taken
+            with self._lock:
+                taken += size
+                self._left -= size
+                if self._left < 0:
+                    raise NeedsSparkError("too many rows differ, or share buckets with such rows, to be held in memory")
 
-class _Reservation:
-    """Bytes taken from a budget within the block."""
-
-    def __init__(self, budget: _MemoryBudget) -> None:
-        self._budget, self._size, self._lock = budget, 0, threading.Lock()
-
-    def add(self, size: int) -> None:
-        """Take ``size`` more bytes."""
-        with self._lock:
-            self._size += size
-        self._budget.take(size)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._budget.take(-self._size)
+        try:
+            yield take
+        finally:
+            with self._lock:
+                self._left += taken

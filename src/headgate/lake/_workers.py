@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
-__all__ = ["StoppedError", "Workers"]
+__all__ = ["StoppedError", "Workers", "task"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -23,6 +23,21 @@ answer must not delay the end of the process."""
 
 class StoppedError(Exception):
     """Work that was not done, because its results are no longer needed."""
+
+
+def task(work: Callable[[], _R], stopped: threading.Event) -> tuple[Future[_R], Callable[[], None]]:
+    """Return a future, and the function that runs ``work`` for it, or ends it with :class:`StoppedError`."""
+    future: Future[_R] = Future()
+
+    def run() -> None:
+        try:
+            if stopped.is_set():
+                raise StoppedError
+            future.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - the future raises it
+            future.set_exception(error)
+
+    return future, run
 
 
 class Workers:
@@ -56,19 +71,10 @@ class Workers:
 
     def submit(self, work: Callable[[], _R]) -> Future[_R]:
         """Run ``work`` in one of the threads. After the block's end its result is a :class:`StoppedError`."""
-        future: Future[_R] = Future()
-
-        def run() -> None:
-            try:
-                if self.stopped.is_set():
-                    raise StoppedError
-                future.set_result(work())
-            except BaseException as error:  # noqa: BLE001 - the future raises it
-                future.set_exception(error)
-
+        future, run = task(work, self.stopped)
         with self._lock:
             if self._ended:
-                future.set_exception(StoppedError())
+                run()
             else:
                 self._tasks.put(run)
         return future
@@ -95,5 +101,5 @@ class Workers:
             raise next((error for error in errors if not isinstance(error, StoppedError)), errors[0])
 
     def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            task()
+        while (run := self._tasks.get()) is not None:
+            run()

@@ -73,7 +73,7 @@ def merge_reason(lake: Lake, table: str, setting: Setting, place: Place | None =
     """
     if lake.obstacle is not None:
         return lake.obstacle
-    snapshot = TableLog(lake.current(table, place), files=False).refresh()
+    snapshot = TableLog(lake.current(table, place)).refresh(files=False)
     if snapshot.version < 0:
         return None
     return spark_writes(snapshot, setting) or (None if has_vectors(snapshot) else NO_VECTORS)

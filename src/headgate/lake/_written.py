@@ -19,16 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta import (
-    Keys,
-    Sequences,
-    VectorFile,
-    discard_files,
-    keys_of,
-    positions_of,
-    with_loose_bounds,
-    write_files,
-)
+from headgate.delta import Keys, Sequences, VectorFile, discard_files, keys_of, positions_of, write_files
 from headgate.lake._append import CommitBase, Expand, fit
 
 if TYPE_CHECKING:
@@ -98,10 +89,7 @@ class Written:
             if not len(unused_rows):
                 actions.append({"add": add})
             elif len(unused_rows) < rows:
-                stats = with_loose_bounds(add["stats"], rows)
-                actions.append(
-                    {"add": {**add, "deletionVector": vectors.add(positions_of(unused_rows)), "stats": stats}}
-                )
+                actions.append(vectors.mark(add, rows, positions_of(unused_rows)))
         vectors.write(self.folder)
         return actions
 

@@ -34,7 +34,7 @@ class SchemaHistory:
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
-        self._delta = DeltaPath(spark, lake.schema_history, ours=True)
+        self._delta = DeltaPath(spark, lake.schema_history)
         self._pipeline = pipeline
         self._exists = self._delta.check_ours(pipeline, _TABLE_PROPERTY) is not None
 

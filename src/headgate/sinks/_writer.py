@@ -260,13 +260,13 @@ class BatchWriter:
     def _current(self, spark: SparkSession, table: str) -> CurrentTable:
         state = self.ledger.table(table)
         policy, successor = self._policy(table), state.successor if state is not None else None
-        visible = DeltaPath(spark, self.lake.current(table, policy.place), ours=True)
+        visible = DeltaPath(spark, self.lake.current(table, policy.place))
         form = policy.form or Form.PLAIN
         return CurrentTable(visible, self.pipeline, table, self._spans, self._upserts, form, successor)
 
     def _changelog(self, spark: SparkSession, table: str) -> ChangelogTable:
         path = self.lake.changelog(table, self._policy(table).place)
-        return ChangelogTable(DeltaPath(spark, path, ours=True), self.pipeline, table)
+        return ChangelogTable(DeltaPath(spark, path), self.pipeline, table)
 
     def _decide(self, spark: SparkSession, batch: Batch) -> list[Decision]:
         """Decide for all tables of the batch."""

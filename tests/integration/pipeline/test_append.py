@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from headgate.delta import NewColumn, Snapshot, TableLog, checkpointed_version, commit, write_files
+from headgate.delta import NewColumn, Snapshot, TableLog, commit, write_files
 from headgate.errors import CommitConflictError
 from headgate.lake import DeltaPath, Marker, _append, append, append_rows, spark_schema
-from headgate.lake._log_store import checkpoint_by_delta, put_by_log_store
+from headgate.lake._log_store import put_by_log_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -249,9 +249,6 @@ def test_a_commit_by_deltas_log_store_takes_a_version_that_is_free(spark: SparkS
         commit_rows(replace(read, version=1))
     commit_rows(log.refresh())
     assert (delta.read().count(), log.refresh().version) == (7, 3)
-    checkpoint_by_delta(spark, delta.path)
-    assert checkpointed_version(delta.path) == 3
-    assert len(TableLog(delta.path).refresh().files) == len(log.refresh().files)
 
 
 def test_a_task_that_fails_commits_nothing_and_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import pytest
 
 from headgate.errors import TargetError
 from headgate.lake import DeltaPath, spark_schema
-from headgate.lake._version import TableVersion, open_version
+from headgate.lake._version import Part, TableVersion, open_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,16 +21,16 @@ PROPERTIES = "'delta.enableDeletionVectors' = 'true', 'delta.checkpointInterval'
 
 
 def rows(version: TableVersion, batch_rows: int) -> list[str]:
-    """All rows, read file by file."""
-    found: list[str] = []
-    for file in dict.fromkeys(part.file for part in version.parts):
-        parts = [part for part in version.parts if part.file == file]
-        for batch in version.batches(parts, version.schema.names, rows=batch_rows):
-            found += lines(pa.Table.from_batches([batch]), version.schema.names)
+    """All rows, read at once and part by part."""
+
+    def read(parts: Sequence[Part]) -> list[str]:
+        batches = version.batches(parts, version.schema.names, rows=batch_rows)
+        return [line for batch in batches for line in lines(pa.Table.from_batches([batch]), version.schema.names)]
+
+    found = sorted(read(version.parts))
     assert len(found) == version.rows
-    groups = (version.group(part, version.schema.names) for part in version.parts)
-    assert sorted(line for group in groups for line in lines(group, version.schema.names)) == sorted(found)
-    return sorted(found)
+    assert sorted(line for part in version.parts for line in read([part])) == found
+    return found
 
 
 def lines(table: pa.Table, names: list[str]) -> list[str]:
@@ -88,8 +89,10 @@ def test_what_spark_writes(spark: SparkSession, tmp_path: Path, *, mapped: bool)
             assert rows(version, batch_rows) == expected
     assert [version.rows for version in versions[:3]] == [0, 3000, 2700]
     assert max(part.group for part in versions[1].parts) > 0, "there are several row groups in a file"
-    assert all(version.kept for version in versions[2:-1]), "there are deletion vectors"
-    assert not versions[-1].kept, "OPTIMIZE has done away with them"
+    vectors = [any(file.vector for file in version.table.files.values()) for version in versions]
+    assert all(vectors[2:-1]), "there are deletion vectors"
+    assert not vectors[-1], "OPTIMIZE has done away with them"
+    assert [delta.count(number) for number in range(len(versions))] == [version.rows for version in versions]
 
 
 def test_column_mapping_by_id_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ class Turns:
         assert sorted(lake_rows(folder).elements()) == found
         assert self.writer.ledger.last is not None
         version = open_version(folder, self.writer.ledger.last.tables[NAME].version or 0)
-        lines = [line for part in version.parts for line in version.group(part, columns).to_pylist()]
+        lines = [line for batch in version.batches(version.parts, columns, rows=100) for line in batch.to_pylist()]
         assert sorted(tuple(line.get(name) for name in columns) for line in lines) == found
         return found
 

@@ -15,7 +15,7 @@ from headgate.cli._app import app
 from headgate.delta import LOG, files_of
 from headgate.lake import Lake, Maintenance
 from headgate.lake._keeper import UpkeepTimes
-from headgate.stores import VARIABLE, delta_rs_options, grant
+from headgate.stores import VARIABLE, grant
 from headgate.testing import MySQLServer, ObjectStore, s3_jars
 from tests.integration.elsewhere import Elsewhere, merged, with_jars
 from tests.lake.test_upkeep import AT_ONCE, NAME, STILL, Written
@@ -42,7 +42,11 @@ def test_a_lake_on_s3(
     monkeypatch.setenv(VARIABLE, "{}")
     lake = Lake(f"{bucket}/some/lake")
     grant(lake.path, lambda name: settings.get(f"hadoop.{name}"))
-    table = DeltaTable(lake.current("all.numbers"), storage_options=delta_rs_options(lake.path))
+    options = {
+        "aws_access_key_id": object_store.access_key, "aws_secret_access_key": object_store.secret_key,
+        "aws_endpoint": object_store.endpoint, "aws_region": "us-east-1", "aws_allow_http": "true",
+    }  # fmt: skip
+    table = DeltaTable(lake.current("all.numbers"), storage_options=options)
     rows = pa.table(QueryBuilder().register("t", table).execute("SELECT id, v, _shard FROM t").read_all()).to_pylist()
     source = mysql_server.query(f"SELECT id, v FROM {mysql_db}.numbers ORDER BY id")
     assert sorted(map(tuple, map(dict.values, rows))) == [(*row, f"of {mysql_db}") for row in source]
