@@ -68,12 +68,16 @@ class FakeTable:
     mysql: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Types at the source; by default Spark's."""
     collations: Mapping[str, str] = field(default_factory=dict, hash=False)
+    names: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Column → its name at the source, of renamed ones."""
+    rules: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     fingerprint: str = ""
     """By default one of the columns' types and the key."""
     rows: str = ""
     chosen_key: bool = False
     hook: str = ""
+    hook_gets: tuple[tuple[str, str, str], ...] = ()
 
     @property
     def definition(self) -> str:
@@ -83,14 +87,23 @@ class FakeTable:
     @property
     def carried(self) -> Definition:
         columns = tuple(
-            CarriedColumn(name, kind, self.mysql.get(name, kind), collation=self.collations.get(name, ""))
+            CarriedColumn(
+                name,
+                kind,
+                self.mysql.get(name, kind),
+                rule=self.rules.get(name, ""),
+                collation=self.collations.get(name, ""),
+                source_name=self.names.get(name, ""),
+            )
             for name, kind in self.columns
         )
-        return Definition(self.name, self.definition, self.key, columns, self.rows, self.chosen_key, self.hook)
+        own = self.rows, self.chosen_key, self.hook, self.hook_gets
+        return Definition(self.name, self.definition, self.key, columns, *own)
 
     def target(self, **more: Any) -> Target:
         """The current table with these columns."""
         known = {"rows": self.rows, "hook": self.hook, "source_types": self.carried.source_types}
+        known |= {"source_names": dict(self.names), "rules": dict(self.rules)}
         return Target(dict(self.columns), self.key, **{**known, **more})
 
     def batch(self, epoch: int, images: Sequence[tuple[Any, ...]], file: int = 1) -> pa.RecordBatch:

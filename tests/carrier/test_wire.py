@@ -148,7 +148,7 @@ def test_the_form_of_a_row() -> None:
         ("end", None, 0), ("batch", None, 0),
     ]  # fmt: skip
     schema = json.loads(rows[0]["_schema"])
-    assert schema.keys() == {"table", "fingerprint", "key", "columns", "rows", "chosen_key", "hook"}
+    assert schema.keys() == {"table", "fingerprint", "key", "columns", "rows", "chosen_key", "hook", "hook_gets"}
     assert schema["columns"][0] == {
         "name": "id", "spark": "bigint", "mysql": "bigint", "nullable": True, "rule": "", "collation": "",
         "source_name": "",

@@ -122,8 +122,117 @@ def test_what_is_not_certain_has_the_table_read_again(changes: tuple[ColumnChang
     assert [outcome.done for outcome in work.outcomes] == ["re-read"]
 
 
-def test_a_column_with_a_rule_a_table_without_a_key_and_partial_images_are_read_again() -> None:
-    assert decided(around(*CHANGES), BEFORE.target(rules={"old": "hash:1"})).reread
+RENAMED = FakeTable(
+    columns=(("id", "bigint"), ("x", "string"), ("c", "string")), names={"id": "nr", "x": "a"}, rules={"x": "hash:1"}
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "change", "actions"),
+    [
+        ("x", "b", RedefinedColumn("x", "b", None, "a", ""), ["Reshape", "NoteTypes", "Upsert"]),
+        ("x", "y", RedefinedColumn("x", "y", None, "a", "b"), ["Reshape", "NoteTypes", "Upsert"]),
+        ("x", "x", RedefinedColumn("x", "x", None, "a", "b"), ["NoteTypes", "Upsert"]),
+        ("id", "id", RedefinedColumn("id", "id", None, "nr", "key"), ["NoteTypes", "Upsert"]),
+    ],
+)
+def test_a_rename_at_the_source_follows_the_rules_for_names(
+    before: str, after: str, change: RedefinedColumn, actions: list[str]
+) -> None:
+    """Without rows of the source, also after each step of an attempt that was killed."""
+    old, renamed = RENAMED, {before: after}
+    names = {name: source for name, source in old.names.items() if name != before}
+    names |= {after: change.new_source_name} if change.new_source_name else {}
+    columns = tuple((renamed.get(name, name), kind) for name, kind in old.columns)
+    new = replace(old, columns=columns, names=names, rules={renamed.get(n, n): rule for n, rule in old.rules.items()})
+    fake = altered(change, schema=new).images(old, [("c", 1, 1, "h", "y")]).images(new, [("c", 9, 2, "g", "z")])
+    work = decided(fake, old.target())
+    assert (kinds(work), work.state.state, work.reread) == (actions, "live", None)
+    assert work.actions[-2] == NoteTypes(new.carried.source_types, source_names=names, rules=new.rules)
+    upsert = work.actions[-1]
+    assert isinstance(upsert, Upsert)
+    assert (upsert.definition, upsert.renamed) == (new.carried, {} if before == after else {after: before})
+    reshaped = replace(old.target(), types=dict(new.columns))
+    assert (kinds(decided(fake, reshaped)), decided(fake, reshaped).reread) == (actions[-2:], None)
+    assert (kinds(decided(fake, new.target())), decided(fake, new.target()).reread) == (["Upsert"], None)
+    assert kinds(decided(altered(change, schema=new), old.target())) == actions[:-1], "without an image"
+    assert decided(altered(change, schema=old), old.target()).reread, "the definition after it is unknown"
+    other = replace(old.target(), source_names={**old.names, before: "other"})
+    assert decided(fake, other).reread, "the target has the values of another column"
+
+
+def test_a_column_with_a_rule_may_be_dropped_but_gets_no_other_rule_or_type() -> None:
+    dropped = altered(DroppedColumn("x"), schema=FakeTable(columns=RENAMED.columns[::2], names={"id": "nr"}))
+    work = decided(dropped, RENAMED.target())
+    assert (kinds(work), work.reread) == (["Reshape", "NoteTypes"], None)
+    assert work.actions[1] == NoteTypes({"id": ("bigint", ""), "c": ("string", "")}, source_names={"id": "nr"})
+    assert decided(dropped, RENAMED.target(rules={"c": "null"})).reread
+    change = RedefinedColumn("x", "x", "longtext", "a", "a")
+    retyped = altered(change, schema=replace(RENAMED, mysql={"x": "longtext"}))
+    assert decided(retyped, replace(RENAMED, mysql={"x": "text"}).target()).reread
+
+
+LATIN = "latin1_swedish_ci"
+GETS = (("id", "bigint", ""), ("v", "varchar(5)", LATIN), ("m", "mediumint", ""), ("d", "decimal(9,2)", ""))
+HOOKED = FakeTable(columns=(("id", "bigint"), ("v", "int")), hook="m:f@1/aa", hook_gets=GETS)
+"""The hook makes a number of the text ``v``, and leaves ``m`` and ``d`` out."""
+
+
+def getting(**types: str) -> FakeTable:
+    return replace(HOOKED, hook_gets=tuple((name, types.get(name, mysql), text) for name, mysql, text in GETS))
+
+
+def test_what_leaves_the_input_of_a_hook_reads_nothing_again() -> None:
+    wider = getting(v="varchar(50)", m="int")
+    changes = (RedefinedColumn("v", "v", "varchar(50)"), RedefinedColumn("m", "m", "int"))
+    fake = altered(*changes, RedefinedColumn("d", "d", "decimal(9,2)"), schema=wider)
+    assert kinds(decided(fake, HOOKED.target())) == ["NoteTypes"]
+    fake.images(HOOKED, [("c", 1, 1, 2)]).images(wider, [("c", 9, 2, 3)])
+    work = decided(fake, HOOKED.target())
+    assert (kinds(work), work.reread, work.state.state) == (["NoteTypes", "Upsert"], None, "live")
+    assert work.actions[0] == NoteTypes(wider.carried.source_types, hook="m:f@1/aa")
+    assert kinds(decided(fake, wider.target())) == ["Upsert"], "a replay"
+    assert kinds(decided(fake, replace(HOOKED, key=()).target())) == [], "another key"
+
+
+@pytest.mark.parametrize(
+    ("change", "after", "before"),
+    [
+        (RedefinedColumn("v", "v", "varchar(4)"), getting(v="varchar(4)"), HOOKED),
+        (RedefinedColumn("d", "d", "decimal(9,3)"), getting(d="decimal(9,3)"), HOOKED),
+        (RedefinedColumn("id", "id", "decimal(20,0)"), getting(id="decimal(20,0)"), HOOKED),
+        (RedefinedColumn("v", "v", "varchar(9)"), replace(getting(v="varchar(9)"), hook="m:f@1/bb"), HOOKED),
+        (RedefinedColumn("v", "v", "varchar(9)"), getting(v="varchar(8)"), HOOKED),
+        (RedefinedColumn("v", "v", "varchar(9)"), getting(v="varchar(9)"), replace(HOOKED, hook_gets=())),
+        (RedefinedColumn("v", "v", "varchar(9)"), replace(getting(v="varchar(9)"), columns=HOOKED.columns[:1]), HOOKED),
+    ],
+)
+def test_what_may_change_the_input_of_a_hook_has_the_table_read_again(
+    change: RedefinedColumn, after: FakeTable, before: FakeTable
+) -> None:
+    assert decided(altered(change, schema=after), before.target()).reread
+    image = ("c", 9, *(2, 3)[: len(after.columns)])
+    assert decided(altered(change, schema=after).images(after, [image]), before.target()).reread
+
+
+def test_a_text_of_another_collation_may_be_another_one_for_a_hook() -> None:
+    recoded = replace(HOOKED, hook_gets=(GETS[0], ("v", "varchar(9)", "utf8mb4_bin"), *GETS[2:]))
+    assert decided(altered(RedefinedColumn("v", "v", "varchar(9)"), schema=recoded), HOOKED.target()).reread
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        (RedefinedColumn("x", "x", None, "a", "b"), RedefinedColumn("x", "x", None, "b", "d")),
+        (DroppedColumn("x"), RedefinedColumn("c", "x", None, "", "a")),
+        (RedefinedColumn("x", "c", None, "a", ""), RedefinedColumn("c", "x", None, "", "a")),
+    ],
+)
+def test_a_name_that_two_columns_of_the_source_had_in_one_batch(changes: tuple[ColumnChange, ...]) -> None:
+    assert decided(altered(*changes, schema=RENAMED), RENAMED.target()).reread
+
+
+def test_a_table_without_a_key_and_partial_images_are_read_again() -> None:
     keyless = FakeTable(columns=BEFORE.columns, key=()).target()
     assert decided(altered(*CHANGES, schema=FakeTable(columns=AFTER.columns, key=())), keyless).reread
     assert decided(around(*CHANGES).images(AFTER, [("u", 20, 2, ..., "z")]), BEFORE.target()).reread

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -42,7 +43,15 @@ def test_the_definition_of_renamed_columns() -> None:
     assert (plain.source_names, plain.rules) == ({}, {})
 
 
-RULES = {"d.t": {"Mail": {"rename": "email"}, "born": {"rename": "b", "rule": "null"}, "x": "exclude"}}
+RULES = {
+    "d.t": {
+        "Mail": {"rename": "email"},
+        "born": {"rename": "b", "rule": "null"},
+        "x": "exclude",
+        "mail2": {"rename": "email"},
+        "date": {"rename": "d", "rule": "null"},
+    }
+}
 WIDER = RedefinedColumn("mail", "mail", "bigint")
 
 
@@ -53,13 +62,18 @@ WIDER = RedefinedColumn("mail", "mail", "bigint")
         (AddedColumn("born", default="7"), [AddedColumn("b")]),
         (DroppedColumn("mail"), [DroppedColumn("email")]),
         (DroppedColumn("BORN"), [DroppedColumn("b")]),
-        (WIDER, [RedefinedColumn("email", "email", "bigint")]),
+        (WIDER, [RedefinedColumn("email", "email", "bigint", "mail", "mail")]),
         (RedefinedColumn("a", "b2"), [RedefinedColumn("a", "b2")]),
-        (RedefinedColumn("mail", "other"), None),
-        (RedefinedColumn("other", "mail"), None),
-        (RedefinedColumn("mail", "MAIL"), None),
+        (RedefinedColumn("mail", "other"), [RedefinedColumn("email", "other", None, "mail", "")]),
+        (RedefinedColumn("other", "mail"), [RedefinedColumn("other", "email", None, "", "mail")]),
+        (RedefinedColumn("mail", "mail2"), [RedefinedColumn("email", "email", None, "mail", "mail2")]),
+        (RedefinedColumn("mail", "MAIL", "int"), [RedefinedColumn("email", "email", "int", "mail", "MAIL")]),
         (RedefinedColumn("born", "born", "bigint"), None),
+        (RedefinedColumn("born", "date"), [RedefinedColumn("b", "d", None, "born", "date")]),
+        (RedefinedColumn("born", "other"), None),
+        (RedefinedColumn("other", "born"), None),
         (RedefinedColumn("x", "other"), None),
+        (RedefinedColumn("born", "x"), [DroppedColumn("b")]),
         (RedefinedColumn("x", "x", "bigint"), []),
         (DroppedColumn("x"), []),
     ],
@@ -90,13 +104,24 @@ def test_the_definition_of_what_a_hook_makes() -> None:
     assert made == replace(found, hook=found.hook.replace("@7", "@1"))
 
 
-def test_an_alter_of_columns_under_a_hook_may_change_every_row() -> None:
-    def changes(*, added: bool, hook: Hook | None) -> object:
-        made = (AddedColumn("n"),) if added else ()
+@pytest.mark.parametrize(
+    ("change", "is_known"),
+    [
+        (AddedColumn("n"), False),
+        (DroppedColumn("n"), False),
+        (RedefinedColumn("n", "m"), False),
+        (RedefinedColumn("a", "b"), False),
+        (RedefinedColumn("n", "n", "text"), True),
+        (RedefinedColumn("a", "a", "text"), True),
+    ],
+)
+def test_an_alter_of_the_columns_that_a_hook_gets_may_change_every_row(change: ColumnChange, *, is_known: bool) -> None:
+    def changes(*made: ColumnChange, hook: Hook | None) -> Sequence[ColumnChange] | None:
         ddl = Ddl("ALTER TABLE t …", "alter", "d", "t", None, 1, "binlog.000001", 1, 4, changes=made)
-        return _changes(ddl, Policies.make({}, {"d.t": {"hook": hook}}))
+        rules = {"d.t": {"a": {"rename": "c"}, "b": {"rename": "c"}, "x": "exclude"}}
+        return _changes(ddl, Policies.make({"columns": parse_rules(rules)}, {"d.t": {"hook": hook}}))
 
-    hook = Hook("m:f")
-    assert changes(added=True, hook=hook) is None
-    assert changes(added=False, hook=hook) == ()
-    assert changes(added=True, hook=None) == (AddedColumn("n"),)
+    ruled = changes(change, hook=None)
+    assert ruled
+    assert changes(change, hook=Hook("m:f")) == (ruled if is_known else None)
+    assert changes(hook=Hook("m:f")) == changes(AddedColumn("x", default="1"), hook=Hook("m:f")) == ()

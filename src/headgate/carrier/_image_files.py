@@ -7,7 +7,7 @@ has to collect these copies. If all of them run on one machine, a stream may nam
 exists only once the file is complete.
 
 Who gives the folder to the stream removes its files when a batch has been consumed, or has failed: a batch that is read
-again gets new files. Readers map a file, so a removed one stays readable for whoever has opened it.
+again gets new files. Readers map a file, so a reader that has opened one may go on after it is removed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ImageFolder:
         return stub.getvalue()
 
     def clear(self) -> None:
-        """Remove the folder, with all images in it. The next one makes it anew."""
+        """Remove the folder with all images; the next large record batch makes it again."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 

@@ -62,6 +62,7 @@ class Definition:
     rows: str = ""  # the table's expression ``rows``: only rows that pass it have images
     chosen_key: bool = False  # MySQL does not enforce the key: the user chose it
     hook: str = ""  # what made the columns: ``headgate.columns.HookedTable.mark``; "": they are the source's
+    hook_gets: tuple[tuple[str, str, str], ...] = ()  # the columns that it gets: name, MySQL type, collation
 
     @classmethod
     @lru_cache(maxsize=4096)
@@ -77,6 +78,7 @@ class Definition:
             value.get("rows", ""),
             value.get("chosen_key", False),
             value.get("hook", ""),
+            tuple((name, mysql, collation) for name, mysql, collation in value.get("hook_gets", ())),
         )
 
     @lru_cache(maxsize=4096)  # noqa: B019 - a definition is a value, and there are few
@@ -112,7 +114,9 @@ class Definition:
 
     @property
     def source_types(self) -> dict[str, SourceType]:
-        """Column name → type at the source."""
+        """Column name → type at the source. Behind a hook these are the columns that it gets."""
+        if self.hook:
+            return {name: (mysql, collation) for name, mysql, collation in self.hook_gets}
         return {column.name: (column.mysql, column.collation) for column in self.columns}
 
     def column(self, name: str) -> CarriedColumn:

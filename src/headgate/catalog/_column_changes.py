@@ -60,6 +60,15 @@ class RedefinedColumn:
     mysql: str | None = None
     """The new type as ``Column.mysql`` gives it: a number, text, ENUM or SET. None: RENAME COLUMN, which keeps the
     type."""
+    source_name: str = ""
+    """In statements with the target's names: the name in MySQL before, if it is another one."""
+    new_source_name: str = ""
+    """The same of the new name."""
+
+    @property
+    def keeps_names(self) -> bool:
+        """Whether the column keeps its name, in MySQL as well."""
+        return (self.name, self.source_name) == (self.new_name, self.new_source_name)
 
 
 ColumnChange: TypeAlias = AddedColumn | DroppedColumn | RedefinedColumn

@@ -24,8 +24,12 @@ random number and no lookup cannot be checked; a hook that breaks this is found 
 *h of an image that leaves columns out is unknown.* So such an image stops the table (``PartialImageError``).
 
 *Another h makes other rows.* :attr:`HookedTable.mark` has the function, the version that the user gave it, and a digest
-of what h gets: the table's definition and its rules. A table that was written under another mark is read again. That
-includes each ALTER of the table's columns: whether h of an old row is still the same, nobody knows.
+of the columns that h gets: their names, Arrow types, order and rules. A table that was written under another mark is
+read again. That includes each ALTER that adds, drops, renames or moves a column or gives it another Arrow type: h may
+use all of it, so whether h of an old row is still the same, nobody knows. After an ALTER that changes none of it and
+keeps every value (a longer VARCHAR, a new member of an ENUM, a comment), h gets the same batch for an old row as
+before, and a function returns the same for the same. So nothing is read again. That the values are kept is proven by
+the MySQL types before and after (``sinks/_alter.py``), so a target has the types of the columns that h gets.
 
 The columns that h returns
 ==========================
@@ -79,7 +83,7 @@ class HookedTable:
     sources: Mapping[str, Column]
     """The columns among them that came through unchanged, by their names: the source's columns."""
     mark: str
-    """``module:function@version/digest``"""
+    """``module:function@version/digest``: of names, rules and Arrow types of what the hook gets, in their order."""
 
     def apply(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
         """Return what the hook makes of rows.
@@ -141,7 +145,7 @@ def _hooked(
         for name in [(field.metadata or {}).get(COLUMN, b"").decode()]
         if name in by_name and given.field(name).type == field.type
     }
-    described = [table.common_fingerprint, rules, [str(field.type) for field in given]]
+    described = [rules, [str(field.type) for field in given]]
     digest = hashlib.blake2b(json.dumps(described).encode(), digest_size=4).hexdigest()
     fields = tuple(pa.field(field.name, field.type) for field in returned.schema)
     keys = {name: by_name[name] for name in table.key_names}

@@ -36,14 +36,15 @@ MERGED: Final = "headgate.merged"
 _KEY: Final = "headgate.key"
 """The columns of the table's key, as a JSON list; empty without a key."""
 _RULES: Final = "headgate.columns"
-"""The rules of ``[columns]`` by which a table's columns were written, as JSON, column → rule; missing without any."""
+"""The rules of ``[columns]`` by which a table's columns were written, as JSON, column → rule. Columns
+that the table no longer has may remain."""
 _ROWS: Final = "headgate.rows"
 """The expression ``rows`` that a table's rows pass; missing if the table has all rows of its source."""
 _HOOK: Final = "headgate.hook"
-"""What made a table's columns, ``module:function@version/digest of what it gets``; missing without a hook."""
+"""What made a table's columns, ``module:function@version/digest of the columns it gets``; missing without a hook."""
 _SOURCE_TYPES: Final = "headgate.source_types"
 """The source's types of a table's columns, as of the last images that were written, as JSON: column → [MySQL type,
-collation]. A column may lack. An ALTER is compared with them."""
+collation]. A column may lack. Behind a hook: those of the columns that it gets. An ALTER is compared with them."""
 _SOURCE_NAMES: Final = "headgate.source_names"
 """The source's names of the columns that a rule of ``[columns]`` renames, as JSON, column → name at the source. Columns
 that the table no longer has may remain. All other properties, and the table, have the columns' new names."""
@@ -71,7 +72,7 @@ def column_rules_of(properties: Mapping[str, str]) -> dict[str, str]:
 
 def rules_property(rules: Mapping[str, str]) -> dict[str, str]:
     """Return the property of a table whose columns have these rules."""
-    return {_RULES: json.dumps(rules, sort_keys=True)} if rules else {}
+    return {_RULES: json.dumps(rules, sort_keys=True)}
 
 
 def row_filter_of(properties: Mapping[str, str]) -> str:

@@ -97,12 +97,13 @@ class AddColumns:
     names: tuple[str, ...]
     source_types: Mapping[str, SourceType] = field(default_factory=dict)  # of all columns, where known
     source_names: Mapping[str, str] = field(default_factory=dict)  # of all renamed columns
+    rules: Mapping[str, str] = field(default_factory=dict)  # of all columns that have one
 
 
 @dataclass(frozen=True)
 class NoteTypes:
-    """Store the source's types and names of the table's columns, with which a later ALTER is compared, which columns
-    the source does not have any more, and the mark of the table's hook.
+    """Store the source's types and names of the table's columns, with which a later ALTER is compared, and their rules;
+    which columns the source does not have any more; and the mark of the table's hook.
 
     Replay: stores the same.
     """
@@ -111,6 +112,7 @@ class NoteTypes:
     kept: tuple[str, ...] = ()
     source_names: Mapping[str, str] = field(default_factory=dict)
     hook: str = ""
+    rules: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

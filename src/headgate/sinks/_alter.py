@@ -10,6 +10,10 @@ that another column had in it, and none changes a column twice. Any other batch 
 again. So the images' order relative to the statements does not matter, and a replay, which may find the table already
 changed, plans only what is still missing: a column that the target lacks was dropped, a new name that it has was given.
 
+**A RENAME at the source** gives the target's column the name that ``[columns]`` has for the new one: another name, or
+the same. If both names have the same rule for values, the values are the same. The statement names the columns of the
+source, so a column of the target that has its values from another one (a changed rule) is a Misfit.
+
 **A wider type** is proven by the MySQL type before it, which the target's properties have (``Target.source_types``):
 every value of that type is a value of the new one, and the cast between their Spark types is exact. A target without
 the type of the column, made by an older version, is read again. Text keeps its collation, too.
@@ -36,14 +40,21 @@ class ColumnType:
 
     spark: str
     source: SourceType | None = None  # None: unknown
-    source_name: str | None = None  # in MySQL, if a rule renames the column
+    source_name: str = ""  # in MySQL, if a rule renames the column
+    rule: str = ""  # how its values differ from MySQL's
 
 
 def column_types(
-    types: Mapping[str, str], sources: Mapping[str, SourceType], source_names: Mapping[str, str]
+    types: Mapping[str, str],
+    sources: Mapping[str, SourceType],
+    source_names: Mapping[str, str],
+    rules: Mapping[str, str],
 ) -> dict[str, ColumnType]:
     """Return the types of columns, by their names."""
-    return {name: ColumnType(spark, sources.get(name), source_names.get(name)) for name, spark in types.items()}
+    return {
+        name: ColumnType(spark, sources.get(name), source_names.get(name, ""), rules.get(name, ""))
+        for name, spark in types.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -53,10 +64,11 @@ class Alteration:
     dropped: frozenset[str] = frozenset()
     renamed: Mapping[str, str] = field(default_factory=dict)  # new name → name before
     types: Mapping[str, str] = field(default_factory=dict)  # new name → MySQL type
+    source_names: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # new name → name in MySQL before, after
     last: DdlRow | None = None  # the last statement that changes columns
 
     def __bool__(self) -> bool:
-        return bool(self.dropped or self.renamed or self.types)
+        return bool(self.dropped or self.renamed or self.types or self.source_names)
 
     @property
     def names(self) -> frozenset[str]:
@@ -73,17 +85,40 @@ class Alteration:
         is_renamed = name in self.dropped or name in self.renamed or name in self.renamed.values()
         return not is_renamed and before is not None and self.types.get(name) == before[0]
 
+    def has_happened(self, definition: Definition) -> bool:
+        """Whether a definition that has the columns after the batch has their types and names at the source, too."""
+        types = definition.source_types
+        has_types = all(types.get(name, ("", ""))[0] == kind for name, kind in self.types.items())
+        names = definition.source_names
+        return has_types and all(names.get(name, "") == after for name, (_, after) in self.source_names.items())
+
     def converts(self, name: str, old: ColumnType, new: ColumnType) -> bool:
         """Whether values of a column, by its name after the batch, become those of another type exactly."""
-        if old.source_name != new.source_name:
+        names = old.source_name, new.source_name
+        if old.rule != new.rule or (names[0] != names[1] and names != self.source_names.get(name)):
             return False
         if name not in self.types:
             return old.spark == new.spark
-        if old.source is None or new.source is None or not keeps_values(old.source[0], self.types[name]):
+        if not self._keeps_values(name, old.source, new.source):
             return False
-        if is_text_type(old.source[0]):
-            return old.spark == new.spark and old.source[1] == new.source[1]
-        return keeps_values(old.spark, new.spark)
+        return old.spark == new.spark if is_text_type(self.types[name]) else keeps_values(old.spark, new.spark)
+
+    def keeps_input(self, before: Mapping[str, SourceType], after: Mapping[str, SourceType]) -> bool:
+        """Whether a hook that gets columns of the same Arrow types before and after also gets the same values.
+
+        A DECIMAL as text shows its scale, so it must keep its type.
+        """
+        return all(
+            self._keeps_values(name, before.get(name), after.get(name))
+            and (not kind.startswith("decimal") or before[name][0] == kind)
+            for name, kind in self.types.items()
+        )
+
+    def _keeps_values(self, name: str, before: SourceType | None, after: SourceType | None) -> bool:
+        """Whether every value of a column's type at the source is one of its new type; None: unknown."""
+        if before is None or after is None or not keeps_values(before[0], self.types[name]):
+            return False
+        return not is_text_type(before[0]) or before[1] == after[1]
 
     def source_types(
         self, before: Mapping[str, SourceType], parts: Sequence[Part], latest: Definition
@@ -100,8 +135,9 @@ class Alteration:
         for part in sorted(parts, key=lambda part: (part.kind == "chunk", part.newest_seq or (0, 0, 0, 0))):
             if not part.truncates:
                 known |= self.after(part.definition.source_types)
-        known |= {name: (mysql, latest.column(name).collation) for name, mysql in self.types.items()}
-        return {name: known[name] for name in latest.types if name in known}
+        now = latest.source_types
+        known |= {name: (mysql, now[name][1]) for name, mysql in self.types.items()}
+        return {name: known[name] for name in now if name in known}
 
 
 def read_alteration(statements: Sequence[DdlRow], parts: Sequence[Part]) -> Alteration | str:
@@ -114,14 +150,16 @@ def read_alteration(statements: Sequence[DdlRow], parts: Sequence[Part]) -> Alte
     redefined = [change for change in changes if isinstance(change, RedefinedColumn)]
     renamed = {change.new_name: change.name for change in redefined if change.new_name != change.name}
     types = {change.new_name: change.mysql for change in redefined if change.mysql is not None}
+    names = {change.new_name: (change.source_name, change.new_source_name) for change in redefined}
+    source_names = {name: (before, after) for name, (before, after) in names.items() if before != after}
     if not dropped and not redefined:
         return Alteration()
     added = [change.name for change in changes if isinstance(change, AddedColumn)]
     uses = [*dropped, *added, *(change.name for change in redefined), *renamed]
     if len({name.lower() for name in uses}) < len(uses):
         return "a column was changed twice in one batch, or its name was used again"
-    known = {name for part in parts for name in part.definition.types}
+    known = {name for part in parts for name in part.definition.source_types}
     spelled = {name.lower(): name for name in known}
     if any(spelled.get(name.lower(), name) != name for name in uses):
         return "a statement spells a column differently"
-    return Alteration(frozenset(dropped), renamed, types, statements[-1])
+    return Alteration(frozenset(dropped), renamed, types, source_names, statements[-1])

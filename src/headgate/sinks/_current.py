@@ -152,8 +152,8 @@ class CurrentTable:
         kept = {name: types.pop(name) for name in kept_columns_of(snapshot.properties) if name in types}
         since, rules = snapshot.properties.get(SINCE), column_rules_of(snapshot.properties)
         rows, sources = row_filter_of(snapshot.properties), source_types_of(snapshot.properties)
-        names = {name: source for name, source in source_names_of(snapshot.properties).items() if name in types}
         hook, epoch = hook_of(snapshot.properties), int(since) if since else None
+        names = source_names_of(snapshot.properties)
         return Target(types, key, epoch, form, rules, rows, sources, kept, names, hook)
 
     def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int, planned_us: int = 0) -> Applied:
@@ -232,7 +232,8 @@ class CurrentTable:
             case do.NoteTypes():
                 kept = kept_columns_property(action.kept)
                 names, hook = source_names_property(action.source_names), hook_property(action.hook)
-                self.delta.set_properties({**source_types_property(action.source_types), **names, **kept, **hook})
+                types, rules = source_types_property(action.source_types), rules_property(action.rules)
+                self.delta.set_properties({**types, **names, **rules, **kept, **hook})
                 return 1
             case do.Fill():
                 return self._fill(action, epoch)
@@ -282,7 +283,7 @@ class CurrentTable:
         if action.names:
             columns = [NewColumn(name, types[name], after=after[name]) for name in action.names]
             properties = {
-                **rules_property(action.definition.rules),
+                **rules_property(action.rules),
                 **source_types_property(action.source_types),
                 **source_names_property(action.source_names),
             }

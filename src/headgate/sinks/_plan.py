@@ -90,12 +90,13 @@ class CurrentPlan:
             alteration = self.shape.alteration
             kept = alteration.dropped & self.shape.kept.keys()
             yield do.Reshape(definition, alteration.dropped - kept, alteration.renamed, alteration.types, kept)
-        types, names = self.shape.source_types, target.source_names_after(definition)
+        types, names, rules = self.shape.source_types, self.shape.source_names, self.shape.rules
         if self.shape.added or any(ddl.adds for ddl in self.statements.alters):
-            yield do.AddColumns(definition, self.shape.added, types, names)
-        is_known = self.shape.added or source_types_property(types) == source_types_property(target.source_types)
+            yield do.AddColumns(definition, self.shape.added, types, names, rules)
+        has_types = source_types_property(types) == source_types_property(target.source_types)
+        is_known = self.shape.added or (has_types and (names, rules) == (target.source_names, target.rules))
         if not is_known or self.shape.kept != target.kept or definition.hook != target.hook:
-            yield do.NoteTypes(types, tuple(self.shape.kept), names, definition.hook)
+            yield do.NoteTypes(types, tuple(self.shape.kept), names, definition.hook, rules)
         if self.shape.fills:
             yield do.Fill(definition, self.shape.fills)
 

@@ -65,7 +65,7 @@ class Target:
     form: Form = Form.PLAIN
     rules: Mapping[str, str] = field(default_factory=dict)  # column → rule by which its values were written
     rows: str = ""  # expression that its rows passed
-    source_types: Mapping[str, SourceType] = field(default_factory=dict)  # of columns whose type is known
+    source_types: Mapping[str, SourceType] = field(default_factory=dict)  # of columns (or a hook's input), where known
     kept: Mapping[str, str] = field(default_factory=dict)  # columns that the source dropped, null: name → Spark type
     source_names: Mapping[str, str] = field(default_factory=dict)  # column → name in MySQL, where a rule renames it
     hook: str = ""  # mark of the hook that made its columns
@@ -81,11 +81,6 @@ class Target:
     def source_names_of(self, definition: Definition) -> dict[str, str]:
         """The names in MySQL of these columns, where they differ."""
         return self._of(self.source_names, definition)
-
-    def source_names_after(self, definition: Definition) -> dict[str, str]:
-        """The same after images of this definition, also of columns that only a history still has."""
-        gone = {name: value for name, value in self.source_names.items() if name not in definition.types}
-        return {**gone, **definition.source_names}
 
     def _of(self, values: Mapping[str, str], definition: Definition) -> dict[str, str]:
         kept = definition.types if self.form is Form.HISTORY else self.types
@@ -103,6 +98,8 @@ class Shape:
     alteration: Alteration = field(default_factory=Alteration)  # columns that are dropped, renamed or widened
     reshapes: bool = False  # the target's rows have to be rewritten for it
     source_types: Mapping[str, SourceType] = field(default_factory=dict)  # after the batch, as far as known
+    source_names: Mapping[str, str] = field(default_factory=dict)  # after the batch
+    rules: Mapping[str, str] = field(default_factory=dict)  # after the batch
     kept: Mapping[str, str] = field(default_factory=dict)  # after the batch: dropped columns that stay, null
 
 
@@ -126,7 +123,9 @@ def fit(
     alteration = read_alteration(alters, parts)
     if isinstance(alteration, str):
         raise Misfit(alteration)
-    if alteration:
+    if alteration and target is not None and target.hook:
+        shape = _altered_before_hook(parts, target, alters, alteration, form)
+    elif alteration:
         shape = _altered(parts, target, alters, alteration, form)
     else:
         shape = _unaltered(parts, target, alters, form, restarts=restarts)
@@ -136,7 +135,17 @@ def fit(
         return replace(shape, source_types=alteration.source_types({}, parts, shape.definition))
     dropped = {name: kind for name, kind in target.types.items() if name in alteration.dropped and keeps_dropped}
     types = alteration.source_types(target.source_types, parts, shape.definition)
-    return replace(shape, source_types=types, kept={**target.kept, **dropped})
+    names = _followed(alteration, target, target.source_names, shape.definition) | shape.definition.source_names
+    rules = _followed(alteration, target, target.rules, shape.definition) | shape.definition.rules
+    return replace(shape, source_types=types, source_names=names, rules=rules, kept={**target.kept, **dropped})
+
+
+def _followed(
+    alteration: Alteration, target: Target, values: Mapping[str, str], definition: Definition
+) -> dict[str, str]:
+    """Return values of the columns that the target has after the batch and its images lack: a history's."""
+    columns = alteration.after(target.types).keys() - definition.types.keys()
+    return {name: value for name, value in alteration.after(values).items() if name in columns}
 
 
 def _unaltered(
@@ -181,10 +190,10 @@ def _altered(
         raise Misfit(f"ALTER changed the key, a column with a rule, or the column of a name in use: {statement}")
     added = _added(alters)
     columns = alteration.after(target.types)
-    latest = _latest(parts, alters[-1], {*columns, *added}, alteration.types)
+    latest = _latest(parts, alters[-1], {*columns, *added}, alteration)
     for one in _definitions(parts):
         is_earlier = _is_earlier(one, latest, added, alteration)
-        if one.key != latest.key or one.rules != latest.rules or not is_earlier:
+        if one.key != latest.key or not is_earlier:
             raise Misfit(f"images of the batch have other columns or keys than its ALTERs explain: {statement}")
     if any(part.kind == "chunk" and part.definition.types != latest.types for part in parts):
         raise Misfit(f"a chunk has columns from before an ALTER: {statement}")
@@ -193,27 +202,43 @@ def _altered(
     if not all(_shows_columns(ddl, columns) for ddl in alters):
         raise Misfit(f"ALTER may have changed values of a generated column: {statement}")
     after = {name: latest.types[name] for name in columns}
-    new = _compare(latest, replace(target, types=after), form)
+    new = _compare(latest, replace(target, types=after, source_names=latest.source_names, rules=latest.rules), form)
     fills = _fills(latest, added)
     return Shape(latest, added=new, fills=fills, alteration=alteration, reshapes=dict(target.types) != after)
 
 
+def _altered_before_hook(
+    parts: Sequence[Part], target: Target, alters: Sequence[DdlRow], alteration: Alteration, form: Form
+) -> Shape:
+    """Return how the target follows statements about columns that its hook gets; Misfit if it may make other rows."""
+    latest = _latest(parts, alters[-1], target.types.keys(), alteration)
+    described: list[Definition | Target] = [target, *_definitions(parts)]
+    keeps_input = all(alteration.keeps_input(one.source_types, latest.source_types) for one in described)
+    keeps_key = all(alteration.leaves(name, target.source_types.get(name)) for name in alteration.names & {*target.key})
+    is_shown = all(_shows_columns(ddl, latest.source_types) for ddl in alters)
+    if not (keeps_input and keeps_key and is_shown) or not fits(parts, target, form):
+        raise Misfit(f"ALTER may have changed what the hook makes of existing rows: {shortened(alters[-1].statement)}")
+    _compare(latest, target, form)
+    return Shape(latest, alteration=alteration)
+
+
 def _can_alter(target: Target, alteration: Alteration) -> bool:
-    """Return whether the altered columns are the target's and no others. Of the key, and of columns with rules, only
-    comments, defaults and positions may change.
+    """Return whether the altered columns are the target's and no others. Of the key only comments, defaults, positions
+    and the name at the source may change, of columns with rules no type.
     """
     is_replaced = any(new in target.types and old in target.types for new, old in alteration.renamed.items())
     after = alteration.after(target.types)
-    has_all = {*alteration.renamed, *alteration.types} <= after.keys()
+    has_all = {*alteration.renamed, *alteration.types, *alteration.source_names} <= after.keys()
     changed = {name for name in alteration.names if not alteration.leaves(name, target.source_types.get(name))}
-    return has_all and not is_replaced and not changed & {*target.key, *target.rules}
+    fixed = {*target.key} | (alteration.after(target.rules).keys() & alteration.types.keys())
+    return has_all and not is_replaced and not changed & fixed
 
 
 def _is_earlier(one: Definition | Target, latest: Definition, added: Collection[str], alteration: Alteration) -> bool:
     """Return whether columns of any moment in the batch become those after it, exactly."""
-    sources = {**one.source_types, **alteration.after(one.source_types)}
-    columns = column_types(alteration.after(one.types), sources, alteration.after(one.source_names))
-    wanted = column_types(latest.types, latest.source_types, latest.source_names)
+    after = alteration.after
+    columns = column_types(after(one.types), after(one.source_types), after(one.source_names), after(one.rules))
+    wanted = column_types(latest.types, latest.source_types, latest.source_names, latest.rules)
     return wanted.keys() - {*added} <= columns.keys() <= wanted.keys() and all(
         alteration.converts(name, kind, wanted[name]) for name, kind in columns.items()
     )
@@ -225,14 +250,12 @@ def _shows_columns(ddl: DdlRow, columns: Collection[str]) -> bool:
     """
     if not any(isinstance(change, RedefinedColumn) and change.mysql is not None for change in ddl.changes or ()):
         return True
-    return ddl.schema is not None and {*columns} <= Definition.from_json(ddl.schema).types.keys()
+    return ddl.schema is not None and {*columns} <= Definition.from_json(ddl.schema).source_types.keys()
 
 
-def _latest(parts: Sequence[Part], last: DdlRow, wanted: Collection[str], types: Mapping[str, str]) -> Definition:
+def _latest(parts: Sequence[Part], last: DdlRow, wanted: Collection[str], alteration: Alteration) -> Definition:
     """Return the definition with exactly these columns: of images, else as read with the last statement, without later
     columns.
-
-    :param types: MySQL types that some of them must have.
     """
     candidates = _definitions(parts)
     if last.schema is not None:
@@ -240,7 +263,7 @@ def _latest(parts: Sequence[Part], last: DdlRow, wanted: Collection[str], types:
         columns = tuple(column for column in now.columns if column.name in wanted)
         candidates.append(replace(now, columns=columns))
     for one in candidates:
-        if one.types.keys() == set(wanted) and all(one.column(name).mysql == kind for name, kind in types.items()):
+        if one.types.keys() == set(wanted) and alteration.has_happened(one):
             return one
     raise Misfit(f"the table's columns after its ALTER are unknown: {shortened(last.statement)}")
 

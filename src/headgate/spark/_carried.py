@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import DEFAULT, Policies
+from headgate._policies import DEFAULT, ColumnRule, Policies
 from headgate.carrier import (
     CarriedColumn,
     DdlRow,
@@ -25,7 +25,7 @@ from headgate.carrier import (
     Stop,
     encode,
 )
-from headgate.catalog import AddedColumn, Column, ColumnChange, RedefinedColumn, TableDef
+from headgate.catalog import AddedColumn, Column, ColumnChange, DroppedColumn, RedefinedColumn, TableDef
 from headgate.columns import HookedTable, TableCodec, hooked_table, mysql_type, written_name
 from headgate.errors import HookError, UnsupportedError
 from headgate.mysql import ConnectionSettings
@@ -116,38 +116,57 @@ def _may_recompute(table: TableDef | None, changes: Sequence[ColumnChange]) -> b
 
 
 def _changes(ddl: Ddl, policies: Policies) -> tuple[ColumnChange, ...] | None:
-    """Return the columns that a statement changes in the target; None: rows may have changed, as behind a hook."""
-    has_hook = policies.of(f"{ddl.db}.{ddl.table}").hook is not None
-    return None if has_hook and ddl.changes else _ruled_changes(ddl, policies)
+    """Return the columns that a statement changes in the target, or that a hook gets; None: rows may have changed.
+
+    What a hook makes of other columns, or of the same under other names, is unknown.
+    """
+    changes = _ruled_changes(ddl, policies)
+    if policies.of(f"{ddl.db}.{ddl.table}").hook is None or changes is None:
+        return changes
+    return changes if all(isinstance(one, RedefinedColumn) and one.keeps_names for one in changes) else None
 
 
 def _ruled_changes(ddl: Ddl, policies: Policies) -> tuple[ColumnChange, ...] | None:
-    """Return the columns that a statement changes in the target, by their names there; None: their values must be read.
-
-    A RENAME of a column that a rule names, or to such a name, counts as the latter.
+    """Return the columns that a statement changes in the target, by their names there; None: their values must be
+    read.
     """
     if not ddl.changes:
         return ddl.changes
+    written = partial(written_name, policies, ddl.db, ddl.table)
     changes: list[ColumnChange] = []
     for change in ddl.changes:
-        name, rule = written_name(policies, ddl.db, ddl.table, change.name)
-        if isinstance(change, RedefinedColumn):
-            new_name, new_rule = written_name(policies, ddl.db, ddl.table, change.new_name)
-            if new_rule != rule or (rule.name and change.new_name != change.name):
-                return None
-            if rule.kind not in ("keep", "exclude"):
-                return None
-        if rule.kind == "exclude":
-            continue
-        if isinstance(change, AddedColumn):
-            if rule.kind not in ("keep", "null", "boolean") and not change.is_null:
-                return None
-            changes.append(replace(change, name=name) if rule.kind != "null" else AddedColumn(name))
-        elif isinstance(change, RedefinedColumn):
-            changes.append(replace(change, name=name, new_name=new_name))
-        else:
-            changes.append(replace(change, name=name))
+        ruled = _ruled_change(change, written)
+        if ruled is None:
+            return None
+        changes += ruled
     return tuple(changes)
+
+
+def _ruled_change(
+    change: ColumnChange, written: Callable[[str], tuple[str, ColumnRule]]
+) -> Sequence[ColumnChange] | None:
+    """Return what a change of a column does to the target's column, if anything; None: its values must be read.
+
+    :param written: a column's name in MySQL → its name in the target, and its rule.
+    """
+    name, rule = written(change.name)
+    if isinstance(change, RedefinedColumn):
+        new_name, new_rule = written(change.new_name)
+        if new_rule.kind == "exclude":
+            return () if rule.kind == "exclude" else [DroppedColumn(name)]
+        # RENAME COLUMN keeps the type, so a rule gives the same values under both names.
+        has_other_values = replace(rule, name="") != replace(new_rule, name="")
+        if has_other_values or (rule.kind not in ("keep", "exclude") and change.mysql is not None):
+            return None
+        before, after = (old if old != new else "" for old, new in ((change.name, name), (change.new_name, new_name)))
+        return [RedefinedColumn(name, new_name, change.mysql, before, after)]
+    if rule.kind == "exclude":
+        return ()
+    if isinstance(change, AddedColumn) and rule.kind == "null":
+        return [AddedColumn(name)]
+    if isinstance(change, AddedColumn) and rule.kind not in ("keep", "boolean") and not change.is_null:
+        return None
+    return [replace(change, name=name)]
 
 
 def _schema_json(table: TableDef | None, policies: Policies) -> str | None:
@@ -246,6 +265,7 @@ def definition_of(
         table_policies.rows,
         table.has_chosen_key,
         mark,
+        tuple((one.name, one.mysql, one.collation or "") for one in table.columns) if hook is not None else (),
     )
     return definition
 
