@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,6 @@ from headgate.kernels import (
     put_twos_complement,
     put_varint,
     twos_complement_size,
-    u8,
     varint_size,
     zigzag,
 )
@@ -37,253 +36,175 @@ __all__ = ["EncodedRows", "RowEncoder", "text_of"]
 
 log = logging.getLogger("headgate")
 
-_NO_UNION: Final = -1
+_Branches: TypeAlias = tuple[int, int]
+"""Numbers of the union's null and value branches; -1 twice: not a union."""
+
+_LONG: Final = 0
+"""A zigzag varint: ``words[i]``."""
+_FIXED: Final = 1
+"""``width`` bytes from ``data[i * width]`` on."""
+_BYTES: Final = 2
+"""A varint, and so many bytes: ``data[offsets[i]:offsets[i + 1]]``."""
+_DECIMAL: Final = 3
+"""Bytes that hold a big-endian number: the low and high half of 128 bits, ``words[2 * i]`` and the next one."""
+_FLOATS: Final = 4
+"""An array in one block, and the empty block that ends it; ``data`` has 4 bytes for each of its items."""
+_NO_UNION: Final = (-1, -1)
+
+
+def _read_only(array: Any) -> Any:
+    """Make an array read-only, as Arrow's are: otherwise kernels would be compiled again."""
+    array.flags.writeable = False
+    return array
+
+
+_NO_WORDS: Final = _read_only(np.zeros(0, np.int64))
+_NO_OFFSETS: Final = _read_only(np.zeros(0, np.int32))
+_NO_DATA: Final = _read_only(np.zeros(0, np.uint8))
+_ALL_VALID: Final = _read_only(np.ones(1 << 16, np.bool_))
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------------
 
 
 @njit(cache=True, nogil=True)
-def _size_longs(values: Any, valid: Any, union: int, sizes: Any) -> None:
+def _add_sizes(kind: int, width: int, words: Any, offsets: Any, valid: Any, branches: _Branches, sizes: Any) -> None:
+    """Add the size of each value."""
+    union = int(branches[1] >= 0)
     for i in range(sizes.shape[0]):
         sizes[i] += union
-        if valid[i]:
-            sizes[i] += varint_size(zigzag(values[i]))
-
-
-@njit(cache=True, nogil=True)
-def _put_branch(out: Any, at: Any, branch: int, union: bool) -> Any:
-    """Write the index of a union value's branch; nothing if the field is not a union."""
-    if union:
-        out[at] = branch * 2
-        at += 1
-    return at
-
-
-@njit(cache=True, nogil=True)
-def _put_longs(values: Any, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
-    for i in range(cursor.shape[0]):
-        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
-        if valid[i]:
-            at = put_varint(out, at, zigzag(values[i]))
-        cursor[i] = at
-
-
-@njit(cache=True, nogil=True)
-def _size_fixed(width: int, valid: Any, union: int, sizes: Any) -> None:
-    for i in range(sizes.shape[0]):
-        sizes[i] += union + (width if valid[i] else 0)
-
-
-@njit(cache=True, nogil=True)
-def _put_fixed(data: Any, width: int, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
-    for i in range(cursor.shape[0]):
-        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
-        if valid[i]:
-            for k in range(width):
-                out[at + k] = data[i * width + k]
-            at += width
-        cursor[i] = at
-
-
-@njit(cache=True, nogil=True)
-def _size_bytes(offsets: Any, valid: Any, union: int, sizes: Any) -> None:
-    for i in range(sizes.shape[0]):
-        sizes[i] += union
-        if valid[i]:
+        if not valid[i]:
+            continue
+        if kind == _LONG:
+            sizes[i] += varint_size(zigzag(words[i]))
+        elif kind == _FIXED:
+            sizes[i] += width
+        elif kind == _DECIMAL:
+            sizes[i] += 1 + twos_complement_size(np.uint64(words[2 * i]), np.uint64(words[2 * i + 1]))
+        else:
             count = np.int64(offsets[i + 1]) - np.int64(offsets[i])
-            sizes[i] += count + varint_size(zigzag(count))
+            head = varint_size(zigzag(count))
+            if kind == _BYTES:
+                sizes[i] += head + count
+            else:
+                sizes[i] += 1 + (head + 4 * count if count else 0)
 
 
 @njit(cache=True, nogil=True)
-def _put_bytes(data: Any, offsets: Any, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
+def _put(
+    kind: int, width: int, words: Any, offsets: Any, data: Any, valid: Any, branches: _Branches, cursor: Any, out: Any
+) -> None:
+    """Write each value at its cursor, and move that behind it."""
+    null_branch, branch = branches
     for i in range(cursor.shape[0]):
-        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
-        if valid[i]:
-            start = np.int64(offsets[i])
-            count = np.int64(offsets[i + 1]) - start
-            at = put_varint(out, at, zigzag(count))
-            copy(out, at, data, start, count)
-            at += count
-        cursor[i] = at
-
-
-@njit(cache=True, nogil=True)
-def _size_decimals(words: Any, valid: Any, union: int, sizes: Any) -> None:
-    for i in range(sizes.shape[0]):
-        sizes[i] += union
-        if valid[i]:
-            sizes[i] += 1 + twos_complement_size(words[2 * i], words[2 * i + 1])
-
-
-@njit(cache=True, nogil=True)
-def _put_decimals(words: Any, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
-    for i in range(cursor.shape[0]):
-        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
-        if valid[i]:
-            low, high = words[2 * i], words[2 * i + 1]
-            size = twos_complement_size(low, high)
-            out[at] = size * 2
-            at = put_twos_complement(out, at + 1, low, high, size)
-        cursor[i] = at
-
-
-@njit(cache=True, nogil=True)
-def _size_floats(offsets: Any, valid: Any, union: int, sizes: Any) -> None:
-    for i in range(sizes.shape[0]):
-        sizes[i] += union
-        if valid[i]:
-            count = np.int64(offsets[i + 1]) - np.int64(offsets[i])
-            sizes[i] += 1 + (4 * count + varint_size(zigzag(count)) if count else 0)
-
-
-@njit(cache=True, nogil=True)
-def _put_floats(data: Any, offsets: Any, valid: Any, null_branch: int, branch: int, cursor: Any, out: Any) -> None:
-    """Write an array in one block and the empty block that ends it. ``data``: the items' bytes."""
-    for i in range(cursor.shape[0]):
-        at = _put_branch(out, cursor[i], branch if valid[i] else null_branch, branch >= 0)
-        if valid[i]:
-            start = np.int64(offsets[i])
-            count = np.int64(offsets[i + 1]) - start
-            if count:
-                at = put_varint(out, at, zigzag(count))
-                for k in range(4 * count):
-                    out[at + k] = u8(data, 4 * start + k)
-                at += 4 * count
-            out[at] = 0
+        at = cursor[i]
+        if branch >= 0:
+            out[at] = (branch if valid[i] else null_branch) * 2
             at += 1
+        if valid[i]:
+            if kind == _LONG:
+                at = put_varint(out, at, zigzag(words[i]))
+            elif kind == _FIXED:
+                for k in range(width):
+                    out[at + k] = data[i * width + k]
+                at += width
+            elif kind == _DECIMAL:
+                low, high = np.uint64(words[2 * i]), np.uint64(words[2 * i + 1])
+                size = twos_complement_size(low, high)
+                out[at] = size * 2
+                at = put_twos_complement(out, at + 1, low, high, size)
+            else:
+                count = np.int64(offsets[i + 1]) - np.int64(offsets[i])
+                unit = 1 if kind == _BYTES else 4
+                if kind == _BYTES or count:
+                    at = put_varint(out, at, zigzag(count))
+                    copy(out, at, data, unit * np.int64(offsets[i]), unit * count)
+                    at += unit * count
+                if kind == _FLOATS:
+                    out[at] = 0
+                    at += 1
         cursor[i] = at
 
 
 # --- one column, ready to be written ----------------------------------------------------------------------------------
 
 
-class _Lane(Protocol):
-    """A column of one batch in the form that its kernels need."""
+class _Lane(NamedTuple):
+    """A column of one batch in the form of the kernels, which have the layouts of the kinds."""
 
-    def size(self, sizes: npt.NDArray[np.int64]) -> None: ...
-
-    def put(self, cursor: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None: ...
-
-
-@dataclass(frozen=True)
-class _Kernels:
-    """Two kernels and the arrays they share; only the second one gets ``put_only``."""
-
-    sizer: Any
-    putter: Any
-    arrays: tuple[Any, ...]
-    put_only: tuple[Any, ...]
     valid: Any
-    null_branch: int
-    branch: int
+    branches: _Branches
+    kind: int
+    words: Any = _NO_WORDS
+    offsets: Any = _NO_OFFSETS
+    data: Any = _NO_DATA
+    width: int = 0
 
-    def size(self, sizes: npt.NDArray[np.int64]) -> None:
-        self.sizer(*self.arrays, self.valid, int(self.branch != _NO_UNION), sizes)
-
-    def put(self, cursor: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
-        self.putter(*self.put_only, *self.arrays, self.valid, self.null_branch, self.branch, cursor, out)
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """A value of two parts, such as a geometry; only the first writes the union's branch."""
-
-    first: _Lane
-    second: _Lane
-
-    def size(self, sizes: npt.NDArray[np.int64]) -> None:
-        self.first.size(sizes)
-        self.second.size(sizes)
+    def add_sizes(self, sizes: npt.NDArray[np.int64]) -> None:
+        _add_sizes(self.kind, self.width, self.words, self.offsets, self.valid, self.branches, sizes)
 
     def put(self, cursor: npt.NDArray[np.int64], out: npt.NDArray[np.uint8]) -> None:
-        self.first.put(cursor, out)
-        self.second.put(cursor, out)
-
-
-_ALL_VALID: Final = np.ones(1 << 16, np.bool_)
-_ALL_VALID.flags.writeable = False
+        _put(self.kind, self.width, self.words, self.offsets, self.data, self.valid, self.branches, cursor, out)
 
 
 def _valid(array: pa.Array) -> Any:
     if not array.null_count and len(array) <= len(_ALL_VALID):
         return _ALL_VALID[: len(array)]
-    valid = np.asarray(array.is_valid()) if array.null_count else np.ones(len(array), np.bool_)
-    valid.flags.writeable = False
-    return valid
-
-
-def _read_only_zeros(count: int, dtype: Any) -> Any:
-    """Return zeros for a missing buffer, read-only like Arrow's: otherwise kernels would be compiled again."""
-    zeros = np.zeros(count, dtype)
-    zeros.flags.writeable = False
-    return zeros
+    return _read_only(np.asarray(array.is_valid()) if array.null_count else np.ones(len(array), np.bool_))
 
 
 def _numbers(array: pa.Array, dtype: Any, per_row: int = 1) -> Any:
     """Return the values' buffer; values of nulls are undefined."""
     buffer = array.buffers()[1]
     if buffer is None:
-        return _read_only_zeros(len(array) * per_row, dtype)
+        return _read_only(np.zeros(len(array) * per_row, dtype))
     return np.frombuffer(buffer, dtype)[array.offset * per_row : (array.offset + len(array)) * per_row]
 
 
 def _offsets(array: pa.Array) -> Any:
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
-        return _read_only_zeros(len(array) + 1, np.int32)
+        return _NO_OFFSETS
     return np.frombuffer(buffer, np.int32)[array.offset : array.offset + len(array) + 1]
 
 
 def _data(buffer: Any) -> Any:
-    return _read_only_zeros(0, np.uint8) if buffer is None else np.frombuffer(buffer, np.uint8)
+    return _NO_DATA if buffer is None else np.frombuffer(buffer, np.uint8)
 
 
-_Branches = tuple[int, int]
-"""Numbers of the union's null and value branches; -1 twice: not a union."""
-
-
-def _longs(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
+def _longs(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
     values = _numbers(array, np.dtype(array.type.to_pandas_dtype()))
-    if values.dtype != np.int64:
-        values = values.astype(np.int64)
-        values.flags.writeable = False
-    return _Kernels(_size_longs, _put_longs, (values,), (), valid, *branches)
+    words = values if values.dtype == np.int64 else _read_only(values.astype(np.int64))
+    return [_Lane(valid, branches, _LONG, words=words)]
 
 
-def _floating(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
-    width = array.type.bit_width // 8
-    data = _numbers(array, np.float32 if width == 4 else np.float64).view(np.uint8)
-    return _Kernels(_size_fixed, _put_fixed, (width,), (data,), valid, *branches)
+def _fixed(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
+    data = _numbers(array, np.dtype(array.type.to_pandas_dtype())).view(np.uint8)
+    return [_Lane(valid, branches, _FIXED, data=data, width=array.type.bit_width // 8)]
 
 
-def _bytes(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
-    return _Kernels(_size_bytes, _put_bytes, (_offsets(array),), (_data(array.buffers()[2]),), valid, *branches)
+def _bytes(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
+    return [_Lane(valid, branches, _BYTES, offsets=_offsets(array), data=_data(array.buffers()[2]))]
 
 
-def _booleans(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
-    data = _numbers(array.cast(pa.uint8()), np.uint8)
-    return _Kernels(_size_fixed, _put_fixed, (1,), (data,), valid, *branches)
+def _decimals(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
+    return [_Lane(valid, branches, _DECIMAL, words=_numbers(array, np.int64, 2))]
 
 
-def _decimals(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
-    return _Kernels(_size_decimals, _put_decimals, (_numbers(array, np.uint64, 2),), (), valid, *branches)
-
-
-def _points(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
+def _points(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
     srid, wkb = (array.field(i) for i in (0, 1))
-    none = (_NO_UNION, _NO_UNION)
-    return _Pair(_longs(srid.cast(pa.int64()), valid, branches), _bytes(wkb, valid, none))
+    return [*_longs(srid.cast(pa.int64()), valid, branches), *_bytes(wkb, valid, _NO_UNION)]
 
 
-def _floats(array: pa.Array, valid: Any, branches: _Branches) -> _Lane:
+def _floats(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
     items = _data(array.values.buffers()[1])[4 * array.values.offset :]
-    return _Kernels(_size_floats, _put_floats, (_offsets(array),), (items,), valid, *branches)
+    return [_Lane(valid, branches, _FLOATS, offsets=_offsets(array), data=items)]
 
 
 # --- from a column's Arrow type to an Avro type -----------------------------------------------------------------------
 
-_Make = Callable[[pa.Array, Any, _Branches], _Lane]
+_Make: TypeAlias = Callable[[pa.Array, Any, _Branches], list[_Lane]]
+"""Takes an array, which of its values are valid, and the union's branches. Only the first lane writes the branch."""
 _MICROS_PER_MILLI: Final = 1000
 
 
@@ -347,9 +268,9 @@ def _lane_of(kind: pa.DataType, avro: Any) -> tuple[Callable[[pa.Array], pa.Arra
         return _as_long(kind, logical)
     if name in ("float", "double"):
         wanted = pa.float32() if name == "float" else pa.float64()
-        return (_cast(wanted, safe=False), _floating) if number else None
+        return (_cast(wanted, safe=False), _fixed) if number else None
     if name == "boolean":
-        return (_same, _booleans) if pa.types.is_boolean(kind) else None
+        return (_cast(pa.uint8()), _fixed) if pa.types.is_boolean(kind) else None
     if name == "string":
         flat = not pa.types.is_nested(kind) and not pa.types.is_binary(kind)
         return (text_of, _bytes) if flat else None
@@ -435,20 +356,21 @@ class RowEncoder:
         :raises DecodeError: NULL in a field that is not nullable, or a value beyond its type.
         """
         sizes = np.zeros(len(columns[0]) if columns else 0, np.int64)
-        lanes = []
+        lanes: list[_Lane] = []
         for field in self._fields:
             column = columns[field.column]
             valid = _valid(column)
             if column.null_count and not field.nullable:
                 raise self._error(field, "NULL, which the schema does not allow")
             try:
-                lane = field.make(field.convert(column), valid, field.branches)
+                made = field.make(field.convert(column), valid, field.branches)
             except pa.ArrowInvalid as error:
                 raise self._error(field, f"a value that the schema's type cannot hold ({error})") from None
             if field.convert is _low_word:
                 self._warn(field, column)
-            lane.size(sizes)
-            lanes.append(lane)
+            for lane in made:
+                lane.add_sizes(sizes)
+            lanes += made
         return EncodedRows(sizes, lanes)
 
     def key_part(self, index: int, column: pa.Array) -> pa.Array:
@@ -481,8 +403,8 @@ class RowEncoder:
 def _value_branch(avro: Any) -> tuple[Any, _Branches]:
     """Return the type of the values, and the numbers of the union's branches."""
     if not isinstance(avro, list):
-        return avro, (_NO_UNION, _NO_UNION)
+        return avro, _NO_UNION
     values = [branch for branch, one in enumerate(avro) if one != "null"]
     if len(values) != 1:
-        return "union", (_NO_UNION, _NO_UNION)
-    return avro[values[0]], (avro.index("null") if "null" in avro else _NO_UNION, values[0])
+        return "union", _NO_UNION
+    return avro[values[0]], (avro.index("null") if "null" in avro else -1, values[0])
