@@ -64,14 +64,14 @@ class _Part:
     ranks: Int64s
     rows: int = 0
     """How many leading rows belong to whole transactions."""
-    is_event: Any = None
-    """bool[rows]: rows that become events; None: all."""
 
 
 @dataclass(frozen=True)
-class _EncodedPart:
-    """One batch's encoded events, with their ranks."""
+class _Encoded:
+    """One batch's events, with their ranks."""
 
+    table: TableDef
+    batch: pa.RecordBatch
     ranks: Int64s
     events: EncodedEvents
 
@@ -139,55 +139,51 @@ class Assembler:
         for part in parts:
             part.rows = int(np.searchsorted(part.ranks, rows))
         encoded = [self._encode(part) for part in parts if part.rows]
-        values = self._values(parts, np.repeat(np.arange(whole), lasts - firsts[:whole] + 1), whole)
+        values = self._values(encoded, np.repeat(np.arange(whole), lasts - firsts[:whole] + 1), whole)
         scns = self._scn.number(Transactions(names, seqs[0][lasts], seqs[1][lasts], seqs[3][lasts], values))
         windows = self._write(encoded, rows, firsts[:whole], lasts, scns, seqs[3] * _NS_PER_US)
         self._waiting = [_rest(part) for part in parts if part.rows < part.image.batch.num_rows]
         self._open = {gtids[int(txn[-1])]} if self._waiting else set()
         return Finished(windows, names, _counts(encoded))
 
-    def _encode(self, part: _Part) -> _EncodedPart:
-        batch = part.image.batch.slice(0, part.rows)
-        _refuse_partial(part.image.table, batch)
-        writer = self._writers.of(part.image.table, _fields(part.image))
-        before_images = self._choose_events(part, batch, writer) if self._with_before_images else None
-        batch = batch if before_images is None else batch.filter(pa.array(part.is_event))
-        columns = batch.columns[-len(part.image.table.columns) :]
+    def _encode(self, part: _Part) -> _Encoded:
+        table, batch, ranks = part.image.table, part.image.batch.slice(0, part.rows), part.ranks[: part.rows]
+        _refuse_partial(table, batch)
+        writer, before_images = self._writers.of(table, _fields(part.image)), None
+        if self._with_before_images:
+            before_images, is_event = self._choose_events(batch, writer, len(table.columns))
+            batch, ranks = batch.filter(pa.array(is_event)), ranks[is_event]
         letters = _letters(batch.column(0))
         deletes = (letters == _DELETES[0]) | (letters == _DELETES[1])
         stamps = np.asarray(batch.column(3).view(pa.int64())) * _NS_PER_US
+        columns = batch.columns[-len(table.columns) :]
         events = writer.encode(columns, self._version, deletes=deletes, stamps=stamps, before_images=before_images)
-        return _EncodedPart(_event_ranks(part), events)
+        return _Encoded(table, batch, ranks, events)
 
     @staticmethod
-    def _choose_events(part: _Part, batch: pa.RecordBatch, writer: RowWriter) -> BeforeImages:
-        """Return before images for their updates' events; if the key changes, or is missing, they are events, too."""
-        columns = batch.columns[-len(part.image.table.columns) :]
+    def _choose_events(batch: pa.RecordBatch, writer: RowWriter, columns: int) -> tuple[BeforeImages, Any]:
+        """Return before images for their updates' events, and which rows are events, bool[rows]: all others, and before
+        images whose key changes, or is missing.
+        """
+        rows = batch.columns[-columns:]
         before = _letters(batch.column(0)) == _BEFORE
-        part.is_event = (
-            ~(before & writer.repeats(writer.keys(columns))) if writer.key else np.ones(len(before), np.bool_)
-        )
-        rows = writer.encoder.encode([column.filter(pa.array(before)) for column in columns])
-        events = np.cumsum(part.is_event) - 1
-        return BeforeImages(rows, events[np.flatnonzero(before) + 1])  # an update's images are next to each other
+        is_event = ~(before & writer.repeats(writer.keys(rows))) if writer.key else np.ones(len(before), np.bool_)
+        images = writer.encoder.encode([column.filter(pa.array(before)) for column in rows])
+        events = np.cumsum(is_event) - 1
+        return BeforeImages(images, events[np.flatnonzero(before) + 1]), is_event  # an update's images are neighbours
 
-    def _values(self, parts: Sequence[_Part], window_of: Int64s, windows: int) -> Int64s:
+    def _values(self, parts: Sequence[_Encoded], window_of: Int64s, windows: int) -> Int64s:
         """Return each transaction's greatest value of the column that SCNs are made of; -1: none."""
         greatest = np.full(windows, -1, np.int64)
         for part in parts:
-            index = -1 if self._column is None or not part.rows else self._column_in(part.image.table)
+            index = -1 if self._column is None else self._column_in(part.table)
             if index < 0:
                 continue
-            batch = part.image.batch.slice(0, part.rows)
-            if part.is_event is not None:
-                batch = batch.filter(pa.array(part.is_event))
-            column = batch.column(batch.num_columns - len(part.image.table.columns) + index)
+            column = part.batch.column(part.batch.num_columns - len(part.table.columns) + index)
             if not (pa.types.is_integer(column.type) or pa.types.is_decimal(column.type)):
-                raise UnsupportedError(
-                    "scn_column must be an integer or decimal column", table=part.image.table.full_name
-                )
+                raise UnsupportedError("scn_column must be an integer or decimal column", table=part.table.full_name)
             numbers = np.asarray(column.fill_null(-1).cast(pa.int64()))
-            np.maximum.at(greatest, window_of[_event_ranks(part)], numbers)
+            np.maximum.at(greatest, window_of[part.ranks], numbers)
         return greatest
 
     def _column_in(self, table: TableDef) -> int:
@@ -199,7 +195,7 @@ class Assembler:
         return names.index(name.lower()) if name.lower() in names else -1
 
     def _write(
-        self, encoded: Sequence[_EncodedPart], rows: int, firsts: Int64s, lasts: Int64s, scns: Int64s, stamps: Int64s
+        self, encoded: Sequence[_Encoded], rows: int, firsts: Int64s, lasts: Int64s, scns: Int64s, stamps: Int64s
     ) -> Windows:
         eop = EOP_SIZE[self._version]
         sizes = np.zeros(rows, np.int64)
@@ -214,12 +210,6 @@ class Assembler:
         put_eops(out, eops, self._version, stamps[lasts], scns, self._partition)
         seal(out, 0, len(out))
         return Windows(out, scns, eops + eop, stamps[lasts], np.bincount(window_of[sizes > 0], minlength=len(scns)))
-
-
-def _event_ranks(part: _Part) -> Int64s:
-    """Return the ranks of the rows that become events."""
-    ranks = part.ranks[: part.rows]
-    return ranks if part.is_event is None else ranks[part.is_event]
 
 
 def _in_order(images: Sequence[ImageBatch]) -> tuple[list[_Part], list[str], tuple[Int64s, Int64s, Int64s, Int64s]]:
@@ -263,7 +253,7 @@ def _is_ordered(file: Any, pos: Any, ordinal: Any) -> bool:
     return True
 
 
-def _counts(encoded: Sequence[_EncodedPart]) -> dict[int, tuple[int, int, int]]:
+def _counts(encoded: Sequence[_Encoded]) -> dict[int, tuple[int, int, int]]:
     counts: dict[int, tuple[int, int, int]] = {}
     for one in encoded:
         number = one.events.writer.source.id
