@@ -168,8 +168,8 @@ def test_what_went_in_comes_out(events: list[tuple[str, int]], step: int, checks
                         file.write(server.dump(0)[100 : 100 + number])
                 spool = stack.enter_context(closing(LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)))
             assert sum(file.stat().st_size for file in folder.glob("*.packets")) < 25_000
-        first, last = spool.begin.count(), server.number
-        assert (spool.begin, spool.gtid) == (gtids(first), gtids(last))
+        first, last = spool.head().begin.count(), server.number
+        assert (spool.head().begin, spool.gtid) == (gtids(first), gtids(last))
         for had in {first, (first + last) // 2, last}:
             found, end = read(spool, had, most=step)
             assert [one for one in found if one[0] > had] == server.places()[had:]
@@ -364,7 +364,7 @@ def test_damaged_files(folder: Path) -> None:
 
 def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:
     spool = LogSpool(folder, 1 << 20, lambda: gtids(7))
-    assert (spool.gtid, spool.begin, spool.head().file, spool.newest()) == (gtids(7), gtids(7), "", GtidSet())
+    assert (spool.gtid, spool.head().begin, spool.head().file, spool.newest()) == (gtids(7), gtids(7), "", GtidSet())
     assert read(spool, 7) == ([], None)
     spool.close()
     spool = LogSpool(folder, 1 << 20, lambda: gtids(9))  # what it began with, not what is told now

@@ -10,21 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import NamedTuple
 
 from headgate.archive._files import LogSegment, Mark
 from headgate.errors import BinlogPurgedError
-from headgate.replication import END_PACKET, rotate_packet
+from headgate.replication import END_PACKET, LogHint, rotate_packet
 
-__all__ = ["LogReader", "Reached"]
-
-
-class Reached(NamedTuple):
-    """A position of a server; everything logged before it is in the archive, or in the answer."""
-
-    server_uuid: str
-    file: str
-    pos: int
+__all__ = ["LogReader"]
 
 
 class LogReader:
@@ -33,7 +24,8 @@ class LogReader:
     :param following: returns the segment after the one with this number, or None; 0: the first of all.
     :param begin: where to begin; None: at the first segment that will be written.
     :param limit: number of the last segment, and bytes of it to read; None: endless.
-    :param reached: position that a bounded answer sends at its end.
+    :param reached: position that a bounded answer sends at its end: everything before it is in the archive, or in the
+        answer.
     """
 
     def __init__(
@@ -41,7 +33,7 @@ class LogReader:
         following: Callable[[int], LogSegment | None],
         begin: tuple[LogSegment, Mark] | None,
         limit: tuple[int, int] | None,
-        reached: Reached | None,
+        reached: LogHint | None,
     ) -> None:
         self._following, self._limit, self._reached = following, limit, reached
         self._segment: LogSegment | None = None

@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.archive._files import LogSegment, Mark, SegmentSizes, stored_log
-from headgate.archive._reader import LogReader, Reached
+from headgate.archive._reader import LogReader
 from headgate.archive._wire import LogFile, LogHead, Series
 from headgate.errors import BinlogPurgedError, ConnectionLostError, ServerBehindError, TargetError
 from headgate.files import read_json, write_json
@@ -95,8 +95,8 @@ class LogSpool:
             self._gtid = GtidSet.parse(str(stored["gtid"]))
         self._current_file: CopiedFile | None = None
         self._closed = False
-        last = self._segments[-1] if self._segments else None
-        self._reached = None if last is None else Reached(last.begin.server_uuid, last.begin.file, last.whole[1])
+        self._reached = self.hint()
+        """Everything logged before this position is archived."""
 
     # --- writing
 
@@ -111,7 +111,7 @@ class LogSpool:
             elif isinstance(item, CopiedEvents):
                 self._store_events(item)
             elif self._current_file is not None:
-                self._reached = Reached(self._current_file.server_uuid, item.file, item.pos)
+                self._reached = LogHint(self._current_file.server_uuid, item.file, item.pos)
             self._changed.notify_all()
 
     def _begin_file(self, file: CopiedFile) -> None:
@@ -127,7 +127,7 @@ class LogSpool:
             return
         segment.commit(item.pos)
         self._gtid = item.gtid
-        self._reached = Reached(segment.begin.server_uuid, segment.begin.file, item.pos)
+        self._reached = LogHint(segment.begin.server_uuid, segment.begin.file, item.pos)
         if segment.size >= self._segment_bytes:
             segment = self._new_segment(segment.begin, item.pos)
         elif segment.wants_mark:
@@ -187,19 +187,13 @@ class LogSpool:
         """All archived transactions, and those before them."""
         return self._gtid
 
-    @property
-    def begin(self) -> GtidSet:
-        """All transactions before the oldest archived one."""
-        with self._changed:
-            return self._begin()
-
     def _begin(self) -> GtidSet:
         return self._segments[0].before if self._segments else self._gtid
 
     def head(self) -> LogHead:
         """Return what is archived now."""
         with self._changed:
-            at = self._reached or Reached("", "", 0)
+            at = self._reached or LogHint("", "", 0)
             return LogHead(at.server_uuid, self._gtid, self._begin(), at.file, at.pos, tuple(self._series()))
 
     def _series(self) -> list[Series]:
