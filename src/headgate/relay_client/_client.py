@@ -30,7 +30,7 @@ from headgate.relay_client._bootstrap import Bootstrapper
 from headgate.relay_client._callbacks import Callbacks, Rollback, Runs
 from headgate.relay_client._checkpoints import CheckpointStore, Keeper
 from headgate.relay_client._consumer import Consumer, Result, Subscription
-from headgate.relay_client._reading import Reader, Share, Trail, Wanted
+from headgate.relay_client._reading import Reader, Share, Trail
 from headgate.relay_client._retry import Failures, Retry, Setbacks
 from headgate.relay_client._transport import Access, Transport
 from headgate.relay_client._tuning import ClientTuning
@@ -153,8 +153,9 @@ class RelayClient:
         self._tuning = tuning or ClientTuning()
         listed = [consumers] if isinstance(consumers, Consumer) else consumers
         subscriptions = [one if isinstance(one, Subscription) else Subscription(one) for one in listed]
-        wanted = Wanted(list(sources), dict(filters or {}), share, 2 if before_images else 0, self._tuning)
-        self._reader = Reader(Transport([urls] if isinstance(urls, str) else urls, access), wanted)
+        transport = Transport([urls] if isinstance(urls, str) else urls, access)
+        version = 2 if before_images else 0
+        self._reader = Reader(transport, sources, filters=filters, share=share, version=version, tuning=self._tuning)
         self._callbacks = Callbacks(subscriptions, callback_seconds)
         self._runs = Runs(self._callbacks)
         self._keeper = Keeper(checkpoints, checkpoint_seconds)

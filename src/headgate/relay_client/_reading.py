@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from http.client import HTTPMessage
 from typing import Any, Final, NamedTuple
 
@@ -26,7 +25,7 @@ from headgate.relay_client._consumer import Event
 from headgate.relay_client._transport import Transport
 from headgate.relay_client._tuning import ClientTuning
 
-__all__ = ["Reader", "Share", "Trail", "Wanted"]
+__all__ = ["Reader", "Share", "Trail"]
 
 _PENDING: Final = "x-dbus-pending-event-size"
 """Header with the size of the next event, if it does not fit."""
@@ -43,21 +42,6 @@ class Share(NamedTuple):
         """The relay's form. Databus's MOD has no bucket for the key −2⁶³, and is uneven if keys grow in steps."""
         span = {"start": self.bucket, "end": self.bucket + 1}
         return {"partitionType": "HASH", "filters": [{"numBuckets": self.buckets, "bktRange": span}]}
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Sources, filters and event version that a client requests."""
-
-    names: Sequence[str]
-    """Logical sources; none: all that the relay has at each :meth:`Reader.look_up`."""
-    filters: Mapping[str, Mapping[str, Any]]
-    """By source, in Databus's JSON."""
-    share: Share | None
-    """Of the keys of all sources without a filter; None: all."""
-    version: int
-    """Newest version of events that the client understands; 0: the relay chooses."""
-    tuning: ClientTuning
 
 
 class Trail:
@@ -84,10 +68,26 @@ class Trail:
 
 
 class Reader:
-    """Requests to a relay, or to one of several that give the same SCNs."""
+    """Requests to a relay, or to one of several that give the same SCNs.
 
-    def __init__(self, transport: Transport, wanted: Wanted) -> None:
-        self.transport, self._wanted = transport, wanted
+    :param names: logical sources; none: all that the relay has at each :meth:`look_up`.
+    :param filters: by source, in Databus's JSON.
+    :param share: of the keys of all sources without a filter; None: all.
+    :param version: newest version of events that the client understands; 0: the relay chooses.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        names: Sequence[str] = (),
+        *,
+        filters: Mapping[str, Mapping[str, Any]] | None = None,
+        share: Share | None = None,
+        version: int = 0,
+        tuning: ClientTuning | None = None,
+    ) -> None:
+        self.transport, self._names, self._filters, self._share = transport, list(names), filters or {}, share
+        self._version, self._tuning = version, tuning or ClientTuning()
         self.sources: Mapping[int, str] = {}
         """Names by the current relay's ids."""
         self._schemas: dict[bytes, Schema] = {}
@@ -96,7 +96,7 @@ class Reader:
     @property
     def wanted_names(self) -> str:
         """The sources, for messages."""
-        return ", ".join(self._wanted.names) or "all sources"
+        return ", ".join(self._names) or "all sources"
 
     def is_running(self) -> bool:
         """Return whether the relay reports that it is running."""
@@ -108,8 +108,8 @@ class Reader:
         :raises ConfigError: the relay lacks a source, or they are in different physical sources.
         """
         ids = {one["name"]: one["id"] for one in self.transport.json("sources")}
-        names = self._wanted.names or list(ids)
-        missing = [name for name in (*names, *self._wanted.filters) if name not in ids]
+        names = self._names or list(ids)
+        missing = [name for name in (*names, *self._filters) if name not in ids]
         if missing:
             raise ConfigError(f"the relay has no source {missing[0]}; it has {', '.join(sorted(ids)) or 'none'}")
         if not names:
@@ -131,16 +131,16 @@ class Reader:
         """Return events from a position on; empty: none are ready, or the next request must be larger."""
         more = {
             "checkPoint": _text(checkpoint_json(position)),
-            "wait": str(max(1, round(1000 * self._wanted.tuning.wait))),
-            "maxev": str(self._wanted.version),
+            "wait": str(max(1, round(1000 * self._tuning.wait))),
+            "maxev": str(self._version),
         }
-        body, _ = self._events("stream", "size", self._wanted.tuning.stream_bytes, more, position.scn)
+        body, _ = self._events("stream", "size", self._tuning.stream_bytes, more, position.scn)
         return body
 
     def rows(self, point: BootstrapPoint) -> tuple[bytes, bool] | None:
         """Return rows of a bootstrap, and whether they are the source's last; None: the next request must be larger."""
         more = {"checkPoint": _text(point.to_json())}
-        body, headers = self._events("bootstrap", "batchSize", self._wanted.tuning.rows_bytes, more, point.start)
+        body, headers = self._events("bootstrap", "batchSize", self._tuning.rows_bytes, more, point.start)
         return None if _PENDING in headers else (body, headers.get("PhaseCompleted") == "TRUE")
 
     def scn(self, command: str, more: Mapping[str, str], point: BootstrapPoint) -> int:
@@ -160,13 +160,13 @@ class Reader:
             size_name: str(self._sizes.get(command, size)),
             "output": "binary",
             **more,
-            **self._filters(),
+            **self._filters_sent(),
         }
         body, headers = self.transport.get(command, parameters, scn=scn)
         pending = headers.get(_PENDING)
         if pending is not None:
             self._sizes[command] = int(pending)
-            if int(pending) > (largest := self._wanted.tuning.largest_bytes):
+            if int(pending) > (largest := self._tuning.largest_bytes):
                 raise ProtocolError(f"an event of {pending} bytes is larger than {largest}")
         if not is_intact(np.frombuffer(body, np.uint8)):
             raise self.transport.failure("the relay sent damaged events")
@@ -175,9 +175,9 @@ class Reader:
     def _ids(self) -> str:
         return ",".join(str(one) for one in self.sources)
 
-    def _filters(self) -> dict[str, str]:
-        of_share = None if self._wanted.share is None else self._wanted.share.filter
-        filters = {str(one): self._wanted.filters.get(name) or of_share for one, name in self.sources.items()}
+    def _filters_sent(self) -> dict[str, str]:
+        of_share = None if self._share is None else self._share.filter
+        filters = {str(one): self._filters.get(name) or of_share for one, name in self.sources.items()}
         used = {one: value for one, value in filters.items() if value}
         return {"filters": json.dumps(used)} if used else {}
 
