@@ -17,7 +17,7 @@ from headgate.relay import LogicalSource
 from headgate.relay import _assemble as module
 from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._events._schemas import Registry
-from headgate.relay._scn import GenerationMap, GtidGeneration
+from headgate.relay._scn import Scn
 from headgate.replication import ABSENT_FIELD, ImageBatch
 from tests.relay.rows import UUID, block, image
 
@@ -29,7 +29,7 @@ def source_of(db: str, table: str) -> LogicalSource:
 
 
 def assembler() -> Assembler:
-    return Assembler(source_of, Registry(None), GtidGeneration(GenerationMap()), partition=1)
+    return Assembler(source_of, Registry(None), Scn("gtid-generation"), partition=1)
 
 
 def rows(table: int, ids: list[int], gtids: list[int], ordinals: list[int]) -> ImageBatch:

@@ -12,19 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, ScnOrderError
-from headgate.relay._scn import (
-    KINDS,
-    Application,
-    BinlogOffset,
-    GenerationMap,
-    GtidGeneration,
-    Kind,
-    RelayGenerated,
-    Scn,
-    SourceGenerated,
-    Transactions,
-    make_scn,
-)
+from headgate.relay._scn import KINDS, GenerationMap, Kind, Scn, Transactions
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 NUMBER = 1 << 48
@@ -45,7 +33,7 @@ def give(
 
 
 def test_binlog_offset_is_file_and_offset() -> None:
-    scn = BinlogOffset()
+    scn = Scn("binlog-offset")
     assert give(scn, f"{A}:1", positions=[4]) == [4_294_967_300]
     # Above 2 GiB Databus's own turn negative.
     assert give(scn, f"{A}:2", f"{A}:3", positions=[2**31, 2**32 - 1]) == [2**32 + 2**31, 2**33 - 1]
@@ -59,11 +47,11 @@ PLACES = st.lists(st.tuples(st.integers(1, 2**31 - 1), st.integers(4, 2**32 - 1)
 @given(PLACES, st.integers(0, 20))
 def test_binlog_offset_grows_with_the_log_over_restarts(places: list[tuple[int, int]], restart: int) -> None:
     places.sort()
-    scn = BinlogOffset()
+    scn = Scn("binlog-offset")
     given_scns: list[int] = []
     for number, (file, pos) in enumerate(places):
         if number == restart:
-            scn = BinlogOffset(scn.last)
+            scn = Scn("binlog-offset", last=scn.last)
         given_scns += give(scn, f"{A}:1", files=[file], positions=[pos])
     assert given_scns == sorted(set(given_scns))
     assert [(one >> 32, one & 0xFFFFFFFF) for one in given_scns] == places
@@ -76,23 +64,23 @@ def test_binlog_offset_grows_with_the_log_over_restarts(places: list[tuple[int, 
 )
 def test_binlog_offset_refuses_what_it_cannot_number(files: list[int], positions: list[int]) -> None:
     with pytest.raises(ScnOrderError, match="gtid-generation"):
-        give(BinlogOffset(), *(f"{A}:{n}" for n in range(len(files))), files=files, positions=positions)
+        give(Scn("binlog-offset"), *(f"{A}:{n}" for n in range(len(files))), files=files, positions=positions)
     with pytest.raises(ScnOrderError, match="was reset"):
-        give(BinlogOffset(2**40), f"{A}:1", positions=[4])
+        give(Scn("binlog-offset", last=2**40), f"{A}:1", positions=[4])
 
 
 def test_relay_generated_counts() -> None:
-    scn = RelayGenerated()
+    scn = Scn("relay-generated")
     assert give(scn, f"{A}:7", f"{B}:1") == [1, 2]
-    assert give(RelayGenerated(scn.last), f"{A}:3") == [3]
+    assert give(Scn("relay-generated", last=scn.last), f"{A}:3") == [3]
     # Two relays of one state, on servers whose logs are elsewhere: the same.
-    assert give(RelayGenerated(100), f"{A}:8", files=[10], positions=[1000]) == give(
-        RelayGenerated(100), f"{A}:8", files=[50], positions=[4]
+    assert give(Scn("relay-generated", last=100), f"{A}:8", files=[10], positions=[1000]) == give(
+        Scn("relay-generated", last=100), f"{A}:8", files=[50], positions=[4]
     )
 
 
 def test_generations_change_with_the_source() -> None:
-    scn = GtidGeneration(GenerationMap())
+    scn = Scn("gtid-generation", GenerationMap())
     assert give(scn, f"{A}:5", f"{A}:9", f"{B}:1", f"{B}:2", f"{A}:10") == [
         NUMBER + 5, NUMBER + 9, 2 * NUMBER + 1, 2 * NUMBER + 2, 3 * NUMBER + 10,
     ]  # fmt: skip
@@ -102,26 +90,26 @@ def test_generations_change_with_the_source() -> None:
 def test_relays_with_one_map_agree_wherever_they_read(tmp_path: Path) -> None:
     file = tmp_path / "shared" / "generations.json"
     log = [*(f"{A}:{n}" for n in range(1, 4)), f"{B}:1", f"{B}:2", *(f"{A}:{n}" for n in range(4, 6))]
-    first = give(GtidGeneration(GenerationMap(file)), *log)
+    first = give(Scn("gtid-generation", GenerationMap(file)), *log)
     assert first == sorted(set(first))
     entries = json.loads(file.read_text())["generations"]
     assert [(one["generation"], one["source"], one["first"], one["ts_us"]) for one in entries] == [
         (1, A, 1, 7), (2, B, 1, 7), (3, A, 4, 7),
     ]  # fmt: skip
     for begin in range(len(log)):
-        other = GtidGeneration(GenerationMap(file), first[begin - 1] if begin else -1)
+        other = Scn("gtid-generation", GenerationMap(file), first[begin - 1] if begin else -1)
         assert give(other, *log[begin:]) == first[begin:]
-        fresh = GtidGeneration(GenerationMap(file))
+        fresh = Scn("gtid-generation", GenerationMap(file))
         assert give(fresh, *log[begin:]) == first[begin:]
     assert json.loads(file.read_text())["generations"] == entries
 
 
 def test_a_log_that_began_anew_gets_a_generation(tmp_path: Path) -> None:
     generations = GenerationMap(tmp_path / "g.json")
-    scn = GtidGeneration(generations)
+    scn = Scn("gtid-generation", generations)
     last = give(scn, f"{A}:1", f"{A}:900")[-1]
     # RESET BINARY LOGS AND GTIDS, and a relay that was told to begin again: the same numbers mean other transactions.
-    again = GtidGeneration(generations, last)
+    again = Scn("gtid-generation", generations, last)
     assert give(again, f"{A}:1", f"{A}:2") == [2 * NUMBER + 1, 2 * NUMBER + 2]
     with pytest.raises(ScnOrderError, match="relay-generated"):
         give(again, f"{A}:1")
@@ -133,7 +121,7 @@ def test_generations_end() -> None:
     with pytest.raises(ScnOrderError, match="relay-generated"):
         generations.begin(B, 1, 0, after=0)
     with pytest.raises(ScnOrderError, match="does not fit"):
-        give(GtidGeneration(GenerationMap()), f"{A}:{NUMBER}")
+        give(Scn("gtid-generation", GenerationMap()), f"{A}:{NUMBER}")
 
 
 SOURCES = st.lists(st.tuples(st.sampled_from([A, B, f"{A}:t"]), st.integers(1, 5)), min_size=1, max_size=30)
@@ -148,36 +136,38 @@ def test_gtid_generation_over_any_failovers_and_restarts(runs: list[tuple[str, i
             counts[source] = counts.get(source, 0) + 1
             log.append(f"{source}:{counts[source]}")
     generations = GenerationMap()
-    scn = GtidGeneration(generations)
+    scn = Scn("gtid-generation", generations)
     found: list[int] = []
     for number, gtid in enumerate(log):
         if number in restarts:
-            scn = GtidGeneration(generations, scn.last)
+            scn = Scn("gtid-generation", generations, scn.last)
         found += give(scn, gtid)
     assert found == sorted(set(found))
     assert all(0 < one < 2**63 for one in found)
     # A second reading, from any place, gives the same numbers.
     for begin in {0, len(log) // 2}:
-        assert give(GtidGeneration(generations, found[begin - 1] if begin else -1), *log[begin:]) == found[begin:]
+        assert (
+            give(Scn("gtid-generation", generations, found[begin - 1] if begin else -1), *log[begin:]) == found[begin:]
+        )
 
 
 def test_the_applications_numbers() -> None:
-    scn = Application()
+    scn = Scn("application")
     assert give(scn, f"{A}:1", f"{A}:2", values=[5, 2**63 - 2]) == [5, 2**63 - 2]
-    assert give(Application(scn.last), f"{B}:1", values=[2**63 - 1]) == [2**63 - 1]
+    assert give(Scn("application", last=scn.last), f"{B}:1", values=[2**63 - 1]) == [2**63 - 1]
     with pytest.raises(ScnOrderError, match="not in commit order"):
-        give(Application(), f"{A}:1", f"{A}:2", values=[7, 6])
+        give(Scn("application"), f"{A}:1", f"{A}:2", values=[7, 6])
     with pytest.raises(ScnOrderError, match=f"no row with a number.*gtid={A}:2"):
-        give(Application(), f"{A}:1", f"{A}:2", values=[7, -1])
+        give(Scn("application"), f"{A}:1", f"{A}:2", values=[7, -1])
 
 
 def test_numbers_of_the_server_with_a_generation() -> None:
     generations = GenerationMap()
-    scn = SourceGenerated(generations)
+    scn = Scn("source-generated", generations)
     assert give(scn, f"{A}:1", f"{A}:2", f"{B}:1", values=[100, 102, 103]) == [
         NUMBER + 100, NUMBER + 102, 2 * NUMBER + 103,
     ]  # fmt: skip
-    assert give(SourceGenerated(generations, scn.last), f"{B}:2", values=[104]) == [2 * NUMBER + 104]
+    assert give(Scn("source-generated", generations, scn.last), f"{B}:2", values=[104]) == [2 * NUMBER + 104]
     with pytest.raises(ScnOrderError, match="committed after one with a greater number"):
         give(scn, f"{B}:2", f"{B}:3", values=[105, 104])
     with pytest.raises(ScnOrderError, match="no row"):
@@ -195,13 +185,13 @@ def test_a_map_that_is_none(tmp_path: Path) -> None:
 def test_kinds() -> None:
     generations = GenerationMap()
     for kind in KINDS:
-        scn = make_scn(kind, last=5, generations=generations)
+        scn = Scn(kind, generations, 5)
         assert (scn.kind, scn.last) == (kind, 5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_an_error_the_numbers_go_on_from_before_it(kind: Kind) -> None:
-    scn = make_scn(kind, last=-1, generations=GenerationMap())
+    scn = Scn(kind)
     first = give(scn, f"{A}:1", values=[1])
     with pytest.raises(ScnOrderError) if kind != "relay-generated" else contextlib.nullcontext():
         give(scn, f"{A}:2", f"{A}:1", positions=[8, 4], values=[2, 1])

@@ -27,7 +27,7 @@ from headgate.relay._delivered import DeliveredEvents
 from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder, Form
 from headgate.relay._position import Position, State, load_state
-from headgate.relay._scn import GenerationMap, make_scn
+from headgate.relay._scn import GenerationMap, Scn
 from headgate.relay._selections import Selections
 from headgate.relay._sources import PhysicalSource, RelayConfig, SourceNames
 from headgate.relay._usage import Traffic, Usage
@@ -136,7 +136,7 @@ class Relay:
             keeps_files=same_rules,
             limits=config.limits.buffer,
         )
-        scn = make_scn(config.scn, last=state.scn, generations=self.generations)
+        scn = Scn(config.scn, self.generations, state.scn)
         form = Form(config.event_version, config.scn_column, config.before_images, config.policies)
         position = Position(state, config.times.mark)
         feeder = Feeder(followed, self.names, self.registry, buffer, scn, position=position, file=file, form=form)

@@ -27,12 +27,11 @@ transaction is published. All SCNs are positive in 64 signed bits.
 
 from __future__ import annotations
 
-import abc
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -40,20 +39,7 @@ import numpy.typing as npt
 from headgate.errors import ConfigError, ScnOrderError
 from headgate.files import lock_file, read_json, write_json
 
-__all__ = [
-    "KINDS",
-    "OF_COLUMNS",
-    "Application",
-    "BinlogOffset",
-    "GenerationMap",
-    "GtidGeneration",
-    "Kind",
-    "RelayGenerated",
-    "Scn",
-    "SourceGenerated",
-    "Transactions",
-    "make_scn",
-]
+__all__ = ["KINDS", "OF_COLUMNS", "GenerationMap", "Kind", "Scn", "Transactions"]
 
 Kind: TypeAlias = Literal["gtid-generation", "binlog-offset", "relay-generated", "application", "source-generated"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -65,6 +51,21 @@ _NUMBER_BITS: Final = 48
 """2⁴⁸ transactions of one source last nine years at a million a second; 15 bits are left for generations."""
 _LAST_GENERATION: Final = 2**15 - 1
 _LAST_FILE: Final = 2**31 - 1
+
+_REMEDIES: Final[Mapping[Kind, str]] = {
+    "binlog-offset": "the binlog was reset, or is another server's; binlog-offset is valid for one server and one "
+    "binlog only, gtid-generation across failovers",
+    "application": "the application's numbers are not in commit order: use gtid-generation",
+    "relay-generated": "all 64-bit numbers are used",
+    "gtid-generation": "use relay-generated",
+    "source-generated": "use relay-generated",
+}
+"""What to do if an SCN would not grow."""
+_REGRESS: Final[Mapping[Kind, str]] = {
+    "gtid-generation": "has a smaller number than one of the same source before it (Group Replication with several "
+    "primaries, a GTID set by hand, or a reset binlog)",
+    "source-generated": "was committed after one with a greater number",
+}
 
 _Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -80,108 +81,6 @@ class Transactions(NamedTuple):
     """Commit times, µs since 1970."""
     values: _Numbers
     """The greatest value of the column that SCNs are made of; -1: none."""
-
-
-class Scn(abc.ABC):
-    """Stateful numbering of whole transactions in binlog order.
-
-    :param last: the newest SCN; -1: none yet.
-    """
-
-    kind: ClassVar[Kind]
-    _remedy: ClassVar[str]
-    """What to do if an SCN would not grow."""
-
-    def __init__(self, last: int = -1) -> None:
-        self.last = last
-
-    def number(self, transactions: Transactions) -> _Numbers:
-        """Return the SCNs of the next transactions. After an error :attr:`last` is unchanged.
-
-        :raises ScnOrderError: this kind cannot number them in order.
-        """
-        scns = self._make(transactions)
-        before = np.concatenate((np.array([self.last], np.int64), scns[:-1]))
-        wrong = np.flatnonzero(scns <= before[: len(scns)])
-        if len(wrong):
-            i = int(wrong[0])
-            raise ScnOrderError(
-                f"a transaction would get SCN {int(scns[i])} after {int(before[i])}: {self._remedy}",
-                gtid=transactions.gtids[i],
-                scn=int(scns[i]),
-            )
-        self.last = int(scns[-1]) if len(scns) else self.last
-        return scns
-
-    @abc.abstractmethod
-    def _make(self, transactions: Transactions) -> _Numbers:
-        """Return the numbers; :meth:`number` checks that they grow."""
-
-
-def make_scn(kind: Kind, *, last: int, generations: GenerationMap) -> Scn:
-    """Return a numbering that continues after ``last``."""
-    numberings: tuple[Scn, ...] = (
-        BinlogOffset(last),
-        RelayGenerated(last),
-        Application(last),
-        GtidGeneration(generations, last),
-        SourceGenerated(generations, last),
-    )
-    return next(one for one in numberings if one.kind == kind)
-
-
-class BinlogOffset(Scn):
-    """SCNs are ``file << 32 | offset``."""
-
-    kind: ClassVar[Kind] = "binlog-offset"
-    _remedy = (
-        "the binlog was reset, or is another server's; binlog-offset is valid for one server and one binlog only, "
-        "gtid-generation across failovers"
-    )
-
-    def _make(self, transactions: Transactions) -> _Numbers:
-        gtids, files, positions = transactions[:3]
-        far = np.flatnonzero((positions >= 1 << _OFFSET_BITS) | (files > _LAST_FILE))
-        if len(far):
-            raise ScnOrderError(
-                f"a transaction at {int(positions[far[0]])} in binlog file {int(files[far[0]])} does not fit an SCN of "
-                "file and offset: use gtid-generation",
-                gtid=gtids[int(far[0])],
-            )
-        return (files << _OFFSET_BITS) | positions
-
-
-def _column_values(transactions: Transactions) -> _Numbers:
-    """:raises ScnOrderError: a transaction has none."""
-    missing = np.flatnonzero(transactions.values < 0)
-    if len(missing):
-        raise ScnOrderError(
-            "a transaction has no row with a number in scn_column: write one with every transaction, or use "
-            "gtid-generation",
-            gtid=transactions.gtids[int(missing[0])],
-        )
-    return transactions.values
-
-
-class Application(Scn):
-    """SCNs are the column's values."""
-
-    kind: ClassVar[Kind] = "application"
-    _remedy = "the application's numbers are not in commit order: use gtid-generation"
-
-    def _make(self, transactions: Transactions) -> _Numbers:
-        return _column_values(transactions)
-
-
-class RelayGenerated(Scn):
-    """SCNs count transactions."""
-
-    kind: ClassVar[Kind] = "relay-generated"
-    _remedy = "all 64-bit numbers are used"
-
-    def _make(self, transactions: Transactions) -> _Numbers:
-        first = max(self.last, 0) + 1
-        return np.arange(first, first + len(transactions.gtids), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -245,58 +144,96 @@ class GenerationMap:
             raise ConfigError(f"{self._file} is not a map of generations") from None
 
 
-class GtidGeneration(Scn):
-    """SCNs are ``generation << 48 | number``."""
+class Scn:
+    """Stateful numbering of whole transactions in binlog order, continued after ``last`` (-1: none yet).
 
-    kind: ClassVar[Kind] = "gtid-generation"
-    _remedy = "use relay-generated"
-    _regress = (
-        "has a smaller number than one of the same source before it (Group Replication with several primaries, a GTID "
-        "set by hand, or a reset binlog)"
-    )
+    :param generations: for the kinds with generations.
+    """
 
-    def __init__(self, generations: GenerationMap, last: int = -1) -> None:
-        super().__init__(last)
-        self._map = generations
+    def __init__(self, kind: Kind, generations: GenerationMap | None = None, last: int = -1) -> None:
+        self.kind: Kind = kind
+        self.last = last
+        """The newest SCN."""
+        self._generations = GenerationMap() if generations is None else generations
         self._source = ""
         self._generation = 0
 
-    def _make(self, transactions: Transactions) -> _Numbers:
+    def number(self, transactions: Transactions) -> _Numbers:
+        """Return the SCNs of the next transactions. After an error :attr:`last` is unchanged.
+
+        :raises ScnOrderError: this kind cannot number them in order.
+        """
+        scns = self._numbers(transactions)
+        before = np.concatenate((np.array([self.last], np.int64), scns[:-1]))
+        wrong = np.flatnonzero(scns <= before[: len(scns)])
+        if len(wrong):
+            i = int(wrong[0])
+            raise ScnOrderError(
+                f"a transaction would get SCN {int(scns[i])} after {int(before[i])}: {_REMEDIES[self.kind]}",
+                gtid=transactions.gtids[i],
+                scn=int(scns[i]),
+            )
+        self.last = int(scns[-1]) if len(scns) else self.last
+        return scns
+
+    def _numbers(self, transactions: Transactions) -> _Numbers:
+        """Return the numbers; :meth:`number` checks that they grow."""
+        match self.kind:
+            case "binlog-offset":
+                return _offsets(transactions)
+            case "application":
+                return _column_values(transactions)
+            case "relay-generated":
+                first = max(self.last, 0) + 1
+                return np.arange(first, first + len(transactions.gtids), dtype=np.int64)
+            case "source-generated":
+                return self._in_generations(transactions, _column_values(transactions).tolist())
+            case "gtid-generation":
+                numbers = (int(gtid.rpartition(":")[2]) for gtid in transactions.gtids)
+                return self._in_generations(transactions, numbers)
+
+    def _in_generations(self, transactions: Transactions, numbers: Iterable[int]) -> _Numbers:
         scns, last = np.empty(len(transactions.gtids), np.int64), self.last
-        numbers, stamps = self._numbers(transactions), transactions.stamps_us.tolist()
+        stamps = transactions.stamps_us.tolist()
         for i, (gtid, number, stamp) in enumerate(zip(transactions.gtids, numbers, stamps, strict=True)):
             scns[i] = last = self._next(gtid, number, stamp, last)
         return scns
-
-    def _numbers(self, transactions: Transactions) -> Iterable[int]:
-        """Return each transaction's number in its generation."""
-        return (int(gtid.rpartition(":")[2]) for gtid in transactions.gtids)
 
     def _next(self, gtid: str, number: int, ts_us: int, last: int) -> int:
         if number >> _NUMBER_BITS:
             raise ScnOrderError("a transaction's number does not fit an SCN: use relay-generated", gtid=gtid)
         source = gtid.rpartition(":")[0]
         if source != self._source or not self._generation:
-            generation = self._map.find(source, number)
-            if self._scn(generation, number) <= last or not generation:
-                generation = self._map.begin(source, number, ts_us, after=max(last, 0) >> _NUMBER_BITS)
+            generation = self._generations.find(source, number)
+            if generation << _NUMBER_BITS | number <= last or not generation:
+                generation = self._generations.begin(source, number, ts_us, after=max(last, 0) >> _NUMBER_BITS)
             self._source, self._generation = source, generation
-        scn = self._scn(self._generation, number)
+        scn = self._generation << _NUMBER_BITS | number
         if scn <= last:
-            raise ScnOrderError(f"a transaction {self._regress}: {self._remedy}", gtid=gtid, scn=scn)
+            raise ScnOrderError(f"a transaction {_REGRESS[self.kind]}: {_REMEDIES[self.kind]}", gtid=gtid, scn=scn)
         return scn
 
-    @staticmethod
-    def _scn(generation: int, number: int) -> int:
-        return generation << _NUMBER_BITS | number
+
+def _offsets(transactions: Transactions) -> _Numbers:
+    """:raises ScnOrderError: one does not fit."""
+    gtids, files, positions = transactions[:3]
+    far = np.flatnonzero((positions >= 1 << _OFFSET_BITS) | (files > _LAST_FILE))
+    if len(far):
+        raise ScnOrderError(
+            f"a transaction at {int(positions[far[0]])} in binlog file {int(files[far[0]])} does not fit an SCN of "
+            "file and offset: use gtid-generation",
+            gtid=gtids[int(far[0])],
+        )
+    return (files << _OFFSET_BITS) | positions
 
 
-class SourceGenerated(GtidGeneration):
-    """SCNs are ``generation << 48 | value`` of the column."""
-
-    kind: ClassVar[Kind] = "source-generated"
-    _regress = "was committed after one with a greater number"
-
-    def _numbers(self, transactions: Transactions) -> Iterable[int]:
-        values: list[int] = _column_values(transactions).tolist()
-        return values
+def _column_values(transactions: Transactions) -> _Numbers:
+    """:raises ScnOrderError: a transaction has none."""
+    missing = np.flatnonzero(transactions.values < 0)
+    if len(missing):
+        raise ScnOrderError(
+            "a transaction has no row with a number in scn_column: write one with every transaction, or use "
+            "gtid-generation",
+            gtid=transactions.gtids[int(missing[0])],
+        )
+    return transactions.values

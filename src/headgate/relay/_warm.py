@@ -30,7 +30,7 @@ from headgate.relay._events._decode import RowDecoder
 from headgate.relay._events._json import json_lines
 from headgate.relay._events._schemas import Registry, Types
 from headgate.relay._events._where import RowFilter, compile_filters
-from headgate.relay._scn import RelayGenerated
+from headgate.relay._scn import Scn
 from headgate.relay._writers import SourceOf
 from headgate.replication import GTID_TYPE, META_FIELDS, ImageBatch, LogBlock, canonical_schema, op_array, seq_array
 
@@ -50,7 +50,7 @@ def warm(tables: Iterable[TableDef], policies: Policies, source_of: SourceOf, ty
             continue
         seen |= kinds
         with contextlib.suppress(HeadgateError):
-            assembler = Assembler(source_of, registry, RelayGenerated(), partition=1, version=version)
+            assembler = Assembler(source_of, registry, Scn("relay-generated"), partition=1, version=version)
             finished = _events_of(replace(table, key=()), policies, assembler)
             if finished is not None:
                 source = source_of(table.db, table.name)
