@@ -31,8 +31,9 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
-from headgate.relay import Relay, RelayConfig, RelayTimes, Tenant, Token, create_app, load_relay
+from headgate.relay import Relay, RelayConfig, RelayTimes, Tenant, create_app, load_relay
 from headgate.testing import pass_time
+from headgate.web import Token
 from headgate.web.serving import Serving
 from tests.archive.test_spool import A, B, Server, feed, gtids
 from tests.certificates import make_certificates

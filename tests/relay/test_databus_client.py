@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from headgate.relay import Tenant, Token
+from headgate.relay import Tenant
+from headgate.web import Token
 from tests.relay.databus_client import DatabusClient, FailedError, Reply
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PERSON, PET, Served, served

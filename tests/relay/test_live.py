@@ -16,8 +16,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Mount, Route
 
-from headgate.relay import RelayLimits, RelayTimes, Tenant, Token
+from headgate.relay import RelayLimits, RelayTimes, Tenant
 from headgate.testing import Proxy
+from headgate.web import Token
 from headgate.web.serving import Serving
 from tests.browser import Browser
 from tests.relay.rows import UUID, block, people

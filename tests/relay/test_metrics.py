@@ -6,8 +6,9 @@ from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from headgate.relay import Tenant, Token
+from headgate.relay import Tenant
 from headgate.relay._http._metrics import METRICS
+from headgate.web import Token
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import Served, served
 from tests.relay.test_app import GENERATION, checkpoint

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate.relay import Tenant, Token
+from headgate.relay import Tenant
+from headgate.web import Token
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, Served, served
 from tests.relay.test_app import pets

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.relay import RelayConfig, Tenant, Token
+from headgate.relay import RelayConfig, Tenant
+from headgate.web import Token
 from tests.relay.rows import block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, Served, physical, served
 

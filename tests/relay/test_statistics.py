@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 import uvicorn
 
-from headgate.relay import Tenant, Token
+from headgate.relay import Tenant
 from headgate.relay._counters import ContainerStats, EventStats
 from headgate.relay._usage import Traffic
+from headgate.web import Token
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served
 from tests.relay.test_app import pets

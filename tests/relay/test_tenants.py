@@ -16,9 +16,10 @@ from starlette.routing import Route
 from starlette.types import Message, Scope
 
 from headgate.errors import ConfigError
-from headgate.relay import Tenant, Token, load_relay
+from headgate.relay import Tenant, load_relay
 from headgate.relay._http._gate import Gate
 from headgate.relay_client import Access, Consumer, Event, RelayClient
+from headgate.web import Token
 from headgate.web.serving import Serving
 from tests.certificates import make_certificates
 from tests.relay.rows import block, people

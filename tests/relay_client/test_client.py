@@ -291,9 +291,3 @@ def test_checkpoint_files_one_of_which_is_always_whole(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match="cannot be written"):
         CheckpointFile(tmp_path / "file", "x").store(checkpoint_json(StreamPosition(1)))
-
-
-def test_the_relay_s_room_has_the_names_that_it_had() -> None:
-    from headgate import relay, relay_client
-
-    assert {name for name in relay_client.__all__ if getattr(relay, name) is not getattr(relay_client, name)} == set()

@@ -192,7 +192,8 @@ def _kind(name: str | None) -> str | None:
 
 
 def _with_token(config: RelayConfig, file: Path) -> tuple[Tenant, ...]:
-    from headgate.relay import Tenant, Token
+    from headgate.relay import Tenant
+    from headgate.web import Token
 
     if config.tenants:
         raise ConfigError("the relay's file has tenants with tokens: remove --token-file")
@@ -201,7 +202,7 @@ def _with_token(config: RelayConfig, file: Path) -> tuple[Tenant, ...]:
 
 def _check_exposure(config: RelayConfig, *, insecure: bool) -> None:
     """Refuse to serve changes to other machines by accident."""
-    from headgate.relay import is_loopback
+    from headgate.web import is_loopback
 
     if is_loopback(config.host):
         return
