@@ -144,7 +144,7 @@ def test_changes_come_as_they_happen(relay: Served, monkeypatch: pytest.MonkeyPa
         buffer = relay.relay.partitions[1].buffer
         with buffer._lock:  # readers look for news meanwhile
             monkeypatch.setattr(buffer, "oldest_resumable_scn", GENERATION + 50)
-            buffer._live.clear()
+            buffer._segments.clear()
         put(relay, 99, [6])
         listening.until(b"event: failure\n")
         assert b"ScnNotFoundError" in listening.until(b"data: ")

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,8 @@ from headgate.databus import EOP_SIZE, FIRST, StreamPosition, fit, seal, skip
 from headgate.errors import ConfigError, ScnNotFoundError, TargetError
 from headgate.files import file_errors
 from headgate.relay._events._choice import Choice, digest_of, first_window_of, gather, gather_smaller, select
-from headgate.relay._segments import Segment, StoredSegment, View, Windows, segment_memory, stored_segments
+from headgate.relay._recent import Recent
+from headgate.relay._segments import Segment, View, Windows, segment_memory, stored_segments
 
 __all__ = ["Batch", "BufferInfo", "BufferLimits", "EventBuffer", "KeyIsNoNumberError", "Policy", "Stops", "WindowRange"]
 
@@ -72,26 +73,10 @@ class WindowRange(NamedTuple):
         return self._replace(end=int(first_window_of(self.data, self.begin, self.end, ids)))
 
 
-class Stops:
-    """Offsets where readers stopped inside windows, to continue there: counting events from the window's beginning
-    takes longer the more of it they have, and large windows take many reads. Thread-safe.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[int, int, bytes], int] = OrderedDict()
-
-    def find(self, scn: int, done: int, choice_digest: bytes) -> int | None:
-        """Return the offset of the event after the first ``done`` ones of a window; None: unknown."""
-        with self._lock:
-            return self._known.get((scn, done, choice_digest))
-
-    def keep(self, scn: int, done: int, choice_digest: bytes, at: int) -> None:
-        """Store the offset where a reader with this choice stopped."""
-        with self._lock:
-            self._known[scn, done, choice_digest] = at
-            while len(self._known) > _STOPS_KEPT:
-                self._known.popitem(last=False)
+Stops: TypeAlias = Recent[tuple[int, int, bytes], int]
+"""A window's SCN, how many of its events a reader had, and the reader's choice → the offset where it stopped inside the
+window, to continue there: counting events from the window's beginning takes longer the more of it readers have, and
+large windows take many reads."""
 
 
 @dataclass
@@ -121,13 +106,13 @@ class Batch:
         stops = stops if window_range.scn >= 0 else None
         if stops is not None:
             choice_digest = b"" if choice is None else digest_of(choice)
-            at = stops.find(window_range.scn, done, choice_digest)
+            at = stops.find((window_range.scn, done, choice_digest))
             window_range = window_range if at is None else window_range._replace(begin=at, done=0)
         stop, next_size = self._take(window_range, size) if choice is None else self._choose(window_range, size, choice)
         if next_size and not self.size:
             self.pending = next_size
         if next_size and stops is not None:
-            stops.keep(window_range.scn, done + self.events + self.control - before, choice_digest, stop)
+            stops.keep((window_range.scn, done + self.events + self.control - before, choice_digest), stop)
         return not next_size
 
     def _take(self, window_range: WindowRange, size: int) -> tuple[int, int]:
@@ -226,31 +211,28 @@ class EventBuffer:
         self._segment_size = min(_LARGEST_SEGMENT, memory_bytes // _SEGMENTS)
         self._lock = threading.Condition()
         self._writing = threading.Lock()
-        self._stored: deque[StoredSegment] = deque()
-        self._live: deque[Segment] = deque()
-        self._views: OrderedDict[Path, View] = OrderedDict()
+        self._segments: deque[Segment] = deque()
+        views = self._limits.views
+        self._views = Recent[Path | None, View](views, lambda view: max(len(view.data), views // _VIEWS_KEPT))
         self._released = -1
         self._listeners: list[Callable[[], None]] = []
-        self.stops = Stops()
+        self.stops: Stops = Recent(_STOPS_KEPT)
         self.oldest_resumable_scn = until_scn
         self._has_first = until_scn < 0  # the first window ever is in the buffer, or still to come
         self._first_marker = (
             None if folder is None else folder.with_name(f"{folder.name}.whole")
         )  # tells the next start
         if folder is not None:
-            self._stored.extend(stored_segments(folder, until_scn))
-            if keeps_files and self._stored and self._stored[-1].last_scn == until_scn:
-                self.oldest_resumable_scn = self._stored[0].first_scn - 1
+            self._segments.extend(stored_segments(folder, until_scn))
+            if keeps_files and self._segments and self._segments[-1].last_scn == until_scn:
+                self.oldest_resumable_scn = self._segments[0].first_scn - 1
                 self._has_first = self._first_marker is not None and self._first_marker.exists()
             else:  # the machine lost windows that the state includes: serve nothing across the gap
-                self._drop_stored()
+                for segment in self._segments:
+                    segment.remove()
+                self._segments.clear()
             if not self._has_first and self._first_marker is not None:
                 self._first_marker.unlink(missing_ok=True)
-
-    def _drop_stored(self) -> None:
-        for segment in self._stored:
-            segment.path.unlink(missing_ok=True)
-        self._stored.clear()
 
     # --- writing
 
@@ -280,54 +262,52 @@ class EventBuffer:
 
     def _segment_for(self, windows: Windows, first: int, give_up: Callable[[], bool]) -> Segment | None:
         """Return a segment in which at least one window fits; None after ``give_up``."""
-        if self._live and self._live[-1].fits(windows, first):
-            return self._live[-1]
+        if self._segments and self._segments[-1].fits(windows, first):
+            return self._segments[-1]
         begin = int(windows.ends[first - 1]) if first else 0
         segment_size = max(self._segment_size, int(windows.ends[first]) - begin)
         if not self._make_room(segment_size, give_up):
             return None
         segment = Segment(segment_size, self._folder, int(windows.scns[first]))
         with self._lock:
-            if self._live:
-                self._live[-1].close()
-            self._live.append(segment)
+            if self._segments:
+                self._segments[-1].close()
+            self._segments.append(segment)
         return segment
 
     def _make_room(self, size: int, give_up: Callable[[], bool]) -> bool:
         with self._lock:
-            while self._live and sum(one.memory for one in self._live) + segment_memory(size) > self._bound:
-                if self._folder is None and self._policy == "block" and not self._await_release(self._live[0], give_up):
+            while (live := self._in_memory()) and sum(one.memory for one in live) + segment_memory(size) > self._bound:
+                if self._folder is not None:
+                    live[0].evict()
+                elif not self._drop_oldest(give_up):
                     return False
-                self._evict(self._live.popleft())
-            while self._stored and self._files() + size > self._disk_bound:
-                if self._policy == "block" and not self._await_release(self._stored[0], give_up):
+            while self._folder is not None and self._files() + size > self._disk_bound and self._is_evicted():
+                if not self._drop_oldest(give_up):
                     return False
-                self._forget_first()
-                gone = self._stored.popleft()
-                self._views.pop(gone.path, None)
-                gone.path.unlink(missing_ok=True)
-                self.oldest_resumable_scn = gone.last_scn
         return True
 
-    def _await_release(self, segment: Segment | StoredSegment, give_up: Callable[[], bool]) -> bool:
-        last = segment.last_scn if isinstance(segment, StoredSegment) else int(segment.view().scns[-1])
-        while self._released < last:
+    def _in_memory(self) -> list[Segment]:
+        return [one for one in self._segments if one.memory]
+
+    def _is_evicted(self) -> bool:
+        return bool(self._segments) and not self._segments[0].memory
+
+    def _drop_oldest(self, give_up: Callable[[], bool]) -> bool:
+        """Drop the oldest segment, under ``block`` when it is released; False after ``give_up``."""
+        oldest = self._segments[0]
+        while self._policy == "block" and self._released < oldest.last_scn:
             if give_up():
                 return False
             self._lock.wait(_WAIT_SECONDS)
+        if self._has_first and self._first_marker is not None:
+            self._first_marker.unlink(missing_ok=True)
+        self._has_first = False
+        self._segments.popleft()
+        self._views.forget(oldest.path)
+        oldest.remove()
+        self.oldest_resumable_scn = oldest.last_scn
         return True
-
-    def _evict(self, segment: Segment) -> None:
-        """Drop a segment from memory; its file stays, if it has one."""
-        segment.close()
-        view = segment.view()
-        if segment.path is None:
-            self._forget_first()
-            self.oldest_resumable_scn = int(view.scns[-1])
-            return
-        self._stored.append(
-            StoredSegment(segment.path, segment.used, int(view.scns[0]), int(view.scns[-1]), int(view.stamps[0]))
-        )
 
     def _note_first(self) -> None:
         """Record that the first window ever is in the buffer."""
@@ -335,15 +315,8 @@ class EventBuffer:
             with file_errors(f"{self._first_marker} cannot be written", TargetError):
                 self._first_marker.touch()
 
-    def _forget_first(self) -> None:
-        """Record that the first window ever is dropped."""
-        if self._has_first and self._first_marker is not None:
-            self._first_marker.unlink(missing_ok=True)
-        self._has_first = False
-
     def _files(self) -> int:
-        live = sum(one.used for one in self._live if one.path is not None)
-        return live + sum(one.size for one in self._stored)
+        return sum(one.used for one in self._segments if one.path is not None)
 
     def release(self, scn: int) -> None:
         """Report that windows up to ``scn`` are no longer needed; a waiting writer may replace them."""
@@ -364,7 +337,7 @@ class EventBuffer:
     def close(self) -> None:
         """End writing; the content stays readable."""
         with self._writing, self._lock:
-            for segment in self._live:
+            for segment in self._segments:
                 segment.close()
 
     def on_append(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -377,23 +350,15 @@ class EventBuffer:
     def info(self) -> BufferInfo:
         """Return SCNs, timestamps and sizes."""
         with self._lock:
-            stored, live = list(self._stored), [one.view() for one in self._live]
-            used = sum(one.memory for one in self._live)
-            files = self._files() if self._folder is not None else 0
+            filled = [one for one in self._segments if one.last_scn >= 0]
+            used, files = sum(one.memory for one in self._segments), self._files()
             oldest_resumable = self.oldest_resumable_scn
-        views = [view for view in live if len(view.scns)]
-        if stored:
-            first, first_stamp = stored[0].first_scn, stored[0].first_stamp
-        elif views:
-            first, first_stamp = int(views[0].scns[0]), int(views[0].stamps[0])
-        else:
+        if not filled:
             return BufferInfo(-1, -1, oldest_resumable, -1, -1, used, files)
-        if views:
-            last, last_stamp = int(views[-1].scns[-1]), int(views[-1].stamps[-1])
-        else:
-            view = self._view(stored[-1])
-            last, last_stamp = int(view.scns[-1]), int(view.stamps[-1])
-        return BufferInfo(first, last, oldest_resumable, first_stamp, last_stamp, used, files)
+        first, last = filled[0], filled[-1]
+        return BufferInfo(
+            first.first_scn, last.last_scn, oldest_resumable, first.first_stamp, last.last_stamp, used, files
+        )
 
     def holds(self, scn: int) -> bool:
         """Whether all windows after ``scn`` (0: all windows ever) are in the buffer or still to come."""
@@ -408,11 +373,11 @@ class EventBuffer:
     def bytes_in_memory(self, position: StreamPosition) -> int | None:
         """Estimate the bytes in memory from ``position`` on; None: a read touches a file."""
         with self._lock:
-            if self._stored and position.scn <= self._stored[-1].last_scn:
-                return None
-            if self._live and 0 <= self._live[-1].first_scn <= position.scn:
-                return self._live[-1].used
-            return sum(one.used for one in self._live if one.last_scn >= position.scn)
+            segments = self._segments
+            if segments and segments[-1].memory and 0 <= segments[-1].first_scn <= position.scn:
+                return segments[-1].used
+            later = [one for one in segments if one.last_scn >= position.scn]
+            return sum(one.used for one in later) if all(one.memory for one in later) else None
 
     def ranges(self, position: StreamPosition, *, each: bool = False) -> Iterator[WindowRange]:
         """Yield the current content from ``position`` on: a range per segment, or per window if ``each``.
@@ -421,7 +386,7 @@ class EventBuffer:
         :raises TargetError: a file cannot be read.
         """
         with self._lock:
-            segments: list[Segment | StoredSegment] = [*self._stored, *self._live]
+            segments = list(self._segments)
             oldest_resumable = self.oldest_resumable_scn
             if position == FIRST:
                 if not self._has_first:
@@ -435,23 +400,9 @@ class EventBuffer:
             yield from _ranges_of(self._view(segment), position, each)
             position = StreamPosition(-1)
 
-    def _view(self, segment: Segment | StoredSegment) -> View:
-        if isinstance(segment, Segment):
-            return segment.view()
-        with self._lock:
-            view = self._views.get(segment.path)
-            if view is not None:
-                self._views.move_to_end(segment.path)
-        if view is None:
-            view = segment.view()
-            with self._lock:
-                self._views[segment.path] = view
-                while len(self._views) > 1 and (
-                    len(self._views) > _VIEWS_KEPT
-                    or sum(len(one.data) for one in self._views.values()) > self._limits.views
-                ):
-                    self._views.popitem(last=False)
-        return view
+    def _view(self, segment: Segment) -> View:
+        view = segment.view_of_memory() or self._views.find(segment.path)
+        return self._views.keep(segment.path, segment.view_of_file()) if view is None else view
 
     def read(self, position: StreamPosition, size: int, choice: Choice | None = None) -> Batch:
         """Read events from ``position`` on, at most ``size`` bytes of them.

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, Literal, Self, TypeAlias
 
 from headgate.relay._buffer import BufferInfo
 
-__all__ = ["ContainerStats", "Counters", "EventStats", "HttpStats", "Latest", "Outcome", "TrafficStats"]
+__all__ = ["ContainerStats", "Counters", "EventStats", "HttpStats", "Outcome", "TrafficStats"]
 
 Outcome: TypeAlias = Literal["good", "bad request", "scn not found", "error"]
-_T = TypeVar("_T")
 
 _NS_PER_MS: Final = 1_000_000
 _KEPT: Final = ("numPeers", "dimension")
@@ -299,20 +297,3 @@ class ContainerStats(Counters):
             workerTaskMax=max(self["workerTaskMax"], requests - self._last_total if self._last_total else 0),
         )
         self._last_total = requests
-
-
-class Latest(OrderedDict[str, _T]):
-    """Counters by name, of so many clients, the most recent ones."""
-
-    def __init__(self, most: int, make: Callable[[str], _T]) -> None:
-        super().__init__()
-        self._most, self._make = most, make
-
-    def touch(self, name: str) -> _T:
-        """Return a client's counters, now the most recent."""
-        if name not in self:
-            self[name] = self._make(name)
-            while len(self) > self._most:
-                self.popitem(last=False)
-        self.move_to_end(name)
-        return self[name]

@@ -23,14 +23,13 @@ from headgate.files import lock_folder
 from headgate.gtid import GtidSet
 from headgate.relay._buffer import EventBuffer
 from headgate.relay._counters import EventStats
-from headgate.relay._delivered import DeliveredEvents
 from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder, Form
 from headgate.relay._position import Position, State, load_state
 from headgate.relay._scn import GenerationMap, Scn
 from headgate.relay._selections import Selections
 from headgate.relay._sources import PhysicalSource, RelayConfig, SourceNames
-from headgate.relay._usage import Traffic, Usage
+from headgate.relay._usage import DeliveredEvents, Traffic, Usage
 
 __all__ = ["Partition", "Relay", "StartOf"]
 

@@ -22,7 +22,7 @@ from headgate.databus import scan_windows
 from headgate.errors import ScnNotFoundError, TargetError
 from headgate.files import file_errors, write_all
 
-__all__ = ["Segment", "StoredSegment", "View", "Windows", "segment_memory", "stored_segments"]
+__all__ = ["Segment", "View", "Windows", "segment_memory", "stored_segments"]
 
 _INDEX_BYTES: Final = 24
 """Bytes of memory for one window's index."""
@@ -72,17 +72,19 @@ class View(NamedTuple):
 
 
 class Segment:
-    """A segment in memory, being written.
+    """Consecutive windows: in memory, and in a file if the buffer has a folder; after :meth:`evict` only there.
 
     :param size: bytes it can hold.
     :param folder: of its file; None: no file.
     """
 
     def __init__(self, size: int, folder: Path | None, first_scn: int) -> None:
-        self._data = np.empty(size, np.uint8)
-        self._index = np.empty((3, _most_windows(size)), np.int64)
+        self._memory: View | None = View(np.empty(size, np.uint8), *np.empty((3, _most_windows(size)), np.int64))
         self._windows = 0
         self.used = 0
+        """Bytes of windows."""
+        self.first_scn, self.first_stamp, self.last_scn, self.last_stamp = -1, -1, -1, -1
+        """Of the first and the last window; -1: there is none yet."""
         self._file: Any = None
         self.path: Path | None = None
         if folder is not None:
@@ -91,27 +93,27 @@ class Segment:
                 folder.mkdir(parents=True, exist_ok=True)
                 self._file = self.path.open("wb", buffering=0)
 
+    @classmethod
+    def stored(cls, path: Path, size: int, view: View) -> Segment:
+        """Return the segment of a file, of which the first ``size`` bytes are windows, those of ``view``."""
+        segment = cls(0, None, -1)
+        segment._memory, segment.path, segment.used = None, path, size
+        segment._note_windows(view.scns, view.stamps)
+        return segment
+
     def fits(self, windows: Windows, first: int) -> int:
         """Return how many of the windows from ``first`` on still fit."""
+        memory = self._memory
+        if memory is None:
+            return 0
         begin = int(windows.ends[first - 1]) if first else 0
-        last = int(np.searchsorted(windows.ends, begin + len(self._data) - self.used, "right"))
-        return min(last - first, self._index.shape[1] - self._windows)
+        last = int(np.searchsorted(windows.ends, begin + len(memory.data) - self.used, "right"))
+        return min(last - first, len(memory.scns) - self._windows)
 
     @property
     def memory(self) -> int:
         """Bytes of memory, including the index."""
-        return segment_memory(len(self._data))
-
-    @property
-    def first_scn(self) -> int:
-        """SCN of the first window; −1: none yet."""
-        return int(self._index[0, 0]) if self._windows else -1
-
-    @property
-    def last_scn(self) -> int:
-        """SCN of the last window; −1: none yet."""
-        windows = self._windows
-        return int(self._index[0, windows - 1]) if windows else -1
+        return 0 if self._memory is None else segment_memory(len(self._memory.data))
 
     def append(self, windows: Windows, first: int, last: int) -> None:
         """Append ``windows[first:last]``, which fit.
@@ -123,19 +125,39 @@ class Segment:
         if self._file is not None and self.path is not None:
             with _target(self.path):
                 write_all(self._file, data.data)
-        entries = slice(self._windows, self._windows + last - first)
-        self._data[self.used : self.used + len(data)] = data
-        self._index[0, entries] = windows.scns[first:last]
-        self._index[1, entries] = windows.ends[first:last] - begin + self.used
-        self._index[2, entries] = windows.stamps[first:last]
+        memory, entries = self._memory, slice(self._windows, self._windows + last - first)
+        assert memory is not None
+        memory.data[self.used : self.used + len(data)] = data
+        memory.scns[entries] = windows.scns[first:last]
+        memory.ends[entries] = windows.ends[first:last] - begin + self.used
+        memory.stamps[entries] = windows.stamps[first:last]
         self.used += len(data)
-        self._windows += last - first  # published last: a reader sees whole windows
+        self._windows += last - first  # a reader sees whole windows
+        self._note_windows(memory.scns[: self._windows], memory.stamps)
 
-    def view(self) -> View:
-        """Return the current content."""
-        n = self._windows
-        index = self._index
-        return View(self._data, index[0, :n], index[1, :n], index[2, :n])
+    def _note_windows(self, scns: Int64s, stamps: Int64s) -> None:
+        self.first_scn, self.first_stamp = int(scns[0]), int(stamps[0])
+        self.last_scn, self.last_stamp = int(scns[-1]), int(stamps[len(scns) - 1])
+
+    def view_of_memory(self) -> View | None:
+        """Return the current content; None: only the file has it."""
+        n, memory = self._windows, self._memory
+        return None if memory is None else View(memory.data, memory.scns[:n], memory.ends[:n], memory.stamps[:n])
+
+    def view_of_file(self) -> View:
+        """Read the file.
+
+        :raises ScnNotFoundError: the buffer has dropped it meanwhile.
+        :raises TargetError: the file cannot be read.
+        """
+        assert self.path is not None
+        with _target(self.path):
+            try:
+                data = np.fromfile(self.path, np.uint8, self.used)
+            except FileNotFoundError:
+                gone = self.last_scn
+                raise ScnNotFoundError(f"the relay dropped SCN {gone} before it was read", scn=gone) from None
+        return View(data, *scan_windows(data)[:3])
 
     def close(self) -> None:
         """End writing."""
@@ -143,40 +165,25 @@ class Segment:
             self._file.close()
             self._file = None
 
+    def evict(self) -> None:
+        """End writing; keep the file only."""
+        self.close()
+        self._memory = None
 
-@dataclass(frozen=True)
-class StoredSegment:
-    """A segment whose bytes are in its file only."""
-
-    path: Path
-    size: int
-    first_scn: int
-    last_scn: int
-    first_stamp: int
-
-    def view(self) -> View:
-        """Read the file.
-
-        :raises ScnNotFoundError: the buffer has dropped it meanwhile.
-        :raises TargetError: the file cannot be read.
-        """
-        with _target(self.path):
-            try:
-                data = np.fromfile(self.path, np.uint8, self.size)
-            except FileNotFoundError:
-                gone = self.last_scn
-                raise ScnNotFoundError(f"the relay dropped SCN {gone} before it was read", scn=gone) from None
-        scns, ends, stamps, _ = scan_windows(data)
-        return View(data, scns, ends, stamps)
+    def remove(self) -> None:
+        """End writing, and delete the file. Readers keep what is in memory."""
+        self.close()
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
 
 
-def stored_segments(folder: Path, until_scn: int) -> list[StoredSegment]:
+def stored_segments(folder: Path, until_scn: int) -> list[Segment]:
     """Return the segments of an earlier process up to ``until_scn``, oldest first. Remove later windows, and a damaged
     one with all that follow, from the files.
 
     :raises TargetError: a file cannot be read or written.
     """
-    segments: list[StoredSegment] = []
+    segments: list[Segment] = []
     intact = True
     for path in sorted(folder.glob(f"*{_SUFFIX}")) if folder.is_dir() else []:
         with _target(path):
@@ -191,7 +198,7 @@ def stored_segments(folder: Path, until_scn: int) -> list[StoredSegment]:
             if size < len(data):
                 with path.open("r+b") as file:
                     file.truncate(size)
-        segments.append(StoredSegment(path, size, int(scns[0]), int(scns[kept - 1]), int(stamps[0])))
+        segments.append(Segment.stored(path, size, View(data, scns[:kept], ends, stamps)))
     return segments
 
 

@@ -8,16 +8,27 @@ request.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+import time
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.relay._counters import ContainerStats, EventStats, HttpStats, Latest, Outcome, TrafficStats
+import numpy as np
 
-__all__ = ["OfClient", "Traffic", "Usage"]
+from headgate.databus import EOP_SIZE, count_sources
+from headgate.relay._buffer import Batch
+from headgate.relay._counters import ContainerStats, EventStats, HttpStats, Outcome, TrafficStats
+from headgate.relay._recent import Recent
+
+__all__ = ["DeliveredEvents", "OfClient", "Traffic", "Usage"]
 
 _LISTS: Final = 64
 """Most lists of sources that wait to be counted."""
+_IDS: Final = 1 << 15
+"""Source ids are signed 16-bit numbers, and those of data events are not negative."""
+_FEW: Final = 100
+"""Up to so many events a walk is faster than storing their known total."""
+_NS_PER_SECOND: Final = 1_000_000_000
 
 
 @dataclass
@@ -39,7 +50,7 @@ class Usage:
     def __init__(self, clients: int) -> None:
         self.total = HttpStats("total")
         self.container = ContainerStats()
-        self.clients = Latest(clients, lambda name: OfClient(HttpStats(name, peers=1), EventStats(name, peers=1)))
+        self.clients = Recent[str, OfClient](clients)
         self._by_source: dict[int, HttpStats] = {}
         self._waiting: dict[tuple[int, ...], HttpStats] = {}
         """Requests by list of sources, not yet counted for each of them: lists may be long, and requests many."""
@@ -59,7 +70,9 @@ class Usage:
                 one.record_start(stats["minStreamWinScn"], stats["maxStreamWinScn"])
 
     def _client(self, name: str) -> OfClient:
-        client = self.clients.touch(name)
+        client = self.clients.find(name)
+        if client is None:
+            client = self.clients.keep(name, OfClient(HttpStats(name, peers=1), EventStats(name, peers=1)))
         if len(self.clients) > self.total["numPeers"]:
             self.total.put(numPeers=len(self.clients))
         return client
@@ -97,14 +110,15 @@ class Traffic:
     def __init__(self, clients: int) -> None:
         self.total = TrafficStats("outbound")
         self.inbound = TrafficStats("inbound")
-        self.clients = Latest(clients, TrafficStats)
+        self.clients = Recent[str, TrafficStats](clients)
 
     def opened(self, key: Hashable, client: str) -> None:
         """Count a new connection.
 
         :param key: identifies it when it ends.
         """
-        for one in (self.total, self.clients.touch(client)):
+        known = self.clients.find(client) or self.clients.keep(client, TrafficStats(client))
+        for one in (self.total, known):
             one.opened(key, client)
 
     def lost(self, key: Hashable, client: str, error: Exception | None) -> None:
@@ -119,3 +133,55 @@ class Traffic:
 
     def _of(self, client: str) -> list[TrafficStats]:
         return [self.total, *([self.clients[client]] if client in self.clients else [])]
+
+
+class DeliveredEvents:
+    """Counters of delivered events by logical source: ``/containerStats/outbound/events/source/<id>``.
+
+    A compiled loop reads the head of each event of an answer, right after the event was chosen and while it is in the
+    processor's cache. That takes half a microsecond and 4 ns an event, however many sources there are. A large answer
+    of one source is counted as a whole. The counts stay in an array until they are queried.
+
+    :param version: event version in the buffer.
+    """
+
+    def __init__(self, version: int) -> None:
+        self._eop = EOP_SIZE[version]
+        self._new = np.zeros((3, _IDS), np.int64)
+        """By source, not yet in its counters: events, their bytes, and when the last of them went out."""
+        self._stats: dict[int, EventStats] = {}
+
+    def count(self, sources: Sequence[int] | None, batch: Batch) -> None:
+        """Count an outgoing answer.
+
+        :param sources: requested source ids; None: all.
+        """
+        if not batch.events:
+            return
+        now = time.monotonic_ns()
+        if batch.events > _FEW and sources is not None and len(sources) == 1:
+            self._new[:2, sources[0]] += (batch.events, batch.size - batch.control * self._eop)
+            self._new[2, sources[0]] = now
+            return
+        for part in batch.parts:
+            count_sources(part, self._new, now)
+
+    def sources(self) -> list[int]:
+        """Return the ids of the sources whose events were delivered."""
+        return sorted({*self._stats, *np.flatnonzero(self._new[0]).tolist()})
+
+    def of(self, source: int, dimension: str) -> EventStats:
+        """Return the counters of a source.
+
+        :param dimension: their name, if there are none yet.
+        """
+        stats = self._stats.get(source)
+        if stats is None:
+            stats = EventStats(dimension)
+        events, size, last = self._new[:, source].tolist()
+        if events:
+            self._new[:, source] = 0
+            self._stats[source] = stats
+            stats.count_out(events, size, 0, 0)
+            stats.last_access = last / _NS_PER_SECOND
+        return stats
