@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headgate.catalog import Column, TableDef
 from headgate.errors import ScnOrderError, UnsupportedError
 from headgate.relay import LogicalSource, RelayLimits
-from headgate.relay._http._notifier import AppendNotifier
+from headgate.relay._http._reading import AppendNotifier
 from headgate.replication import ImageBatch
 from tests.relay.rows import PERSON, UUID, block, image, people
 from tests.relay.serving import PET, Answer, Served, physical, served

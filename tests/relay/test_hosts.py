@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.relay._http._hosts import host_and_port, is_here
+from headgate.relay._http._pages import host_and_port, is_here
 
 SERVER = ("127.0.0.1", 11115)
 

@@ -12,8 +12,7 @@ import pytest
 
 from headgate.errors import ConfigError
 from headgate.relay import LogicalSource, RelayConfig, load_relay
-from headgate.relay._selections import Selections
-from headgate.relay._sources import SourceNames
+from headgate.relay._names import SourceNames
 from tests.relay.serving import physical
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "or_person" / "conf"
@@ -213,21 +212,21 @@ def test_sources_are_asked_for_while_tables_turn_up() -> None:
     names = SourceNames(
         [physical(1, "x", LogicalSource(1, "b", "d.*")), physical(2, "y", LogicalSource(9999, "c", "e.f"))]
     )
-    selections, interval = Selections(names), sys.getswitchinterval()
+    interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
         finder = threading.Thread(target=lambda: [names.find(1, "d", f"t{k}") for k in range(2000)])
         finder.start()
         seen = 0
         while finder.is_alive() or seen < 2000:
-            found = selections.everything()
+            found = names.select()
             (*ids, last) = found.ids
             assert (ids, last) == (list(range(1, len(found.ids))), 9999)
             assert len(ids) >= seen
             seen = len(ids)
             assert seen == 0 or names.by_id(seen) is not None
             assert names.by_id(9999) is not None
-            assert selections.of((9999,)).whole == {2}
+            assert names.select((9999,)).whole == {2}
         finder.join()
     finally:
         sys.setswitchinterval(interval)
@@ -240,18 +239,17 @@ def test_selections() -> None:
             physical(2, "y", LogicalSource(3, "c", "d.c")),
         ]
     )
-    selections = Selections(names)
-    some = selections.of((3, 1, 1))
+    some = names.select((3, 1, 1))
     assert (some.ids, [one.id for one in some.sources], some.unknown) == ((3, 1, 1), [3, 1, 1], None)
     assert (some.partitions, sorted(some.whole)) == ((1, 2), [2])
-    assert selections.of((3, 1, 1)) is some
-    both = selections.of((1, 2, 7))
+    assert names.select((3, 1, 1)) is some
+    both = names.select((1, 2, 7))
     assert (both.unknown, both.partitions, sorted(both.whole)) == (7, (1,), [1])
-    assert selections.everything().ids == (1, 2, 3)
+    assert names.select().ids == (1, 2, 3)
     new = names.find(1, "e", "new")
-    assert selections.of((1, 2, 7)).whole == frozenset()
-    assert selections.everything().ids == (1, 2, 3, new.id)
-    assert selections.of((1, 2, new.id)).whole == {1}
+    assert names.select((1, 2, 7)).whole == frozenset()
+    assert names.select().ids == (1, 2, 3, new.id)
+    assert names.select((1, 2, new.id)).whole == {1}
     for number in range(1000):  # what is kept is bounded
-        selections.of((number,))
-    assert selections._known.cache_info().currsize <= 256
+        names.select((number,))
+    assert names._selected.cache_info().currsize <= 256

@@ -5,7 +5,7 @@ row as an Avro record in a Databus event, and puts them under the transaction's 
 the buffer over HTTP, each at its own pace. Modules:
 
 ================  ====================================================================================================
-``_sources``      configured sources, their names and ids: Databus's files, or TOML
+``_sources``      configured sources: Databus's files, or TOML; ``_names``: their names and ids
 ``_scn``          SCNs: how transactions are numbered
 ``_events``       rows as Avro and back, events as JSON; filters of consumers
 ``_writers``      rows of one table definition as events
@@ -13,9 +13,9 @@ the buffer over HTTP, each at its own pace. Modules:
 ``_buffer``       a ring of windows, readable from any SCN; ``_segments``: its pieces, in memory and in files
 ``_feeder``       the thread that copies a binlog to a buffer; ``_position``: its position and state file
 ``_warm``         compiled loops, loaded before they are needed
-``_selections``   lists of source ids, resolved once for all requests with the same list
 ``_relay``        the buffers, feeders and schemas of all sources
-``_counters``     statistics; ``_usage``: of clients and connections, ``_delivered``: of delivered events
+``_counters``     statistics; ``_usage``: of clients, connections and delivered events
+``_recent``       a cache
 ``_bootstrap``    table rows for consumers that are new or too far behind
 ``_tenants``      tenants, their tokens and limits; ``_origins``: web pages that may read answers
 ``_groups``       consumers that share partitions: owners and checkpoints

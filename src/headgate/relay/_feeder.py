@@ -32,10 +32,11 @@ from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._buffer import EventBuffer
 from headgate.relay._counters import EventStats
 from headgate.relay._events._schemas import Registry
+from headgate.relay._names import SourceNames
 from headgate.relay._position import Position, StateFile
 from headgate.relay._scn import Scn
 from headgate.relay._segments import Windows
-from headgate.relay._sources import PhysicalSource, SourceNames
+from headgate.relay._sources import PhysicalSource
 from headgate.relay._warm import warm
 from headgate.replication import DecodeOptions, Idle, LogBlock, Pacing, Transport, follow
 from headgate.retrying import Retrying

@@ -25,10 +25,10 @@ from headgate.relay._buffer import EventBuffer
 from headgate.relay._counters import EventStats
 from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder, Form
+from headgate.relay._names import SourceNames
 from headgate.relay._position import Position, State, load_state
 from headgate.relay._scn import GenerationMap, Scn
-from headgate.relay._selections import Selections
-from headgate.relay._sources import PhysicalSource, RelayConfig, SourceNames
+from headgate.relay._sources import PhysicalSource, RelayConfig
 from headgate.relay._usage import DeliveredEvents, Traffic, Usage
 
 __all__ = ["Partition", "Relay", "StartOf"]
@@ -94,7 +94,6 @@ class Relay:
     def _put_together(self, config: RelayConfig, start: StartOf, reset: bool) -> None:
         folder = config.state
         self.names = SourceNames(config.physical, None if folder is None else folder / "sources.json")
-        self.selections = Selections(self.names)
         self.registry = Registry(config.schemas, config.types, before_images=config.before_images)
         shared = config.generations or (None if folder is None else folder / "generations.json")
         self.usage = Usage(config.limits.clients)

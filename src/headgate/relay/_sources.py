@@ -28,8 +28,7 @@ The same in TOML, with tables by pattern and passwords by reference::
     name = "com.example"
     table = "stock.*"          # each of these tables: com.example.stock.<table>, ids from 1000 on
 
-A pattern's tables get ids from the pattern's id on, in the order in which they first appear. The state folder keeps the
-mapping, so an id means the same table forever.
+A pattern's tables get ids from the pattern's id on (``_names``).
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from headgate._policies import ColumnRules, MaskKey, Policies, checked_rules, pa
 from headgate.catalog import TablePatterns
 from headgate.config import explain
 from headgate.errors import ConfigError
-from headgate.files import file_errors, read_json, write_json
+from headgate.files import file_errors
 from headgate.mysql import ConnectionSettings, Secret
 from headgate.relay._buffer import BufferLimits
 from headgate.relay._events._schemas import Types
@@ -58,11 +57,11 @@ from headgate.relay._scn import OF_COLUMNS, Kind
 from headgate.relay._tenants import Tenant
 from headgate.web import Token
 
-__all__ = ["LogicalSource", "PhysicalSource", "RelayConfig", "RelayLimits", "RelayTimes", "SourceNames", "load_relay"]
+__all__ = ["LARGEST_ID", "LogicalSource", "PhysicalSource", "RelayConfig", "RelayLimits", "RelayTimes", "load_relay"]
 
 _URI_PATH: Final = re.compile(r"/([0-9]+)/[0-9a-zA-Z._-]+")
 _CONSTANT: Final = re.compile(r"constant:([0-9]+)")
-_LARGEST_ID: Final = 2**15 - 1
+LARGEST_ID: Final = 2**15 - 1
 """Source and partition ids are signed 16-bit numbers in events; those below 1 are reserved by Databus."""
 _PATHS: Final = ("schemas", "state", "generations", "groups", "tls_cert", "tls_key")
 _MASKS: Final = ("columns", "mask_key_env", "mask_key_file")
@@ -108,14 +107,14 @@ class _Model(BaseModel):
 
 
 class _TomlSource(_Model):
-    id: int = Field(ge=1, le=_LARGEST_ID)
+    id: int = Field(ge=1, le=LARGEST_ID)
     name: str
     table: str
-    partition: int = Field(1, ge=0, le=_LARGEST_ID)
+    partition: int = Field(1, ge=0, le=LARGEST_ID)
 
 
 class _TomlPhysical(_Model):
-    id: int = Field(ge=1, le=_LARGEST_ID)
+    id: int = Field(ge=1, le=LARGEST_ID)
     name: str
     url: str
     password_env: str | None = None
@@ -376,8 +375,8 @@ def _physical(value: Any) -> PhysicalSource:
 
 
 def _id(value: Any) -> int:
-    if not isinstance(value, int) or not 1 <= value <= _LARGEST_ID:
-        raise ValueError(f"the id {value!r} is not a number from 1 to {_LARGEST_ID}")
+    if not isinstance(value, int) or not 1 <= value <= LARGEST_ID:
+        raise ValueError(f"the id {value!r} is not a number from 1 to {LARGEST_ID}")
     return value
 
 
@@ -474,90 +473,3 @@ def _toml_physical(value: _TomlPhysical, file: Path) -> PhysicalSource:
     ]
     shown = {"name": value.name, "id": value.id, "uri": settings.url, "sources": listed}
     return PhysicalSource(value.id, value.name, settings, sources, shown)
-
-
-# --- which table is which source --------------------------------------------------------------------------------------
-
-
-class SourceNames:
-    """The logical sources of one relay by table and by id. The threads that read the binlogs add the tables of patterns
-    as they appear, while other threads read.
-
-    :param file: keeps the ids of those; None: memory only.
-    :raises ConfigError: the file cannot be read, or a source has an id that such a table already has.
-    """
-
-    def __init__(self, physical: Sequence[PhysicalSource], file: Path | None = None) -> None:
-        self._file = file
-        self._patterns: dict[int, list[tuple[TablePatterns, LogicalSource]]] = {}
-        self._by_table: dict[tuple[int, str], LogicalSource] = {}
-        self._by_id: dict[int, LogicalSource] = {}
-        self._physical: dict[int, int] = {}
-        self._changes = 0
-        for one in physical:
-            for source in one.sources:
-                if source.is_pattern:
-                    self._patterns.setdefault(one.id, []).append((TablePatterns([source.table]), source))
-                else:
-                    self._put(one.id, source)
-        self._pattern_tables: list[tuple[int, LogicalSource]] = []
-        for stored in (read_json(file) or {}).get("sources", []) if file is not None else []:
-            self._add(int(stored["physical"]), LogicalSource(**stored["source"]))
-
-    def _put(self, physical: int, source: LogicalSource) -> None:
-        self._by_table[physical, source.table] = source
-        self._physical[source.id] = physical
-        self._by_id[source.id] = source
-        self._changes += 1  # last: a selection made meanwhile has the number before
-
-    def all(self) -> list[LogicalSource]:
-        """Return every source with a table, by id."""
-        return sorted(self._by_id.values(), key=lambda source: source.id)
-
-    def by_id(self, number: int) -> LogicalSource | None:
-        """Return the source of an id; None: unknown."""
-        return self._by_id.get(number)
-
-    @property
-    def changes(self) -> int:
-        """Number of sources added so far; while it is the same, so are all other answers."""
-        return self._changes
-
-    def physical_of(self, number: int) -> int | None:
-        """Return the physical partition of a source's events; None: unknown."""
-        return self._physical.get(number)
-
-    def find(self, physical: int, db: str, table: str) -> LogicalSource:
-        """Return the source of a followed table; create that of a pattern's table when it first appears.
-
-        :raises ConfigError: no id is left, or the ids cannot be saved.
-        """
-        name = f"{db}.{table}"
-        source = self._by_table.get((physical, name))
-        if source is None:
-            pattern = next(one for matches, one in self._patterns.get(physical, []) if matches.matches(db, table))
-            source = LogicalSource(self._free_id(pattern.id), f"{pattern.name}.{name}", name, pattern.partition)
-            self._add(physical, source)
-            if self._file is not None:
-                entries = [{"physical": physical_id, "source": vars(one)} for physical_id, one in self._pattern_tables]
-                write_json(self._file, {"v": 1, "sources": entries})
-        return source
-
-    def _add(self, physical: int, source: LogicalSource) -> None:
-        """Add a pattern's table, unless a configured source has the table by now."""
-        self._pattern_tables.append((physical, source))
-        if (physical, source.table) in self._by_table:
-            return
-        other = self._by_id.get(source.id)
-        if other is not None:
-            known = f"already belongs to {source.table}, a table of a pattern"
-            raise ConfigError(f"the id {source.id} of {other.name} {known}: give {other.name} another id")
-        self._put(physical, source)
-
-    def _free_id(self, first: int) -> int:
-        number = first
-        while number in self._physical:
-            number += 1
-        if number > _LARGEST_ID:
-            raise ConfigError(f"no source id is left after {first}")
-        return number

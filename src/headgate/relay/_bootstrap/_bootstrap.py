@@ -43,18 +43,16 @@ the feeder may be behind them briefly. The relay waits for it, because the same 
 from __future__ import annotations
 
 import logging
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from headgate.databus import EOP_SOURCE, FIRST, StreamPosition, event_fields, seal
+from headgate.databus import EOP_SOURCE, FIRST, BootstrapPoint, StreamPosition, event_fields, seal
 from headgate.errors import BinlogPurgedError, ChunkRetryError, ScnNotFoundError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
@@ -63,6 +61,7 @@ from headgate.relay._bootstrap._suppliers import ChunkSupplier, PartGoneError, P
 from headgate.relay._buffer import Batch, WindowRange
 from headgate.relay._events._choice import Choice
 from headgate.relay._position import State
+from headgate.relay._recent import Recent
 from headgate.relay._relay import Partition, Relay
 from headgate.relay._sources import LogicalSource
 from headgate.relay._writers import RowWriters
@@ -85,12 +84,15 @@ class Piece:
     """The answer to one request."""
 
     batch: Batch
-    offset: int
-    """Where to continue: a ``snapshot_offset``, or the offset in a window."""
-    scn: int = -1
-    """Where to continue: the window."""
+    after: BootstrapPoint
+    """Where to continue."""
     done: bool = False
     """Whether the phase is complete."""
+
+
+def _has_rows(point: BootstrapPoint) -> bool:
+    """Return whether the bootstrap reads rows; if not, changes are enough (:meth:`Bootstrap.start`)."""
+    return point.since <= 0 or point.start > point.since
 
 
 class Bootstrap:
@@ -105,8 +107,7 @@ class Bootstrap:
         self._version, self._relay = relay.config.event_version, relay
         self._sessions, self._forgets = Sessions(folder), folder is None
         self._writers = RowWriters(partial(relay.names.find, partition.source.id), relay.registry)
-        self._lock = threading.Lock()
-        self._cache: OrderedDict[tuple[int, str, int], Any] = OrderedDict()
+        self._cache = Recent[tuple[int, str, int], Any](_CACHE_BYTES, len)
 
     @classmethod
     def of(cls, relay: Relay, partition: Partition, supplier: Supplier | None = None) -> Bootstrap:
@@ -160,30 +161,28 @@ class Bootstrap:
         fixed = beginning.gtid is not None
         return self._sessions.begin(max(position.scn, 0), gtid, beginning.token, fixed=fixed).scn
 
-    def _session(self, scn: int, at_least: int) -> Session:
+    def _session(self, point: BootstrapPoint) -> Session:
         """Return the session, if the buffer has all changes since the start and the consumer's stream position."""
+        scn = point.start
         session = self._sessions.find(scn)
-        if session is None or not self._partition.buffer.holds(max(scn, at_least)):
+        if session is None or not self._partition.buffer.holds(max(scn, point.window)):
             oldest = self._partition.buffer.oldest_resumable_scn
             raise ScnNotFoundError(
                 f"the bootstrap that began at SCN {scn} cannot continue: begin another one", scn=scn, oldest=oldest
             )
         return session
 
-    def target(self, scn: int, at_least: int, *, rows: bool = True) -> int:
+    def target(self, point: BootstrapPoint) -> int:
         """Return the SCN up to which a consumer has to follow the log.
 
-        :param scn: start of its bootstrap; -1: unknown.
-        :param at_least: the newest SCN that the consumer has.
-        :param rows: whether it received rows; if not, changes are enough (:meth:`start`), without a session.
         :raises ScnNotFoundError: the bootstrap cannot continue.
         :raises ChunkRetryError: the relay is behind what the consumer has.
         """
-        if scn < 0:
+        if point.start < 0:
             return max(self._partition.feeder.position.now().scn, 0)
-        least, wanted = max(scn, at_least), GtidSet()
-        if rows:
-            session = self._session(scn, at_least)
+        least, wanted = max(point.start, point.window), GtidSet()
+        if _has_rows(point):
+            session = self._session(point)
             least = max(least, session.last_scn)
             wanted = GtidSet.parse(session.gtid) if session.fixed else wanted
         return max(self._position(least, wanted, "the relay is behind the rows that it sent").scn, 0)
@@ -202,20 +201,17 @@ class Bootstrap:
 
     # --- rows
 
-    def rows(
-        self, scn: int, source: LogicalSource, offset: int, size: int, *, at_least: int, choice: Choice | None
-    ) -> Piece:
+    def rows(self, point: BootstrapPoint, source: LogicalSource, size: int, choice: Choice) -> Piece:
         """Return the next rows of a source.
 
-        :param scn: start of the bootstrap.
-        :param offset: its ``snapshot_offset``: 0, or the previous piece's ``offset``.
         :param size: most bytes of events.
-        :param at_least: SCN of the consumer's stream.
         :param choice: only these events.
         :raises ScnNotFoundError: the consumer has to start another bootstrap.
         :raises HeadgateError: rows cannot be read, temporarily or permanently.
         """
-        session = self._session(scn, at_least)
+        if not _has_rows(point):
+            return Piece(Batch([]), replace(point, offset=-1), done=True)
+        session, scn, offset = self._session(point), point.start, point.offset
         number, events = split_offset(offset)
         part = 0
         if offset:
@@ -228,18 +224,18 @@ class Bootstrap:
         end = time.monotonic() + _SEARCH_SECONDS
         before = -1 if events == DONE or not offset else number
         while True:
-            numbered_events = self._part(session, source, part, at_least)
+            numbered_events = self._part(session, source, part, point.window)
             if numbered_events is None:
-                return Piece(Batch([]), -1, done=True)
+                return Piece(Batch([]), replace(point, offset=-1), done=True)
             number, data = numbered_events
             if number != before:
                 events = 0
             batch = Batch([])
             whole = batch.add(WindowRange(data, 0, len(data), events), size, choice)
             if not whole:
-                return Piece(batch, offset_of(number, events + batch.events))
+                return Piece(batch, replace(point, offset=offset_of(number, events + batch.events)))
             if batch.size or time.monotonic() > end:
-                return Piece(batch, offset_of(number, DONE))
+                return Piece(batch, replace(point, offset=offset_of(number, DONE)))
             part, before = part + 1, -1
 
     def _part(self, session: Session, source: LogicalSource, part: int, at_least: int) -> tuple[int, Any] | None:
@@ -252,19 +248,17 @@ class Bootstrap:
                 raise ScnNotFoundError(f"{error}: begin another bootstrap", scn=session.scn) from None
 
     def _read(self, session: Session, source: LogicalSource, part: int, at_least: int) -> tuple[int, Any] | None:
-        number = session.newest(source.name, part)
-        part_read = None if number is None else session.part_read(source.name, number)
-        detail: Mapping[str, Any] | None = None
-        if number is not None and part_read is not None:
+        newest = session.newest(source.name, part)
+        detail: Mapping[str, Any] | None
+        if newest is not None:
+            number, part_read = newest
+            data = self._reread(session, source, number, part_read) if part_read.scn >= at_least else None
+            if data is not None:
+                return number, data
             detail = part_read.detail
-            if part_read.scn >= at_least:
-                data = self._reread(session, source, number, part_read)
-                if data is not None:
-                    return number, data
-        if detail is None:
+        else:
             before = session.newest(source.name, part - 1) if part else None
-            last = None if before is None else session.part_read(source.name, before)
-            detail = self._supplier.plan(source, session.token, None if last is None else last.detail)
+            detail = self._supplier.plan(source, session.token, None if before is None else before[1].detail)
             if detail is None:
                 return None
         return self._read_new(session, source, part, detail, at_least)
@@ -272,18 +266,15 @@ class Bootstrap:
     def _reread(self, session: Session, source: LogicalSource, number: int, part_read: PartRead) -> Any:
         """Return the events of an earlier reading; None: it cannot be read as of its GTID set any more."""
         key = (session.scn, source.name, number)
-        with self._lock:
-            if key in self._cache:
-                self._cache.move_to_end(key)
-                return self._cache[key]
+        data = self._cache.find(key)
+        if data is not None:
+            return data
         try:
             hint = None if part_read.hint is None else LogHint(*part_read.hint)
             rows = self._supplier.read(source, session.token, part_read.detail, GtidSet.parse(part_read.gtid), hint)
         except (PartGoneError, BinlogPurgedError):
             return None
-        data = self._encode(rows, part_read.scn)
-        self._cache_events(key, data)
-        return data
+        return self._cache.keep(key, self._encode(rows, part_read.scn))
 
     def _read_new(
         self, session: Session, source: LogicalSource, part: int, detail: Mapping[str, Any], at_least: int
@@ -306,8 +297,7 @@ class Bootstrap:
             data = self._encode(rows, scn)
             hint = None if state.hint is None else (state.hint.server_uuid, state.hint.file, state.hint.pos)
             number = session.add(source.name, PartRead(part, detail, str(state.gtid), scn, hint))
-            self._cache_events((session.scn, source.name, number), data)
-            return number, data
+            return number, self._cache.keep((session.scn, source.name, number), data)
         raise ChunkRetryError(f"rows could not be read as of one point: {reason}", table=source.table)
 
     def _executed(self) -> GtidSet:
@@ -331,21 +321,14 @@ class Bootstrap:
         seal(out, 0, len(out))
         return out
 
-    def _cache_events(self, key: tuple[int, str, int], data: Any) -> None:
-        with self._lock:
-            self._cache[key] = data
-            self._cache.move_to_end(key)
-            while len(self._cache) > 1 and sum(len(one) for one in self._cache.values()) > _CACHE_BYTES:
-                self._cache.popitem(last=False)
-
     # --- changes
 
-    def changes(self, scn: int, position: StreamPosition, target: int, size: int, choice: Choice) -> Piece:
-        """Return changes after ``scn`` up to ``target``, without control events, as in Databus's bootstrap.
+    def changes(self, point: BootstrapPoint, size: int, choice: Choice) -> Piece:
+        """Return changes after the start up to the target, without control events, as in Databus's bootstrap.
 
-        :param position: the consumer's position: a window, and how many chosen events of it the consumer has.
         :raises ScnNotFoundError: some of them left the buffer.
         """
+        scn, target, position = point.start, point.target, StreamPosition(point.window, point.window_offset)
         if position.scn <= scn:
             position = StreamPosition(scn) if scn else FIRST
         read = self._partition.buffer.read(position, size, choice)
@@ -355,10 +338,9 @@ class Bootstrap:
         part = data[np.repeat(is_change, fields.size)]
         batch = Batch([part] if len(part) else [], len(part), int(is_change.sum()), pending=read.pending)
         end = (fields.scn > target) | ((fields.scn == target) & (fields.source == EOP_SOURCE))
-        if not len(fields.scn):
-            return Piece(batch, max(position.offset, 0), max(position.scn, scn), target <= scn)
-        last = int(fields.scn[-1])
-        inside = int(((fields.scn == last) & is_change).sum()) + (
-            max(position.offset, 0) if last == position.scn else 0
-        )
-        return Piece(batch, inside, last, target <= scn or bool(end.any()))
+        last, inside = max(position.scn, scn), max(position.offset, 0)
+        if len(fields.scn):
+            last = int(fields.scn[-1])
+            inside = int(((fields.scn == last) & is_change).sum()) + (inside if last == position.scn else 0)
+        done = target <= scn or bool(end.any())
+        return Piece(batch, replace(point, window=last, window_offset=inside), done)

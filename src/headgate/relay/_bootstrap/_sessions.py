@@ -84,10 +84,10 @@ class Session:
     used_at: float = field(default_factory=time.monotonic)
     """Monotonic time of the last use."""
 
-    def newest(self, source: str, part: int) -> int | None:
-        """Return the number of the newest reading of a part, if any."""
+    def newest(self, source: str, part: int) -> tuple[int, PartRead] | None:
+        """Return the newest reading of a part and its number, if any."""
         reads = self.part_reads.get(source, [])
-        return next((self.base + i for i in range(len(reads) - 1, -1, -1) if reads[i].part == part), None)
+        return next(((self.base + i, reads[i]) for i in range(len(reads) - 1, -1, -1) if reads[i].part == part), None)
 
     def part_read(self, source: str, number: int) -> PartRead | None:
         """Return the reading with a number, if this session has it."""

@@ -4,9 +4,9 @@
 ``_parameters``                            command parameters: one table parses and describes them
 ``_commands``                              what a command is, and its errors
 ``_requests``                              what consumers request from ``/stream``
-``_reading``                               events: read, wait (``_notifier``), count and decode (``_decoded``)
+``_reading``                               events: read, await, count and decode (``_decoded``)
 ``_about _statistics _stream _live _log``  the commands; ``_bootstrap``, ``_groups``: those of the neighbouring rooms
-``_compiled``                              compiled event filters, cached
+``_choices``                               filters checked and compiled, cached
 ``_gate``                                  authentication and rate limits
 ``_openapi``                               OpenAPI description of the commands
 ``_app``                                   all of them in one application

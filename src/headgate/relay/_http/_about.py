@@ -101,7 +101,7 @@ class _About:
         client = client_of(request)
         wanted = self._readable(client)
         if parameters["sources"] is not None:
-            wanted = known_sources(parameters["sources"], client, self._relay.selections, "register").sources
+            wanted = known_sources(parameters["sources"], client, self._relay.names, "register").sources
         schemas = {one.name: self._relay.registry.versions(one.name) for one in wanted}
         Registrations.note(request, schemas)
         entries = [

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any, Final
 
 import numpy as np
@@ -22,14 +23,13 @@ from starlette.responses import Response
 from headgate.databus import CATCHUP, BootstrapPoint, checkpoint_event, convert_to_v1
 from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._suppliers import Supplier
-from headgate.relay._buffer import Batch
-from headgate.relay._events._choice import Choice, choice_of
+from headgate.relay._events._choice import Choice
 from headgate.relay._events._json import json_lines
+from headgate.relay._http._choices import Choices
 from headgate.relay._http._commands import HEADERS, Command, compact, events_response, object_of
-from headgate.relay._http._compiled import FilterCache
-from headgate.relay._http._hosts import host_and_port
+from headgate.relay._http._pages import host_and_port
 from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, integer, json_value, text
-from headgate.relay._http._requests import STREAM, Filters, KeyFilters, filters_of
+from headgate.relay._http._requests import NO_FILTERS, STREAM, Filters, KeyFilters, filters_of
 from headgate.relay._relay import Relay
 from headgate.relay._sources import LogicalSource
 from headgate.relay._tenants import Client, client_of
@@ -94,7 +94,7 @@ def commands(relay: Relay, suppliers: Mapping[int, Supplier] | None = None) -> l
 
 class _Commands:
     def __init__(self, relay: Relay, suppliers: Mapping[int, Supplier]) -> None:
-        self._relay, self._filter_cache = relay, FilterCache(relay)
+        self._relay, self._choices = relay, Choices(relay)
         self._bootstraps = {
             number: Bootstrap.of(relay, partition, suppliers.get(number))
             for number, partition in relay.partitions.items()
@@ -112,10 +112,18 @@ class _Commands:
         client.check([source.name])
         return source
 
+    def _source_of(self, point: BootstrapPoint, client: Client) -> LogicalSource:
+        """Return the source whose rows or changes come next."""
+        is_catchup = point.mode == CATCHUP
+        name = point.catchup_source if is_catchup else point.snapshot_source
+        source = self._source(client, "bootstrap", "checkPoint", name)
+        if point.start < 0 or (point.target if is_catchup else point.offset) < 0:
+            problem = "it has no start or no target" if is_catchup else "it has no start, or its rows are complete"
+            raise InvalidParameterError("bootstrap", "checkPoint", problem)
+        return source
+
     def _of(self, source: LogicalSource) -> Bootstrap:
-        number = self._relay.names.physical_of(source.id)
-        assert number is not None
-        return self._bootstraps[number]
+        return self._bootstraps[self._relay.names.physical_of(source.id)]
 
     async def start(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         """``/startSCN``"""
@@ -133,77 +141,46 @@ class _Commands:
         """``/targetSCN``"""
         point = parameters["checkPoint"] or BootstrapPoint()
         bootstrap = self._of(self._source(client_of(request), "targetSCN", "source", parameters["source"]))
-        return _scn(
-            request, await run_in_threadpool(bootstrap.target, point.start, point.window, rows=_has_rows(point))
-        )
+        return _scn(request, await run_in_threadpool(bootstrap.target, point))
 
     async def bootstrap(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         """``/bootstrap``"""
         point: BootstrapPoint = parameters["checkPoint"]
         head = len(compact(point.to_json())) + _MARGIN
-        size, client = max(parameters["batchSize"] - head, 0), client_of(request)
-        answer = self._changes if point.mode == CATCHUP else self._rows
-        most = min(size, self._relay.config.limits.answer)
-        source, piece, after = await run_in_threadpool(answer, client, point, most, parameters)
+        size = max(parameters["batchSize"] - head, 0)
+        source = self._source_of(point, client_of(request))
+        bootstrap, choice = self._of(source), self._choice(source, parameters)
+        read = partial(bootstrap.changes, point) if point.mode == CATCHUP else partial(bootstrap.rows, point, source)
+        piece = await run_in_threadpool(read, min(size, self._relay.config.limits.answer), choice)
         if not piece.batch.size and 0 < piece.batch.pending <= size:
-            source, piece, after = await run_in_threadpool(answer, client, point, piece.batch.pending, parameters)
+            piece = await run_in_threadpool(read, piece.batch.pending, choice)
         headers = _headers(request)
         if piece.done:
             headers["PhaseCompleted"] = "TRUE"
         if not piece.batch.size and piece.batch.pending:
             headers["x-dbus-pending-event-size"] = str(piece.batch.pending + head)
-        body = await run_in_threadpool(self._body, source, piece, after, parameters)
+        body = await run_in_threadpool(self._body, source, piece, parameters)
         return events_response(request, body, headers)
 
     def _choice(self, source: LogicalSource, parameters: Mapping[str, Any]) -> Choice:
-        filters: Filters = parameters["filters"] or Filters([], {})
+        filters: Filters = parameters["filters"] or NO_FILTERS
         if parameters["filter"] is not None:
             filters = filters_of({str(source.id): parameters["filter"]})
-        self._filter_cache.check_keys("bootstrap", filters.rules, [source.id])
         row_filters = {number: one for number, one in filters.row_filters.items() if number == source.id}
-        return choice_of([source.id], filters.rules, self._filter_cache.row_filters("bootstrap", row_filters))
+        return self._choices.of("bootstrap", [source.id], filters._replace(row_filters=row_filters))
 
-    def _rows(
-        self, client: Client, point: BootstrapPoint, size: int, parameters: Mapping[str, Any]
-    ) -> tuple[LogicalSource, Piece, BootstrapPoint]:
-        source = self._source(client, "bootstrap", "checkPoint", point.snapshot_source)
-        if point.start < 0 or point.offset < 0:
-            raise InvalidParameterError("bootstrap", "checkPoint", "it has no start, or its rows are complete")
-        if not _has_rows(point):
-            return source, Piece(Batch([]), -1, done=True), replace(point, offset=-1)
-        piece = self._of(source).rows(
-            point.start, source, point.offset, size, at_least=point.window, choice=self._choice(source, parameters)
-        )
-        return source, piece, replace(point, offset=piece.offset)
-
-    def _changes(
-        self, client: Client, point: BootstrapPoint, size: int, parameters: Mapping[str, Any]
-    ) -> tuple[LogicalSource, Piece, BootstrapPoint]:
-        source = self._source(client, "bootstrap", "checkPoint", point.catchup_source)
-        if point.start < 0 or point.target < 0:
-            raise InvalidParameterError("bootstrap", "checkPoint", "it has no start or no target")
-        piece = self._of(source).changes(
-            point.start, point.position, point.target, size, self._choice(source, parameters)
-        )
-        return source, piece, replace(point, window=piece.scn, window_offset=piece.offset)
-
-    def _body(self, source: LogicalSource, piece: Piece, after: BootstrapPoint, parameters: Mapping[str, Any]) -> bytes:
+    def _body(self, source: LogicalSource, piece: Piece, parameters: Mapping[str, Any]) -> bytes:
         version = self._relay.config.event_version
-        partition = self._relay.names.physical_of(source.id) or 0
+        partition = self._relay.names.physical_of(source.id)
         parts = list(piece.batch.parts)
         if not piece.done and not piece.batch.pending:
-            parts.append(checkpoint_event(after, version, partition))
+            parts.append(checkpoint_event(piece.after, version, partition))
         data = np.concatenate([np.zeros(0, np.uint8), *parts])
         if max(parameters["maxev"], 1) < version:
             data = convert_to_v1(data)
         if parameters["output"] == "binary":
             return bytes(data)
         return json_lines(data, plain=parameters["output"] == "json_plain_value")
-
-
-def _has_rows(point: BootstrapPoint) -> bool:
-    """Return whether the bootstrap reads rows; if not, changes are enough."""
-    return point.since <= 0 or point.start > point.since
 
 
 def _headers(request: Request) -> dict[str, str]:

@@ -21,7 +21,7 @@ from headgate.errors import DecodeError
 from headgate.kernels import json_objects, json_string, json_values
 from headgate.relay._events._decode import RowDecoder
 from headgate.relay._events._schemas import Registry
-from headgate.relay._sources import SourceNames
+from headgate.relay._names import SourceNames
 
 __all__ = ["DecodedRows", "Decoders", "arrow_streams", "decode_rows", "positions_after", "row_lines", "window_offsets"]
 

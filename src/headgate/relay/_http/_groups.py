@@ -96,7 +96,6 @@ class _Groups:
         if len(physical) != 1:
             raise ConfigError("a group reads sources of one physical source: SCNs of several cannot be compared")
         (number,) = physical
-        assert number is not None
         oldest_resumable = self._relay.partitions[number].buffer.oldest_resumable_scn
         return None if oldest_resumable < 0 else checkpoint_json(StreamPosition(oldest_resumable))
 

@@ -79,20 +79,16 @@ class _Live:
 
     def _stream_request(self, request: Request, parameters: Mapping[str, Any]) -> StreamRequest:
         unused = {"subs": None, "checkPointMult": None, "wait": 0, "size": self._piece, "output": "rows"}
-        client, selections = client_of(request), self._relay.selections
+        client, names = client_of(request), self._relay.names
         if parameters["sources"] is None:
-            parameters = {**parameters, "sources": readable(client, selections)}
-        stream_request = build_stream_request(
-            {**parameters, **unused}, client, selections, list(self._relay.partitions)
-        )
+            parameters = {**parameters, "sources": readable(client, names)}
+        stream_request = build_stream_request({**parameters, **unused}, client, self._relay)
         if len(stream_request.positions) != 1:
             raise InvalidParameterError("events", "sources", "sources of one physical source, not of several or none")
         last = request.headers.get("last-event-id")
         if not last:
-            return self._streams.begin(stream_request)
-        return replace(
-            stream_request, positions=dict.fromkeys(stream_request.positions, _parse_position(last)), latest=False
-        )
+            return stream_request
+        return replace(stream_request, positions=dict.fromkeys(stream_request.positions, _parse_position(last)))
 
     async def _messages(self, stream_request: StreamRequest, batch: Batch, seconds: int | None) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()

@@ -10,12 +10,19 @@ A browser reaches its machine's loopback addresses, whatever page it shows. Data
 * requests that change something are refused from other origins: they do harm even without a readable answer.
 
 Programs send no ``Origin`` and are not affected. The origin ``*`` gives Databus's behaviour, without these checks.
+
+As ``Host`` most programs send ``name:port`` or ``[address]:port`` (RFC 9110, "Host"). Databus's Java client sends what
+Java prints of an ``InetSocketAddress`` (``AbstractNettyHttpConnection.java``): ``name/address:port``, without the name
+if it never had one. Since Java 14 an IPv6 address is in brackets there, before without them. No browser sends a slash,
+because in a URL it ends the host.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
@@ -23,10 +30,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.relay._http._commands import failure
-from headgate.relay._http._hosts import is_here
 from headgate.relay._origins import ANY
+from headgate.web import is_loopback
 
-__all__ = ["Origins"]
+__all__ = ["Origins", "host_and_port", "is_here"]
 
 _PREFLIGHT: Final = {
     "access-control-allow-methods": "GET",
@@ -38,6 +45,7 @@ _EXPOSED: Final = (
     "x-dbus-pending-event-size, x-dbus-protocol-version, x-headgate-checkpoint"
 )
 """Headers that a page may read in addition to the body."""
+_NAME: Final = re.compile(r"[A-Za-z0-9._:%-]+", re.ASCII)
 
 
 class Origins:
@@ -103,3 +111,41 @@ def _host_and_origin(scope: Scope) -> tuple[str, str | None]:
         elif name == b"origin":
             origin = value.decode("latin-1")
     return host.decode("latin-1"), origin
+
+
+# --- the header Host --------------------------------------------------------------------------------------------------
+
+
+class _Host(NamedTuple):
+    names: tuple[str, ...]
+    """A name, an address or both; without brackets."""
+    port: str
+
+
+def is_here(host: str) -> bool:
+    """Return whether all names and addresses of a header are this machine."""
+    names = _parse(host).names
+    return bool(names) and all(map(is_loopback, names))
+
+
+def host_and_port(host: str, server: tuple[str, int]) -> str:
+    """Return the server as ``host:port``, by the first valid name in the header.
+
+    :param server: the address that the client connected to, for parts missing in the header.
+    """
+    names, port = _parse(host)
+    name = next((one for one in names if _NAME.fullmatch(one)), server[0])
+    return f"{f'[{name}]' if ':' in name else name}:{port if port.isdecimal() and port.isascii() else server[1]}"
+
+
+@lru_cache(maxsize=100)
+def _parse(host: str) -> _Host:
+    name, slash, rest = host.partition("/")
+    if not slash:
+        name, rest = "", host
+    if rest.startswith("[") and "]" in rest:
+        address, _, port = rest[1:].partition("]")
+        port = port.removeprefix(":")
+    else:
+        address, _, port = rest.rpartition(":") if slash and ":" in rest else rest.partition(":")
+    return _Host(tuple(one for one in (name, address) if one), port)

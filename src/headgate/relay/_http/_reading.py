@@ -7,24 +7,22 @@ in a worker thread. A batch refers to the buffer's bytes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 
 from headgate.databus import EOP_SIZE, EventFields, StreamPosition, event_fields
-from headgate.relay._buffer import Batch, WindowRange
-from headgate.relay._events._choice import Choice, choice_of
-from headgate.relay._http._compiled import FilterCache
+from headgate.relay._buffer import Batch, EventBuffer, WindowRange
+from headgate.relay._events._choice import Choice
+from headgate.relay._http._choices import Choices
 from headgate.relay._http._decoded import DecodedRows, Decoders, decode_rows
-from headgate.relay._http._notifier import AppendNotifier
-from headgate.relay._http._requests import StreamRequest
+from headgate.relay._http._requests import NO_FILTERS, StreamRequest
 from headgate.relay._relay import Relay
-from headgate.relay._selections import Selection
 
-__all__ = ["Streams", "joined"]
+__all__ = ["AppendNotifier", "Streams", "joined"]
 
 _CHOSEN_QUICKLY: Final = 8 << 20
 """Choosing from so many bytes takes some milliseconds."""
@@ -44,18 +42,9 @@ class Streams:
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
-        self._filter_cache = FilterCache(relay)
+        self._choices = Choices(relay)
         self._notifier = AppendNotifier(one.buffer for one in relay.partitions.values())
         self._decoders = Decoders(relay.names, relay.registry)
-
-    def begin(self, stream_request: StreamRequest) -> StreamRequest:
-        """Return the request with definite positions: those of the newest windows if it asked for the latest."""
-        if not stream_request.latest:
-            return stream_request
-        positions = {
-            number: self._relay.partitions[number].buffer.newest_position() for number in stream_request.positions
-        }
-        return replace(stream_request, positions=positions, latest=False)
 
     async def read(self, stream_request: StreamRequest) -> Batch:
         """Return the next events; wait up to ``wait_ms`` for them.
@@ -63,8 +52,8 @@ class Streams:
         :raises UnfitFilterError: a filter does not fit a source.
         :raises KeyIsNoNumberError: a RANGE filter met a key that is not a number.
         """
-        if stream_request.rules or stream_request.row_filters:
-            self._check(stream_request)
+        if stream_request.filters != NO_FILTERS:  # check them, even if there are no events yet
+            self._choices.of("stream", self._relay.names.select(stream_request.sources).ids, stream_request.filters)
         if stream_request.wait_ms:
             return await self._await_events(stream_request, stream_request.wait_ms / 1000)
         return await self._read(stream_request)
@@ -153,24 +142,12 @@ class Streams:
                         break
             waiting = left
 
-    def _check(self, stream_request: StreamRequest) -> None:
-        """Check that filters fit, even if there are no events to choose from yet."""
-        self._filter_cache.check_keys("stream", stream_request.rules, self._selection(stream_request).ids)
-        self._filter_cache.row_filters("stream", stream_request.row_filters)
-
-    def _selection(self, stream_request: StreamRequest) -> Selection:
-        """Return the requested sources, as known now."""
-        selections = self._relay.selections
-        return selections.everything() if stream_request.sources is None else selections.of(stream_request.sources)
-
     def _choice(self, stream_request: StreamRequest, partition: int) -> Choice | None:
         """Return the choice of events; None: all of the partition."""
-        wanted = self._selection(stream_request)
-        if partition in wanted.whole and not stream_request.rules and not stream_request.row_filters:
+        wanted = self._relay.names.select(stream_request.sources)
+        if partition in wanted.whole and stream_request.filters == NO_FILTERS:
             return None
-        return choice_of(
-            wanted.ids, stream_request.rules, self._filter_cache.row_filters("stream", stream_request.row_filters)
-        )
+        return self._choices.of("stream", wanted.ids, stream_request.filters)
 
     def _count(self, stream_request: StreamRequest, delivered: _Delivered) -> None:
         of_control = delivered.control * EOP_SIZE[self._relay.config.event_version]
@@ -200,3 +177,58 @@ class Streams:
 def joined(batch: Batch) -> Any:
     """Return a batch's events concatenated, uint8[]."""
     return batch.parts[0] if len(batch.parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *batch.parts])
+
+
+class AppendNotifier:
+    """Wakes requests that wait for windows: one call into the event loop per block, however many requests wait.
+
+    No wakeup is lost: a request is listed before its last look into the buffer, and the writer appends windows before
+    it looks at the list. Only the notification runs outside the loop's thread.
+    """
+
+    def __init__(self, buffers: Iterable[EventBuffer]) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._called = False
+        for buffer in buffers:
+            buffer.on_append(self._notify)
+
+    def listen(self) -> asyncio.Future[None]:
+        """Return a future for the next append, to pass to :meth:`wait` or :meth:`forget`."""
+        self._loop = asyncio.get_running_loop()
+        appended = self._loop.create_future()
+        self._waiting.add(appended)
+        return appended
+
+    async def wait(self, appended: asyncio.Future[None], seconds: float) -> None:
+        """Wait until the future is done or the time is over."""
+        timer = asyncio.get_running_loop().call_later(seconds, _done, appended)
+        try:
+            await appended
+        finally:
+            timer.cancel()
+            self.forget(appended)
+
+    def forget(self, appended: asyncio.Future[None]) -> None:
+        """Stop waiting for a future."""
+        self._waiting.discard(appended)
+
+    def _notify(self) -> None:
+        """Schedule the wakeup, in the writer's thread."""
+        loop = self._loop
+        if loop is None or not self._waiting or self._called:
+            return
+        self._called = True
+        with contextlib.suppress(RuntimeError):  # the server has ended
+            loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._called = False
+        waiting, self._waiting = self._waiting, set()
+        for appended in waiting:
+            _done(appended)
+
+
+def _done(appended: asyncio.Future[None]) -> None:
+    if not appended.done():
+        appended.set_result(None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
@@ -20,10 +20,12 @@ from headgate.databus import CHECKPOINT_SCHEMA, StreamPosition, parse_position
 from headgate.relay._events._choice import rules_of
 from headgate.relay._events._where import RowFilter, check_predicate
 from headgate.relay._http._parameters import LARGEST_INT, InvalidParameterError, choice, flag, integer, json_value, text
-from headgate.relay._selections import Selection, Selections
+from headgate.relay._names import Selection, SourceNames
+from headgate.relay._relay import Relay
 from headgate.relay._tenants import Client
 
 __all__ = [
+    "NO_FILTERS",
     "SOURCES",
     "STREAM",
     "Filters",
@@ -105,6 +107,18 @@ class _Subscription(_Sent):
     physical_partition: _Physical = _Physical()
 
 
+class Filters(NamedTuple):
+    """A consumer's filters, of keys and of rows."""
+
+    rules: Sequence[Sequence[int]]
+    """As in :class:`headgate.relay._events._choice.Choice`."""
+    row_filters: Mapping[int, RowFilter]
+    """By source id."""
+
+
+NO_FILTERS: Final = Filters((), {})
+
+
 @dataclass(frozen=True)
 class StreamRequest:
     """A checked request of ``/stream``."""
@@ -117,27 +131,22 @@ class StreamRequest:
     """Ids; None: all of the partitions, including those discovered while it waits."""
     positions: Mapping[int, StreamPosition]
     """Physical partition → start position; in the order in which they are read in turn."""
-    latest: bool
-    """Start at the newest window and ignore ``positions``."""
     version: int
     """The newest event version that the consumer accepts."""
     wait_ms: int
     """How long to wait if there are no events."""
-    rules: Sequence[Sequence[int]] = ()
-    """The filters' rules, as in :class:`headgate.relay._events._choice.Choice`."""
-    row_filters: Mapping[int, RowFilter] = field(default_factory=dict)
-    """Filters of rows, by source id."""
+    filters: Filters = NO_FILTERS
     unknown: Callable[[], Sequence[bytes]] = tuple
     """Called after each read: ids of schemas before whose first window the answer ends."""
 
 
-def known_sources(ids: tuple[int, ...], client: Client, selections: Selections, command: str) -> Selection:
+def known_sources(ids: tuple[int, ...], client: Client, names: SourceNames, command: str) -> Selection:
     """Return the sources with these ids.
 
     :raises InvalidParameterError: an id is unknown.
     :raises NotAllowedError: the client may not read one.
     """
-    selection = selections.of(ids)
+    selection = names.select(ids)
     if selection.unknown is not None:
         raise InvalidParameterError(command, "sources", selection.unknown)
     _check(client, selection)
@@ -157,13 +166,6 @@ def _ids(listed: str) -> tuple[int, ...]:
     if not all(_ID.fullmatch(part) for part in parts):
         raise ValueError("not ids")
     return tuple(int(part) for part in parts)
-
-
-class Filters(NamedTuple):
-    """A consumer's filters: of keys, and of rows by source id."""
-
-    rules: list[tuple[int, int, int, int, int]]
-    row_filters: dict[int, RowFilter]
 
 
 def filters_of(by_source: Mapping[str, KeyFilters]) -> Filters:
@@ -231,59 +233,56 @@ STREAM: Final = (
 )
 
 
-def build_stream_request(
-    parameters: Mapping[str, Any], client: Client, selections: Selections, partitions: Sequence[int]
-) -> StreamRequest:
+def build_stream_request(parameters: Mapping[str, Any], client: Client, relay: Relay) -> StreamRequest:
     """Combine the parameters of ``/stream``, parsed by :data:`STREAM`.
 
-    :param partitions: the existing physical partitions.
     :raises InvalidParameterError: sources are missing, or a source or partition does not exist.
     :raises NotAllowedError: the client may not read a source.
     """
-    sources, wanted = _subscribed(parameters, client, selections, partitions)
-    rules, row_filters = parameters["filters"] or Filters([], {})
+    sources, wanted = _subscribed(parameters, client, relay)
+    latest = parameters["streamFromLatestScn"]
     return StreamRequest(
         client,
         parameters["size"],
         parameters["output"],
         sources,
-        _positions(parameters, wanted),
-        latest=parameters["streamFromLatestScn"],
+        {one: relay.partitions[one].buffer.newest_position() for one in wanted}
+        if latest
+        else _positions(parameters, wanted),
         version=max(parameters["maxev"], 1),
         wait_ms=min(parameters["wait"], _LONGEST_WAIT_MS),
-        rules=rules,
-        row_filters=row_filters,
+        filters=parameters["filters"] or NO_FILTERS,
     )
 
 
 def _subscribed(
-    parameters: Mapping[str, Any], client: Client, selections: Selections, partitions: Sequence[int]
+    parameters: Mapping[str, Any], client: Client, relay: Relay
 ) -> tuple[tuple[int, ...] | None, Sequence[int]]:
     """Return the ids of the sources (None: all), and their physical partitions."""
-    subscriptions, listed = parameters["subs"], parameters["sources"]
+    subscriptions, listed, partitions = parameters["subs"], parameters["sources"], set(relay.partitions)
     if listed is None and subscriptions is None:
         raise InvalidParameterError("stream", "sources|subs", None)
     if subscriptions is None:
-        known = known_sources(listed, client, selections, "stream")
+        known = known_sources(listed, client, relay.names, "stream")
         return known.ids, known.partitions
     wanted: set[int] = set()
     sources: set[int] | None = set()
     for one in subscriptions:
         source, partition = one.logical_partition.source.id, one.physical_partition.id
-        wanted |= set(partitions) if partition < 0 else {partition}
+        wanted |= partitions if partition < 0 else {partition}
         sources = None if source < 0 or sources is None else sources | {source}
-    if not wanted <= set(partitions):
-        raise InvalidParameterError("stream", "subs", f"physical partition {min(wanted - set(partitions))}")
+    if not wanted <= partitions:
+        raise InvalidParameterError("stream", "subs", f"physical partition {min(wanted - partitions)}")
     if sources is not None:
-        chosen = selections.of(tuple(sorted(sources)))
+        chosen = relay.names.select(tuple(sorted(sources)))
         _check(client, chosen)
         return chosen.ids, sorted(wanted)
-    return (readable(client, selections) if client.is_restricted else None), sorted(wanted)
+    return (readable(client, relay.names) if client.is_restricted else None), sorted(wanted)
 
 
-def readable(client: Client, selections: Selections) -> tuple[int, ...]:
+def readable(client: Client, names: SourceNames) -> tuple[int, ...]:
     """Return the ids of all sources that a client may read now."""
-    return tuple(one.id for one in selections.everything().sources if client.may_read(one.name))
+    return tuple(one.id for one in names.select().sources if client.may_read(one.name))
 
 
 def _positions(parameters: Mapping[str, Any], wanted: Sequence[int]) -> dict[int, StreamPosition]:
@@ -291,7 +290,5 @@ def _positions(parameters: Mapping[str, Any], wanted: Sequence[int]) -> dict[int
         return dict.fromkeys(wanted, parameters["checkPoint"] or StreamPosition(-1))
     positions, first = parameters["checkPointMult"]
     order = sorted(wanted, key=lambda one: (first is not None and one < first, one))
-    any_of_them = positions.get(
-        _ANY, StreamPosition(-1)
-    )  # Databus's client has one checkpoint for all its subscriptions
-    return {one: positions.get(one, any_of_them) for one in order}
+    # Databus's client has one checkpoint for all its subscriptions.
+    return {one: positions.get(one, positions.get(_ANY, StreamPosition(-1))) for one in order}

@@ -21,8 +21,6 @@ from headgate.relay._relay import Relay
 
 __all__ = ["commands"]
 
-_Parameters = Mapping[str, Any]
-
 _CHANGES: Final = (
     presence("reset", "Reset the counters."),
     replace(flag("enabled", "true: count; any other value: stop counting, until it is true again."), default=None),
@@ -41,12 +39,12 @@ def _counters(
     about: str,
     path_parameters: Sequence[Parameter],
     kind: type[Counters],
-    find: Callable[[_Parameters], Sequence[Counters]],
+    find: Callable[..., Sequence[Counters]],
 ) -> Command:
     """:param find: returns the counters, one or of several physical sources; raises InvalidParameterError."""
 
-    async def answer(request: Request, parameters: _Parameters) -> Response:
-        stats = find(parameters)
+    async def answer(request: Request, parameters: Mapping[str, Any]) -> Response:
+        stats = find(**{one.name: parameters[one.name] for one in path_parameters})
         reported = stats[0] if len(stats) == 1 else EventStats.together(f"{parameters['way']}.total", stats)
         response = reply(request, reported.to_json())
         for one in stats:
@@ -60,14 +58,10 @@ def _counters(
 
 
 def _names(
-    path: str,
-    about: str,
-    find: Callable[[_Parameters], Sequence[Any]],
-    *path_parameters: Parameter,
-    kind: str = "string",
+    path: str, about: str, find: Callable[..., Sequence[Any]], *path_parameters: Parameter, kind: str = "string"
 ) -> Command:
-    async def answer(request: Request, parameters: _Parameters) -> Response:
-        return reply(request, find(parameters))
+    async def answer(request: Request, parameters: Mapping[str, Any]) -> Response:
+        return reply(request, find(**{one.name: parameters[one.name] for one in path_parameters}))
 
     return Command(path, answer, about, [*path_parameters, PRETTY], {"type": "array", "items": {"type": kind}})
 
@@ -82,17 +76,16 @@ def commands(relay: Relay) -> list[Command]:
     )
     outbound = "/containerStats/outbound/"
 
-    def clients(parameters: _Parameters) -> Sequence[str]:
-        del parameters
+    def clients() -> Sequence[str]:
         return sorted(usage.clients)
 
-    async def container(request: Request, parameters: _Parameters) -> Response:
+    async def container(request: Request, parameters: Mapping[str, Any]) -> Response:
         del parameters
         workers = to_thread.current_default_thread_limiter()
         usage.container.update(int(workers.borrowed_tokens), workers.statistics().tasks_waiting)
         return reply(request, usage.container.to_json())
 
-    async def unknown_path(request: Request, parameters: _Parameters) -> Response:
+    async def unknown_path(request: Request, parameters: Mapping[str, Any]) -> Response:
         del parameters
         raise InvalidParameterError(request.scope["path"].split("/")[1], "path", request.path_params["rest"])
 
@@ -113,25 +106,25 @@ def commands(relay: Relay) -> list[Command]:
         _names(f"{outbound}events/clients", "The clients that sent requests: tenants, or addresses", clients),
         _counters(
             f"{outbound}events/client/{{client}}", "Counters of the events sent to a client", [_CLIENT], EventStats,
-            lambda parameters: [_of("containerStats", "client", parameters, usage.clients).events],
+            lambda client: [_of("containerStats", "client", client, usage.clients).events],
         ),
         _counters(
             "/containerStats/{way}/total",
             "Counters of all connections from consumers (outbound), or of the relay's HTTP requests (inbound: none)",
             [_WAY], TrafficStats,
-            lambda parameters: [traffic.inbound if parameters["way"] == "inbound" else traffic.total],
+            lambda way: [traffic.inbound if way == "inbound" else traffic.total],
         ),
-        _names(f"{outbound}clients", "The addresses that connected", lambda _: sorted(traffic.clients)),
+        _names(f"{outbound}clients", "The addresses that connected", lambda: sorted(traffic.clients)),
         _counters(
             f"{outbound}client/{{client}}", "Counters of an address's connections", [segment("client", "The address.")],
-            TrafficStats, lambda parameters: [_of("containerStats", "outbound/client/", parameters, traffic.clients)],
+            TrafficStats, lambda client: [_of("containerStats", "outbound/client/", client, traffic.clients)],
         ),
         Command(
             "/containerStats/container", container, "Requests, the threads that answer them, and errors", [PRETTY],
             _schema(ContainerStats),
         ),
         Command("/containerStats/{rest:path}", unknown_path, "A path that names no counters", shown=False),
-        _counters(f"{http}total", "Counters of all requests", [], HttpStats, lambda _: [usage.total]),
+        _counters(f"{http}total", "Counters of all requests", [], HttpStats, lambda: [usage.total]),
         _names(f"{http}sources", "The ids of sources that were requested", counters.sources_requested, kind="integer"),
         _counters(
             f"{http}source/{{source}}", "Counters of the streams of a source", [_SOURCE], HttpStats,
@@ -140,20 +133,20 @@ def commands(relay: Relay) -> list[Command]:
         _names(f"{http}clients", "The clients that sent requests", clients),
         _counters(
             f"{http}client/{{client}}", "Counters of a client's requests", [_CLIENT], HttpStats,
-            lambda parameters: [_of("containerStats", "client", parameters, usage.clients).http],
+            lambda client: [_of("containerStats", "client", client, usage.clients).http],
         ),
         Command("/relayStats/{rest:path}", unknown_path, "A path that names no counters", shown=False),
     ]  # fmt: skip
 
 
-def _of(command: str, parameter: str, parameters: _Parameters, known: Mapping[str, Any]) -> Any:
+def _of(command: str, parameter: str, client: str, known: Mapping[str, Any]) -> Any:
     """Return a client's counters.
 
     :raises InvalidParameterError: the client is unknown, or was forgotten since.
     """
-    if parameters["client"] not in known:
-        raise InvalidParameterError(command, parameter, parameters["client"])
-    return known[parameters["client"]]
+    if client not in known:
+        raise InvalidParameterError(command, parameter, client)
+    return known[client]
 
 
 class _SourceCounters:
@@ -162,52 +155,45 @@ class _SourceCounters:
     def __init__(self, relay: Relay) -> None:
         self._relay, self._partitions = relay, list(relay.partitions.values())
 
-    def total(self, parameters: _Parameters) -> Sequence[Counters]:
-        return [one.feeder.stats if parameters["way"] == "inbound" else one.outbound for one in self._partitions]
+    def total(self, way: str) -> Sequence[Counters]:
+        return [one.feeder.stats if way == "inbound" else one.outbound for one in self._partitions]
 
-    def physical(self, parameters: _Parameters) -> Sequence[Counters]:
+    def physical(self, way: str, psource: str, partition: int | None = None) -> Sequence[Counters]:
         """Return those of one physical source, or of all that share a name."""
-        name = (
-            parameters["psource"]
-            if parameters.get("partition") is None
-            else f"{parameters['psource']}:{parameters['partition']}"
-        )
-        pairs = zip(self._partitions, self.total(parameters), strict=True)
+        name = psource if partition is None else f"{psource}:{partition}"
+        pairs = zip(self._partitions, self.total(way), strict=True)
         matches = [stats for one, stats in pairs if name in (one.source.name, one.name)]
         if not matches:
             raise InvalidParameterError("containerStats", "psource", name)
         return matches
 
-    def physicals(self, parameters: _Parameters) -> Sequence[str]:
-        del parameters
+    def physicals(self, way: str) -> Sequence[str]:
+        del way
         return [one.name for one in self._partitions]
 
-    def sources_requested(self, parameters: _Parameters) -> Sequence[int]:
-        del parameters
+    def sources_requested(self) -> Sequence[int]:
         return sorted(self._relay.usage.by_source)
 
-    def sources(self, parameters: _Parameters) -> Sequence[int]:
-        return self._relay.delivered.sources() if parameters["way"] == "outbound" else sorted(self._received())
+    def sources(self, way: str) -> Sequence[int]:
+        return self._relay.delivered.sources() if way == "outbound" else sorted(self._received())
 
-    def source(self, parameters: _Parameters) -> Sequence[Counters]:
+    def source(self, way: str, source: int) -> Sequence[Counters]:
         """Return the event counters of a logical source."""
-        number = self._known("containerStats", parameters)
-        if parameters["way"] == "inbound":
-            return [self._received().get(number) or EventStats(str(number))]
-        physical = self._relay.names.physical_of(number)
-        assert physical is not None
-        return [self._relay.delivered.of(number, f"{self._relay.partitions[physical].outbound['dimension']}.{number}")]
+        self._check("containerStats", source)
+        if way == "inbound":
+            return [self._received().get(source) or EventStats(str(source))]
+        partition = self._relay.partitions[self._relay.names.physical_of(source)]
+        return [self._relay.delivered.of(source, f"{partition.outbound['dimension']}.{source}")]
 
-    def source_requests(self, parameters: _Parameters) -> Sequence[Counters]:
+    def source_requests(self, source: int) -> Sequence[Counters]:
         """Return the request counters of a logical source."""
-        number = self._known("relayStats", parameters)
-        return [self._relay.usage.by_source.get(number) or HttpStats(str(number))]
+        self._check("relayStats", source)
+        return [self._relay.usage.by_source.get(source) or HttpStats(str(source))]
 
-    def _known(self, command: str, parameters: _Parameters) -> int:
-        number: int = parameters["source"]
-        if self._relay.names.by_id(number) is None:
-            raise InvalidParameterError(command, "source", number)
-        return number
+    def _check(self, command: str, source: int) -> None:
+        """:raises InvalidParameterError: the source is unknown."""
+        if self._relay.names.by_id(source) is None:
+            raise InvalidParameterError(command, "source", source)
 
     def _received(self) -> dict[int, EventStats]:
         """Return the counters of received events by source."""

@@ -59,12 +59,11 @@ class _Stream:
         self._relay, self._streams, self._registered = relay, streams, Registrations(relay.registry)
 
     async def stream(self, request: Request, parameters: Mapping[str, Any]) -> Response:
-        stream_request = build_stream_request(
-            parameters, client_of(request), self._relay.selections, list(self._relay.partitions)
-        )
-        scns = {number: one.scn for number, one in stream_request.positions.items()}
+        stream_request = build_stream_request(parameters, client_of(request), self._relay)
+        latest = parameters["streamFromLatestScn"]
+        scns = {number: -1 if latest else one.scn for number, one in stream_request.positions.items()}
         self._relay.usage.record_start(stream_request.client.name, stream_request.sources or (), scns)
-        stream_request = replace(self._streams.begin(stream_request), unknown=partial(self._registered.newer, request))
+        stream_request = replace(stream_request, unknown=partial(self._registered.newer, request))
         batch = await self._streams.read(stream_request)
         headers = dict(HEADERS)
         if batch.cut:

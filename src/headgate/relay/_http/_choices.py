@@ -1,35 +1,41 @@
-"""Filters checked against the current schemas: whether they can apply, and a cache of compiled row filters."""
+"""Choices of events: filters checked against the current schemas, and a cache of compiled row filters."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Final
 
 from headgate.databus import Schema
-from headgate.relay._events._choice import ranges_of
+from headgate.relay._events._choice import Choice, choice_of, ranges_of
 from headgate.relay._events._schemas import key_fields
 from headgate.relay._events._where import NO_ROW_FILTERS, CompiledFilters, RowFilter, compile_filters
 from headgate.relay._http._parameters import UnfitFilterError
+from headgate.relay._http._requests import Filters
 from headgate.relay._relay import Relay
 
-__all__ = ["FilterCache"]
+__all__ = ["Choices"]
 
 _MOST_COMPILED: Final = 1000
 """Compiled filters in the cache, of all consumers together."""
 
 
-class FilterCache:
-    """The compiled filters of one relay."""
+class Choices:
+    """Choices of one relay's events."""
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
         self._compiled: dict[tuple[str, tuple[int, ...]], CompiledFilters] = {}
 
-    def row_filters(self, command: str, filters: Mapping[int, RowFilter]) -> CompiledFilters:
-        """Return compiled row filters; compile again when a schema has a new version.
+    def of(self, command: str, sources: Collection[int], filters: Filters) -> Choice:
+        """Return the events of these sources that pass the filters.
 
         :raises UnfitFilterError: a filter does not fit a schema.
         """
+        self._check_keys(command, filters.rules, sources)
+        return choice_of(sources, filters.rules, self._row_filters(command, filters.row_filters))
+
+    def _row_filters(self, command: str, filters: Mapping[int, RowFilter]) -> CompiledFilters:
+        """Return compiled row filters; compile again when a schema has a new version."""
         if not filters:
             return NO_ROW_FILTERS
         versions = {source: self._versions(source) for source in filters}
@@ -45,7 +51,7 @@ class FilterCache:
             self._compiled[key] = compiled
         return compiled
 
-    def check_keys(self, command: str, rules: Sequence[Sequence[int]], sources: Container[int]) -> None:
+    def _check_keys(self, command: str, rules: Sequence[Sequence[int]], sources: Container[int]) -> None:
         """Check that rules can apply to the keys of sources, by the newest schemas.
 
         :raises UnfitFilterError: a RANGE on keys that are never numbers: of several columns, or none. Text in one
