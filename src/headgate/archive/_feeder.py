@@ -34,7 +34,7 @@ class LogFeeder(Retrying):
 
     def __init__(self, name: str, settings: ConnectionSettings, spool: LogSpool, tables: TablePatterns) -> None:
         super().__init__(f"headgate-log-{name}", f"{name}: binlog archive", _RETRY_SECONDS)
-        self._settings, self._spool, self._tables = settings, spool, tables
+        self.spool, self._settings, self._tables = spool, settings, tables
 
     def start(self) -> None:
         """Start copying."""
@@ -43,27 +43,27 @@ class LogFeeder(Retrying):
     def stop(self) -> None:
         """Stop copying; readers that wait for more stop, too."""
         self._end()
-        self._spool.close()
+        self.spool.close()
 
     def _work(self) -> None:
         self._check_history()
         try:
-            dump = copy_log(self._settings, self._spool.gtid, tables=self._tables, hint=self._spool.hint())
+            dump = copy_log(self._settings, self.spool.gtid, tables=self._tables, hint=self.spool.hint())
             with closing(dump) as items:  # type: ignore[type-var]
                 for item in items:
-                    self._spool.store(item)
+                    self.spool.store(item)
                     self._resume()
                     if self._stop.is_set():
                         return
         finally:
-            self._spool.interrupted()
+            self.spool.interrupted()
 
     def _check_history(self) -> None:
         """:raises HistoryRewrittenError: the server's history differs from the archive's."""
-        newest = self._spool.newest()
+        newest = self.spool.newest()
         if not newest:
             return
-        archived_time = commit_time(replace(self._settings, log=self._spool), newest)
+        archived_time = commit_time(replace(self._settings, log=self.spool), newest)
         try:
             server_time = commit_time(self._settings, newest)
         except BinlogPurgedError:

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from headgate._policies import MASKS, Policies
+from headgate._policies import MASKS
 from headgate.catalog import TableDef, load_tables
 from headgate.columns import check_rules, column_rules, rules_mark, written_table
 from headgate.databus import EOP_SIZE
@@ -36,12 +35,12 @@ from headgate.relay._names import SourceNames
 from headgate.relay._position import Position, StateFile
 from headgate.relay._scn import Scn
 from headgate.relay._segments import Windows
-from headgate.relay._sources import PhysicalSource
+from headgate.relay._sources import PhysicalSource, RelayConfig
 from headgate.relay._warm import warm
 from headgate.replication import DecodeOptions, Idle, LogBlock, Pacing, Transport, follow
 from headgate.retrying import Retrying
 
-__all__ = ["Feeder", "Form"]
+__all__ = ["Feeder"]
 
 log = logging.getLogger("headgate")
 
@@ -50,19 +49,6 @@ _GATHER_SECONDS: Final = 0.004
 """Shortest time between two blocks' starts. Decoding, numbering and announcing a block takes 1 to 2 ms however small it
 is. Under load each takes what has come meanwhile, and half the time is left to serve consumers."""
 _NS_PER_MS: Final = 1_000_000
-
-
-@dataclass(frozen=True)
-class Form:
-    """How rows become events."""
-
-    version: int
-    """Event version."""
-    scn_column: str | None
-    """The column that SCNs are made of."""
-    before_images: bool
-    """Whether updates hold the before image."""
-    policies: Policies
 
 
 def _behind_message(missing: str) -> str:
@@ -89,16 +75,15 @@ class Feeder(Retrying):
         *,
         position: Position,
         file: Path | None,
-        form: Form,
+        config: RelayConfig,
     ) -> None:
         super().__init__(f"headgate-relay-{source.name}", source.name, _RETRY_SECONDS)
         self._source, self._registry, self._buffer, self._scn = source, registry, buffer, scn
         self._source_of = partial(names.find, source.id)
-        self._form, self._pacing = form, Pacing(sleep=self._pause)
+        self._config, self._policies, self._pacing = config, config.policies, Pacing(sleep=self._pause)
         self.position = position
         """The state of the buffer."""
-        rules = rules_mark(form.policies)
-        self._file = None if file is None else StateFile(file, scn.kind, self.position, source.name, rules=rules)
+        self._file = StateFile(file, scn.kind, self.position, source.name, rules=rules_mark(self._policies))
         self.stats = EventStats(f"{source.name}.inbound", buffer=buffer.info)
         """Totals, counted as windows are appended."""
         self.source_stats: dict[int, EventStats] = {}
@@ -110,7 +95,7 @@ class Feeder(Retrying):
         :raises HeadgateError: the server cannot be queried, a table cannot be followed, or a rule is not for its
             column.
         """
-        policies = self._form.policies
+        policies = self._policies
         with Connection.open(self._source.settings) as connection:
             tables = load_tables(connection.query, self._source.patterns)
             missing = self.position.now().gtid - gtid_executed(connection)
@@ -120,17 +105,17 @@ class Feeder(Retrying):
             self._check_scn_column(table)
             written = written_table(table, policies)
             self._registry.schema_of(self._source_of(table.db, table.name).name, written)
-        warm(tables, policies, self._source_of, self._registry.types, version=self._form.version)
+        warm(tables, policies, self._source_of, self._registry.types, version=self._config.event_version)
         if missing:  # a lagging replica, which will catch up, or a reset binlog, which will not
             self._note_problem(_behind_message(str(missing)))
             log.warning("%s: %s", self._source.name, self.problem)
 
     def _check_scn_column(self, table: TableDef) -> None:
         """:raises ConfigError: a rule hides the column that SCNs are made of: each is one of its values."""
-        column = self._form.scn_column
+        column = self._config.scn_column
         if column is None:
             return
-        for one, rule in zip(table.columns, column_rules(self._form.policies, table), strict=True):
+        for one, rule in zip(table.columns, column_rules(self._policies, table), strict=True):
             if rule.kind in MASKS and column.lower() in (one.name.lower(), f"{table.full_name}.{one.name}".lower()):
                 raise ConfigError(
                     f"[columns] hides {one.name} of {table.full_name}, and scn_column shows its values: use another"
@@ -145,37 +130,34 @@ class Feeder(Retrying):
         """Start reading. The position is saved before anything is served: a relay that is killed at once and has no
         state would begin elsewhere, and a consumer's bootstrap that has begun would miss the changes in between.
         """
-        if self._file is not None:
-            self._file.save()
+        self._file.save()
         self._begin()
-        if self._file is not None:
-            self._file.start()
+        self._file.start()
 
     def stop(self) -> None:
         """Stop reading, even while waiting for a full buffer, and save the state."""
         self._stop.set()
         self.position.close()
         self._end()
-        if self._file is not None:
-            self._file.stop()
+        self._file.stop()
         self._buffer.close()
 
     def _work(self) -> None:
-        form = self._form
+        config = self._config
         assembler = Assembler(
             self._source_of,
             self._registry,
             self._scn,
             partition=self._source.id,
-            version=form.version,
-            scn_column=form.scn_column,
-            before_images=form.before_images,
+            version=config.event_version,
+            scn_column=config.scn_column,
+            before_images=config.before_images,
         )
         items = follow(
             self._source.settings,
             self.position.now().gtid,
             DecodeOptions(
-                self._source.patterns, images="all" if form.before_images else "keys", policies=form.policies
+                self._source.patterns, images="all" if config.before_images else "keys", policies=self._policies
             ),
             Transport(pacing=self._pacing),
         )
@@ -192,7 +174,7 @@ class Feeder(Retrying):
                     return
                 if isinstance(item, Idle):
                     self.position.reach(item.gtid, item.hint)
-                if self._file is not None and self._file.error is not None:
+                if self._file.error is not None:
                     raise self._file.error
                 if isinstance(item, Idle):
                     begun_at = self._gather(begun_at)
@@ -245,6 +227,6 @@ class Feeder(Retrying):
             source_stats = self.source_stats.setdefault(number, EventStats(f"{self._source.name}.inbound.{number}"))
             for one in (self.stats, source_stats):
                 one.count_in(events, size, payload)
-        self.stats.count_in(0, 0, 0, len(windows.scns), EOP_SIZE[self._form.version] * len(windows.scns))
+        self.stats.count_in(0, 0, 0, len(windows.scns), EOP_SIZE[self._config.event_version] * len(windows.scns))
         for one in (self.stats, *(self.source_stats[number] for number in finished.counts)):
             one.record_windows(int(windows.scns[0]), int(windows.scns[-1]), stamp, latency)

@@ -141,11 +141,12 @@ class Position:
 class StateFile:
     """Saves a position to a file, in a separate thread: during one save the reader may publish many windows.
 
+    :param file: None: nothing is saved.
     :param kind: of the SCNs.
     :param rules: mark of the rules for columns.
     """
 
-    def __init__(self, file: Path, kind: str, position: Position, name: str, *, rules: str = "") -> None:
+    def __init__(self, file: Path | None, kind: str, position: Position, name: str, *, rules: str = "") -> None:
         self._file, self._position, self._name = file, position, name
         self._constants = {"v": 1, "kind": kind, **({"rules": rules} if rules else {})}
         self._saved: State | None = None
@@ -156,7 +157,8 @@ class StateFile:
 
     def start(self) -> None:
         """Start saving."""
-        self._thread.start()
+        if self._file is not None:
+            self._thread.start()
 
     def stop(self) -> None:
         """Save once more, and end."""
@@ -172,7 +174,7 @@ class StateFile:
     def save(self) -> None:
         """Save the position now, if it changed; log a failure and set ``error``."""
         state = self._position.now()
-        if state == self._saved:
+        if self._file is None or state == self._saved:
             return
         value: dict[str, Any] = {**self._constants, "gtid": str(state.gtid), "scn": state.scn}
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,7 @@ from headgate.gtid import GtidSet
 from headgate.relay._buffer import EventBuffer
 from headgate.relay._counters import EventStats
 from headgate.relay._events._schemas import Registry
-from headgate.relay._feeder import Feeder, Form
+from headgate.relay._feeder import Feeder
 from headgate.relay._names import SourceNames
 from headgate.relay._position import Position, State, load_state
 from headgate.relay._scn import GenerationMap, Scn
@@ -49,9 +49,8 @@ class Partition:
     buffer: EventBuffer
     feeder: Feeder
     outbound: EventStats
-    spool: LogSpool | None = None
-    """The binlog archive, if configured; then the feeder reads it, too."""
     log_feeder: LogFeeder | None = None
+    """Copies the log to the binlog archive, if that is configured; then the feeder reads the archive."""
 
     @property
     def name(self) -> str:
@@ -59,15 +58,24 @@ class Partition:
         return f"{self.source.name}:{self.source.id}"
 
     @property
+    def spool(self) -> LogSpool | None:
+        """The binlog archive, if configured."""
+        return None if self.log_feeder is None else self.log_feeder.spool
+
+    @property
+    def readers(self) -> Sequence[Feeder | LogFeeder]:
+        """The threads that read the source, in the order in which they start and stop."""
+        return [self.feeder] if self.log_feeder is None else [self.log_feeder, self.feeder]
+
+    @property
     def problems(self) -> list[str]:
         """Current problems, as text."""
-        log = self.log_feeder.problem if self.log_feeder is not None else None
-        return [f"{self.source.name}: {one}" for one in (self.feeder.problem, log) if one]
+        return [f"{self.source.name}: {one.problem}" for one in reversed(self.readers) if one.problem]
 
     @property
     def failed(self) -> bool:
         """Whether a thread has ended with an error."""
-        return self.feeder.failed or (self.log_feeder is not None and self.log_feeder.failed)
+        return any(one.failed for one in self.readers)
 
 
 class Relay:
@@ -135,12 +143,11 @@ class Relay:
             limits=config.limits.buffer,
         )
         scn = Scn(config.scn, self.generations, state.scn)
-        form = Form(config.event_version, config.scn_column, config.before_images, config.policies)
         position = Position(state, config.times.mark)
-        feeder = Feeder(followed, self.names, self.registry, buffer, scn, position=position, file=file, form=form)
+        feeder = Feeder(followed, self.names, self.registry, buffer, scn, position=position, file=file, config=config)
         log_feeder = None if spool is None else LogFeeder(source.name, source.settings, spool, source.patterns)
         outbound = EventStats(f"{source.name}.outbound", buffer=buffer.info)
-        return Partition(source, buffer, feeder, outbound, spool, log_feeder)
+        return Partition(source, buffer, feeder, outbound, log_feeder)
 
     def _events_folder(self, source: PhysicalSource) -> Path | None:
         folder = self.config.state
@@ -155,9 +162,8 @@ class Relay:
                 self._warn_missing(partition.source)
             undo.pop_all()
         for partition in self.partitions.values():
-            if partition.log_feeder is not None:
-                partition.log_feeder.start()
-            partition.feeder.start()
+            for reader in partition.readers:
+                reader.start()
         return self
 
     def _warn_missing(self, physical: PhysicalSource) -> None:
@@ -179,9 +185,8 @@ class Relay:
     def close(self) -> None:
         """Stop reading, save the states, and release the state folder; also if reading never began."""
         for partition in self.partitions.values():
-            if partition.log_feeder is not None:
-                partition.log_feeder.stop()  # also ends the feeder's reader of the archive
-            partition.feeder.stop()
+            for reader in partition.readers:  # the archive's end also ends the feeder's reader of it
+                reader.stop()
         self._held.close()
 
     def status(self) -> tuple[str, str]:

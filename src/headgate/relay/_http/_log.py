@@ -21,12 +21,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from headgate.archive import FILES, HEAD, RANGE, LogReader, LogSpool
+from headgate.archive import FILES, HEAD, RANGE, LogFeeder, LogReader
 from headgate.errors import ConfigError, HeadgateError
 from headgate.relay._http._commands import PROCESSING, Answer, Command, body_of, failure, object_of
 from headgate.relay._http._openapi import JSON
 from headgate.relay._http._parameters import SCHEMA_REFERENCE, text
-from headgate.relay._relay import Partition, Relay
+from headgate.relay._relay import Relay
 
 __all__ = ["commands"]
 
@@ -89,12 +89,11 @@ class _Log:
 
     async def head(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         del request
-        partition, spool = self._spool(parameters["source"])
-        return JSONResponse(await self._in_thread(_head, partition, spool))
+        return JSONResponse(await self._in_thread(_head, self._feeder(parameters["source"])))
 
     async def files(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         del request
-        _, spool = self._spool(parameters["source"])
+        spool = self._feeder(parameters["source"]).spool
         return JSONResponse(FILES.dump_python(await self._in_thread(spool.files), mode="json"))
 
     async def read_range(self, request: Request, parameters: Mapping[str, Any]) -> Response:
@@ -104,8 +103,7 @@ class _Log:
             body = RANGE.validate_json(content)
         except ValidationError as error:
             raise ConfigError(f"invalid request: {error.errors()[0]['msg']}") from None
-        _, spool = self._spool(body.source)
-        reader = await self._in_thread(spool.reader, body.log_request)
+        reader = await self._in_thread(self._feeder(body.source).spool.reader, body.log_request)
         return _Range(reader, self._chunks(reader))
 
     async def _chunks(self, reader: LogReader) -> AsyncIterator[bytes]:
@@ -118,7 +116,7 @@ class _Log:
             self._limiter = CapacityLimiter(_THREADS)  # needs a running loop
         return await to_thread.run_sync(work, *arguments, limiter=self._limiter)
 
-    def _spool(self, name: str | None) -> tuple[Partition, LogSpool]:
+    def _feeder(self, name: str | None) -> LogFeeder:
         """:raises ConfigError: no source has this name, the name is missing and there are several, or no archive."""
         matches = [one for one in self._relay.partitions.values() if name in (None, one.source.name)]
         names = ", ".join(sorted(one.source.name for one in self._relay.partitions.values()))
@@ -126,18 +124,17 @@ class _Log:
             raise ConfigError(f"the relay has no physical source {name}; it has {names}")
         if len(matches) > 1:
             raise ConfigError(f"the relay has several physical sources, name one (relay_source): {names}")
-        if matches[0].spool is None:
+        if matches[0].log_feeder is None:
             raise ConfigError("the relay does not keep the log: give it [log] disk_bytes, or --log-disk-bytes")
-        return matches[0], matches[0].spool
+        return matches[0].log_feeder
 
 
-def _head(partition: Partition, spool: LogSpool) -> dict[str, Any]:
-    feeder = partition.log_feeder
+def _head(feeder: LogFeeder) -> dict[str, Any]:
     return {
-        **HEAD.dump_python(spool.head(), mode="json"),
-        "failed": feeder is not None and feeder.failed,
-        "problem": None if feeder is None else feeder.problem,
-        "error": _describe_error(feeder.error) if feeder is not None and feeder.error is not None else None,
+        **HEAD.dump_python(feeder.spool.head(), mode="json"),
+        "failed": feeder.failed,
+        "problem": feeder.problem,
+        "error": None if feeder.error is None else _describe_error(feeder.error),
     }
 
 
