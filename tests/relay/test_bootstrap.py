@@ -747,5 +747,7 @@ def test_sessions_survive_a_torn_line(tmp_path: Path) -> None:
     assert again.newest("a", 2) is None
     again.add("a", session.part_reads["a"][2])
     assert file.read_bytes() == whole
-    Sessions(tmp_path).forget([5, 6])
+    stored = Sessions(tmp_path)
+    stored.forget(5)
+    stored.forget(6)
     assert not file.exists()

@@ -47,7 +47,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -96,30 +95,19 @@ def _has_rows(point: BootstrapPoint) -> bool:
 
 
 class Bootstrap:
-    """The bootstraps of one physical source.
+    """The bootstraps of one physical source, with sessions in the state folder, or in memory if there is none.
 
-    :param supplier: supplies the rows.
-    :param folder: stores the sessions; None: in memory.
+    :param supplier: supplies the rows; None: MySQL.
     """
 
-    def __init__(self, relay: Relay, partition: Partition, supplier: Supplier, folder: Path | None) -> None:
-        self._partition, self._supplier = partition, supplier
-        self._version, self._relay = relay.config.event_version, relay
-        self._sessions, self._forgets = Sessions(folder), folder is None
-        self._writers = RowWriters(partial(relay.names.find, partition.source.id), relay.registry)
+    def __init__(self, relay: Relay, partition: Partition, supplier: Supplier | None = None) -> None:
+        config, source = relay.config, partition.source
+        self._relay, self._partition, self._version = relay, partition, config.event_version
+        self._supplier = supplier or ChunkSupplier(source.settings, config.policies)
+        self._forgets = config.state is None
+        self._sessions = Sessions(None if config.state is None else config.state / f"bootstrap-{source.id}")
+        self._writers = RowWriters(partial(relay.names.find, source.id), relay.registry)
         self._cache = Recent[tuple[int, str, int], Any](_CACHE_BYTES, len)
-
-    @classmethod
-    def of(cls, relay: Relay, partition: Partition, supplier: Supplier | None = None) -> Bootstrap:
-        """Create with sessions in the state folder, and by default with rows from MySQL."""
-        policies = relay.config.policies
-        folder = relay.config.state
-        return cls(
-            relay,
-            partition,
-            supplier or ChunkSupplier(partition.source.settings, policies),
-            None if folder is None else folder / f"bootstrap-{partition.source.id}",
-        )
 
     # --- the start and the target
 
@@ -147,9 +135,7 @@ class Bootstrap:
                     "or increase the buffer"
                 )
             position = mark
-        self._sessions.forget(
-            [scn for scn in self._sessions.idle(self._relay.times.bootstrap_idle) if not buffer.holds(scn)]
-        )
+        self._sessions.forget_idle(self._relay.times.bootstrap_idle, buffer.holds)
         if position.scn < 0 and self._forgets:
             log.warning(
                 "%s: a bootstrap begins at SCN 0: no transaction has come since the relay started, and without a state "
@@ -244,7 +230,7 @@ class Bootstrap:
             try:
                 return self._read(session, source, part, at_least)
             except PlanGoneError as error:
-                self._sessions.forget([session.scn])
+                self._sessions.forget(session.scn)
                 raise ScnNotFoundError(f"{error}: begin another bootstrap", scn=session.scn) from None
 
     def _read(self, session: Session, source: LogicalSource, part: int, at_least: int) -> tuple[int, Any] | None:

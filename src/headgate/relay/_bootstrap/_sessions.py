@@ -19,7 +19,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -172,19 +172,21 @@ class Sessions:
             self._known[scn] = session
             return session
 
-    def forget(self, scns: Iterable[int]) -> None:
-        """Delete sessions."""
+    def forget(self, scn: int) -> None:
+        """Delete a session, if it exists."""
         with self._lock:
-            for scn in scns:
-                session = self._known.pop(scn, None)
-                if session is not None and session.file is not None:
-                    session.file.unlink(missing_ok=True)
+            session = self._known.pop(scn, None)
+            if session is not None and session.file is not None:
+                session.file.unlink(missing_ok=True)
 
-    def idle(self, seconds: float) -> list[int]:
-        """Return the SCNs of the sessions that were not used for ``seconds``, ascending."""
+    def forget_idle(self, seconds: float, needed: Callable[[int], bool]) -> None:
+        """Delete the sessions that were not used for ``seconds``, unless their SCN is ``needed``."""
         now = time.monotonic()
         with self._lock:
-            return sorted(scn for scn, one in self._known.items() if now - one.used_at >= seconds)
+            idle = [scn for scn, one in self._known.items() if now - one.used_at >= seconds]
+        for scn in idle:
+            if not needed(scn):
+                self.forget(scn)
 
 
 def _load(file: Path) -> Session | None:

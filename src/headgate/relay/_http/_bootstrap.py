@@ -96,8 +96,7 @@ class _Commands:
     def __init__(self, relay: Relay, suppliers: Mapping[int, Supplier]) -> None:
         self._relay, self._choices = relay, Choices(relay)
         self._bootstraps = {
-            number: Bootstrap.of(relay, partition, suppliers.get(number))
-            for number, partition in relay.partitions.items()
+            number: Bootstrap(relay, partition, suppliers.get(number)) for number, partition in relay.partitions.items()
         }
 
     def _source(self, client: Client, command: str, parameter: str, name_or_id: str) -> LogicalSource:
