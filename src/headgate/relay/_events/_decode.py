@@ -20,7 +20,7 @@ from headgate.databus import gather_ranges
 from headgate.errors import DecodeError, UnsupportedError
 from headgate.kernels import copy, u8
 
-__all__ = ["RowDecoder"]
+__all__ = ["RowDecoder", "varint"]
 
 Bools = npt.NDArray[np.bool_]
 Int64s = npt.NDArray[np.int64]
@@ -33,8 +33,8 @@ _DECIMAL_BYTES: Final = 16
 
 
 @njit(cache=True, nogil=True)
-def _varint(buf: Any, at: Any, end: Any) -> Any:
-    """Return ``(a zigzag number, its end)``; end −1: it does not end in the row."""
+def varint(buf: Any, at: Any, end: Any) -> Any:
+    """Return ``(a zigzag number, its end)``; end −1: it does not end before ``end``."""
     word = np.uint64(0)
     shift = np.uint64(0)
     while at < end and shift < 64:
@@ -53,7 +53,7 @@ def _branches(buf: Any, cursor: Any, ends: Any, null_branch: int, branch: int, v
     for i in range(cursor.shape[0]):
         if not valid[i]:
             continue
-        number, at = _varint(buf, cursor[i], ends[i])
+        number, at = varint(buf, cursor[i], ends[i])
         if number != branch:
             valid[i] = False
             if number != null_branch:
@@ -65,7 +65,7 @@ def _branches(buf: Any, cursor: Any, ends: Any, null_branch: int, branch: int, v
 def _longs(buf: Any, cursor: Any, ends: Any, valid: Any, out: Any) -> None:
     for i in range(cursor.shape[0]):
         if valid[i]:
-            out[i], cursor[i] = _varint(buf, cursor[i], ends[i])
+            out[i], cursor[i] = varint(buf, cursor[i], ends[i])
 
 
 @njit(cache=True, nogil=True)
@@ -89,7 +89,7 @@ def _spans(buf: Any, cursor: Any, ends: Any, valid: Any, starts: Any, sizes: Any
         sizes[i] = 0
         if not valid[i]:
             continue
-        size, at = _varint(buf, cursor[i], ends[i])
+        size, at = varint(buf, cursor[i], ends[i])
         if at < 0 or size < 0 or size > ends[i] - at:
             cursor[i] = -1
             continue
@@ -118,14 +118,14 @@ def _items(buf: Any, cursor: Any, ends: Any, valid: Any, counts: Any, starts: An
         counts[i] = 0
         if not valid[i]:
             continue
-        count, at = _varint(buf, cursor[i], ends[i])
+        count, at = varint(buf, cursor[i], ends[i])
         if at >= 0 and count != 0:
             if count < 0 or count > (ends[i] - at) // width:
                 cursor[i] = -1
                 continue
             starts[i] = at
             counts[i] = count
-            last, at = _varint(buf, at + count * width, ends[i])
+            last, at = varint(buf, at + count * width, ends[i])
             if last != 0:
                 at = np.int64(-1)
         cursor[i] = at

@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 
 from headgate.kernels import copy, u8
+from headgate.relay._events._decode import varint
 
 __all__ = [
     "ALWAYS", "AND", "BYTES", "BYTES_OF", "DECIMAL", "DECIMAL_OF", "DOUBLE", "DOUBLE_OF", "EQ", "FLOAT", "FLOATS", "GE",
@@ -60,42 +61,27 @@ _UNKNOWN: Final = 2
 
 
 @njit(cache=True, nogil=True)
-def _varint(buf: Any, at: Any) -> Any:
-    """Return ``(number, its end)``."""
-    word = np.uint64(0)
-    shift = np.uint64(0)
-    while True:
-        byte = np.uint64(buf[at])
-        at += 1
-        word |= (byte & np.uint64(127)) << shift
-        if byte < np.uint64(128):
-            break
-        shift += np.uint64(7)
-    return np.int64(word >> np.uint64(1)) ^ -np.int64(word & np.uint64(1)), at
-
-
-@njit(cache=True, nogil=True)
 def _end_of(buf: Any, at: Any, layout: Any) -> Any:
     """Return the end of a value."""
     if layout == LONG:
-        return _varint(buf, at)[1]
+        return varint(buf, at, buf.shape[0])[1]
     if layout == FLOAT:
         return at + 4
     if layout == DOUBLE:
         return at + 8
     if layout == PAIR:
-        at = _varint(buf, at)[1]
+        at = varint(buf, at, buf.shape[0])[1]
     if layout == FLOATS:
-        count, at = _varint(buf, at)
+        count, at = varint(buf, at, buf.shape[0])
         while count != 0:
             if count < 0:
-                size, at = _varint(buf, at)
+                size, at = varint(buf, at, buf.shape[0])
                 at += size
             else:
                 at += 4 * count
-            count, at = _varint(buf, at)
+            count, at = varint(buf, at, buf.shape[0])
         return at
-    size, at = _varint(buf, at)
+    size, at = varint(buf, at, buf.shape[0])
     return at + size
 
 
@@ -104,7 +90,7 @@ def _is_null(buf: Any, at: Any, field: Any) -> Any:
     """Return ``(is null, where the value begins)``."""
     if field[1] == 0:
         return False, at
-    branch, at = _varint(buf, at)
+    branch, at = varint(buf, at, buf.shape[0])
     return branch == field[2], at
 
 
@@ -160,12 +146,12 @@ def _compared(buf: Any, at: Any, layout: Any, step: Any, text: Any, floats: Any)
     """Return the result of a comparison with a value that is not null."""
     kind, comparison = step[0], step[2]
     if kind == LONG_OF:
-        number = _varint(buf, at)[0]
+        number = varint(buf, at, buf.shape[0])[0]
         return _holds(comparison, -1 if number < step[3] else 1 if number > step[3] else 0)
     if kind == DOUBLE_OF:
         value, other = _floating(buf, at, layout), floats[step[3]]
         return _holds(comparison, -1 if value < other else 1 if value > other else 0)
-    size, start = _varint(buf, at)
+    size, start = varint(buf, at, buf.shape[0])
     if kind == DECIMAL_OF:
         return _holds(comparison, _sign_of_decimal(buf, start, size, step[3], step[4]))
     if kind == STARTS:
