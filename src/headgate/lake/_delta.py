@@ -317,10 +317,12 @@ class DeltaPath:
 
     def count(self, version: int) -> int:
         """Return the number of rows at ``version``, by the log where headgate reads it."""
-        if self.obstacle():
+        table = self.followed(files=True)
+        if table is None:
             return self.read(version).count()
-        files = snapshot_at(self.path, version).files.values()
-        return sum(file.rows(self.path) - file.deleted for file in files)
+        if table.version != version:
+            table = snapshot_at(self.path, version)
+        return sum(file.rows(self.path) - file.deleted for file in table.files.values())
 
     def read(self, version: int | None = None) -> DataFrame:
         """Return the rows at ``version``, by default the newest one."""
