@@ -54,6 +54,12 @@ def test_changed_filters_and_hooks_are_reported_once() -> None:
     assert filters.unseen(batch) == {}
 
 
+def test_all_causes_that_make_a_table_inexact_are_named() -> None:
+    keys, skip = Unseen("foreign keys", accepted=True), Unseen("skip leaves inserts out", accepted=True)
+    unseen = join(lambda _: {"d.t": keys, "d.u": keys}, lambda _: {"d.t": skip})(FakeBatch(9).described())
+    assert unseen == {"d.t": Unseen("foreign keys; skip leaves inserts out", accepted=True), "d.u": keys}
+
+
 def test_the_most_serious_cause_counts() -> None:
     stop, again, accepted = Unseen("stop"), Unseen("again", over=True), Unseen("accepted", accepted=True)
     batch = FakeBatch(9).described()

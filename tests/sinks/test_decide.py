@@ -8,7 +8,7 @@ import pytest
 from headgate.carrier import Batch, DdlRow, Header
 from headgate.catalog import AddedColumn, DroppedColumn
 from headgate.errors import DecodeError, SchemaChangedError
-from headgate.lake import Form, TableState
+from headgate.lake import Form, LeftOut, TableState
 from headgate.sinks._actions import (
     AddColumns,
     Count,
@@ -872,6 +872,7 @@ INCONSISTENT = {
     "a further column": lambda: FakeBatch(9).images(WIDER, [("c", 1, 1, 5, "x")]),
     "a column less": lambda: FakeBatch(9).images(NARROWER, [("c", 1, 1)]),
     "another key": lambda: FakeBatch(9).images(REKEYED, [("c", 1, 1, "x")]),
+    "a column less, later": lambda: FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).images(NARROWER, [("c", 2, 2)]),
     "two types": lambda: FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).images(RETYPED, [("c", 2, 2, 2)]),
 }
 
@@ -890,7 +891,7 @@ def test_images_that_contradict_the_table(images: str, *, strict: bool) -> None:
     assert (stopped.state.state, kinds(stopped), stopped.reread) == ("stopped", [], None)
     assert "--resnapshot 'shop.orders'" in (stopped.state.reason or "")
     with pytest.raises(
-        SchemaChangedError, match=r'is "fail": set "reread" or "stop" in \[tables."shop.orders"\]'
+        SchemaChangedError, match=r'is "fail": set "reread", "stop" or "skip" in \[tables."shop.orders"\]'
     ) as found:
         decided(fake, strict=strict, changelog=False, inconsistent_images="fail")
     assert found.value.table == "shop.orders"
@@ -898,6 +899,78 @@ def test_images_that_contradict_the_table(images: str, *, strict: bool) -> None:
     assert decided(fake, held, changelog=False, inconsistent_images="fail").state.state == "stale", (
         "its images do not count"
     )
+
+
+@pytest.mark.parametrize("images", INCONSISTENT)
+@pytest.mark.parametrize("strict", [False, True])
+def test_images_that_contradict_the_table_are_left_out_and_named(images: str, *, strict: bool) -> None:
+    """Of every target. The same batch makes the table inexact, which lasts until all of it is read again."""
+    fake = INCONSISTENT[images]()
+    options: dict[str, Any] = {"strict": strict, "inconsistent_images": "skip", "kafka": True}
+    fake.images(ORDERS, [("c", 7, 7, "y")])
+    batch = fake.described()
+    batch.header = replace(batch.header, start=f"{UUID}:1-8")
+    work = decided(batch, **options)
+    known = [part for part in batch.parts["shop.orders"] if part.definition == ORDERS.carried]
+    count = sum(part.changes for part in batch.parts["shop.orders"] if part not in known)
+    assert (work.state.state, kinds(work), work.reread) == ("inexact", ["Upsert"], None)
+    assert [*work.messages] == known
+    assert [action.parts for action in work.log_actions] == [known]
+    left_out = work.state.left_out
+    assert left_out is not None
+    assert (left_out.since, left_out.changes) == (f"{UUID}:1-8", count)
+    assert work.state.reason == left_out.text
+    assert left_out.text.startswith(f"{count} changes left out" if count else "changes left out since 3e11fa47")
+    assert work.warnings[0].startswith(f"shop.orders: left out {count or 'some'} changes: {left_out.reason}")
+    quiet = FakeBatch(10).images(ORDERS, [("u", 1, 1, "x")])
+    assert decided(quiet, work.state).state.left_out == left_out, "whatever the setting is then"
+    again = decided(INCONSISTENT[images](), work.state, **options)
+    assert again.state.left_out == replace(left_out, changes=2 * count)
+    both = decided(quiet, work.state, unseen=INSERTS)
+    assert (both.state.state, both.state.reason) == ("inexact", f"{INSERTS.reason}; {left_out.text}")
+    assert decided(quiet, both.state, unseen=INSERTS).state.reason == both.state.reason
+    first = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).chunk(ORDERS, [(1, "x")])
+    begun = decided(first, work.state, **options)
+    assert (begun.state.state, begun.state.left_out) == ("snapshotting", None)
+    last = FakeBatch(12).snapshot("shop.orders", 11, append=False, last=True).chunk(ORDERS, [(2, "x")], start=1)
+    assert decided(last, begun.state).state.state == "live"
+    lacking = decided(INCONSISTENT[images](), begun.state, **options)
+    assert (lacking.state.state, lacking.state.left_out is None) == ("snapshotting", False)
+    assert decided(last, lacking.state).state.state == "inexact", "ranges that had been read need these images"
+    filtered = decided(INCONSISTENT[images](), replace(LIVE, state="filtered"), **options).state
+    assert (filtered.state, filtered.reason) == ("filtered", filtered.left_out and filtered.left_out.text)
+
+
+def test_a_table_that_lacks_images_need_not_have_each_deleted_row_and_its_key_is_not_counted() -> None:
+    keyless, chosen = replace(ORDERS, key=()), replace(ORDERS, chosen_key=True)
+    other = replace(RETYPED, key=())
+    for before in (LIVE, replace(LIVE, state="inexact", left_out=LeftOut("why", "", 1))):
+        fake = FakeBatch(9).images(keyless, [("d", 1, 1, "x")]).images(other, [("c", 2, 1, 2)])
+        count = find(decided(fake, before, replace(TARGET, key=()), inconsistent_images="skip"), Count)
+        assert count is not None
+        assert count.content is TableContent.UNKNOWN
+        fake = FakeBatch(9).images(chosen, [("d", 1, 1, "x")]).images(RETYPED, [("c", 2, 1, 2)])
+        assert kinds(decided(fake, before, inconsistent_images="skip")) == ["Upsert"]
+
+
+def test_what_cannot_be_left_out_has_the_table_read_again() -> None:
+    """Chunks; and images next to a statement, which may fit after it."""
+    skip: dict[str, Any] = {"inconsistent_images": "skip", "changelog": False}
+    row = TableState("shop.orders", "snapshotting", version=4, since_epoch=7)
+    chunks = FakeBatch(9).snapshot("shop.orders", 7, append=False).chunk(RETYPED, [(1, 2)])
+    assert (decided(chunks, row, **skip).state.state, decided(chunks, row, **skip).state.left_out) == ("stale", None)
+    alter = (
+        FakeBatch(9).ddl("shop.orders", ADD, "alter", 5, adds=[ADDED], schema=WIDER).images(RETYPED, [("c", 9, 1, 2)])
+    )
+    assert decided(alter, **skip).state.state == "stale"
+    new = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).images(RETYPED, [("c", 2, 2, 2)])
+    assert decided(new, None, None, **skip).state.state == "stale", "no table says which of them are wrong"
+    begins = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True, last=True).chunk(RETYPED, [(1, 2)])
+    work = decided(begins.images(ORDERS, [("d", 1, 1, "x")]), **skip)
+    assert (work.state.state, work.state.left_out, is_replaced(work)) == ("live", None, True)
+    unknown = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).stop("shop.orders", "no names", UNKNOWN)
+    logged = decided(unknown, target=None, form=None, inconsistent_images="skip")
+    assert (logged.state.state, logged.state.left_out is None) == ("inexact", False), "a changelog alone"
 
 
 def test_other_reasons_to_read_a_table_again_are_no_inconsistency() -> None:

@@ -209,7 +209,7 @@ def _rest(tables: Sequence[TableDef]) -> str:
     example = ["", "# Policies of one table:", _comment(f" [tables.{name}]")]
     example.append('# schema_changes = "evolve"    # or "strict": an ALTER that may change rows stops the table')
     example.append(
-        '# inconsistent_images = "stop" # or "reread", "fail": changes with other columns than the table has'
+        '# inconsistent_images = "stop" # "reread", "fail", "skip": changes with other columns than the table has'
     )
     example.append("# rows = \"country = 'DE'\"      # only these rows, from table reads and from changes")
     example.append('# hook = "my_company.hooks:orders"    # a Python function that makes the columns: docs/hooks.md')

@@ -97,6 +97,8 @@ def _lines(result: TableResult, gtid: str) -> Iterator[str]:
             f"{result.table}: {total:,} rows as of {gtid}{later}: {result.only_source:,} only in source, "
             f"{result.only_target:,} only in target, {result.different:,} different{kept}"
         )
+    if result.inexact is not None:
+        yield f"  inexact: {result.inexact}"
     for sample in result.samples:
         values = "; ".join(f"{name}: source {a!r}, target {b!r}" for name, (a, b) in sample.columns.items())
         copies = (

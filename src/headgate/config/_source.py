@@ -24,7 +24,7 @@ from headgate.config._target import Deletes
 
 __all__ = ["InconsistentImages", "SnapshotMode", "SourceConfig", "TableConfig"]
 
-InconsistentImages = Literal["reread", "stop", "fail"]
+InconsistentImages = Literal["reread", "stop", "fail", "skip"]
 SnapshotMode = Literal["initial", "initial_only", "no_data", "when_needed", "always"]
 
 _PASSWORD_NAMES: Final = frozenset({"password", "passwd", "pwd", "secret", "pass"})
@@ -267,7 +267,8 @@ class TableConfig(Model):
     inconsistent_images: InconsistentImages | None = Field(
         None,
         description="changes whose columns are unknown, or other than the table's, although no statement explains it:"
-        " `reread` reads the table again; `stop` stops it; `fail` ends the run, and nothing of the batch is applied."
+        " `reread` reads the table again; `stop` stops it; `fail` ends the run, and nothing of the batch is applied;"
+        " `skip` leaves them out with a warning, and the table is `inexact` until it is read again."
         " Without it, unknown columns stop the table, and other ones are treated as `schema_changes` says",
     )
     condition: str | None = Field(

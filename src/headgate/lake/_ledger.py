@@ -46,6 +46,7 @@ __all__ = [
     "TABLE_STATES",
     "Ledger",
     "LedgerRow",
+    "LeftOut",
     "MergedState",
     "ShownShard",
     "Successor",
@@ -65,7 +66,8 @@ _TABLES_DDL = (
     "held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, images bigint, "
     "reason string, definition string, settles_at string, unlogged string, "
     "place struct<table string, shard string, column string, path string>, "
-    "successor struct<folder string, version bigint>, hook string>>"
+    "successor struct<folder string, version bigint>, hook string, "
+    "left_out struct<reason string, since string, changes bigint>>>"
 )
 _MERGED_DDL = (
     "array<struct<table string, path string, version bigint, changelog_version bigint, reason string, "
@@ -92,6 +94,23 @@ class Successor:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """Images that contradict their table and were left out since all of its rows were read."""
+
+    reason: str
+    """Why the first of them were."""
+    since: str
+    """GTID set up to which none were left out."""
+    changes: int = 0
+    """How many changes; those of unknown columns are not counted."""
+
+    @property
+    def text(self) -> str:
+        """What was left out, since when, and why."""
+        return f"{f'{self.changes:,} ' if self.changes else ''}changes left out since {self.since}: {self.reason}"
+
+
+@dataclass(frozen=True)
 class TableState:
     """One table in a ledger row.
 
@@ -100,7 +119,8 @@ class TableState:
     | ``snapshotting`` | some rows only: it is being read; with ``successor`` what it held before that |
     | ``settling`` | all rows, some newer than the row's GTID set or missing, until ``settles_at`` is applied |
     | ``live`` | exactly the source's rows as of the row's GTID set |
-    | ``inexact`` | every change of the log; the configuration accepts others, or skips some (``unlogged``) |
+    | ``inexact`` | every change of the log but what the configuration skips (``unlogged``, ``left_out``); it may accept
+    others, which are not in the log (``unlogged``) |
     | ``filtered`` | the rows that met the table's condition when read, and every change since |
     | ``stale`` | what it held when images stopped; waits to be read again |
     | ``stopped`` | what it held when images stopped; suspended until a user requests a re-read |
@@ -133,6 +153,8 @@ class TableState:
     table's, which stays as it was before."""
     hook: str | None = None
     """``module:function@version`` of the hook that made the columns of the newest images; None: none did."""
+    left_out: LeftOut | None = None
+    """Images that were left out because they contradict the table; kept until all rows are read again."""
 
     @property
     def name(self) -> str:
@@ -420,8 +442,9 @@ def _row(value: Mapping[str, Any]) -> LedgerRow:
 def _state(item: Mapping[str, Any]) -> TableState:
     successor = item.get("successor")
     built = None if successor is None else Successor(**successor)
-    place = Place.of(item.get("place"))
-    return TableState(**{**item, "images": item.get("images") or 0, "place": place, "successor": built})
+    left_out = LeftOut(**item["left_out"]) if item.get("left_out") is not None else None
+    made = {"place": Place.of(item.get("place")), "successor": built, "left_out": left_out}
+    return TableState(**{**item, "images": item.get("images") or 0, **made})
 
 
 def _parse_notifications(text: str | None) -> tuple[Notification, ...]:

@@ -112,6 +112,8 @@ class TableResult:
     removed: int = 0
     """Rows that the source no longer has, and that the configuration keeps (``skip``). They do not count as
     differences."""
+    inexact: str | None = None
+    """Why the table need not equal the source, by the configuration."""
 
     def keeping_removed(self) -> TableResult:
         """Return the result for a table that keeps rows of which its source has none."""
@@ -208,6 +210,7 @@ def verify_table(
         why = "it has a condition" if state.state == "filtered" else "it is not complete yet"
         return TableResult(table, state.state, remark=state.reason or f"not compared: {why}")
     result, undecided = comparer.compare_table(row, state)
+    result = replace(result, inexact=state.reason if state.state == "inexact" else None)
     if undecided is None:
         return result
     return _compare_later(comparer, row, result, comparer.source.keys(table, undecided), newer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from headgate.sinks import Batch, Unseen
 
@@ -13,16 +14,23 @@ Detector = Callable[[Batch], Mapping[str, Unseen]]
 
 
 def join(*detectors: Detector) -> Detector:
-    """Return a detector that asks all of these about each batch, and tells the most serious cause of each table."""
+    """Return a detector that asks all of these about each batch, and tells the most serious causes of each table."""
 
     def unseen(batch: Batch) -> Mapping[str, Unseen]:
         merged: dict[str, Unseen] = {}
         for detector in detectors:
             for table, cause in detector(batch).items():
-                merged[table] = min(merged.get(table, cause), cause, key=_severity)
+                merged[table] = _worse(merged[table], cause) if table in merged else cause
         return merged
 
     return unseen
+
+
+def _worse(one: Unseen, other: Unseen) -> Unseen:
+    """Return the more serious cause; both, if they make the table inexact."""
+    if one.accepted and other.accepted and one.over == other.over:
+        return replace(one, reason=f"{one.reason}; {other.reason}")
+    return min(one, other, key=_severity)
 
 
 def _severity(cause: Unseen) -> tuple[bool, bool]:

@@ -31,6 +31,8 @@ class TableCourse:
     state: State
     reason: str | None = None  # why it is suspended, if it is
     reread: str | None = None  # why a re-read is requested, if it is
+    left_out: str | None = None  # why images of the batch are left out, if some are
+    left_out_changes: int = 0  # how many, as far as they are counted
     outcomes: list[Outcome] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -59,6 +61,8 @@ class TableCourse:
     def meet_inconsistency(self, reason: str, choice: InconsistentImages) -> None:
         """Suspend the table because of images that contradict its definition, as the configuration says.
 
+        ``skip``: they cannot be left out, because chunks contradict it, or a statement changed it, too.
+
         :raises SchemaChangedError: that ends the run.
         """
         match choice:
@@ -68,10 +72,20 @@ class TableCourse:
                 self.stop(f"{reason}; {remedy(self.table)}")
             case "fail":
                 raise SchemaChangedError(
-                    f'{reason}, and inconsistent_images is "fail": set "reread" or "stop" in [tables."{self.table}"],'
-                    " then start again",
+                    f'{reason}, and inconsistent_images is "fail": set "reread", "stop" or "skip" in'
+                    f' [tables."{self.table}"], then start again',
                     table=self.table,
                 )
+            case "skip":
+                self.read_again(reason)
+
+    def leave_out(self, reason: str, changes: int = 0) -> None:
+        """Leave images of the batch out, with a warning.
+
+        :param changes: how many, as far as they are counted.
+        """
+        self.left_out, self.left_out_changes = self.left_out or reason, self.left_out_changes + changes
+        self.warnings.append(f"{self.table}: left out {changes or 'some'} changes: {reason}")
 
     def _wait_for_reread(self, reason: str) -> None:
         self.apply_event(Event.CHANGES)

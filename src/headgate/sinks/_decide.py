@@ -15,6 +15,7 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 | such a foreign key that is gone again | suspended as ``stale``, read again | ``stopped`` |
 | images that do not fit the target, for any reason | suspended as ``stale``, read again | ``stopped`` |
 | with ``inconsistent_images``: images of unknown columns, or of unexplained other ones | its value | the same |
+| with ``inconsistent_images = "skip"``: the same | left out everywhere; not ``live`` until read again | the same |
 | a part of the log that a signal left out | suspended as ``stale``, read again | ``stopped`` |
 | a column with a reserved name, or a type that the changelog cannot hold | ``stopped`` | the same |
 | a table without a key whose deleted rows have to be marked or kept, or with a history | ``stopped`` | the same |
@@ -42,13 +43,13 @@ from dataclasses import dataclass, replace
 
 from headgate.carrier import Definition, Part
 from headgate.errors import DecodeError
-from headgate.lake import Form, TableState
+from headgate.lake import Form, LeftOut, TableState
 from headgate.sinks._actions import Action, AppendChanges
 from headgate.sinks._case import Arrival, Case, Policy, TableBefore
 from headgate.sinks._course import Outcome, TableCourse, remedy
 from headgate.sinks._plan import CurrentPlan
 from headgate.sinks._promises import definition_after, promised
-from headgate.sinks._shape import Misfit, Shape, fit, fits, hook_name, reserved, shortened, union, widest
+from headgate.sinks._shape import Misfit, Shape, Target, fit, fits, hook_name, reserved, shortened, union, widest
 from headgate.sinks._statements import Statements, read_statements
 from headgate.sinks._states import Event, State
 
@@ -90,6 +91,8 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     statements = _follow_log(course, case)
     _suspend_for_gaps(course, case)
     restarts = _needs_no_log(course, case)
+    case = _leave_out_contradictions(course, case, statements)
+    arrival = case.arrival
     parts = arrival.chunks if restarts else arrival.parts
     shape = _fit(course, case, parts, statements)
     messages = tuple(arrival.parts) if policy.kafka and _takes_changes(course, case) else ()
@@ -98,7 +101,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
         course.reread = None  # the planner already has the request
     course.add_warnings(case.reason_before, statements.alters)
     state = _state_after(course, case)
-    plan = CurrentPlan(case, statements, shape, parts, State(state.state))
+    plan = CurrentPlan(case, statements, shape, parts, State(state.state), lacks_images=state.left_out is not None)
     return Decision(
         table=arrival.table,
         state=state,
@@ -155,8 +158,40 @@ def _meet_unreadable(course: TableCourse, case: Case, reason: str) -> None:
     unknown, choice = case.arrival.batch.unknown.get(course.table), case.policy.inconsistent_images
     if unknown is None or choice is None:
         course.stop(reason)
+        return
+    inconsistency = f"the log does not name its columns, and they are unknown: {unknown}"
+    if choice == "skip":
+        course.leave_out(inconsistency)
     else:
-        course.meet_inconsistency(f"the log does not name its columns, and they are unknown: {unknown}", choice)
+        course.meet_inconsistency(inconsistency, choice)
+
+
+def _leave_out_contradictions(course: TableCourse, case: Case, statements: Statements) -> Case:
+    """Return the case without log images that contradict the table, if the configuration leaves them out.
+
+    Not if chunks contradict it, or if a statement changed it: which images then fit is known later.
+    """
+    arrival, target, form = case.arrival, case.before.target, case.policy.form
+    is_settled = course.is_suspended or case.snapshot.restarts or bool(statements.alters)
+    if case.policy.inconsistent_images != "skip" or form is None or target is None or is_settled:
+        return case
+    left_out = [(part, text) for part in arrival.parts for text in [_contradiction(part, target, form)] if text]
+    if not left_out or any(part.kind == "chunk" for part, _ in left_out):
+        return case
+    course.leave_out(left_out[0][1], sum(part.changes for part, _ in left_out))
+    schemas = {part.schema for part, _ in left_out}
+    kept = [part for part in arrival.parts if part.schema not in schemas]
+    batch = replace(arrival.batch, parts={**arrival.batch.parts, arrival.table: kept})
+    return replace(case, arrival=replace(arrival, batch=batch))
+
+
+def _contradiction(part: Part, target: Target, form: Form) -> str | None:
+    """Return how images contradict the table; None if they do not, or if a changed setting is why."""
+    try:
+        fit([part], target, (), form, restarts=False)
+        return None
+    except Misfit as misfit:
+        return str(misfit) if misfit.inconsistent else None
 
 
 def _suspend_for_gaps(course: TableCourse, case: Case) -> None:
@@ -316,7 +351,10 @@ def _promise(course: TableCourse, case: Case, state: TableState) -> TableState:
     arrival, snapshot, row = case.arrival, case.snapshot, case.before.row
     # If all rows are read again, earlier problems do not count.
     earlier = None if snapshot.restarts else row
-    state = promised(state, arrival.batch, earlier, arrival.unseen, begins=snapshot.begins)
+    left_out = None
+    if course.left_out is not None:
+        left_out = LeftOut(course.left_out, arrival.batch.header.start, course.left_out_changes)
+    state = promised(state, arrival.batch, earlier, arrival.unseen, left_out, begins=snapshot.begins)
     if state.state == State.INEXACT and case.before.state is not State.INEXACT:
         course.warnings.append(f"{arrival.table} is inexact: {state.reason}")
     if case.policy.form is not None:

@@ -28,6 +28,7 @@ class CurrentPlan:
     shape: Shape
     parts: list[Part]  # the images to apply
     state: State  # after the batch
+    lacks_images: bool = False  # the table lacks changes, because images were left out, now or earlier
 
     def actions(self) -> tuple[Action, ...]:
         """Return the actions, in the order of ``_actions``.
@@ -67,6 +68,8 @@ class CurrentPlan:
     @property
     def _content(self) -> TableContent:
         before, row, arrival = self.case.before, self.case.before.row, self.case.arrival
+        if self.lacks_images:
+            return TableContent.UNKNOWN
         match before.state:
             case State.LIVE:
                 is_read = self.case.snapshot.event is Event.READS or before.reread_requested or arrival.chunks
@@ -133,7 +136,7 @@ class CurrentPlan:
 
     def _proof(self, definition: Definition) -> Iterator[Action]:
         """Yield the proof of a chosen key, where the table's rows are known: all were read, before or in this batch."""
-        if not definition.chosen_key:
+        if not definition.chosen_key or self.lacks_images:
             return
         chunks = [part for part in self.parts if part.kind == "chunk"]
         if chunks and self.case.snapshot.ends:

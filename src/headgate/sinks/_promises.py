@@ -10,6 +10,8 @@ exceptions:
   of H, no E ever contains it: the table correctly stays ``settling`` until it is read again.
 - **Its rows change without images** (by foreign keys), or images are skipped, and the configuration accepts that: the
   table is ``inexact`` until a full snapshot begins without such a cause.
+- **Images that contradict it were left out** (``inconsistent_images = "skip"``): the same. The ledger row of the batch
+  that leaves them out says so, hence no row of the ledger promises more than the table has.
 
 A full snapshot that begins replaces every row, so it resets both. A replay of the batch may bring a later H, never an
 earlier one on the same server; the ledger's row is written once.
@@ -22,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from headgate.carrier import Batch, DdlRow, Definition, Part
 from headgate.gtid import GtidSet
-from headgate.lake import TableState
+from headgate.lake import LeftOut, TableState
 from headgate.sinks._states import Event, State, follow
 
 __all__ = ["Unseen", "definition_after", "promised"]
@@ -40,29 +42,58 @@ class Unseen:
 
 
 def promised(
-    state: TableState, batch: Batch, before: TableState | None, unseen: Unseen | None, *, begins: bool
+    state: TableState,
+    batch: Batch,
+    before: TableState | None,
+    unseen: Unseen | None,
+    left_out: LeftOut | None = None,
+    *,
+    begins: bool,
 ) -> TableState:
     """Return ``state`` of a table that is not suspended, limited to what is true.
 
     :param before: the table in the last ledger row; None: its rows are all read again, so earlier problems do not
         count.
     :param unseen: why its rows change without images, from this batch on or in it.
+    :param left_out: what was left out in this batch.
     :param begins: whether a full snapshot begins in this batch.
     """
     pending = _still_to_settle(state.table, batch, before)
     unlogged = _unlogged(unseen, before, begins=begins)
-    event = Event.IS_UNLOGGED if unlogged is not None else Event.IS_EXACT_LATER if pending else Event.IS_EXACT
+    left_out = _left_out(left_out, before)
+    causes = _joined(unlogged, left_out.text if left_out is not None else None)
+    event = Event.IS_INEXACT if causes else Event.IS_EXACT_LATER if pending else Event.IS_EXACT
     after = follow(State(state.state), event)
-    reasons = {State.INEXACT: unlogged, State.SETTLING: f"exact once these changes are applied: {pending}"}
+    settling = f"exact once these changes are applied: {pending}"
+    reasons = {State.INEXACT: causes, State.FILTERED: causes, State.SETTLING: settling}
     settles_at = str(pending) if pending else None
-    return replace(state, state=after.value, reason=reasons.get(after), settles_at=settles_at, unlogged=unlogged)
+    limited = replace(state, settles_at=settles_at, unlogged=unlogged, left_out=left_out)
+    return replace(limited, state=after.value, reason=reasons.get(after))
 
 
 def _unlogged(unseen: Unseen | None, before: TableState | None, *, begins: bool) -> str | None:
-    """Return why rows change without images; a cause that is over when a full snapshot begins does not count."""
+    """Return why rows change without images, by all causes; one that is over when a full snapshot begins does not
+    count.
+    """
+    earlier = before.unlogged if before is not None else None
     if unseen is not None and unseen.accepted and not (unseen.over and begins):
-        return unseen.reason
-    return before.unlogged if before is not None else None
+        return _joined(earlier, unseen.reason)
+    return earlier
+
+
+def _joined(first: str | None, second: str | None) -> str | None:
+    """Return two causes as one text, which names each once."""
+    if first is None or second is None or second in first:
+        return first or second
+    return second if first in second else f"{first}; {second}"
+
+
+def _left_out(now: LeftOut | None, before: TableState | None) -> LeftOut | None:
+    """Return what was left out, in this batch and before."""
+    earlier = before.left_out if before is not None else None
+    if earlier is None or now is None:
+        return earlier or now
+    return replace(earlier, changes=earlier.changes + now.changes)
 
 
 def _still_to_settle(table: str, batch: Batch, before: TableState | None) -> GtidSet:

@@ -154,6 +154,8 @@ def _unaltered(
     """Return how the target gets the batch's columns if statements only added some."""
     definition = _joined(parts)
     added = _added(alters)
+    if target is not None and not restarts:
+        _check_whole(parts, target, added)
     if target is not None and not added.keys() <= (definition.types.keys() if definition else set()):
         definition = _with_added(definition, alters[-1], target, added)
     if definition is None:
@@ -171,6 +173,14 @@ def _unaltered(
     if unexplained and not restarts:
         raise Misfit(f"column {unexplained[0]} is new, and no statement of the log added it", inconsistent=True)
     return Shape(definition, added=new, fills=fills)
+
+
+def _check_whole(parts: Sequence[Part], target: Target, added: Collection[str]) -> None:
+    """Raise Misfit if images lack a column of the target and do not come before the statement that added it."""
+    for one in _definitions([part for part in parts if not part.truncates]):
+        lacking = target.types_of(one).keys() - one.types.keys() - {*added}
+        if lacking:
+            raise Misfit(_gone(min(lacking)), inconsistent=True)
 
 
 def _added(alters: Sequence[DdlRow]) -> dict[str, AddedColumn]:
@@ -449,11 +459,15 @@ def _difference(definition: Definition, target: Target) -> str | None:
         return "a column has the name of one that was dropped and kept"
     for name in target.types_of(definition):
         if name not in types:
-            return f"column {name} of the target is no longer in the source table, or has another name by [columns]"
+            return _gone(name)
     for name, kind in target.types_of(definition).items():
         if types[name] != kind:
             return f"column {name} changed its type from {kind} to {types[name]}"
     return None
+
+
+def _gone(name: str) -> str:
+    return f"column {name} of the target is no longer in the source table, or has another name by [columns]"
 
 
 def refiltered(old: str, new: str) -> str:

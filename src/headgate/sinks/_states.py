@@ -42,7 +42,7 @@ class Event(Enum):
     ENDS_FILTERED = auto()  # last rows of a full snapshot under the table's own condition
     IS_EXACT = auto()  # the promises (``_promises``), of tables that are not suspended
     IS_EXACT_LATER = auto()  # ... some rows are newer than the batch's end, or missing
-    IS_UNLOGGED = auto()  # ... rows change without images, which the configuration accepts
+    IS_INEXACT = auto()  # ... rows change without images, or images are left out, which the configuration accepts
 
 
 SUSPENDED: Final = frozenset({State.STALE, State.STOPPED})
@@ -67,7 +67,7 @@ TRANSITIONS: Final[Mapping[Event, Mapping[State, State]]] = {
     Event.ENDS_FILTERED: {State.SNAPSHOTTING: State.FILTERED, **_KEEP_SUSPENDED},
     Event.IS_EXACT: {**dict.fromkeys(_FOLLOWED, State.LIVE), **_KEEP_INCOMPLETE},
     Event.IS_EXACT_LATER: {**dict.fromkeys(_FOLLOWED, State.SETTLING), **_KEEP_INCOMPLETE},
-    Event.IS_UNLOGGED: {**dict.fromkeys(_FOLLOWED, State.INEXACT), **_KEEP_INCOMPLETE},
+    Event.IS_INEXACT: {**dict.fromkeys(_FOLLOWED, State.INEXACT), **_KEEP_INCOMPLETE},
 }
 """Event → state before → state after. A missing pair cannot happen."""
 

@@ -16,10 +16,11 @@ import pytest
 from deltalake import DeltaTable
 
 from headgate.config import parse_config
-from headgate.errors import SchemaChangedError
-from headgate.lake import Lake
+from headgate.errors import ConfigError, SchemaChangedError
+from headgate.lake import Lake, Ledger, LeftOut, newest_row
 from headgate.pipeline import Pipeline
 from tests.integration.outside import OWN, lake_dicts, lake_rows
+from tests.integration.pipeline.verifying import newest, verify
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -485,6 +486,53 @@ inconsistent_images = "stop"
 [tables."{db}.failing"]
 inconsistent_images = "fail"
 """
+
+
+SKIP = """
+[tables."{db}.t"]
+inconsistent_images = "skip"
+"""
+
+
+@pytest.mark.timeout(900)
+def test_images_that_contradict_their_table_are_left_out(
+    spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through a kill before the ledger row, and restarts, until the table is read again."""
+    mode = '["current", "changelog"]'
+    follower = Follower(spark, mysql_server, mysql_db, tmp_path, more=SKIP, mode=mode)
+    table = f"{mysql_db}.t"
+    follower.do("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    assert follower.run() == {"t": "live"}
+    exact = follower.reports[-1].gtid
+    follower.do("UPDATE t SET v = 10 WHERE id = 1")
+    follower.do("SET SESSION sql_log_bin = 0", "ALTER TABLE t ADD w INT", "SET SESSION sql_log_bin = 1")
+    follower.do("INSERT INTO t VALUES (3, 3, 3)", "UPDATE t SET v = 20, w = 2 WHERE id = 2")
+    append = Ledger.append
+
+    def fail(self: Ledger, row: Any) -> None:
+        monkeypatch.setattr(Ledger, "append", append)
+        raise ConfigError("killed before the ledger")
+
+    monkeypatch.setattr(Ledger, "append", fail)
+    with pytest.raises(ConfigError, match="killed before the ledger"):
+        follower.run()
+    assert follower.run() == {"t": "inexact"}
+    left_out = newest_row(follower.lake).tables[table].left_out
+    assert left_out == LeftOut("column w is new, and no statement of the log added it", exact, 2)
+    assert follower.target("t") == (["id", "v"], [(1, 10), (2, 2)])
+    logged = lake_rows(follower.lake.changelog(table), ["_op", "id", "v"])
+    assert sorted(logged.elements()) == [("r", 1, 1), ("r", 2, 2), ("u", 1, 10)], "nor are they in the changelog"
+    follower.do("DELETE FROM t WHERE id = 1")
+    assert follower.run() == {"t": "inexact"}
+    state = newest_row(follower.lake).tables[table]
+    assert state.left_out is not None
+    assert (state.left_out.changes, state.reason) == (3, state.left_out.text)
+    result = verify(spark, follower.config, newest(spark, follower.lake), table)
+    assert (result.inexact, result.only_target, result.differences) == (state.reason, 1, 3)
+    assert follower.run("t") == {"t": "live"}
+    follower.assert_equal("t")
+    assert newest_row(follower.lake).tables[table].left_out is None
 
 
 @pytest.mark.timeout(900)
