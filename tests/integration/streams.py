@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,16 @@ def plain(row: tuple[Any, ...]) -> str:
     return repr([f"{cell.normalize():f}" if isinstance(cell, Decimal) else str(cell) for cell in row])
 
 
+def default_value(text: str, spark: str) -> Any:
+    """A column's default as a value of its Spark type."""
+    if spark.startswith("timestamp"):
+        return datetime.fromisoformat(text)
+    if spark.startswith("decimal"):
+        return Decimal(text)
+    kinds: dict[str, Any] = {"string": str, "date": date.fromisoformat, "float": float, "double": float}
+    return kinds.get(spark, int)(text)
+
+
 class Copy:
     """One table's target."""
 
@@ -77,8 +88,8 @@ class Copy:
                     self.target = Target(definition.types, definition.key, source_types=sources)
                     for key, (since, row) in self.rows.items():
                         self.rows[key] = (since, {name: row.get(name) for name in definition.types})
-                case Fill(values=values):
-                    filled = {name: int(text) for name, text in values.items()}
+                case Fill(definition=definition, values=values):
+                    filled = {name: default_value(text, definition.types[name]) for name, text in values.items()}
                     for since, row in self.rows.values():
                         row.update(filled if since < epoch else {})
                 case Truncate():
@@ -103,10 +114,10 @@ class Copy:
             for image in images
             if ("chunk" if image["_op"] == "r" else "rows") in kinds
         ]
-        filled: dict[str, int] = {}
+        filled: dict[str, Any] = {}
         renamed: dict[str, str] = {}
         if isinstance(action, Upsert):
-            filled = {name: int(text) for name, text in action.fills.items()}
+            filled = {name: default_value(text, types[name]) for name, text in action.fills.items()}
             renamed = dict(action.renamed)
             place = [found for found in place if action.bound is None or found[0] > tuple(action.bound)]
         for _, _, image in sorted(place, key=lambda found: found[:2]):
@@ -152,16 +163,20 @@ class Stream:
                 cursor.execute(statement)
             connection.commit()
 
-    def batch(self, *meanwhile: str) -> bool:
-        """One batch; ``meanwhile`` happens after it was planned. False: there is nothing to do."""
-        end = self.planner.latest(self.offset)
+    def batch(self, *meanwhile: str, end: SourceOffset | None = None) -> bool:
+        """One batch; ``meanwhile`` happens after it was planned. False: there is nothing to do.
+
+        :param end: the batch as it was planned before.
+        """
+        end = end or self.planner.latest(self.offset)
         if end is self.offset:
             return False
         self.do(*meanwhile)
         rows = self._rows(end)
         batch = Batch.of(decode(pa.Table.from_batches(list(describe(iter(rows), 0)))))
         for name in batch.tables():
-            self._table(name, batch, rows)
+            if name in self.states or name in batch.parts or name in batch.header.tables:
+                self._table(name, batch, rows)
         self.inbox.write(
             "finished.json", {"tables": [n for n, s in self.states.items() if s.state == "live" or s.is_suspended]}
         )

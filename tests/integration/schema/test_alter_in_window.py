@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headgate.control import parse_signal, submit
+from headgate.spark._server import MySQLServer as PlannersServer
 from headgate.testing import MySQLServer
 from tests.integration.streams import Stream, begin, make_tables
 
@@ -89,6 +91,23 @@ def test_another_key_while_no_chunk_is_planned(mysql_server: MySQLServer, mysql_
     stream.finish()
 
 
+@pytest.mark.parametrize("drop", ["DROP INDEX k ON t", "ALTER TABLE t DROP INDEX k"])
+def test_a_unique_key_that_comes_back_within_a_batch(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, drop: str
+) -> None:
+    """In between two rows had its value, so their images must not be taken for those of one row."""
+    create = f"CREATE TABLE {mysql_db}.t (n INT NOT NULL, v VARCHAR(9), UNIQUE k (n))"
+    mysql_server.execute(create, f"INSERT INTO {mysql_db}.t VALUES (1, 'old'), (2, 'other')")
+    stream = Stream(mysql_server, mysql_db, tmp_path)
+    stream.finish()
+    stream.do(
+        drop, "INSERT INTO t VALUES (1, 'new')", "DELETE FROM t WHERE v = 'old'", "CREATE UNIQUE INDEX k ON t (n)"
+    )
+    assert stream.batch()
+    assert stream.states[f"{mysql_db}.t"].state == "stale"
+    stream.finish()
+
+
 @pytest.mark.parametrize("append", ["true", "false"])
 def test_a_table_truncated_while_it_is_read_is_not_live_before_it_is_empty(
     mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, append: str
@@ -102,6 +121,32 @@ def test_a_table_truncated_while_it_is_read_is_not_live_before_it_is_empty(
     stream.do("INSERT INTO changes VALUES (5, 'new')")
     stream.finish()
     assert list(stream.copies[f"{mysql_db}.changes"].rows) == [(5,)]
+
+
+@pytest.mark.parametrize(
+    "change", ["DROP TABLE changes", "RENAME TABLE changes TO moved", "ALTER TABLE changes RENAME COLUMN id TO n"]
+)
+def test_a_table_that_changes_while_its_chunks_are_planned(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """Between the query for its definition and the one for a chunk's bound, which then fails."""
+    make_tables(mysql_server, mysql_db)
+    stream, changes = Stream(mysql_server, mysql_db, tmp_path), [change]
+    query = PlannersServer.query
+
+    def racing(server: PlannersServer, sql: str) -> list[tuple[Any, ...]]:
+        if "`changes`" in sql and changes:
+            stream.do(changes.pop())
+        return query(server, sql)
+
+    monkeypatch.setattr(PlannersServer, "query", racing)
+    for _ in range(20):
+        stream.batch()
+    assert not changes
+    live = {name.partition(".")[2] for name, state in stream.states.items() if state.state == "live"}
+    assert live == {name for (name,) in mysql_server.query(f"SHOW TABLES FROM {mysql_db}")}
+    for name in live:
+        stream.assert_equal(f"{mysql_db}.{name}")
 
 
 def test_debezium_37_an_alter_that_was_not_logged_is_found_and_the_table_read_again(stream: Stream) -> None:
