@@ -70,18 +70,21 @@ def log_order(records: Sequence[pa.RecordBatch], columns: Sequence[str]) -> Iter
         yield from rows.combine_chunks().to_batches()
 
 
-def fetch_slices(frame: DataFrame, parts: Mapping[str, Sequence[Part]]) -> Iterator[list[TableImages]]:
+def fetch_slices(
+    frame: DataFrame, parts: Mapping[str, Sequence[Part]], held_bytes: int = _MOST_WAITING
+) -> Iterator[list[TableImages]]:
     """Yield the images of each slice of the log, then those of a snapshot's rows.
 
     :param frame: a batch's rows of the carrier, persisted.
     :param parts: all images of each table.
+    :param held_bytes: if more would wait in the driver for others, Spark sorts them.
     :raises DecodeError: the images are not those of the parts.
     """
     arrivals = sorted(arrival for of_table in parts.values() for part in of_table for arrival in part.arrivals)
     local = _local_images([part for of_table in parts.values() for part in of_table])
     if local is not None:
         return slices_in_order(iter(local), arrivals)
-    if most_waiting(arrivals) <= _MOST_WAITING:
+    if most_waiting(arrivals) <= held_bytes:
         return slices_in_order(_fetch(frame, parts), arrivals)
     return fetch_sorted(frame, parts)
 
