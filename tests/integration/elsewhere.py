@@ -82,14 +82,14 @@ class Elsewhere:
             for statement in statements:
                 cursor.execute(statement)
 
-    def command(self, name: str, *options: str) -> str:
-        """What ``headgate NAME FILE …`` prints; it has to end well."""
+    def command(self, name: str, *options: str, code: int = 0) -> str:
+        """What ``headgate NAME FILE …`` prints; it has to end with this exit code."""
         command = [sys.executable, "-m", "headgate.cli", name, str(self.file), *options]
         env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         done = subprocess.run(
             command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
-        assert done.returncode == 0, done.stdout
+        assert done.returncode == code, done.stdout
         return done.stdout
 
     def follow(self) -> str:

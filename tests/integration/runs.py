@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,23 @@ class Runs:
         with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
+
+    def write(self, chosen: random.Random, count: int, *tables: str) -> None:
+        """So many random changes of tables of :meth:`table`; their rows come, go, change, and get other keys."""
+        for _ in range(count):
+            name, key, other = chosen.choice(tables), chosen.randrange(1, 60), chosen.randrange(1, 60)
+            row = f"{key}, {chosen.randrange(10)}, {chosen.choice(('NULL', 6, 7, 8))}"
+            self.do(
+                chosen.choice(
+                    [
+                        f"REPLACE INTO {name} (id, v, n) VALUES ({row})",
+                        f"DELETE FROM {name} WHERE id BETWEEN {key} AND {key + chosen.randrange(3)}",
+                        f"UPDATE {name} SET v = (v + 3) % 10 WHERE id BETWEEN {key} AND {other}",
+                        f"UPDATE {name} SET n = IF(n = 7, NULL, 7) WHERE id = {key}",
+                        f"UPDATE IGNORE {name} SET id = {other} WHERE id = {key}",
+                    ]
+                )
+            )
 
     def text(self) -> str:
         own = {"name": self.name, "tables": self.tables, "modes": self.modes, "reads": self.reads, "more": self.more}

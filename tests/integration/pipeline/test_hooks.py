@@ -20,6 +20,7 @@ from headgate.lake import Ledger, newest_row, read_status
 from headgate.pipeline import Pipeline, check_source
 from headgate.testing import KafkaBroker, MySQLServer
 from tests.fix_spark import JAVA_OPTIONS
+from tests.integration.outside import lake_rows, source_rows
 from tests.integration.pipeline.test_kafka import KafkaRuns
 from tests.integration.pipeline.verifying import newest, verify
 from tests.integration.runs import Runs
@@ -54,21 +55,6 @@ class HookRuns(Runs):
         rows: list[dict[str, Any]] = frame.orderBy("_seq").toArrow().to_pylist()
         return rows
 
-    def write(self, chosen: random.Random, count: int) -> None:
-        for _ in range(count):
-            key, other = chosen.randrange(1, 60), chosen.randrange(1, 60)
-            self.do(
-                chosen.choice(
-                    [
-                        f"REPLACE INTO t (id, v, n) VALUES ({key}, {other}, NULL)",
-                        f"DELETE FROM t WHERE id = {key}",
-                        f"UPDATE t SET v = v + 3 WHERE id BETWEEN {key} AND {other}",
-                        f"UPDATE t SET n = 7 WHERE id = {key}",
-                        f"UPDATE IGNORE t SET id = {other} WHERE id = {key}",
-                    ]
-                )
-            )
-
 
 def hook_text(db: str, hook: str, version: str = "1") -> str:
     return f'[tables."{db}.t"]\nhook = "tests.hooks_of_tests:{hook}"\nhook_version = "{version}"\n' if hook else ""
@@ -94,10 +80,10 @@ def test_current_and_changelog_are_what_the_hook_makes(
     columns = [[cell.strip() for cell in line.split("│")] for line in plan.splitlines() if "│" in line]
     assert ["", "n", "int", "int32", ""] in columns
     assert ["", "product", "by the hook", "int64", ""] in columns
-    runs.run(meanwhile=lambda number: runs.write(chosen, 20) if number < 4 else None)
+    runs.run(meanwhile=lambda number: runs.write(chosen, 20, "t") if number < 4 else None)
     runs.run()
     runs.check()
-    runs.write(chosen, 60)
+    runs.write(chosen, 60, "t")
     append = Ledger.append
 
     def fail(self: Ledger, row: Any) -> None:
@@ -230,6 +216,38 @@ def test_a_history_has_the_versions_that_the_hook_makes(runs: HookRuns) -> None:
     assert found == [(1, "v=1", 2, False), (1, "v=30", 60, False), (1, "v=31", 62, True), (2, "v=2", 4, False)]
     result = verify(runs.spark, runs.config(), newest(runs.spark, runs.lake), table)
     assert (result.equal, result.differences) == (19, 0)
+
+
+def test_shards_of_a_merged_table_have_hooks(runs: HookRuns) -> None:
+    """Each shard has its rows by its hook; the merged table has them together, also while only one has another one."""
+    shards, chosen = ("t", "u"), random.Random(7)
+
+    def choose(**hooks: str) -> None:
+        routes = f'[routes]\n"{runs.db}.*" = {{ to = "shop.all", shard = "{{table}}" }}\n'
+        runs.more = "".join(
+            f'[tables."{runs.db}.{table}"]\nhook = "tests.hooks_of_tests:{hook}"\n' for table, hook in hooks.items()
+        )
+        runs.more += routes
+
+    def check(**factors: int) -> None:
+        rows = lake_rows(runs.lake.current("shop.all"), ["_shard", "id", "n", "product", "text", "columns"])
+        expected = Counter[tuple[Any, ...]]()
+        for table, factor in factors.items():
+            columns = f"'{table}', id, n, v * {factor}, CONCAT('v=', v), 3"
+            expected += source_rows(runs.server, f"{runs.db}.{table}", columns)
+            result = verify(None, runs.config(), newest_row(runs.lake), f"{runs.db}.{table}")
+            assert (result.differences, result.state) == (0, "live"), result
+        assert rows == expected
+
+    choose(t="doubled", u="doubled")
+    for table in shards:
+        runs.table(table, rows=60)
+    runs.run(meanwhile=lambda number: runs.write(chosen, 5, *shards) if number < 2 else None)
+    check(t=2, u=2)
+    choose(t="doubled", u="tripled")
+    runs.do("UPDATE t SET v = v + 1 WHERE id < 9", "DELETE FROM u WHERE id > 50")
+    runs.run()
+    check(t=2, u=3)
 
 
 @pytest.mark.parametrize("key", ["PRIMARY KEY", ""])

@@ -52,21 +52,6 @@ def source(runs: Runs, *tables: str) -> set[tuple[Any, ...]]:
     return found
 
 
-def write(runs: Runs, chosen: random.Random, count: int) -> None:
-    for _ in range(count):
-        table, key, other = chosen.choice(SHARDS), chosen.randrange(1, 80), chosen.randrange(1, 80)
-        runs.do(
-            chosen.choice(
-                [
-                    f"REPLACE INTO {table} VALUES ({key}, {other}, NULL)",
-                    f"DELETE FROM {table} WHERE id BETWEEN {key} AND {key + 2}",
-                    f"UPDATE {table} SET v = v + 1 WHERE id BETWEEN {key} AND {other}",
-                    f"UPDATE IGNORE {table} SET id = {other} WHERE id = {key}",
-                ]
-            )
-        )
-
-
 def maintain(runs: Runs, retention_seconds: float) -> None:
     """Fold all small files, and remove what no batch of the retention needs."""
     tables = [*Maintenance(runs.lake, retention_seconds, "snappy", dry=False).tables()]
@@ -79,14 +64,14 @@ def test_a_merged_table_has_the_rows_of_all(runs: Runs) -> None:
     chosen = random.Random(5)
     for table in SHARDS:
         runs.table(table, rows=120)
-    runs.run(meanwhile=lambda number: write(runs, chosen, 10) if number < 4 else None)
+    runs.run(meanwhile=lambda number: runs.write(chosen, 10, *SHARDS) if number < 4 else None)
     runs.run()
     for reader in READERS:
         assert merged(runs, reader) == source(runs), reader
     for table in SHARDS:
         result = verify(runs.spark, runs.config(), newest(runs.spark, runs.lake), f"{runs.db}.{table}")
         assert (result.differences, result.state) == (0, "live")
-    write(runs, chosen, 20)
+    runs.write(chosen, 20, *SHARDS)
     runs.do("TRUNCATE orders_2", "INSERT INTO orders_2 VALUES (1, 1, 1)")
     runs.signal("execute-snapshot", "orders_1", type="incremental")
     runs.run()
@@ -99,7 +84,7 @@ def test_a_merged_table_has_the_rows_of_all(runs: Runs) -> None:
     runs.spark.sql(f"VACUUM delta.`{runs.lake.current('shop.orders')}` RETAIN 0 HOURS")
     runs.spark.conf.unset(setting)
     assert merged(runs) == source(runs), "another program's VACUUM"
-    write(runs, chosen, 20)
+    runs.write(chosen, 20, *SHARDS)
     runs.run()
     assert merged(runs) == source(runs)
     maintain(runs, 3600)

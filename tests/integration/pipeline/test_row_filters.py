@@ -41,32 +41,15 @@ def check(runs: Runs, condition: str, *, both: bool = False) -> None:
     assert (result.equal, result.differences, result.state) == (len(expected), 0, "live"), result
 
 
-def write(runs: Runs, chosen: random.Random, count: int) -> None:
-    for _ in range(count):
-        key, other = chosen.randrange(1, 40), chosen.randrange(1, 40)
-        row = f"{chosen.randrange(10)}, {chosen.choice(('NULL', 6, 7, 8))}"
-        runs.do(
-            chosen.choice(
-                [
-                    f"REPLACE INTO t VALUES ({key}, {row})",
-                    f"DELETE FROM t WHERE id = {key}",
-                    f"UPDATE t SET v = (v + 3) % 10 WHERE id BETWEEN {key} AND {other}",
-                    f"UPDATE t SET n = IF(n = 7, NULL, 7) WHERE id = {key}",
-                    f"UPDATE IGNORE t SET id = {other} WHERE id = {key}",
-                ]
-            )
-        )
-
-
 def test_a_table_holds_exactly_the_rows_that_pass(runs: Runs) -> None:
     """Also in chunks that are read while rows enter and leave, and after a TRUNCATE."""
     chosen = random.Random(3)
     runs.table("t", rows=250)
-    runs.run(meanwhile=lambda number: write(runs, chosen, 20) if number < 4 else None)
+    runs.run(meanwhile=lambda number: runs.write(chosen, 20, "t") if number < 4 else None)
     runs.run()
     check(runs, ROWS)
     for _ in range(2):
-        write(runs, chosen, 60)
+        runs.write(chosen, 60, "t")
         runs.run()
         check(runs, ROWS)
     runs.do("TRUNCATE t", "INSERT INTO t VALUES (1, 1, 7), (2, 1, 8), (3, 9, 8)")
@@ -104,7 +87,7 @@ def test_a_history_has_the_versions_that_pass(runs: Runs, mysql_server: MySQLSer
     for number in range(3):
         if number == 2:
             runs.do("TRUNCATE t", "INSERT INTO t VALUES (1, 1, 7), (2, 1, 8), (3, 9, 8)")
-        write(runs, chosen, 40)
+        runs.write(chosen, 40, "t")
         runs.run()
         row = newest_row(runs.lake)
         kept[row.epoch] = source_rows(mysql_server, f"{table} WHERE {ROWS}", "id, v, n")
