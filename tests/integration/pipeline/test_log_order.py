@@ -58,7 +58,7 @@ def test_two_servers_that_take_turns_in_one_log(
     finally:
         frame.unpersist()
     assert sorts == ([] if held_bytes else [table.name for table in TABLES])
-    rows = []
+    rows = list[tuple[Any, ...]]()
     for images in slices:
         of_slice = [
             (*row["_seq"].values(), number, one.definition.table, row["_op"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random, randrange
@@ -31,7 +32,7 @@ from tests.integration.runs import Runs
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.lake import TableState
+    from headgate.lake import MergedState, TableState
 
 ROWS: Final = "v < 5 AND (n IS NULL OR n <> 7)"
 SETTINGS: Final = {
@@ -112,7 +113,8 @@ class Scene:
 
     def check(self) -> dict[str, TableState]:
         """Compare all tables that did not stop; the states of those that did."""
-        row, stopped = newest_row(self.runs.lake), {}
+        row = newest_row(self.runs.lake)
+        stopped: dict[str, TableState] = {}
         for table in self.writer.tables:
             state = row.tables[f"{self.runs.db}.{table}"]
             if state.state == "stopped":
@@ -132,8 +134,8 @@ class Scene:
         self._check_merged(row.merged, stopped)
         return stopped
 
-    def _check_merged(self, merged: Any, stopped: Any) -> None:
-        if self.has_history or stopped.keys() & {"shard_1", "shard_2"} or merged[0].reason is not None:
+    def _check_merged(self, merged: Sequence[MergedState], stopped: Collection[str]) -> None:
+        if self.has_history or {"shard_1", "shard_2"} & {*stopped} or merged[0].reason is not None:
             return
         columns = sorted({*self.columns("shard_1"), *self.columns("shard_2")})
         expected = Counter[Any]()
