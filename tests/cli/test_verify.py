@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import re
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,7 +63,7 @@ def test_the_conclusion(
         (LATER, ["s.b: 10 rows, equal as of u:1-5 (3 of them as of u:1-9 or before)"]),
         (WRONG, [
             "s.c: 6 rows as of u:1-5: 0 only in source, 1 only in target, 1 different",
-            "  different: id=1: v: source None, target 'x'", "  only in target: id=2",
+            "  different: id=1: v: source NULL, target 'x'", "  only in target: id=2",
         ]),
         (OPEN, [
             "s.d: 5 rows, equal as of u:1-5",
@@ -79,6 +80,20 @@ def test_the_conclusion(
 def test_a_table(result: TableResult, lines: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     VerifyView().print(_verify._lines(result, "u:1-5"))
     assert capsys.readouterr().out.splitlines() == lines
+
+
+def test_values_are_spelled_as_in_sql() -> None:
+    values = {
+        "at": (datetime(2026, 1, 2, 3, 4, 5, 60), datetime(2026, 1, 2)), "day": (date(2026, 1, 2), None),
+        "price": (Decimal("1.50"), Decimal(2)), "data": (b"\x00\xff", b""), "text": ("it's", "x"), "n": (1, 2.5),
+    }  # fmt: skip
+    sample = Difference("different", {"day": date(1999, 1, 1)}, values)
+    *_, line = _verify._lines(TableResult("s.t", "live", different=1, samples=(sample,)), "u:1")
+    assert line == (
+        "  different: day='1999-01-01': at: source '2026-01-02 03:04:05.000060', target '2026-01-02 00:00:00'; "
+        "day: source '2026-01-02', target NULL; price: source 1.50, target 2; data: source x'00ff', target x''; "
+        "text: source \"it's\", target 'x'; n: source 1, target 2.5"
+    )
 
 
 # --- when a newer ledger row is looked for

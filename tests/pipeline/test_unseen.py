@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from headgate.config import PipelineConfig
+from headgate.pipeline._excluded import Excluded
 from headgate.pipeline._rewritten import Rewritten
 from headgate.pipeline._skips import Skips
 from headgate.pipeline._unseen import join
@@ -79,6 +80,14 @@ def test_skips_name_all_tables_once_and_then_those_of_a_batch() -> None:
     assert detector.unseen(quiet) == {}
     assert detector.unseen(busy) == {"d.u": Unseen(DELETES, accepted=True)}
     assert Skips(config("changelog", ["delete"]), writer).unseen(busy) == {}
+
+
+def test_tables_that_the_patterns_no_longer_include() -> None:
+    known = {"d.t": None, "other.t": None, "d.u": None}
+    writer: Any = SimpleNamespace(ledger=SimpleNamespace(tables=lambda: known))
+    detector, batch = Excluded(config(), writer), FakeBatch(9).described()
+    for _ in range(2):
+        assert detector.unseen(batch) == {"other.t": Unseen("source.tables leaves it out: include it again")}
 
 
 DELETES = "skip leaves operations out: delete"

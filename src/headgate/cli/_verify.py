@@ -9,6 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -100,7 +102,9 @@ def _lines(result: TableResult, gtid: str) -> Iterator[str]:
     if result.inexact is not None:
         yield f"  inexact: {result.inexact}"
     for sample in result.samples:
-        values = "; ".join(f"{name}: source {a!r}, target {b!r}" for name, (a, b) in sample.columns.items())
+        values = "; ".join(
+            f"{name}: source {_spelled(a)}, target {_spelled(b)}" for name, (a, b) in sample.columns.items()
+        )
         copies = (
             "" if sample.copies is None else f" ({sample.copies[0]} in the source, {sample.copies[1]} in the target)"
         )
@@ -112,7 +116,21 @@ def _lines(result: TableResult, gtid: str) -> Iterator[str]:
 
 
 def _text(key: dict[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in key.items())
+    return ", ".join(f"{name}={_spelled(value)}" for name, value in key.items())
+
+
+def _spelled(value: object) -> str:
+    """Return a value as SQL spells it: people read it, and look for the row with it."""
+    match value:
+        case None:
+            return "NULL"
+        case bytes():
+            return f"x'{value.hex()}'"
+        case datetime() | date():
+            return f"'{value}'"
+        case Decimal():
+            return str(value)
+    return repr(value)
 
 
 def _conclude(results: list[TableResult]) -> int:

@@ -7,7 +7,8 @@
 ``_catalog_names``  names of the lake's tables in a Spark catalog
 ``_unseen``         tables that differ from their source without images that say so, found batch by batch:
                     by foreign keys (``_foreign_keys``), by another ``rows`` or hook than before
-                    (``_rewritten``), by operations that are skipped (``_skips``)
+                    (``_rewritten``), by operations that are skipped (``_skips``), by patterns that no longer
+                    include them (``_excluded``)
 ``_status``         keeps a run's ``status.json`` fresh
 ``_figures``        rates, freshness, their last ten minutes, and the progress of the current batch
 ==================  ===================================================================================

@@ -40,6 +40,7 @@ from headgate.pipeline._checks import (
     find_hooks,
     signal_topic,
 )
+from headgate.pipeline._excluded import Excluded
 from headgate.pipeline._foreign_keys import ForeignKeys
 from headgate.pipeline._rewritten import Rewritten
 from headgate.pipeline._skips import Skips
@@ -348,7 +349,8 @@ class _Run:
         status.indexes, status.kafka = self.writer.indexes, self.writer.kafka
         self._rewritten = Rewritten(self.config, self.writer)
         keys = ForeignKeys(self.config, connection_settings(self.config))
-        self.writer.unseen = join(keys.unseen, self._rewritten.unseen, Skips(self.config, self.writer).unseen)
+        detectors = keys, self._rewritten, Skips(self.config, self.writer), Excluded(self.config, self.writer)
+        self.writer.unseen = join(*(detector.unseen for detector in detectors))
         self.batches = 0
         self._status = status
         self._slots = cores

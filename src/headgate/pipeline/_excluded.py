@@ -1,0 +1,31 @@
+"""Tables of the lake that ``source.tables`` no longer includes.
+
+Nobody reads their changes, so from the first batch without them on they are not what the source has. The first batch of
+a run stops every such table. If the patterns include a table again, the planner requests a snapshot of it, which
+resumes it.
+"""
+
+from __future__ import annotations
+
+from headgate.catalog import TablePatterns
+from headgate.config import PipelineConfig
+from headgate.lake import split_table
+from headgate.sinks import Batch, BatchWriter, Unseen
+
+__all__ = ["Excluded"]
+
+
+class Excluded:
+    """Detector, for one run, of tables that were followed before and are not now."""
+
+    def __init__(self, config: PipelineConfig, writer: BatchWriter) -> None:
+        self._patterns, self._writer = TablePatterns(config.source.tables), writer
+        self._tables: frozenset[str] | None = None
+
+    def unseen(self, batch: Batch) -> dict[str, Unseen]:
+        """Return these tables."""
+        del batch
+        if self._tables is None:
+            known = self._writer.ledger.tables()
+            self._tables = frozenset(table for table in known if not self._patterns.matches(*split_table(table)))
+        return {table: Unseen("source.tables leaves it out: include it again") for table in self._tables}
