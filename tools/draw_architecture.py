@@ -95,7 +95,7 @@ TO_CONSUMERS: Sequence[Step] = [
     ("assemble", "transactions become windows with an SCN", "relay/_assemble.py, relay/_scn.py"),
     ("encode", "rows as Avro, by kernels", "relay/_events, databus/_binary.py"),
     ("buffer", "windows in files, as many bytes as configured", "relay/_buffer.py, relay/_segments.py"),
-    ("answer", "those that a client chose, over HTTP", "relay/_selections.py, relay/_http"),
+    ("answer", "those that a client chose, over HTTP", "relay/_http/_choices.py, relay/_http"),
     (
         "read",
         "windows, or rows first if they are no longer held",
