@@ -18,6 +18,7 @@ from headgate.delta import NewColumn, Snapshot, TableLog, commit, write_files
 from headgate.errors import CommitConflictError
 from headgate.lake import DeltaPath, Marker, _append, append, append_rows, spark_schema
 from headgate.lake._log_store import put_by_log_store
+from tests.integration.outside import lake_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +56,11 @@ def table_at(spark: SparkSession, path: Path, ddl: str, **properties: str) -> De
     schema: Any = _parse_datatype_string(ddl)
     delta.create(schema, {"headgate.pipeline": "p", **properties})
     return delta
+
+
+def ids(delta: DeltaPath) -> list[int]:
+    """The ids of all rows, by delta-rs: Spark takes seconds after each commit."""
+    return sorted(number for (number,) in lake_rows(delta.path, ["id"]).elements())
 
 
 def test_spark_reads_every_type_as_if_it_had_written_it(spark: SparkSession, tmp_path: Path) -> None:
@@ -106,7 +112,7 @@ def test_a_marker_that_is_there_appends_nothing(spark: SparkSession, tmp_path: P
     append_rows(delta, [(10, "x")], "id bigint, more string", Marker("p/t", 2))
     append_rows(delta, [(11, "y")], "id bigint, more string", Marker("p/t", 3))
     append_rows(delta, [(12, None)], "id bigint, more string")
-    assert delta.read().count() == 22
+    assert len(ids(delta)) == 22
     assert {row.more for row in delta.read().collect()} == {None, "y"}
     assert delta.version() == 4
     spark.sql(f"DESCRIBE HISTORY {delta.sql}").createOrReplaceTempView("history")
@@ -140,7 +146,7 @@ def test_who_appends_under_a_marker_while_another_does_is_refused(
     before_commit(monkeypatch, meanwhile)
     with pytest.raises(CommitConflictError):
         append(delta, spark.range(3), same, "id bigint", ["id"], marker)
-    assert {row.id for row in delta.read().collect()} == {1, 2}
+    assert ids(delta) == [1, 2]
 
 
 def test_of_two_appends_to_one_version_one_is_refused(
@@ -157,7 +163,7 @@ def test_of_two_appends_to_one_version_one_is_refused(
     with pytest.raises(CommitConflictError, match="after version 0"):
         append_rows(delta, [(3,)], "id bigint", at=0)
     append_rows(delta, [(4,)], "id bigint", at=1)
-    assert sorted(row.id for row in delta.read().collect()) == [1, 4]
+    assert ids(delta) == [1, 4]
 
 
 def test_an_append_goes_on_after_what_others_commit_meanwhile(
@@ -171,7 +177,7 @@ def test_an_append_goes_on_after_what_others_commit_meanwhile(
 
     before_commit(monkeypatch, meanwhile)
     assert append(delta, spark.range(2), same, "id bigint", ["id"], Marker("p/t", 1))
-    assert sorted(row.id for row in delta.read().collect()) == [0, 1, 1, 10, 11]
+    assert ids(delta) == [0, 1, 1, 10, 11]
     assert delta.version() == 3
 
 
@@ -186,7 +192,7 @@ def test_rows_that_do_not_fit_the_columns_of_meanwhile_are_refused(
     before_commit(monkeypatch, meanwhile)
     with pytest.raises(CommitConflictError):
         append_rows(delta, [(1,)], "id bigint")
-    assert delta.read().count() == 0
+    assert ids(delta) == []
 
 
 def test_spark_appends_under_the_same_marker(spark: SparkSession, tmp_path: Path) -> None:
@@ -194,7 +200,7 @@ def test_spark_appends_under_the_same_marker(spark: SparkSession, tmp_path: Path
     assert append(delta, spark.range(3), same, "id bigint", ["id"], Marker("p/t", 5))
     again = spark.range(3).write.format("delta").mode("append").option("txnAppId", "p/t")
     again.option("txnVersion", 5).save(delta.path)
-    assert delta.read().count() == 3
+    assert ids(delta) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -248,7 +254,7 @@ def test_a_commit_by_deltas_log_store_takes_a_version_that_is_free(spark: SparkS
     with pytest.raises(CommitConflictError, match="committed version 2"):
         commit_rows(replace(read, version=1))
     commit_rows(log.refresh())
-    assert (delta.read().count(), log.refresh().version) == (7, 3)
+    assert (len(ids(delta)), log.refresh().version) == (7, 3)
 
 
 def test_a_task_that_fails_commits_nothing_and_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:
@@ -282,7 +288,7 @@ def test_a_task_that_fails_commits_nothing_and_leaves_no_file(spark: SparkSessio
 def test_a_table_that_is_made_without_spark_is_the_one_that_spark_makes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, key: str, last: str, vectors: str
 ) -> None:
-    """As made, and after columns were added."""
+    """As made, and after columns were added; and Spark writes to ours."""
     found = []
     for name, local in (("ours", True), ("theirs", False)):
         delta = DeltaPath(spark, str(tmp_path / name))
@@ -300,6 +306,8 @@ def test_a_table_that_is_made_without_spark_is_the_one_that_spark_makes(
         protocol = (detail["minReaderVersion"], detail["minWriterVersion"], set(detail["tableFeatures"]))
         found.append((delta.read().schema, properties, protocol))
     assert found[0] == found[1]
+    if kind not in ("bigint", "variant"):  # a few are enough, with vectors and without, and with both kinds of names
+        return
     ours = DeltaPath(spark, str(tmp_path / "ours"))
     spark.sql(f"INSERT INTO {ours.sql} (`{key}`) VALUES (1), (2)")
     spark.sql(f"DELETE FROM {ours.sql} WHERE `{key}` = 1")

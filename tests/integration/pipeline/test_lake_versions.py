@@ -42,11 +42,16 @@ def lines(table: pa.Table, names: list[str]) -> list[str]:
     return [repr({name: line.get(name) for name in names}) for line in table.to_pylist()]
 
 
-@pytest.mark.parametrize("mapped", [False, True])
-def test_what_spark_writes(spark: SparkSession, tmp_path: Path, *, mapped: bool) -> None:
+MAPPED = "'delta.columnMapping.mode' = 'name'"
+
+
+@pytest.mark.parametrize(
+    "mapped", ["later", *(pytest.param(when, marks=pytest.mark.slow) for when in ("never", "always"))]
+)
+def test_what_spark_writes(spark: SparkSession, tmp_path: Path, mapped: str) -> None:
     """Deletion vectors of DELETE, UPDATE and MERGE, again and again on the same files and across row groups; days and
     times that nanoseconds cannot hold; a column that came later; checkpoints of the log; OPTIMIZE. With names that
-    files do not have, a column is renamed, and another one takes its name.
+    files do not have, from the start or from a version on, a column is renamed, and another one takes its name.
     """
     path = str(tmp_path / "t%20a.b")
     table = f"delta.`{path}`"
@@ -62,7 +67,8 @@ def test_what_spark_writes(spark: SparkSession, tmp_path: Path, *, mapped: bool)
         " WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET added = 'merged'"
         " WHEN NOT MATCHED THEN INSERT (id, added) VALUES (s.id, 'new')"
     )
-    properties = f"{PROPERTIES}, 'delta.columnMapping.mode' = 'name'" if mapped else PROPERTIES
+    properties = f"{PROPERTIES}, {MAPPED}" if mapped == "always" else PROPERTIES
+    mapping = [f"ALTER TABLE {table} SET TBLPROPERTIES ({MAPPED})"]
     renaming = [f"ALTER TABLE {table} RENAME COLUMN d TO `the day`", f"ALTER TABLE {table} ADD COLUMNS (d STRING)"]
     spark.sql(f"CREATE TABLE {table} ({COLUMNS}) USING delta TBLPROPERTIES ({properties})")
     spark.conf.set("parquet.block.size", "16384")  # several row groups
@@ -73,8 +79,9 @@ def test_what_spark_writes(spark: SparkSession, tmp_path: Path, *, mapped: bool)
             f"DELETE FROM {table} WHERE id % 10 = 4 OR id > 2900",
             f"UPDATE {table} SET x = -1 WHERE id % 100 = 5",
             f"ALTER TABLE {table} ADD COLUMNS (added STRING)",
+            *(mapping if mapped == "later" else ()),
             merge,
-            *(renaming if mapped else ()),
+            *(renaming if mapped != "never" else ()),
             f"DELETE FROM {table} WHERE id < 1000",
             f"OPTIMIZE {table}",
         ]:

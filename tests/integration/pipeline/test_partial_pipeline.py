@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.config import parse_config
-from headgate.lake import Lake, LedgerRow, TableResult, find_row, verify_table
+from headgate.lake import Lake, LedgerRow, TableResult, newest_row, verify_table
 from headgate.pipeline import Pipeline
 from headgate.testing import MySQLServer
 from tests.integration.beside import beside
@@ -62,7 +62,7 @@ class Scene:
 
     def run(self) -> LedgerRow:
         Pipeline(self.config, self.spark).run(once=True)
-        return find_row(self.spark, self.lake)
+        return newest_row(self.lake)
 
     def writers(self, number: int) -> AbstractContextManager[None]:
         """Sessions that write at random, each with another row image from statement to statement."""

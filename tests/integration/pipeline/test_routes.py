@@ -69,7 +69,8 @@ def test_a_merged_table_has_the_rows_of_all(runs: Runs) -> None:
     for reader in READERS:
         assert merged(runs, reader) == source(runs), reader
     for table in SHARDS:
-        result = verify(runs.spark, runs.config(), newest(runs.spark, runs.lake), f"{runs.db}.{table}")
+        one = runs.spark if table == "orders_1" else None
+        result = verify(one, runs.config(), newest_row(runs.lake), f"{runs.db}.{table}")
         assert (result.differences, result.state) == (0, "live")
     runs.write(chosen, 20, *SHARDS)
     runs.do("TRUNCATE orders_2", "INSERT INTO orders_2 VALUES (1, 1, 1)")

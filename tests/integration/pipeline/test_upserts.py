@@ -31,7 +31,8 @@ def foreign(spark: SparkSession, copy: Copy, choice: random.Random) -> None:
     spark.sql(choice.choice([f"OPTIMIZE {table}", f"REORG TABLE {table} APPLY (PURGE)"]))
 
 
-SEEDS = [3, 8, *(pytest.param(n, marks=pytest.mark.slow) for n in range(120) if n not in (3, 8))]
+SEEDS = [8, *(pytest.param(n, marks=pytest.mark.slow) for n in range(120) if n != 8)]
+"""The first has documents and odd names; ``test_many_histories`` has plain tables."""
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -18,7 +18,7 @@ from headgate.cli._plan import print_plan
 from headgate.config import PipelineConfig, parse_config
 from headgate.errors import ConfigError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.lake import Lake, key_of, source_names_of
+from headgate.lake import Lake, key_of, newest_row, source_names_of
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import ChunkSpec
 from headgate.pipeline import Pipeline, check_source
@@ -90,12 +90,12 @@ READ = "region, id, mail, a, B, size, _op, doc"
 WRITTEN = ["region", "customer", '"E-mail"', "b", "a", "num", "op", "doc"]
 
 
-def check(spark: SparkSession, config: PipelineConfig, server: MySQLServer, table: str) -> None:
-    """Compare the current table with the source's rows, and as ``headgate verify`` does."""
+def check(spark: SparkSession | None, config: PipelineConfig, server: MySQLServer, table: str) -> None:
+    """Compare the current table with the source's rows, and as ``headgate verify`` does; ``spark``: with it, too."""
     lake = Lake.of(config)
     expected = Counter((*one[:2], hashed(one[2]), *one[3:]) for one in source_rows(server, table, READ).elements())
     assert lake_rows(lake.current(table), WRITTEN) == expected
-    result = verify(spark, config, newest(spark, lake), table)
+    result = verify(spark, config, newest_row(lake), table)
     assert (result.equal, result.differences) == (expected.total(), 0), result
 
 
@@ -108,7 +108,7 @@ def test_current_and_changelog(
     rows = ", ".join(f"('{'DE' if n % 2 else 'AT'}', {n}, 'm{n}', {n}, {-n}, {n}, NULL, '[{n}]')" for n in range(10))
     do(mysql_server, mysql_db, f"INSERT INTO people VALUES {rows}", "INSERT INTO loose VALUES ('x', 1), ('x', 1)")
     Pipeline(config, spark).run(once=True)
-    check(spark, config, mysql_server, table)
+    check(None, config, mysql_server, table)
     properties = DeltaTable(lake.current(table)).metadata().configuration
     assert key_of(properties) == ("region", "customer")
     assert source_names_of(properties) == {
@@ -126,7 +126,7 @@ def test_current_and_changelog(
         )  # fmt: skip
     do(mysql_server, mysql_db, "UPDATE loose SET email = 'y' LIMIT 1")
     Pipeline(config, spark).run(once=True)
-    check(spark, config, mysql_server, table)
+    check(None, config, mysql_server, table)
     assert lake_rows(lake.current(f"{mysql_db}.loose")) == Counter([(hashed("x"), 1), (hashed("y"), 1)])
     log = lake.changelog(table)
     moved = lake_rows(log, ["_before['customer']", "_before['a']", "customer", "a"], where="customer = 102")
@@ -148,7 +148,7 @@ def test_current_and_changelog(
         "INSERT INTO people (region, id) VALUES ('', 8)",
     )
     Pipeline(config, spark).run(once=True)
-    check(spark, config, mysql_server, table)
+    check(None, config, mysql_server, table)
 
     # A RENAME at the source: rules match the names of the source.
     for rename in ("COLUMN size TO width", "COLUMN width TO size"):
@@ -226,8 +226,9 @@ def test_changed_rules_read_the_table_again(
             Pipeline(config, spark).run(once=True)
         assert lake_rows(lake.current(table), columns) >= Counter([expected]), rules
         assert lake_rows(lake.current(table)).total() == n + 2
-        result = verify(spark, config, newest(spark, lake), table)
+        result = verify(None, config, newest_row(lake), table)
         assert (result.equal, result.differences) == (n + 2, 0), rules
+    assert verify(spark, config, newest_row(lake), table).equal == n + 2
 
 
 def test_a_history_follows_statements_about_renamed_columns(
@@ -245,10 +246,11 @@ def test_a_history_follows_statements_about_renamed_columns(
     ):
         do(mysql_server, mysql_db, *statements)
         Pipeline(config, spark).run(once=True)
-        row = newest(spark, lake)
+        row = newest_row(lake)
         assert row.tables[table].state == "live", row.tables[table].reason
-        result = verify(spark, config, row, table)
+        result = verify(None, config, row, table)
         assert (result.equal, result.differences) == (1, 0), result
+    assert verify(spark, config, row, table).equal == 1
     found = lake_rows(lake.current(table), ["customer", "b", "num", "op", "_is_current"])
     assert found == Counter(
         [(1, 2, 3, None, False), (1, 20, 3, None, False), (1, 21, 3, None, False), (1, 21, 3, None, False),
