@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.config import parse_config
-from headgate.lake import Lake, find_row, read_as_of, verify_table
+from headgate.lake import Lake, find_row, newest_row, read_as_of, verify_table
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate.testing import MySQLServer
@@ -86,7 +86,7 @@ class Scene:
 
     def check(self) -> int:
         """Compare all tables that the newest ledger row calls live; how many there were."""
-        row = find_row(self.spark, self.lake)
+        row = newest_row(self.lake)
         live = sorted(table for table, state in row.tables.items() if state.state == "live")
         assert sorted(read_as_of(self.spark, self.lake.path, batch=row.epoch)) == live
         with comparer("arrow", self.spark, self.config) as compared:
