@@ -15,6 +15,7 @@ import typer
 from headgate.cli._common import write_lines
 from headgate.cli._interrupt import on_interrupt
 from headgate.config import SnapshotMode
+from headgate.extras import require_extra
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
@@ -101,6 +102,7 @@ def run(
     from headgate.engine import begun_session
 
     TablePatterns(resnapshot or ())  # report a wrong pattern before anything starts
+    require_extra("spark")
     _announce(config)
     with begun_session(config.name, config.spark):
         from headgate.pipeline import Pipeline

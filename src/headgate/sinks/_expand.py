@@ -106,12 +106,15 @@ def change_rows(definition: Definition) -> RowConversion:
 
 
 def images_of(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:
-    """Return the images of ``parts`` (of one table) in the carrier frame, as one binary column."""
+    """Return the images of ``parts`` (of one table) in the carrier frame, as one binary column.
+
+    Other images of the table in the batch, which a decision has left out, have another definition.
+    """
     from pyspark.sql import functions
 
-    kinds = sorted({part.kind for part in parts})
+    kinds, definitions = sorted({part.kind for part in parts}), sorted({part.schema for part in parts})
     of_table = (functions.col(TABLE_COLUMN) == parts[0].table) & functions.col(KIND_COLUMN).isin(*kinds)
-    return frame.where(of_table).select(DATA_COLUMN)
+    return frame.where(of_table & functions.col("_schema").isin(*definitions)).select(DATA_COLUMN)
 
 
 def append_once(delta: DeltaPath, data: DataFrame, rows: RowConversion, columns: Sequence[str], marker: Marker) -> None:

@@ -23,17 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.carrier import (
-    DATA_COLUMN,
-    KIND_COLUMN,
-    TABLE_COLUMN,
-    Arrival,
-    Definition,
-    Part,
-    Seq,
-    open_images,
-    serialised,
-)
+from headgate.carrier import DATA_COLUMN, KIND_COLUMN, Arrival, Definition, Part, Seq, open_images, serialised
 from headgate.errors import DecodeError
 from headgate.replication import SNAPSHOT_FILE
 
@@ -101,18 +91,20 @@ def _local_images(parts: Iterable[Part]) -> list[TableImages] | None:
     return [images for _, images in sorted(found, key=lambda one: one[0])]
 
 
-def _fetch(frame: DataFrame, tables: Iterable[str]) -> Iterator[TableImages]:
+def _fetch(frame: DataFrame, parts: Mapping[str, Sequence[Part]]) -> Iterator[TableImages]:
     """Yield images as Spark has them, one of its partitions at a time."""
-    for row in _chosen(frame, tables).toLocalIterator(prefetchPartitions=True):
+    for row in _chosen(frame, parts).toLocalIterator(prefetchPartitions=True):
         for images in open_images([pa.py_buffer(row[DATA_COLUMN])]):
             if images.num_rows:
                 yield TableImages(Definition.from_json(row["_schema"]), images)
 
 
-def _chosen(frame: DataFrame, tables: Iterable[str]) -> DataFrame:
+def _chosen(frame: DataFrame, parts: Mapping[str, Sequence[Part]]) -> DataFrame:
+    """Return the images of these parts; a table's others, which a decision has left out, have other definitions."""
     from pyspark.sql import functions
 
-    chosen = functions.col(TABLE_COLUMN).isin(*tables) & functions.col(KIND_COLUMN).isin("rows", "chunk")
+    definitions = {part.schema for of_table in parts.values() for part in of_table}
+    chosen = functions.col("_schema").isin(*definitions) & functions.col(KIND_COLUMN).isin("rows", "chunk")
     return frame.where(chosen).select("_schema", DATA_COLUMN)
 
 
@@ -183,7 +175,7 @@ def _split(images: TableImages, bound: tuple[int, ...] | None) -> tuple[TableIma
     return (images._replace(images=images.images.slice(0, count)), images._replace(images=images.images.slice(count)))
 
 
-def fetch_sorted(frame: DataFrame, tables: Iterable[str]) -> Iterator[list[TableImages]]:
+def fetch_sorted(frame: DataFrame, parts: Mapping[str, Sequence[Part]]) -> Iterator[list[TableImages]]:
     """Yield the images of each slice of the log, then those of a snapshot's rows, sorted by Spark."""
 
     def divide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -192,7 +184,7 @@ def fetch_sorted(frame: DataFrame, tables: Iterable[str]) -> Iterator[list[Table
                 for images in open_images([cell]):
                     yield from pieces(schema, images)
 
-    rows = _chosen(frame, tables).mapInArrow(divide, _PIECE_DDL)
+    rows = _chosen(frame, parts).mapInArrow(divide, _PIECE_DDL)
     fetched = rows.orderBy("file", "slice").toLocalIterator(prefetchPartitions=True)
     for _, of_slice in groupby(fetched, key=lambda row: (row["file"], row["slice"])):
         yield [
