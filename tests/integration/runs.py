@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig, SnapshotMode, parse_config
 from headgate.control import parse_signal, submit
-from headgate.lake import Lake, ledger_notifications
+from headgate.errors import ConfigError
+from headgate.lake import Lake, Ledger, ledger_notifications
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate.testing import MySQLServer
@@ -34,6 +38,19 @@ mode = {modes}
 {more}
 """
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {0}) SELECT i, i % 10, NULL FROM n"
+
+
+@contextmanager
+def killed_before_the_ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The run in the block writes the tables of a batch, and not its ledger row."""
+
+    def fail(*_: object) -> None:
+        raise ConfigError("killed before the ledger")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "append", fail)
+        with pytest.raises(ConfigError, match="killed before the ledger"):
+            yield
 
 
 class Runs:

@@ -39,6 +39,7 @@ __all__ = [
     "DATA_COLUMN",
     "DESCRIBED_DDL",
     "KIND_COLUMN",
+    "SCHEMA_COLUMN",
     "TABLE_COLUMN",
     "Message",
     "decode",
@@ -52,13 +53,16 @@ _M = TypeVar("_M", Header, HeaderTable, ReadingProgress, DdlRow, Stop, End)
 
 TABLE_COLUMN: Final = "_table"
 KIND_COLUMN: Final = "_kind"
+SCHEMA_COLUMN: Final = "_schema"
 DATA_COLUMN: Final = "_data"
-CARRIER_DDL: Final = f"{TABLE_COLUMN} string, {KIND_COLUMN} string, _schema string, _count bigint, {DATA_COLUMN} binary"
+CARRIER_DDL: Final = (
+    f"{TABLE_COLUMN} string, {KIND_COLUMN} string, {SCHEMA_COLUMN} string, _count bigint, {DATA_COLUMN} binary"
+)
 DESCRIBED_DDL: Final = f"{CARRIER_DDL}, _summary string"
 
 _TEXT = pa.string()
 _CARRIER: Final = pa.schema(
-    {TABLE_COLUMN: _TEXT, KIND_COLUMN: _TEXT, "_schema": _TEXT, "_count": pa.int64(), DATA_COLUMN: pa.binary()}
+    {TABLE_COLUMN: _TEXT, KIND_COLUMN: _TEXT, SCHEMA_COLUMN: _TEXT, "_count": pa.int64(), DATA_COLUMN: pa.binary()}
 )
 _DESCRIBED: Final = _CARRIER.append(pa.field("_summary", _TEXT))
 _KINDS: Final[Mapping[type, str]] = {

@@ -64,19 +64,19 @@ _USAGE_ERROR: Final[type[Exception]] = next(
 """The base of typer's usage errors; which package defines it depends on typer's version."""
 
 
-class _PlainFlags:
-    """Commands whose help shows no type of a flag, because a flag takes no value."""
+def _plain_flags(parameters: Any) -> Any:
+    """Return a command's parameters. Help shows no type of a flag, because a flag takes no value."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""
+    return parameters
+
+
+class _Command(typer.core.TyperCommand):
+    """A command that has been loaded."""
 
     def get_params(self, ctx: Any) -> Any:
-        parameters = super().get_params(ctx)  # type: ignore[misc]
-        for parameter in parameters:
-            if getattr(parameter, "is_flag", False):
-                parameter.metavar = ""
-        return parameters
-
-
-class _Command(_PlainFlags, typer.core.TyperCommand):
-    """A command that has been loaded."""
+        return _plain_flags(super().get_params(ctx))
 
 
 class _LazyCommand(typer.core.TyperCommand):
@@ -98,8 +98,11 @@ class _LazyCommand(typer.core.TyperCommand):
         return typer.main.get_command(single)
 
 
-class _Headgate(_PlainFlags, typer.core.TyperGroup):
+class _Headgate(typer.core.TyperGroup):
     """Group of all commands whose modules exist."""
+
+    def get_params(self, ctx: Any) -> Any:
+        return _plain_flags(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
         return [name for name, (module, _) in COMMANDS.items() if importlib.util.find_spec(module) is not None]

@@ -9,6 +9,7 @@ from headgate.engine._class_archive import keep_classes
 from headgate.engine._failures import end_session, find_error, jvm_ended, spark_failure
 from headgate.engine._java import check_java
 from headgate.engine._session import begun_session, build_session
+from headgate.engine._settings import is_local
 
 __all__ = [
     "begun_session",
@@ -16,6 +17,7 @@ __all__ = [
     "check_java",
     "end_session",
     "find_error",
+    "is_local",
     "jvm_ended",
     "keep_classes",
     "spark_failure",

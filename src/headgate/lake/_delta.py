@@ -317,12 +317,12 @@ class DeltaPath:
 
     def count(self, version: int) -> int:
         """Return the number of rows at ``version``, by the log where headgate reads it."""
-        table = self.followed(files=True)
-        if table is None:
-            return self.read(version).count()
-        if table.version != version:
-            table = snapshot_at(self.path, version)
-        return sum(file.rows(self.path) - file.deleted for file in table.files.values())
+        with suppress(TargetError):  # a log that only Spark reads
+            table = self.followed(files=True)
+            if table is not None:
+                table = table if table.version == version else snapshot_at(self.path, version)
+                return sum(file.rows(self.path) - file.deleted for file in table.files.values())
+        return self.read(version).count()
 
     def read(self, version: int | None = None) -> DataFrame:
         """Return the rows at ``version``, by default the newest one."""

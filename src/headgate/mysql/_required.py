@@ -54,7 +54,7 @@ class Prerequisite:
     actual: str
     status: Status
     remedy: str = ""
-    """Statement or action that mends it; empty if the row is ok or "info"."""
+    """Statement or action by which the server fulfils it; empty if ``status`` is ``ok`` or ``info``."""
 
     def as_dict(self) -> dict[str, str]:
         """Return a JSON object."""

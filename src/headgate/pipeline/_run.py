@@ -26,7 +26,7 @@ from headgate._policies import POLICY_VALUES
 from headgate.carrier import ControlFolder, ImageFolder, Resnapshot
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode
 from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
-from headgate.engine import build_session, end_session, find_error, jvm_ended, keep_classes, spark_failure
+from headgate.engine import build_session, end_session, find_error, is_local, jvm_ended, keep_classes, spark_failure
 from headgate.errors import BinlogPurgedError, HeadgateError, SinkError, TargetError, Transient
 from headgate.files import LockedError, try_lock
 from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_notifications
@@ -474,7 +474,7 @@ def _image_folder(spark: SparkSession) -> ImageFolder | None:
     """Return a folder for images, which Spark removes when it ends; None: tasks may run on other machines."""
     from pyspark import SparkFiles
 
-    if not (spark.sparkContext.master or "").startswith("local"):
+    if not is_local({"spark.master": spark.sparkContext.master or ""}):
         return None
     return ImageFolder(Path(SparkFiles.getRootDirectory(), f"headgate-images-{uuid.uuid4().hex}"))
 

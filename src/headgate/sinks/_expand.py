@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate.carrier import ABSENT, DATA_COLUMN, KIND_COLUMN, META_DDL, TABLE_COLUMN, Definition, Seq, open_images
+from headgate.carrier import (
+    ABSENT,
+    DATA_COLUMN,
+    KIND_COLUMN,
+    META_DDL,
+    SCHEMA_COLUMN,
+    TABLE_COLUMN,
+    Definition,
+    Seq,
+    open_images,
+)
 from headgate.delta import keys_of
 from headgate.lake import DeltaPath, Form, Marker, append, append_frame, spark_schema
 from headgate.names import quote_name
@@ -114,7 +124,7 @@ def images_of(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:
 
     kinds, definitions = sorted({part.kind for part in parts}), sorted({part.schema for part in parts})
     of_table = (functions.col(TABLE_COLUMN) == parts[0].table) & functions.col(KIND_COLUMN).isin(*kinds)
-    return frame.where(of_table & functions.col("_schema").isin(*definitions)).select(DATA_COLUMN)
+    return frame.where(of_table & functions.col(SCHEMA_COLUMN).isin(*definitions)).select(DATA_COLUMN)
 
 
 def append_once(delta: DeltaPath, data: DataFrame, rows: RowConversion, columns: Sequence[str], marker: Marker) -> None:

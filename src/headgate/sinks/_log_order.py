@@ -23,7 +23,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.carrier import DATA_COLUMN, KIND_COLUMN, Arrival, Definition, Part, Seq, open_images, serialised
+from headgate.carrier import (
+    DATA_COLUMN,
+    KIND_COLUMN,
+    SCHEMA_COLUMN,
+    Arrival,
+    Definition,
+    Part,
+    Seq,
+    open_images,
+    serialised,
+)
 from headgate.errors import DecodeError
 from headgate.replication import SNAPSHOT_FILE
 
@@ -96,7 +106,7 @@ def _fetch(frame: DataFrame, parts: Mapping[str, Sequence[Part]]) -> Iterator[Ta
     for row in _chosen(frame, parts).toLocalIterator(prefetchPartitions=True):
         for images in open_images([pa.py_buffer(row[DATA_COLUMN])]):
             if images.num_rows:
-                yield TableImages(Definition.from_json(row["_schema"]), images)
+                yield TableImages(Definition.from_json(row[SCHEMA_COLUMN]), images)
 
 
 def _chosen(frame: DataFrame, parts: Mapping[str, Sequence[Part]]) -> DataFrame:
@@ -104,8 +114,8 @@ def _chosen(frame: DataFrame, parts: Mapping[str, Sequence[Part]]) -> DataFrame:
     from pyspark.sql import functions
 
     definitions = {part.schema for of_table in parts.values() for part in of_table}
-    chosen = functions.col("_schema").isin(*definitions) & functions.col(KIND_COLUMN).isin("rows", "chunk")
-    return frame.where(chosen).select("_schema", DATA_COLUMN)
+    chosen = functions.col(SCHEMA_COLUMN).isin(*definitions) & functions.col(KIND_COLUMN).isin("rows", "chunk")
+    return frame.where(chosen).select(SCHEMA_COLUMN, DATA_COLUMN)
 
 
 def most_waiting(arrivals: Sequence[Arrival]) -> int:
@@ -180,7 +190,7 @@ def fetch_sorted(frame: DataFrame, parts: Mapping[str, Sequence[Part]]) -> Itera
 
     def divide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for schema, cell in zip(batch["_schema"].to_pylist(), batch[DATA_COLUMN], strict=True):
+            for schema, cell in zip(batch[SCHEMA_COLUMN].to_pylist(), batch[DATA_COLUMN], strict=True):
                 for images in open_images([cell]):
                     yield from pieces(schema, images)
 

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.cli._plan import print_plan
-from headgate.errors import ConfigError, HookError, SchemaChangedError
-from headgate.lake import Ledger, newest_row, read_status
+from headgate.errors import HookError, SchemaChangedError
+from headgate.lake import newest_row, read_status
 from headgate.pipeline import Pipeline, check_source
 from headgate.testing import KafkaBroker, MySQLServer
 from tests.fix_spark import JAVA_OPTIONS
 from tests.integration.outside import lake_dicts, lake_rows, logged, source_rows
 from tests.integration.pipeline.test_kafka import KafkaRuns
 from tests.integration.pipeline.verifying import newest, verify
-from tests.integration.runs import Runs
+from tests.integration.runs import Runs, killed_before_the_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,14 +84,7 @@ def test_current_and_changelog_are_what_the_hook_makes(
     runs.run()
     runs.check()
     runs.write(chosen, 60, "t")
-    append = Ledger.append
-
-    def fail(self: Ledger, row: Any) -> None:
-        monkeypatch.setattr(Ledger, "append", append)
-        raise ConfigError("killed before the ledger")
-
-    monkeypatch.setattr(Ledger, "append", fail)
-    with pytest.raises(ConfigError, match="killed before the ledger"):
+    with killed_before_the_ledger(monkeypatch):
         runs.run()
     runs.run()
     runs.check()

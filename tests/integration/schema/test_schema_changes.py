@@ -16,11 +16,12 @@ import pytest
 from deltalake import DeltaTable
 
 from headgate.config import parse_config
-from headgate.errors import ConfigError, SchemaChangedError
-from headgate.lake import Lake, Ledger, LeftOut, newest_row
+from headgate.errors import SchemaChangedError
+from headgate.lake import Lake, LeftOut, newest_row
 from headgate.pipeline import Pipeline
 from tests.integration.outside import OWN, lake_dicts, lake_rows
 from tests.integration.pipeline.verifying import newest, verify
+from tests.integration.runs import killed_before_the_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -508,14 +509,7 @@ def test_images_that_contradict_their_table_are_left_out(
     follower.do("UPDATE t SET v = 10 WHERE id = 1")
     follower.do("SET SESSION sql_log_bin = 0", "ALTER TABLE t ADD w INT", "SET SESSION sql_log_bin = 1")
     follower.do("INSERT INTO t VALUES (3, 3, 3)", "UPDATE t SET v = 20, w = 2 WHERE id = 2")
-    append = Ledger.append
-
-    def fail(self: Ledger, row: Any) -> None:
-        monkeypatch.setattr(Ledger, "append", append)
-        raise ConfigError("killed before the ledger")
-
-    monkeypatch.setattr(Ledger, "append", fail)
-    with pytest.raises(ConfigError, match="killed before the ledger"):
+    with killed_before_the_ledger(monkeypatch):
         follower.run()
     assert follower.run() == {"t": "inexact"}
     left_out = newest_row(follower.lake).tables[table].left_out

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.errors import TargetError, UnsupportedError
-from headgate.lake import Ledger
+from headgate.errors import UnsupportedError
 from headgate.testing import MySQLServer
-from tests.integration.runs import Runs
+from tests.integration.runs import Runs, killed_before_the_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -100,13 +99,8 @@ def test_a_position_within_a_batch_that_was_written_in_part(
     skipped = executed(server)
     runs.do("DELETE FROM one WHERE id = 20")
 
-    def fail(*_: object) -> None:
-        raise TargetError("killed before the ledger")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "append", fail)
-        with pytest.raises(TargetError, match="killed"):
-            runs.run()
+    with killed_before_the_ledger(monkeypatch):
+        runs.run()
     assert runs.rows(one)[1000] == (1, 1), "the table has the batch"
     runs.do("DELETE FROM one WHERE id = 1000")
     set_position(runs, skipped)
