@@ -3,6 +3,9 @@ network.
 
 Prints the versions that tests and demonstrations will use; of a named server the URL, without connecting to it. If one
 is not available, exits with code 3 and one line.
+
+``python -m headgate.testing object-store`` builds the object store instead, which takes minutes, and prints the path of
+its program.
 """
 
 from __future__ import annotations
@@ -14,12 +17,16 @@ from headgate.errors import HeadgateError
 from headgate.testing._kafka import prepare_kafka
 from headgate.testing._mysql_program import URL_VARIABLE
 from headgate.testing._mysql_server import MySQLServer, prepare_mysql
+from headgate.testing._object_store import prepare_object_store
 
 
 def main() -> int:
-    """Prepare both; return the exit code."""
+    """Prepare both, or the object store; return the exit code."""
     named = os.environ.get(URL_VARIABLE)
     try:
+        if sys.argv[1:] == ["object-store"]:
+            print(f"MinIO {prepare_object_store()}")  # noqa: T201
+            return 0
         print(f"MySQL at {MySQLServer.attach(named).url}" if named else f"MySQL {prepare_mysql()}")  # noqa: T201
         print(f"Kafka {prepare_kafka()}")  # noqa: T201
     except HeadgateError as error:
