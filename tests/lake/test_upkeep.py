@@ -89,12 +89,17 @@ class Written:
     """A lake with tables that batches append to, or whose rows they replace.
 
     :param path: a URI stands for a store, also one of a folder.
+    :param options: with which delta-rs reaches the store.
     """
 
     def __init__(
-        self, path: Path | str, properties: Mapping[str, str] = RETENTION_PROPERTIES, times: UpkeepTimes | None = None
+        self,
+        path: Path | str,
+        properties: Mapping[str, str] = RETENTION_PROPERTIES,
+        times: UpkeepTimes | None = None,
+        options: dict[str, str] | None = None,
     ) -> None:
-        self.times = times
+        self.times, self.options = times, options
         self.lake = Lake(path) if isinstance(path, str) else Lake.at(path)
         self.put = None if self.lake.is_local else put
         self.states: dict[str, TableState] = {}
@@ -159,7 +164,7 @@ class Written:
         for row in rows:
             for state in row.tables.values():
                 folder = self.lake.current(state.table)
-                found = DeltaTable(folder, version=state.version).to_pyarrow_table()
+                found = DeltaTable(folder, version=state.version, storage_options=self.options).to_pyarrow_table()
                 assert sorted(found["v"].to_pylist()) == self.expected[folder, state.version or 0]
 
     def files(self, table: str) -> set[str]:

@@ -78,6 +78,17 @@ class ObjectStore(OwnedProcesses):
             "hadoop.fs.s3a.path.style.access": "true",
         }
 
+    @property
+    def delta_rs_options(self) -> dict[str, str]:
+        """``storage_options`` with which delta-rs reaches it, secrets included."""
+        return {
+            "aws_endpoint": self.endpoint,
+            "aws_region": REGION,
+            "aws_access_key_id": self.access_key,
+            "aws_secret_access_key": self.secret_key,
+            "aws_allow_http": "true",
+        }
+
     def file_system(self) -> S3FileSystem:
         """Return a client that may create buckets."""
         from pyarrow.fs import S3FileSystem

@@ -42,11 +42,7 @@ def test_a_lake_on_s3(
     monkeypatch.setenv(VARIABLE, "{}")
     lake = Lake(f"{bucket}/some/lake")
     grant(lake.path, lambda name: settings.get(f"hadoop.{name}"))
-    options = {
-        "aws_access_key_id": object_store.access_key, "aws_secret_access_key": object_store.secret_key,
-        "aws_endpoint": object_store.endpoint, "aws_region": "us-east-1", "aws_allow_http": "true",
-    }  # fmt: skip
-    table = DeltaTable(lake.current("all.numbers"), storage_options=options)
+    table = DeltaTable(lake.current("all.numbers"), storage_options=object_store.delta_rs_options)
     rows = pa.table(QueryBuilder().register("t", table).execute("SELECT id, v, _shard FROM t").read_all()).to_pylist()
     source = mysql_server.query(f"SELECT id, v FROM {mysql_db}.numbers ORDER BY id")
     assert sorted(map(tuple, map(dict.values, rows))) == [(*row, f"of {mysql_db}") for row in source]
@@ -83,7 +79,7 @@ def test_old_files_of_a_lake_on_s3_go(
     settings = object_store.hadoop_settings
     path = f"{object_store.create_bucket('old-files')}/some/lake"
     grant(path, lambda name: settings.get(f"hadoop.{name}"))
-    made = Written(path, times=AT_ONCE)
+    made = Written(path, times=AT_ONCE, options=object_store.delta_rs_options)
     made.write(STILL, [7])
     most = 0
     for number in range(60):
