@@ -243,7 +243,7 @@ class Planner:
     def _wait(self) -> None:
         """Sleep until the next query is due, if the last one found nothing."""
         if self._polled is not None:
-            left = self._polled + self._options.poll_seconds - self._clock()
+            left = self._polled + self._options.poll_ms / 1000 - self._clock()
             if left > 0:
                 self._sleep(left)
 
@@ -256,7 +256,7 @@ class Planner:
             self._idle_since = now
         if now is None or self._control is None or self._idle_since is None:
             return
-        if now + self._options.poll_seconds - self._idle_since >= _IDLE_SECONDS:
+        if now + self._options.poll_ms / 1000 - self._idle_since >= _IDLE_SECONDS:
             self._idle_since = math.inf
             paused = Notes.from_dict(start.signals).paused
             self._control.record_state(Waiting(start.epoch, self._wall_us(), paused))
