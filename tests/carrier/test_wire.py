@@ -157,8 +157,10 @@ def test_the_form_of_a_row() -> None:
     assert ddl == {
         "statement": "ALTER", "action": "alter", "seq": [9, 1, 5, 0], "gtid": f"{UUID}:1", "ts": 1_700_000_000_000_000,
         "db": "shop", "table": "orders", "new_name": None, "schema": None,
-        "adds": [{"name": "a", "nullable": True, "default": None, "quoted": False}],
-        "changes": [{"change": "add", "name": "a", "nullable": True, "default": None, "quoted": False}],
+        "adds": [{"name": "a", "nullable": True, "default": None, "quoted": False, "known": True}],
+        "changes": [
+            {"change": "add", "name": "a", "nullable": True, "default": None, "quoted": False, "known": True},
+        ],
     }  # fmt: skip
     assert (unread, stop) == ({"reason": "odd", "chunk": 3}, {"reason": "nobody knows", "gtid": f"{UUID}:1"})
     assert end == {"server_uuid": UUID, "file": "binlog.000001", "pos": 4, "gtid": "g"}

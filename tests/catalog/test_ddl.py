@@ -278,6 +278,20 @@ def adds(actions: str) -> tuple[AddedColumn, ...] | None:
 
 
 C, D = AddedColumn("c"), AddedColumn("d")
+UNKNOWN = AddedColumn("c", known=False)
+UNKNOWN_VALUES = (
+    "INT DEFAULT (1)",
+    "INT DEFAULT 1e3",
+    "CHAR(9) DEFAULT 'it''s'",
+    "CHAR(9) DEFAULT x'41'",
+    "DATETIME DEFAULT CURRENT_TIMESTAMP",
+    "INT DEFAULT 5 UNIQUE",
+    "INT AUTO_INCREMENT UNIQUE",
+    "INT AS (a + 1)",
+    "INT GENERATED ALWAYS AS (a + 1) STORED",
+    "SERIAL",
+)
+"""Definitions of a column that do not tell its value in existing rows."""
 
 
 @pytest.mark.parametrize(
@@ -380,6 +394,11 @@ def test_what_an_alter_adds(actions: str, expected: list[AddedColumn] | None) ->
         ("MODIFY c SERIAL", None),
         ("MODIFY c BOOL", None),
         ("CHANGE c d", None),
+        *((f"ADD c {definition}", [UNKNOWN]) for definition in UNKNOWN_VALUES),
+        ("ADD c CHAR(36) NOT NULL DEFAULT (uuid())", [AddedColumn("c", nullable=False, known=False)]),
+        ("ADD c INT DEFAULT (1), DROP d", [UNKNOWN, DroppedColumn("d")]),
+        ("ADD c INT PRIMARY KEY", None),
+        ("ADD c INT UNIQUE KEY", None),
         ("DROP PRIMARY KEY, DROP c", None),
         ("DROP c, CONVERT TO CHARACTER SET utf8mb4", None),
     ],

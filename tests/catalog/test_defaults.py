@@ -72,3 +72,9 @@ def test_literals(mysql: str, literal: str, expected: str | None) -> None:
 )
 def test_not_null_without_a_default(mysql: str, expected: str | None) -> None:
     assert existing_value(mysql, AddedColumn("c", nullable=False)) == expected
+
+
+def test_a_definition_that_does_not_tell_the_value() -> None:
+    column = AddedColumn("c", known=False)
+    assert not column.is_null
+    assert existing_value("int", column) is None

@@ -48,6 +48,7 @@ RULES = {
         "Mail": {"rename": "email"},
         "born": {"rename": "b", "rule": "null"},
         "x": "exclude",
+        "masked": {"text": "-"},
         "mail2": {"rename": "email"},
         "date": {"rename": "d", "rule": "null"},
     }
@@ -60,6 +61,10 @@ WIDER = RedefinedColumn("mail", "mail", "bigint")
     [
         (AddedColumn("mail", default="7"), [AddedColumn("email", default="7")]),
         (AddedColumn("born", default="7"), [AddedColumn("b")]),
+        (AddedColumn("born", known=False), [AddedColumn("b")]),
+        (AddedColumn("masked", default="7"), [AddedColumn("masked", known=False)]),
+        (AddedColumn("masked", nullable=True), [AddedColumn("masked")]),
+        (AddedColumn("x", known=False), []),
         (DroppedColumn("mail"), [DroppedColumn("email")]),
         (DroppedColumn("BORN"), [DroppedColumn("b")]),
         (WIDER, [RedefinedColumn("email", "email", "bigint", "mail", "mail")]),
@@ -72,7 +77,8 @@ WIDER = RedefinedColumn("mail", "mail", "bigint")
         (RedefinedColumn("born", "date"), [RedefinedColumn("b", "d", None, "born", "date")]),
         (RedefinedColumn("born", "other"), None),
         (RedefinedColumn("other", "born"), None),
-        (RedefinedColumn("x", "other"), None),
+        (RedefinedColumn("x", "other"), [AddedColumn("other", known=False)]),
+        (RedefinedColumn("x", "born"), [AddedColumn("b")]),
         (RedefinedColumn("born", "x"), [DroppedColumn("b")]),
         (RedefinedColumn("x", "x", "bigint"), []),
         (DroppedColumn("x"), []),

@@ -196,7 +196,7 @@ class DdlRow:
 
     @property
     def adds(self) -> tuple[AddedColumn, ...] | None:
-        """The columns that an ALTER adds, if it has no other effects."""
+        """The columns that an ALTER adds, if it has no other effects and tells their values."""
         return added_columns(self.changes)
 
 

@@ -36,11 +36,13 @@ class AddedColumn:
     """A literal without its quotes; None: no DEFAULT, or DEFAULT NULL."""
     quoted: bool = False
     """Whether the literal is a string."""
+    known: bool = True
+    """Whether the definition tells the value in existing rows. If not, it has no ``default`` here."""
 
     @property
     def is_null(self) -> bool:
         """Whether existing rows hold NULL."""
-        return self.nullable and self.default is None
+        return self.known and self.nullable and self.default is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,38 +78,38 @@ ColumnChange: TypeAlias = AddedColumn | DroppedColumn | RedefinedColumn
 
 
 def added_columns(changes: tuple[ColumnChange, ...] | None) -> tuple[AddedColumn, ...] | None:
-    """Return the columns that a statement adds, if it changes nothing else in any row; else None."""
+    """Return the columns that a statement adds, if it changes nothing else in any row, and tells their values; else
+    None.
+    """
     if changes is None:
         return None
-    added = tuple(change for change in changes if isinstance(change, AddedColumn))
+    added = tuple(change for change in changes if isinstance(change, AddedColumn) and change.known)
     return added if len(added) == len(changes) else None
 
 
 def added_column(definition: list[Token]) -> AddedColumn | None:
-    """Return the column of this definition; None if its value in existing rows is not a literal."""
+    """Return the column of this definition; None if it may change the table's key, or is not a column's."""
     outer = _outer(definition)
     words = [token.upper for token in outer]
     if len(words) < 2 or words[0] in NOT_COLUMNS or not outer[0].text:
         return None
     later = set(words[1:])
-    if {"AUTO_INCREMENT", "AS", "PRIMARY", "KEY", "SERIAL", "PARTITION"} & later:
+    if {"PRIMARY", "KEY", "PARTITION"} & later:
         return None
-    # A TIMESTAMP without NULL is NOT NULL on servers with explicit_defaults_for_timestamp=OFF.
-    nulls = [words[index - 1] != "NOT" for index in range(1, len(words)) if words[index] == "NULL"]
-    if words[1] == "TIMESTAMP" and not any(nulls):
-        return None
-    nullable = all(nulls)
-    if "DEFAULT" not in words[1:]:
-        default: tuple[str | None, bool] | None = (None, False)
-    else:
+    name, nulls = outer[0].text, [words[at - 1] != "NOT" for at in range(1, len(words)) if words[at] == "NULL"]
+    default: tuple[str | None, bool] | None = (None, False)
+    if "DEFAULT" in later:
         default = literal(outer[words.index("DEFAULT", 1) + 1 :])
-    if default is None:
-        return None
+    # A TIMESTAMP without NULL is NOT NULL on servers with explicit_defaults_for_timestamp=OFF.
+    is_unclear = words[1] == "TIMESTAMP" and not any(nulls)
+    if default is None or is_unclear or {"AUTO_INCREMENT", "AS", "SERIAL"} & later:
+        return AddedColumn(name, all(nulls), known=False)
     # DOUBLE(10,2) rounds, and the column's type in the log does not show that.
     rounds = words[1] in ("FLOAT", "DOUBLE", "REAL", "FLOAT4", "FLOAT8") and "(" in words
-    if (rounds or "UNIQUE" in later) and not (nullable and default[0] is None):
-        return None
-    return AddedColumn(outer[0].text, nullable, *default)
+    column = AddedColumn(name, all(nulls), *default)
+    if (rounds or "UNIQUE" in later) and not column.is_null:
+        return AddedColumn(name, column.nullable, known=False)
+    return column
 
 
 def _outer(definition: list[Token]) -> list[Token]:

@@ -57,7 +57,7 @@ class DdlEffect:
 
     @property
     def adds(self) -> tuple[AddedColumn, ...] | None:
-        """The columns it adds, if nothing else changes in any row."""
+        """The columns it adds, if nothing else changes in any row, and it tells their values."""
         return added_columns(self.changes)
 
 

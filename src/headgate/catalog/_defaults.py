@@ -32,6 +32,8 @@ def existing_value(mysql: str, added: AddedColumn) -> str | None:
     :param added: a column that is not NULL there (:attr:`AddedColumn.is_null`).
     :returns: None if only reading the table gives the value.
     """
+    if not added.known:
+        return None
     name, _, rest = mysql.partition("(")
     kind = name.removesuffix(" unsigned")
     read = _KINDS.get(kind)

@@ -151,12 +151,14 @@ def _ruled_change(
     """
     name, rule = written(change.name)
     if isinstance(change, RedefinedColumn):
+        if rule.kind == "exclude":
+            return _ruled_change(AddedColumn(change.new_name, known=False), written)
         new_name, new_rule = written(change.new_name)
         if new_rule.kind == "exclude":
-            return () if rule.kind == "exclude" else [DroppedColumn(name)]
+            return [DroppedColumn(name)]
         # RENAME COLUMN keeps the type, so a rule gives the same values under both names.
         has_other_values = replace(rule, name="") != replace(new_rule, name="")
-        if has_other_values or (rule.kind not in ("keep", "exclude") and change.mysql is not None):
+        if has_other_values or (rule.kind != "keep" and change.mysql is not None):
             return None
         before, after = (old if old != new else "" for old, new in ((change.name, name), (change.new_name, new_name)))
         return [RedefinedColumn(name, new_name, change.mysql, before, after)]
@@ -165,7 +167,7 @@ def _ruled_change(
     if isinstance(change, AddedColumn) and rule.kind == "null":
         return [AddedColumn(name)]
     if isinstance(change, AddedColumn) and rule.kind not in ("keep", "boolean") and not change.is_null:
-        return None
+        return [AddedColumn(name, change.nullable, known=False)]
     return [replace(change, name=name)]
 
 
