@@ -115,16 +115,14 @@ class Copy:
             if ("chunk" if image["_op"] == "r" else "rows") in kinds
         ]
         filled: dict[str, Any] = {}
-        renamed: dict[str, str] = {}
         if isinstance(action, Upsert):
             filled = {name: default_value(text, types[name]) for name, text in action.fills.items()}
-            renamed = dict(action.renamed)
             place = [found for found in place if action.bound is None or found[0] > tuple(action.bound)]
         for _, _, image in sorted(place, key=lambda found: found[:2]):
-            key = tuple(image[name] for name in key_names)
+            named = {action.names.get(name, name): value for name, value in image.items()}
+            key = tuple(named[name] for name in key_names)
             self.rows.pop(key, None)
             if image["_op"] not in "bd":
-                named = {**image, **{new: image[old] for new, old in renamed.items() if old in image}}
                 self.rows[key] = (epoch, {name: named.get(name, filled.get(name)) for name in types})
 
 

@@ -53,7 +53,7 @@ def test_rows_from_before_and_after_an_alter_fit_the_columns_after_it() -> None:
     assert reshape.dropped == {"old"}
     assert reshape.renamed == {"name": "item"}
     assert reshape.definition.types == upsert.definition.types == dict(AFTER.columns)
-    assert upsert.renamed == {"name": "item"}
+    assert upsert.names == {"item": "name"}
     assert [outcome.done for outcome in work.outcomes] == ["applied"]
 
 
@@ -81,7 +81,7 @@ def test_a_replay_finds_the_columns_changed_and_writes_only_the_rows() -> None:
     assert (kinds(work), work.state.state) == (["Upsert"], "live")
     upsert = work.actions[0]
     assert isinstance(upsert, Upsert)
-    assert upsert.renamed == {"name": "item"}, "older images still have the name before"
+    assert upsert.names == {"item": "name"}, "older images still have the name before"
 
 
 def test_without_rows_the_definition_read_with_the_statement_counts() -> None:
@@ -151,7 +151,7 @@ def test_a_rename_at_the_source_follows_the_rules_for_names(
     assert work.actions[-2] == NoteTypes(new.carried.source_types, source_names=names, rules=new.rules)
     upsert = work.actions[-1]
     assert isinstance(upsert, Upsert)
-    assert (upsert.definition, upsert.renamed) == (new.carried, {} if before == after else {after: before})
+    assert (upsert.definition, upsert.names) == (new.carried, {} if before == after else {before: after})
     reshaped = replace(old.target(), types=dict(new.columns))
     assert (kinds(decided(fake, reshaped)), decided(fake, reshaped).reread) == (actions[-2:], None)
     assert (kinds(decided(fake, new.target())), decided(fake, new.target()).reread) == (["Upsert"], None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 from pydantic import Field
 
@@ -10,29 +10,43 @@ from headgate.config._model import Model
 
 __all__ = ["ChangePolicy", "SchemaChangesConfig"]
 
-ChangePolicy: TypeAlias = Literal["evolve", "reread", "stop"]
+ChangePolicy: TypeAlias = Literal["evolve", "ignore", "reread", "stop"]
+WideningPolicy: TypeAlias = Literal["evolve", "reread", "stop"]
 DroppedColumns: TypeAlias = Literal["remove", "keep"]
 
 
 class SchemaChangesConfig(Model):
     """What happens to a current table if an ALTER changes columns in a way that keeps every value, by kind of change:
-    `evolve` applies it to the table's rows; `reread` reads the table again; `stop` stops the table. An ALTER with
-    several kinds has the strictest of their policies. Any other ALTER reads the table again, or stops it, as its
+    `evolve` applies it to the table's rows; `ignore` leaves the table's columns as they are, also for later rows;
+    `reread` reads the table again; `stop` stops the table. An ALTER with several kinds has the strictest of their
+    policies, without those changes that are ignored. Any other ALTER reads the table again, or stops it, as its
     `schema_changes` says.
     """
 
-    add_column: ChangePolicy = Field(default="evolve", description="columns of NULLs or of a literal default are added")
-    drop_column: ChangePolicy = Field(
-        default="evolve", description="columns are dropped; with `evolve` also in the lake"
+    add_column: ChangePolicy = Field(
+        default="evolve",
+        description="columns of NULLs or of a literal default are added; with `ignore` of any other value, too",
     )
-    rename_column: ChangePolicy = Field(default="evolve", description="columns get other names")
-    widen_column: ChangePolicy = Field(
+    drop_column: ChangePolicy = Field(
+        default="evolve",
+        description="columns are dropped; with `evolve` also in the lake; with `ignore` they stay there and are null in"
+        " rows written later",
+    )
+    rename_column: ChangePolicy = Field(
+        default="evolve", description="columns get other names; with `ignore` not in the lake"
+    )
+    widen_column: WideningPolicy = Field(
         default="evolve",
         description="columns get types that hold all old values: longer text, more members of an ENUM or SET, wider"
-        " integers and decimals",
+        " integers and decimals. It cannot be ignored: the old type does not hold the new values",
     )
     dropped_columns: DroppedColumns = Field(
         default="remove",
         description="a column that is dropped with `evolve`: `remove` it, or `keep` it, null in all rows, until the"
         " table gets other columns by a re-read",
     )
+
+    def following_all(self) -> Self:
+        """Return the settings with `evolve` in place of `ignore`."""
+        kinds = ("add_column", "drop_column", "rename_column")
+        return self.model_copy(update={kind: "evolve" for kind in kinds if getattr(self, kind) == "ignore"})

@@ -9,6 +9,7 @@ from headgate.lake._checkpoints import CheckpointTable
 from headgate.lake._copies import CopyGoneError, LakeCopies
 from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
+from headgate.lake._ignored import IgnoredChanges, absent_columns
 from headgate.lake._keeper import Amount
 from headgate.lake._layout import Lake, encode_name, split_table
 from headgate.lake._ledger import (
@@ -124,6 +125,7 @@ __all__ = [
     "Form",
     "FreshnessStatus",
     "HistoryStatus",
+    "IgnoredChanges",
     "IndexStatus",
     "KafkaStatus",
     "LagStatus",
@@ -157,6 +159,7 @@ __all__ = [
     "WarningStatus",
     "Workers",
     "WriteMethod",
+    "absent_columns",
     "activity_lines",
     "activity_text",
     "append",

@@ -32,6 +32,7 @@ from headgate.delta import DataFile, TableLog
 from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.lake._append import append_rows
 from headgate.lake._delta import DeltaPath, spark_schema
+from headgate.lake._ignored import IgnoredChanges
 from headgate.lake._layout import Lake
 from headgate.lake._places import Place
 from headgate.lake._properties import PIPELINE, TABLE
@@ -67,7 +68,7 @@ _TABLES_DDL = (
     "reason string, definition string, settles_at string, unlogged string, "
     "place struct<table string, shard string, column string, path string>, "
     "successor struct<folder string, version bigint>, hook string, "
-    "left_out struct<reason string, since string, changes bigint>>>"
+    "left_out struct<reason string, since string, changes bigint>, ignored string>>"
 )
 _MERGED_DDL = (
     "array<struct<table string, path string, version bigint, changelog_version bigint, reason string, "
@@ -155,6 +156,8 @@ class TableState:
     """``module:function@version`` of the hook that made the columns of the newest images; None: none did."""
     left_out: LeftOut | None = None
     """Images that were left out because they contradict the table; kept until all rows are read again."""
+    ignored: IgnoredChanges = field(default_factory=IgnoredChanges)
+    """Changes of the source's columns that the current table does not follow, by ``[schema_changes]``."""
 
     @property
     def name(self) -> str:
@@ -326,7 +329,7 @@ class Ledger:
 
     def append(self, row: LedgerRow) -> None:
         """Commit the batch."""
-        tables = [asdict(state) for _, state in sorted(row.tables.items())]
+        tables = [{**asdict(state), "ignored": state.ignored.to_json()} for _, state in sorted(row.tables.items())]
         opened = json.dumps(row.snapshots.to_dict()) if row.snapshots != OpenSnapshots() else None
         notifications = json.dumps([one.to_dict() for one in row.notifications]) if row.notifications else None
         merged = [asdict(one) for one in row.merged] or None
@@ -443,7 +446,8 @@ def _state(item: Mapping[str, Any]) -> TableState:
     successor = item.get("successor")
     built = None if successor is None else Successor(**successor)
     left_out = LeftOut(**item["left_out"]) if item.get("left_out") is not None else None
-    made = {"place": Place.of(item.get("place")), "successor": built, "left_out": left_out}
+    ignored = IgnoredChanges.from_json(item.get("ignored"))
+    made = {"place": Place.of(item.get("place")), "successor": built, "left_out": left_out, "ignored": ignored}
     return TableState(**{**item, "images": item.get("images") or 0, **made})
 
 

@@ -168,6 +168,8 @@ class RowAction:
 
     definition: Definition
     parts: Sequence[Part]
+    # Where images have other names than the table: name in images → name in the table; None: the table has none.
+    names: Mapping[str, str | None] = field(default_factory=dict, kw_only=True)
 
 
 class Append(RowAction):
@@ -191,7 +193,6 @@ class Upsert(RowAction):
 
     bound: Seq | None = None  # ignore images below this (a TRUNCATE); marking: their rows are deleted
     fills: Mapping[str, str] = field(default_factory=dict)  # values of added columns in older images
-    renamed: Mapping[str, str] = field(default_factory=dict)  # new name → name in older images
 
 
 @dataclass(frozen=True)

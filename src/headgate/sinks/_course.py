@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from headgate.carrier import DdlRow
@@ -18,7 +18,7 @@ class Outcome:
     """The result of one statement for one table."""
 
     ddl: DdlRow
-    done: str  # applied, re-read, held (already suspended), stopped, ignored (not a table of ours)
+    done: str  # applied, re-read, held (already suspended), stopped, ignored (by setting, or not a table of ours)
     reason: str | None = None
 
 
@@ -95,27 +95,29 @@ class TableCourse:
         """Let a snapshot that begins settle all effects of the batch's log."""
         self.apply_event(Event.BEGINS)
         self.outcomes = [
-            Outcome(outcome.ddl, "applied", "the table is read in this batch") for outcome in self.outcomes
+            outcome if outcome.done == "ignored" else Outcome(outcome.ddl, "applied", "the table is read in this batch")
+            for outcome in self.outcomes
         ]
 
-    def note(self, ddl: DdlRow, done: str) -> None:
+    def note(self, ddl: DdlRow, done: str, reason: str | None = None) -> None:
         """Record the outcome of a statement."""
-        self.outcomes.append(Outcome(ddl, done))
+        self.outcomes.append(Outcome(ddl, done, reason))
 
     def note_suspension(self, ddl: DdlRow) -> None:
         """Record that a statement suspended the table, and why."""
         self.outcomes.append(self._suspension_outcome(ddl))
 
-    def add_warnings(self, before: str | None, alters: Container[DdlRow] = ()) -> None:
+    def add_warnings(self, before: str | None, alters: Iterable[DdlRow] = ()) -> None:
         """Warn of a suspension.
 
         :param before: why the table was stopped before the batch, if that still holds.
         :param alters: the statements that changed only columns; if the table is suspended, they are not applied.
         """
         if self.is_suspended:
+            places = {ddl.seq for ddl in alters}
             self.outcomes = [
                 self._suspension_outcome(outcome.ddl)
-                if outcome.done == "applied" and outcome.ddl in alters
+                if outcome.done == "applied" and outcome.ddl.seq in places
                 else outcome
                 for outcome in self.outcomes
             ]

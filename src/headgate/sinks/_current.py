@@ -362,28 +362,27 @@ class CurrentTable:
     # --- rows
 
     def _append(self, action: do.RowAction, frame: DataFrame, epoch: int) -> int:
-        definition, parts = action.definition, action.parts
-        if not any(part.images for part in parts):
+        if not any(part.images for part in action.parts):
             return 0
-        columns, rows = row_columns(definition, self._form), image_rows(definition, self._form)
+        columns, rows = row_columns(action.definition, self._form), image_rows(action, self._form)
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
         self._write_methods[WriteMethod.APPEND] = ""
-        append_once(self.delta, images_of(frame, parts), rows, columns, marker)
+        append_once(self.delta, images_of(frame, action.parts), rows, columns, marker)
         return 1
 
     def _upsert(self, action: do.Upsert, frame: DataFrame, epoch: int) -> int:
-        chunks = do.Append(action.definition, [part for part in action.parts if part.kind == "chunk"])
-        if not self._can_append(chunks):
+        chunks = [part for part in action.parts if part.kind == "chunk"]
+        appended = do.Append(action.definition, chunks, names=action.names)
+        if not self._can_append(appended):
             return self._write_over(action, frame)
         rest = replace(action, parts=[part for part in action.parts if part.kind != "chunk"])
-        return self._append(chunks, frame, epoch) + self._write_over(rest, frame)
+        return self._append(appended, frame, epoch) + self._write_over(rest, frame)
 
     def _append_versions(self, action: do.AppendVersions, frame: DataFrame, epoch: int) -> int:
-        parts = action.parts
-        if not any(part.images for part in parts):
+        if not any(part.images for part in action.parts):
             return 0
         marker = Marker(f"headgate/{self.pipeline}/{self.table}/history", epoch)
-        changes = version_changes(images_of(frame, parts), action.definition, parts, action.fills, marker)
+        changes = version_changes(images_of(frame, action.parts), action, marker)
         self._write_methods[WriteMethod.UPSERT] = ""
         return self._history_writer.apply_versions(self.delta, changes)
 
@@ -401,20 +400,16 @@ class CurrentTable:
         return in_range(self.delta.read(), chunks).isEmpty()
 
     def _write_over(self, action: do.Upsert, frame: DataFrame) -> int:
-        definition, parts = action.definition, action.parts
-        count = sum(part.images for part in parts)
-        if not count:
+        if not any(part.images for part in action.parts):
             return 0
-        data, form = images_of(frame, parts), self._form
+        data, form = images_of(frame, action.parts), self._form
         if self._upserts is not None:
-            changes = changed_rows(data, definition, parts, action.bound, action.fills, form, renamed=action.renamed)
-            commits = self._upserts.apply(self.delta, changes)
+            commits = self._upserts.apply(self.delta, changed_rows(data, action, form))
             if commits is not None:
                 self._write_methods[WriteMethod.UPSERT] = ""
                 return commits
         self._write_methods[WriteMethod.MERGE] = self._merge_reason()
-        rows = last_images(data, definition, count, action.bound, action.fills, form, renamed=action.renamed)
-        return merge_images(self.delta, rows, action, form)
+        return merge_images(self.delta, last_images(data, action, form), action, form)
 
     def _merge_reason(self) -> str:
         """Return why upserts cannot write this table."""
@@ -426,7 +421,7 @@ class CurrentTable:
         base = None if action.base is None else in_range(self.delta.read(action.base), action)
         if base is not None:
             base = base.where(form.condition).drop(*form.columns)
-        folded = folded_images(images_of(frame, parts), definition, action.bound, action.fills, form)
+        folded = folded_images(images_of(frame, parts), action, form)
         rows = complete(folded, base, definition, action.fills, small=_is_small(parts))
         rows = (marked(rows) if form is Form.MARKED else rows).persist()
         try:
@@ -447,8 +442,8 @@ class CurrentTable:
             self._reread_reason = "a key was changed by a partial row image, and the table has no row at its old key"
 
     def _count(self, action: do.Overwrite | do.Count, frame: DataFrame) -> None:
-        definition, columns = action.definition, list(action.definition.types)
-        rows = image_rows(definition).frame(images_of(frame, action.parts))
+        columns = list(action.definition.types)
+        rows = image_rows(action).frame(images_of(frame, action.parts))
         if isinstance(action, do.Overwrite):
             self._write_methods[WriteMethod.OVERWRITE] = ""
             overwrite(self.delta, rows, columns)

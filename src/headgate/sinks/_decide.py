@@ -47,9 +47,10 @@ from headgate.lake import Form, LeftOut, TableState
 from headgate.sinks._actions import Action, AppendChanges
 from headgate.sinks._case import Arrival, Case, Policy, TableBefore
 from headgate.sinks._course import Outcome, TableCourse, remedy
+from headgate.sinks._ignored import ColumnView
 from headgate.sinks._plan import CurrentPlan
 from headgate.sinks._promises import definition_after, promised
-from headgate.sinks._shape import Misfit, Shape, Target, fit, fits, hook_name, reserved, shortened, union, widest
+from headgate.sinks._shape import Misfit, Shape, fit, fits, hook_name, reserved, shortened, union, widest
 from headgate.sinks._statements import Statements, read_statements
 from headgate.sinks._states import Event, State
 
@@ -90,7 +91,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
         course.apply_event(Event.ENDS_SUSPENSION)
     statements = _follow_log(course, case)
     _suspend_for_gaps(course, case)
-    restarts = _needs_no_log(course, case)
+    restarts = _needs_no_log(course, case, statements.columns)
     case = _leave_out_contradictions(course, case, statements)
     arrival = case.arrival
     parts = arrival.chunks if restarts else arrival.parts
@@ -100,7 +101,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     if case.snapshot.waits:
         course.reread = None  # the planner already has the request
     course.add_warnings(case.reason_before, statements.alters)
-    state = _state_after(course, case)
+    state = _state_after(course, case, statements.columns)
     plan = CurrentPlan(case, statements, shape, parts, State(state.state), lacks_images=state.left_out is not None)
     return Decision(
         table=arrival.table,
@@ -150,6 +151,8 @@ def _follow_log(course: TableCourse, case: Case) -> Statements:
     if snapshot.begins and (arrival.chunks or not statements.removed):
         course.begin_snapshot()
         statements.alters = []
+    if snapshot.restarts:
+        statements.columns.restart(case.policy.schema_changes, arrival.chunks if snapshot.begins else arrival.parts)
     return statements
 
 
@@ -171,11 +174,11 @@ def _leave_out_contradictions(course: TableCourse, case: Case, statements: State
 
     Not if chunks contradict it, or if a statement changed it: which images then fit is known later.
     """
-    arrival, target, form = case.arrival, case.before.target, case.policy.form
+    arrival, columns, form = case.arrival, statements.columns, case.policy.form
     is_settled = course.is_suspended or case.snapshot.restarts or bool(statements.alters)
-    if case.policy.inconsistent_images != "skip" or form is None or target is None or is_settled:
+    if case.policy.inconsistent_images != "skip" or form is None or columns.target is None or is_settled:
         return case
-    left_out = [(part, text) for part in arrival.parts for text in [_contradiction(part, target, form)] if text]
+    left_out = [(part, text) for part in arrival.parts for text in [_contradiction(part, columns, form)] if text]
     if not left_out or any(part.kind == "chunk" for part, _ in left_out):
         return case
     course.leave_out(left_out[0][1], sum(part.changes for part, _ in left_out))
@@ -185,10 +188,10 @@ def _leave_out_contradictions(course: TableCourse, case: Case, statements: State
     return replace(case, arrival=replace(arrival, batch=batch))
 
 
-def _contradiction(part: Part, target: Target, form: Form) -> str | None:
+def _contradiction(part: Part, columns: ColumnView, form: Form) -> str | None:
     """Return how images contradict the table; None if they do not, or if a changed setting is why."""
     try:
-        fit([part], target, (), form, restarts=False)
+        fit(columns.parts([part]), columns.target, (), form, restarts=False)
         return None
     except Misfit as misfit:
         return str(misfit) if misfit.inconsistent else None
@@ -221,16 +224,12 @@ def _needs_all_changes(case: Case) -> bool:
     return not (snapshot.restarts or snapshot.waits or is_left_incomplete)
 
 
-def _needs_no_log(course: TableCourse, case: Case) -> bool:
+def _needs_no_log(course: TableCourse, case: Case, columns: ColumnView) -> bool:
     """Return whether a snapshot begins and the current table does not need the log images next to its chunks."""
     is_complete = case.before.state in (State.SETTLING, State.LIVE, State.INEXACT)
-    stays_complete = is_complete and not course.outcomes and _fits(case)
+    fits_table = fits(columns.parts(case.arrival.parts), columns.target, case.policy.form)
+    stays_complete = is_complete and not course.outcomes and fits_table
     return case.snapshot.begins and not stays_complete
-
-
-def _fits(case: Case) -> bool:
-    """Return whether the batch's images fit the current table as it is."""
-    return fits(case.arrival.parts, case.before.target, case.policy.form)
 
 
 def _unwritable(definition: Definition, parts: Sequence[Part], policy: Policy) -> str | None:
@@ -251,17 +250,19 @@ def _unwritable(definition: Definition, parts: Sequence[Part], policy: Policy) -
 
 def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Statements) -> Shape:
     """Return how the current table gets the batch's columns. Images that do not fit suspend the table."""
-    definition = widest(parts)
+    definition, columns = widest(parts), statements.columns
     unwritable = _unwritable(definition, parts, case.policy) if definition is not None else None
     if unwritable is not None and not course.is_suspended:
         course.stop(unwritable)
     if course.is_suspended or case.policy.form is None:
         return Shape()
     try:
+        if columns.conflict is not None:
+            raise Misfit(columns.conflict)
         shape = fit(
-            parts,
-            case.before.target,
-            statements.alters,
+            columns.parts(parts),
+            columns.target,
+            [columns.statement(ddl) for ddl in statements.alters],
             case.policy.form,
             restarts=case.snapshot.restarts,
             keeps_dropped=case.policy.schema_changes.dropped_columns == "keep",
@@ -314,7 +315,7 @@ def _log_actions(course: TableCourse, case: Case, *, restarts: bool) -> tuple[Ap
     return ()
 
 
-def _state_after(course: TableCourse, case: Case) -> TableState:
+def _state_after(course: TableCourse, case: Case, columns: ColumnView) -> TableState:
     """Return the table's state for the ledger, after the last events of its course."""
     arrival, snapshot, row = case.arrival, case.snapshot, case.before.row
     course.apply_event(snapshot.event)
@@ -334,6 +335,7 @@ def _state_after(course: TableCourse, case: Case) -> TableState:
         reason=course.reason,
         successor=None if course.is_suspended else case.before.successor,
         hook=_hook_after(course, case),
+        ignored=columns.after,
     )
     return state if course.is_suspended else _promise(course, case, state)
 

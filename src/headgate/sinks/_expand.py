@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -18,12 +18,12 @@ from headgate.carrier import (
     SCHEMA_COLUMN,
     TABLE_COLUMN,
     Definition,
-    Seq,
     open_images,
 )
 from headgate.delta import keys_of
 from headgate.lake import DeltaPath, Form, Marker, append, append_frame, spark_schema
 from headgate.names import quote_name
+from headgate.sinks._actions import AppendVersions, RowAction, Upsert
 from headgate.sinks._images import align, fold, fold_marked, pair_updates, typed
 
 if TYPE_CHECKING:
@@ -66,26 +66,21 @@ class RowConversion:
         return data.mapInArrow(self.expand, self.ddl)
 
 
-@dataclass(frozen=True)
 class _Folding:
     """Returns the last image of each key.
 
-    :param fills: values of added columns in older images.
     :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
-    :param renamed: new name → name in older images.
     """
 
-    schema: pa.Schema
-    key: Sequence[str]
-    truncated: Seq | None
-    fills: Mapping[str, str]
-    form: Form
-    renamed: Mapping[str, str] = field(default_factory=dict)
+    def __init__(self, action: Upsert, form: Form) -> None:
+        self.ddl = _ddl(action.definition, form)
+        self._schema, self._key, self._form = _arrow_schema(self.ddl), action.definition.key, form
+        self._bound, self._fills, self._names = action.bound, action.fills, action.names
 
     def __call__(self, images: Iterator[pa.RecordBatch]) -> pa.Table:
-        parts = (align(part, self.schema, self.fills, self.renamed) for part in images)
-        table = pa.Table.from_batches(parts, self.schema)
-        return (fold_marked if self.form is Form.MARKED else fold)(table, self.key, self.truncated)
+        parts = (align(part, self._schema, self._fills, self._names) for part in images)
+        table = pa.Table.from_batches(parts, self._schema)
+        return (fold_marked if self._form is Form.MARKED else fold)(table, self._key, self._bound)
 
 
 def row_columns(definition: Definition, form: Form) -> list[str]:
@@ -98,11 +93,11 @@ def _ddl(definition: Definition, form: Form) -> str:
     return f"{META_DDL}, {definition.ddl}{form.ddl}"
 
 
-def image_rows(definition: Definition, form: Form = Form.PLAIN) -> RowConversion:
+def image_rows(action: RowAction, form: Form = Form.PLAIN) -> RowConversion:
     """Convert to all images, unchanged, with the values of the form's columns in rows that the source has."""
-    ddl = _ddl(definition, form)
+    ddl, names = _ddl(action.definition, form), action.names
     schema = _arrow_schema(ddl)
-    return RowConversion(ddl, lambda batches: map(form.begin, _aligned(batches, schema)))
+    return RowConversion(ddl, lambda batches: map(form.begin, _aligned(batches, schema, names=names)))
 
 
 def change_rows(definition: Definition) -> RowConversion:
@@ -136,77 +131,55 @@ def append_once(delta: DeltaPath, data: DataFrame, rows: RowConversion, columns:
         append_frame(delta, rows.frame(data).select(*[quote_name(name) for name in columns]), marker)
 
 
-def last_images(
-    data: DataFrame,
-    definition: Definition,
-    count: int,
-    truncated: Seq | None,
-    fills: Mapping[str, str],
-    form: Form = Form.PLAIN,
-    *,
-    renamed: Mapping[str, str] | None = None,
-) -> DataFrame:
+def last_images(data: DataFrame, action: Upsert, form: Form = Form.PLAIN) -> DataFrame:
     """Return the last image of each key, once.
 
-    :param fills: values of added columns in older images.
+    :param data: the action's images, as one binary column.
     :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
     """
-    ddl = _ddl(definition, form)
-    folding = _Folding(_arrow_schema(ddl), definition.key, truncated, fills, form, renamed or {})
-    if count <= ONE_TASK_IMAGES:
-        return data.coalesce(1).mapInArrow(_fold_all(folding), ddl)
-    return _last(data.mapInArrow(_fold_each(folding), ddl), definition.key)
+    folding = _Folding(action, form)
+    if sum(part.images for part in action.parts) <= ONE_TASK_IMAGES:
+        return data.coalesce(1).mapInArrow(_fold_all(folding), folding.ddl)
+    return _last(data.mapInArrow(_fold_each(folding), folding.ddl), action.definition.key)
 
 
-def folded_images(
-    data: DataFrame, definition: Definition, truncated: Seq | None, fills: Mapping[str, str], form: Form = Form.PLAIN
-) -> DataFrame:
+def folded_images(data: DataFrame, action: Upsert, form: Form = Form.PLAIN) -> DataFrame:
     """Fold a batch with partial images to one line per key; the columns are those of ``_partial.fold_partial``.
 
     One task does it: an update of a key links images that no partitioning by key or position would keep together.
+
+    :param data: the action's images, as one binary column.
     """
-    types = definition.types
-    old = ", ".join(f"k{i}: {types[name]}" for i, name in enumerate(definition.key))
+    definition, bound, fills, names = action.definition, action.bound, action.fills, action.names
+    types, key = definition.types, definition.key
+    old = ", ".join(f"k{i}: {types[name]}" for i, name in enumerate(key))
     ddl = f"{META_DDL}, {definition.ddl}"
     full_ddl = f"{ddl}, {ABSENT} struct<columns: array<string>, vanishes: boolean, old: struct<{old}>>"
     images_schema, schema = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
-    key = definition.key
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         from headgate.sinks._partial import fold_partial  # loads numba, only if needed
 
-        images = pa.Table.from_batches(_aligned(batches, images_schema, fills), images_schema)
-        lines = fold_partial(images, key, truncated, form)
+        images = pa.Table.from_batches(_aligned(batches, images_schema, fills, names), images_schema)
+        lines = fold_partial(images, key, bound, form)
         columns = [typed(column, field.type) for column, field in zip(lines.columns, schema, strict=True)]
         yield from pa.table(columns, schema=schema).to_batches()
 
     return data.coalesce(1).mapInArrow(run, full_ddl)
 
 
-def changed_rows(
-    data: DataFrame,
-    definition: Definition,
-    parts: Sequence[Part],
-    truncated: Seq | None,
-    fills: Mapping[str, str],
-    form: Form = Form.PLAIN,
-    *,
-    renamed: Mapping[str, str] | None = None,
-) -> Changes:
+def changed_rows(data: DataFrame, action: Upsert, form: Form = Form.PLAIN) -> Changes:
     """Return the last image of each key, for an upsert without Spark's writers.
 
-    :param data: the images of ``parts``, as one binary column.
+    :param data: the action's images, as one binary column.
     :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
     """
     from headgate.lake import Changes
 
-    ddl, key = _ddl(definition, form), definition.key
-    folding = _Folding(_arrow_schema(ddl), key, truncated, fills, form, renamed or {})
-    sent = _sent_images(parts)
-
+    key, folding, sent = action.definition.key, _Folding(action, form), _sent_images(action.parts)
     return Changes(
-        ddl,
-        row_columns(definition, form),
+        folding.ddl,
+        row_columns(action.definition, form),
         key,
         lambda images: fold(images, key),
         partial(folding, sent) if sent is not None else None,
@@ -215,21 +188,20 @@ def changed_rows(
     )
 
 
-def version_changes(
-    data: DataFrame, definition: Definition, parts: Sequence[Part], fills: Mapping[str, str], marker: Marker
-) -> VersionChanges:
+def version_changes(data: DataFrame, action: AppendVersions, marker: Marker) -> VersionChanges:
     """Fold images to versions, in this process: the open rows that they end are read here, too.
 
-    :param data: the images of ``parts``, as one binary column.
+    :param data: the action's images, as one binary column.
     """
     from headgate.lake import VersionChanges
     from headgate.sinks._versions import fold_versions
 
+    definition = action.definition
     schema = _arrow_schema(_ddl(definition, Form.PLAIN))
-    sent = _sent_images(parts)
+    sent = _sent_images(action.parts)
     if sent is None:
         sent = open_images(images.as_buffer() for images in data.toArrow().column(0))
-    images = pa.Table.from_batches((align(part, schema, fills) for part in sent), schema)
+    images = pa.Table.from_batches((align(part, schema, action.fills, action.names) for part in sent), schema)
     versions = fold_versions(images, definition.key)
     return VersionChanges(
         _ddl(definition, Form.HISTORY),
@@ -250,12 +222,15 @@ def _sent_images(parts: Sequence[Part]) -> Iterator[pa.RecordBatch] | None:
 
 
 def _aligned(
-    batches: Iterator[pa.RecordBatch], schema: pa.Schema, fills: Mapping[str, str] | None = None
+    batches: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
+    fills: Mapping[str, str] | None = None,
+    names: Mapping[str, str | None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the images in the carrier's batches, each with exactly these columns."""
     for batch in batches:
         for part in open_images(batch.column(0)):
-            yield align(part, schema, fills)
+            yield align(part, schema, fills, names)
 
 
 def _fold_all(folding: _Folding) -> Expand:

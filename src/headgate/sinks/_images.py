@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from headgate.carrier import ABSENT, Seq
 from headgate.delta import VARIANT, keys_of
 from headgate.errors import DecodeError
-from headgate.lake import DELETED
+from headgate.lake import DELETED, absent_columns
 
 __all__ = [
     "absent_lists",
@@ -43,21 +43,20 @@ def align(
     batch: pa.RecordBatch,
     schema: pa.Schema,
     fills: Mapping[str, str] | None = None,
-    renamed: Mapping[str, str] | None = None,
+    names: Mapping[str, str | None] | None = None,
 ) -> pa.RecordBatch:
     """Return ``batch`` with exactly the columns and types of ``schema``, matched by name; missing columns are null.
 
     :param schema: for a VARIANT in it the batch has JSON text.
     :param fills: values of missing columns, as text.
-    :param renamed: new name → name in older images.
+    :param names: name in the batch → name in the schema, where they differ; None: the column is left out.
     """
-    renamed = renamed or {}
+    names = names or {}
+    indexes = {names.get(name, name): index for index, name in enumerate(batch.schema.names)}
     arrays = []
     for field in schema:
-        index = batch.schema.get_field_index(field.name)
-        if index < 0 and field.name in renamed:
-            index = batch.schema.get_field_index(renamed[field.name])
-        if index < 0:
+        index = indexes.get(field.name)
+        if index is None:
             text = fills.get(field.name) if fills else None
             if text is None:
                 arrays.append(pa.nulls(batch.num_rows, field.type))
@@ -65,6 +64,8 @@ def align(
                 arrays.append(pa.repeat(pa.scalar(text).cast(field.type), batch.num_rows))
             continue
         column = batch.column(index)
+        if names and field.name == ABSENT:
+            column = absent_columns(column, names)
         if field.type.equals(VARIANT):
             from headgate.delta import to_variant  # loads numba, only if needed
 

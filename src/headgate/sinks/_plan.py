@@ -61,6 +61,10 @@ class CurrentPlan:
         return None if self.shape.replace or emptied else self.case.before.version
 
     @property
+    def _names(self) -> dict[str, str | None]:
+        return self.statements.columns.image_names(self.shape.alteration)
+
+    @property
     def _bound(self) -> Seq | None:
         """The ``_seq`` of the batch's last TRUNCATE."""
         return self.statements.truncated.seq if self.statements.truncated is not None else None
@@ -122,17 +126,17 @@ class CurrentPlan:
         if not definition.key:
             yield from self._counted(definition, chunks, changes, partial=partial)
             return
-        rest, bound, fills = self.parts, self._bound, self.shape.fills
-        renamed = self.shape.alteration.renamed
+        rest, bound, fills, names = self.parts, self._bound, self.shape.fills, self._names
         if self._appends and chunks:
-            yield do.Append(definition, chunks)
+            yield do.Append(definition, chunks, names=names)
             rest = changes
         if self._is_history:
-            yield from [do.AppendVersions(definition, rest, fills)] if rest else []
+            yield from [do.AppendVersions(definition, rest, fills, names=names)] if rest else []
         elif partial:
-            yield do.MergePartial(definition, rest, bound, fills, base=self._base, content=self._content)
+            content = self._content
+            yield do.MergePartial(definition, rest, bound, fills, base=self._base, content=content, names=names)
         elif rest:
-            yield do.Upsert(definition, rest, bound, fills, renamed)
+            yield do.Upsert(definition, rest, bound, fills, names=names)
 
     def _proof(self, definition: Definition) -> Iterator[Action]:
         """Yield the proof of a chosen key, where the table's rows are known: all were read, before or in this batch."""
@@ -140,10 +144,10 @@ class CurrentPlan:
             return
         chunks = [part for part in self.parts if part.kind == "chunk"]
         if chunks and self.case.snapshot.ends:
-            yield do.ProveKey(definition, chunks)
+            yield do.ProveKey(definition, chunks, names=self._names)
         elif self.case.before.state is State.LIVE:
             changes = [part for part in self.parts if part.kind != "chunk"]
-            yield do.ProveKey(definition, changes, self._base, self._bound)
+            yield do.ProveKey(definition, changes, self._base, self._bound, names=self._names)
 
     def _counted(
         self, definition: Definition, chunks: list[Part], changes: list[Part], *, partial: bool
@@ -151,9 +155,9 @@ class CurrentPlan:
         if partial:
             raise DecodeError("a partial row image of a table without a key", table=self.case.arrival.table)
         if chunks:
-            yield do.Overwrite(definition, chunks)
+            yield do.Overwrite(definition, chunks, names=self._names)
         elif changes:
-            yield do.Count(definition, changes, self._bound, self._base, self._content)
+            yield do.Count(definition, changes, self._bound, self._base, self._content, names=self._names)
 
     @property
     def _drops_strays(self) -> bool:

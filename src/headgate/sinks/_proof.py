@@ -58,6 +58,6 @@ def _growth(action: do.ProveKey, frame: DataFrame) -> int:
     """Return the number of rows that the images add, minus those that they remove."""
     if action.bound is None:
         return sum(part.growth for part in action.parts)
-    images = image_rows(action.definition).frame(images_of(frame, action.parts))
+    images = image_rows(action).frame(images_of(frame, action.parts))
     later = images.where(f"_seq > {seq_literal(action.bound)}")
     return int(later.selectExpr("count_if(_op = 'c') - count_if(_op = 'd')").collect()[0][0])

@@ -13,7 +13,8 @@ defines its effect:
 | CREATE after that, or a RENAME of another table to this name | suspended as ``stale``, read again | ``stopped`` |
 | TRUNCATE | everything before it is deleted | the same |
 
-``[schema_changes]`` may have the table read again or stopped for changes of columns, too.
+``[schema_changes]`` may have the table read again or stopped for changes of columns, too, or ignore them
+(``_ignored``). What else such a statement changes counts as above.
 
 Tools that change a table through a copy (gh-ost, pt-online-schema-change) end with one RENAME statement that moves the
 name to the copy. The table is then read again.
@@ -31,6 +32,7 @@ from headgate.config import ChangePolicy
 from headgate.lake import Form
 from headgate.sinks._case import Case
 from headgate.sinks._course import TableCourse, remedy
+from headgate.sinks._ignored import ColumnView
 from headgate.sinks._shape import shortened
 from headgate.sinks._states import Event, State
 
@@ -41,9 +43,10 @@ __all__ = ["Statements", "read_statements"]
 class Statements:
     """Work that a batch's statements leave."""
 
-    truncated: DdlRow | None = None  # the last TRUNCATE
     removed: bool = False  # the last of them removed the table
-    alters: list[DdlRow] = field(default_factory=list)  # those that changed only columns, each in a known way
+    truncated: DdlRow | None = None  # the last TRUNCATE
+    alters: list[DdlRow] = field(default_factory=list)  # those that change only columns of the table, in known ways
+    columns: ColumnView = field(default_factory=ColumnView)  # the source's columns as the table shows them
 
 
 def read_statements(course: TableCourse, case: Case) -> Statements:
@@ -51,7 +54,8 @@ def read_statements(course: TableCourse, case: Case) -> Statements:
     arrival, before = case.arrival, case.before
     # Only a table that headgate has can be removed.
     is_ours = before.row is not None or arrival.header_entry is not None or bool(arrival.parts)
-    statements = Statements(removed=before.state is State.STOPPED)
+    ignored = before.row.ignored if before.row is not None else None
+    statements = Statements(before.state is State.STOPPED, columns=ColumnView(ignored, before.target))
     for ddl in arrival.batch.ddl:
         if ddl.table == course.table:
             suspended_state = course.state if course.is_suspended else before.state if before.is_suspended else None
@@ -109,11 +113,17 @@ def _read_alter(
 
     :param suspended_state: as for :func:`_read`.
     """
-    text, key, policy = shortened(ddl.statement), *_policy_of(ddl, case)
-    is_applied = ddl.adds is not None or (ddl.changes is not None and _alters_in_place(course, case))
+    followed, ignored = _without_ignored(statements.columns, ddl, case)
+    text, key, policy = shortened(ddl.statement), *_policy_of(followed, case)
+    if ignored and not followed.changes:
+        course.note(ddl, "ignored", ignored)
+        if statements.columns.lacks_identity and not suspended_state:
+            course.read_again(f"its rows are identified by all columns, and one is dropped: {text}")
+        return
+    is_applied = followed.adds is not None or (followed.changes is not None and _alters_in_place(course, case))
     if is_applied and policy == "evolve":
-        statements.alters.append(ddl)
-        course.note(ddl, "held" if suspended_state else "applied")
+        statements.alters.append(followed)
+        course.note(ddl, "held" if suspended_state else "applied", ignored)
         return
     if suspended_state is State.STOPPED and (course.strict or policy == "stop"):
         course.note(ddl, "held")
@@ -126,12 +136,27 @@ def _read_alter(
     course.note_suspension(ddl)
 
 
+def _without_ignored(columns: ColumnView, ddl: DdlRow, case: Case) -> tuple[DdlRow, str | None]:
+    """Return an ALTER without the changes that the table ignores, and why it ignores some, if it does.
+
+    A table that begins in this batch has the columns of its source.
+    """
+    if ddl.changes is None:
+        return ddl, None
+    settings = case.policy.schema_changes
+    followed, reasons = columns.follow(ddl, settings if case.before.row is not None else settings.following_all())
+    return followed, "; ".join(reasons) or None
+
+
 def _policy_of(ddl: DdlRow, case: Case) -> tuple[str, ChangePolicy]:
-    """Return the strictest of the configured policies for the kinds of changes in an ALTER, and its key."""
-    target = case.before.target
+    """Return the strictest of the configured policies for the kinds of changes in an ALTER, and its key.
+
+    :param ddl: has only changes that are not ignored.
+    """
+    target, settings = case.before.target, case.policy.schema_changes.following_all()
     types = target.source_types if target is not None else {}
     kinds = {kind for change in ddl.changes or () for kind in _kinds(change, types)}
-    policies: list[tuple[str, ChangePolicy]] = [(kind, getattr(case.policy.schema_changes, kind)) for kind in kinds]
+    policies: list[tuple[str, ChangePolicy]] = [(kind, getattr(settings, kind)) for kind in kinds]
     order: tuple[ChangePolicy, ...] = get_args(ChangePolicy)
     return max(sorted(policies), key=lambda one: order.index(one[1]), default=("", "evolve"))
 
