@@ -232,6 +232,10 @@ def test_a_name_that_is_used_again_in_one_batch_has_the_table_read_again() -> No
         "stale", "the name a was used for two columns in one batch; waits to be read again",
     )  # fmt: skip
     assert work.state.ignored == IgnoredChanges({"b": "a", "a": None})
+    assert [outcome.done for outcome in work.outcomes] == ["re-read", "re-read"]
+    waiting = decided(altered(AddedColumn("n")), ORDERS.target(), work.state)
+    assert outcomes(waiting) == [("held", 'add_column = "ignore"')]
+    assert "n" in waiting.state.ignored.names
     swapped = decided(altered(RedefinedColumn("a", "c"), RedefinedColumn("c", "a")), ORDERS.target())
     assert (swapped.state.state, swapped.state.ignored) == ("stale", IgnoredChanges({"c": "a", "a": "c"}))
     again = altered(DroppedColumn("c"), AddedColumn("c"))
@@ -280,6 +284,9 @@ def test_a_table_without_a_key_is_read_again_for_a_drop_only() -> None:
     assert (work.state.state, count.names) == ("live", {"n": None, "b": "a"})
     work = decided(altered(DroppedColumn("c")), keyless.target())
     assert (work.state.state, work.state.ignored.kept) == ("stale", ("c",))
+    assert [outcome.done for outcome in work.outcomes] == ["re-read"]
+    mixed = SchemaChangesConfig(drop_column="ignore")
+    assert decided(altered(DroppedColumn("c"), AddedColumn("n")), keyless.target(), config=mixed).reread
     chunk = FakeBatch(12).snapshot(NAME, 12, append=False, last=True).chunk(columns("id", "a", key=()), [(1, "x")])
     work = decided(chunk, keyless.target(), work.state)
     assert (kinds(work), work.state.state) == (["NoteTypes", "Overwrite", "Sweep"], "live")

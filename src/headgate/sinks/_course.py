@@ -111,13 +111,13 @@ class TableCourse:
         """Warn of a suspension.
 
         :param before: why the table was stopped before the batch, if that still holds.
-        :param alters: the statements that changed only columns; if the table is suspended, they are not applied.
+        :param alters: the statements that changed only columns; a table that is suspended does not follow them.
         """
         if self.is_suspended:
             places = {ddl.seq for ddl in alters}
             self.outcomes = [
                 self._suspension_outcome(outcome.ddl)
-                if outcome.done == "applied" and outcome.ddl.seq in places
+                if outcome.done in ("applied", "ignored") and outcome.ddl.seq in places
                 else outcome
                 for outcome in self.outcomes
             ]

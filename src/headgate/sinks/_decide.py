@@ -100,7 +100,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     log_actions = _log_actions(course, case, restarts=restarts)
     if case.snapshot.waits:
         course.reread = None  # the planner already has the request
-    course.add_warnings(case.reason_before, statements.alters)
+    course.add_warnings(case.reason_before, [*statements.alters, *statements.ignored])
     state = _state_after(course, case, statements.columns)
     plan = CurrentPlan(case, statements, shape, parts, State(state.state), lacks_images=state.left_out is not None)
     return Decision(

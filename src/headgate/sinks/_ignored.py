@@ -55,11 +55,6 @@ class ColumnView:
         """Why images of the batch, or later ones, cannot be shown."""
 
     @property
-    def lacks_identity(self) -> bool:
-        """Whether the table's rows are identified by their columns, of which the source has dropped some."""
-        return self._target is not None and not self._target.key and bool({*self._kept} & self._target.types.keys())
-
-    @property
     def after(self) -> IgnoredChanges:
         """The ignored changes after the statements so far."""
         return IgnoredChanges(dict(self._now), tuple(self._kept))
@@ -112,14 +107,21 @@ class ColumnView:
                 return ([], 'add_column = "ignore"') if is_ignored else ([change], "")
             case DroppedColumn(name=name):
                 is_ignored = column is not None and config.drop_column == "ignore"
-                if is_ignored and column is not None and column not in self._kept:
-                    self._kept.append(column)
+                if is_ignored and column is not None:
+                    self._keep(column)
                 self._mean(name, None if is_ignored else column)
                 if column is None:
                     return [], f"the table has no column {name}"
                 return ([], 'drop_column = "ignore"') if is_ignored else ([DroppedColumn(column)], "")
             case RedefinedColumn():
                 return self._redefine(change, column, config)
+
+    def _keep(self, column: str) -> None:
+        """Keep a column that the source has dropped. Rows without a key are then read without it."""
+        if column not in self._kept:
+            self._kept.append(column)
+        if self._target is not None and not self._target.key and column in self._target.types:
+            self.conflict = f"rows without a key are identified by all columns, and {column} was dropped"
 
     def _redefine(
         self, change: RedefinedColumn, column: str | None, config: SchemaChangesConfig

@@ -46,6 +46,7 @@ class Statements:
     removed: bool = False  # the last of them removed the table
     truncated: DdlRow | None = None  # the last TRUNCATE
     alters: list[DdlRow] = field(default_factory=list)  # those that change only columns of the table, in known ways
+    ignored: list[DdlRow] = field(default_factory=list)  # those of which the table ignores all changes
     columns: ColumnView = field(default_factory=ColumnView)  # the source's columns as the table shows them
 
 
@@ -116,9 +117,8 @@ def _read_alter(
     followed, ignored = _without_ignored(statements.columns, ddl, case)
     text, key, policy = shortened(ddl.statement), *_policy_of(followed, case)
     if ignored and not followed.changes:
-        course.note(ddl, "ignored", ignored)
-        if statements.columns.lacks_identity and not suspended_state:
-            course.read_again(f"its rows are identified by all columns, and one is dropped: {text}")
+        statements.ignored.append(ddl)
+        course.note(ddl, "held" if suspended_state else "ignored", ignored)
         return
     is_applied = followed.adds is not None or (followed.changes is not None and _alters_in_place(course, case))
     if is_applied and policy == "evolve":
