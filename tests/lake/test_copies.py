@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,19 @@ def test_rows_that_passed_an_expression_are_not_the_table(tmp_path: Path) -> Non
         ChunkRetryError, match="has only the table's rows with id > 3, by `rows` in its pipeline's conf"
     ):
         copies.read(TABLE, copies.begin()[1], {"part": 0})
+
+
+def test_a_table_that_ignores_changes_of_columns(copies: Copies) -> None:
+    """Two names that were exchanged leave columns of the same names and types, and the same definition."""
+    ignored = json.dumps({"names": {"id": "v", "v": "id"}})
+    copies.batch(definition=TABLE.common_fingerprint, ignored=ignored)
+    with pytest.raises(
+        ChunkRetryError, match=r"by \[schema_changes\] of its pipeline: v is id in MySQL; id is v in MySQ"
+    ):
+        copies.read(copies.token(), TABLE)
+    kept = json.dumps({"names": {}, "kept": ["old"]})
+    copies.batch(definition=TABLE.common_fingerprint, ignored=kept)
+    assert copies.read(copies.token(), TABLE) == ROWS.to_pylist()
 
 
 def test_a_definition_that_nobody_has_written_down(copies: Copies) -> None:

@@ -7,7 +7,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from headgate.errors import ChunkRetryError, ConnectionLostError, HeadgateError,
 from headgate.lake import (
     ArrowComparer,
     Difference,
+    IgnoredChanges,
     Lake,
     LedgerRow,
     NeedsSparkError,
@@ -82,9 +83,9 @@ class Source:
     rows_of = moves = key_table
 
 
-def compared(source: Any, lake: Lake, samples: int = 1000, **more: Any) -> TableResult:
+def compared(source: Any, lake: Lake, samples: int = 1000, row: LedgerRow = ROW, **more: Any) -> TableResult:
     with Workers(2) as workers:
-        return verify_table(ArrowComparer(lake, source, workers, samples=samples, **more), ROW, "s.t")
+        return verify_table(ArrowComparer(lake, source, workers, samples=samples, **more), row, "s.t")
 
 
 def copy(folder: Path, files: list[list[Row]], key: list[str], schema: pa.Schema = SCHEMA, **protocol: Any) -> Lake:
@@ -189,6 +190,19 @@ def test_what_is_said_of_differences(tmp_path: Path) -> None:
     )
     assert compared(source, lake, samples=2).samples == result.samples[:2]
     assert compared(source, lake, samples=0).samples == ()
+
+
+def test_changes_of_columns_that_the_table_ignores(tmp_path: Path) -> None:
+    """The source has the key as ``nr`` and ``v`` as ``w``, dropped ``x``, and added another ``v``."""
+    schema = pa.schema([("nr", pa.int32()), ("w", pa.string()), ("v", pa.int64())])
+    source = Source([[(1, "a", 7), (2, "b", 8), (3, None, 9), (4, "d", 9)]], schema, absent={3: ["w", "v"], 4: ["v"]})
+    lake = copy(tmp_path, [[(1, "a", 1.0), (2, "B", None), (3, "c", None), (4, "d", 1.5)]], ["id"])
+    ignored = IgnoredChanges({"nr": "id", "w": "v", "v": None}, ("x",))
+    row = replace(ROW, tables={"s.t": TableState("s.t", "live", 0, ignored=ignored)})
+    result = compared(source, lake, row=row)
+    assert counts(result) == Counter(equal=2, different=1, undecided=1)
+    assert result.samples == (Difference("different", {"id": 2}, {"v": ("b", "B")}),)
+    assert result.undecided_keys == ({"id": 3},)
 
 
 def test_rows_of_which_something_is_not_known(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ import pyarrow as pa
 from headgate.delta import as_rows
 from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError, UnsupportedError
 from headgate.gtid import GtidSet
+from headgate.lake._ignored import IgnoredChanges
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import LedgerRow, find_newest
 from headgate.lake._places import Place
@@ -70,7 +71,9 @@ class LakeCopies:
         versions = {one.table: one.version for one in live}
         places = {one.table: asdict(one.place) for one in live if one.place is not None}
         definitions = {one.table: one.definition for one in live if one.definition is not None}
-        return {"lake": self._lake.path, "versions": versions, "definitions": definitions, "places": places}
+        shown = {one.table: one.ignored.to_json() for one in live if one.ignored.names}
+        token = {"lake": self._lake.path, "versions": versions, "definitions": definitions, "places": places}
+        return {**token, "ignored": shown} if shown else token
 
     def _newest(self) -> LedgerRow:
         row = find_newest(self._lake)
@@ -120,6 +123,10 @@ class LakeCopies:
             return f"has only the table's rows with {rows}, by `rows` in its pipeline's configuration"
         if hook_of(version.properties):
             return "has the columns that a hook makes, by `hook` in its pipeline's configuration"
+        ignored = token.get("ignored", {}).get(table.full_name)
+        if ignored is not None:
+            columns = "; ".join(IgnoredChanges.from_json(ignored).texts())
+            return f"does not have the columns that MySQL has, by [schema_changes] of its pipeline: {columns}"
         rules, names = column_rules_of(version.properties), source_names_of(version.properties)
         differing = [
             one.name

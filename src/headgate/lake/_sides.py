@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,13 +24,14 @@ class Sides:
     """A table's columns, and digests of its rows under a random key.
 
     :param source: the source's columns, and perhaps ``_absent``.
+    :param kept: columns of the target that the source has dropped, by the ledger.
     :raises NeedsSparkError: the sides cannot be compared here.
     """
 
-    def __init__(self, source: pa.Schema, version: TableVersion) -> None:
+    def __init__(self, source: pa.Schema, version: TableVersion, kept: Collection[str] = ()) -> None:
         self.key = list(key_of(version.properties))
         """Columns of the key; ``[]``: there is no key."""
-        excluded = headgate_columns(self.key, version.properties)
+        excluded = headgate_columns(self.key, version.properties, kept)
         ours = {field.name: field.type for field in source if field.name != ABSENT}
         theirs = {field.name: field.type for field in version.schema if field.name not in excluded}
         self.types: dict[str, pa.DataType] = {**ours, **{name: theirs[name] for name in theirs if name not in ours}}

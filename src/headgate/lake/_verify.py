@@ -9,7 +9,7 @@ Rows are matched by key; columns are compared with null-safe equality. A second 
 of a table without a key are counted: each content must occur as often on one side as on the other. A column that only
 the source has (added, with no row since) counts as null in the target. headgate's own columns are not compared, nor are
 rows that it keeps although they were deleted (``_deleted``). Of JSON that became a VARIANT, what a VARIANT preserves is
-compared.
+compared. If the table ignores changes of columns, those that it has from the source are compared (``_viewed``).
 
 There are two implementations (:class:`Comparer`) with the same results. ``_verify_arrow`` reads both sides as Arrow, in
 threads, without a JVM: tables in a folder of this machine whose files need no features beyond ``_version``'s.
@@ -169,6 +169,9 @@ class Comparer(Protocol):
     samples: int
     """Maximum number of differences, and of undecided keys, that a result names."""
 
+    def source_of(self, state: TableState) -> SourceTables:
+        """Return the source with the columns that a table has from it, under the table's names."""
+
     def compare_table(self, row: LedgerRow, state: TableState) -> Compared:
         """Compare a whole table."""
 
@@ -189,12 +192,14 @@ def difference(
     return Difference(kind, {name: source[name] for name in key}, changed)
 
 
-def headgate_columns(key: list[str], properties: Mapping[str, str]) -> tuple[str, ...]:
+def headgate_columns(key: list[str], properties: Mapping[str, str], kept: Collection[str] = ()) -> tuple[str, ...]:
     """Return the columns of a current table with this key (``[]``: without one) and these properties that the source
     does not have.
+
+    :param kept: columns that the source has dropped, by the ledger.
     """
     columns = _HEADGATE_COLUMNS if key else _HEADGATE_COLUMNS_KEYLESS
-    return (*columns, *Form.of(properties).columns, *kept_columns_of(properties))
+    return (*columns, *Form.of(properties).columns, *kept_columns_of(properties), *kept)
 
 
 def verify_table(
@@ -213,7 +218,8 @@ def verify_table(
     result = replace(result, inexact=state.reason if state.state == "inexact" else None)
     if undecided is None:
         return result
-    return _compare_later(comparer, row, result, comparer.source.keys(table, undecided), newer)
+    keys = comparer.source_of(state).keys(table, undecided)
+    return _compare_later(comparer, row, result, keys, newer)
 
 
 def _compare_later(
@@ -239,7 +245,7 @@ def _compare_later(
         row = later
         if left is None:
             break
-        keys = comparer.source.keys(result.table, left)
+        keys = comparer.source_of(state).keys(result.table, left)
     return result
 
 

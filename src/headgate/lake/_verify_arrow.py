@@ -47,6 +47,7 @@ from headgate.lake._verify import (
     difference,
 )
 from headgate.lake._version import Part, TableVersion, open_version
+from headgate.lake._viewed import viewed
 from headgate.lake._workers import StoppedError, Workers
 
 __all__ = ["ArrowComparer"]
@@ -91,11 +92,15 @@ class ArrowComparer:
         self._lake, self._workers, self._on_rows = lake, workers, on_rows
         self._memory = _Memory(memory_bytes)
 
+    def source_of(self, state: TableState) -> SourceTables:
+        """Return the source with the columns that a table has from it, under the table's names."""
+        return viewed(self.source, state.ignored)
+
     def compare_table(self, row: LedgerRow, state: TableState) -> Compared:
         """Compare a whole table."""
         version = self._version(state)
-        schema, source = self.source.parts(state.table, row.gtid)
-        sides = Sides(schema, version)
+        schema, source = self.source_of(state).parts(state.table, row.gtid)
+        sides = Sides(schema, version, state.ignored.kept)
         target = _reads(version, sides)
         ours, theirs = both = [Buckets(buckets_for(version.rows)) for _ in range(2)]
         lock = threading.Lock()
@@ -119,10 +124,10 @@ class ArrowComparer:
 
     def compare_keys(self, row: LedgerRow, state: TableState, keys: list[Key]) -> Compared:
         """Compare the rows of a table that have one of these keys."""
-        version = self._version(state)
-        rows = self.source.rows(state.table, row.gtid, keys)
-        sides = Sides(rows.schema, version)
-        wanted = sides.key_digests(one_batch(self.source.key_table(state.table, keys)))
+        version, shown = self._version(state), self.source_of(state)
+        rows = shown.rows(state.table, row.gtid, keys)
+        sides = Sides(rows.schema, version, state.ignored.kept)
+        wanted = sides.key_digests(one_batch(shown.key_table(state.table, keys)))
         lows = np.append(np.sort(wanted[0]), np.uint64(0))
 
         def may_be(digests: Digests) -> npt.NDArray[np.bool_]:

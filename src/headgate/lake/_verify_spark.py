@@ -24,6 +24,7 @@ from headgate.lake._verify import (
     difference,
     headgate_columns,
 )
+from headgate.lake._viewed import viewed
 from headgate.names import quote_name
 
 if TYPE_CHECKING:
@@ -47,16 +48,21 @@ class SparkComparer:
         self.source, self.samples = source, samples
         self._spark, self._lake = spark, lake
 
+    def source_of(self, state: TableState) -> SourceTables:
+        """Return the source with the columns that a table has from it, under the table's names."""
+        return viewed(self.source, state.ignored)
+
     def compare_table(self, row: LedgerRow, state: TableState) -> Compared:
         """Compare a whole table."""
         key, target = self._target(state)
-        return _compare(state.table, self.source.frame(self._spark, state.table, row.gtid), target, key, self.samples)
+        source = self.source_of(state).frame(self._spark, state.table, row.gtid)
+        return _compare(state.table, source, target, key, self.samples)
 
     def compare_keys(self, row: LedgerRow, state: TableState, keys: list[Key]) -> Compared:
         """Compare the rows of a table that have one of these keys."""
-        key, target = self._target(state)
-        rows = self._frame(self.source.rows(state.table, row.gtid, keys))
-        wanted = self._frame(self.source.key_table(state.table, keys))
+        (key, target), shown = self._target(state), self.source_of(state)
+        rows = self._frame(shown.rows(state.table, row.gtid, keys))
+        wanted = self._frame(shown.key_table(state.table, keys))
         return _compare(state.table, _among(rows, wanted, key), _among(target, wanted, key), key, self.samples)
 
     def _target(self, state: TableState) -> tuple[list[str], DataFrame]:
@@ -65,7 +71,7 @@ class SparkComparer:
         properties = delta.snapshot().properties
         key = list(key_of(properties))
         rows = delta.read(state.version).where(Form.of(properties).condition)
-        return key, rows.drop(*headgate_columns(key, properties))
+        return key, rows.drop(*headgate_columns(key, properties, state.ignored.kept))
 
     def _frame(self, rows: pa.Table) -> DataFrame:
         from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema

@@ -1,0 +1,90 @@
+"""The source as a current table shows it, if the table ignores changes of its columns: for comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headgate.lake._ignored import IgnoredChanges, absent_columns
+from headgate.lake._verify import ABSENT, Key, SourceTables
+from headgate.names import quote_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["viewed"]
+
+
+def viewed(source: SourceTables, ignored: IgnoredChanges) -> SourceTables:
+    """Return the source's tables with the columns that a table has from them, under the table's names.
+
+    :param ignored: the changes that the table ignores.
+    """
+    return _Viewed(source, ignored) if ignored.names else source
+
+
+class _Viewed:
+    """Implements :class:`headgate.lake._verify.SourceTables`."""
+
+    def __init__(self, source: SourceTables, ignored: IgnoredChanges) -> None:
+        self._source, self._names, self._source_names = source, ignored.names, ignored.source_names
+
+    def parts(self, table: str, gtid: str) -> tuple[pa.Schema, list[Callable[[], Iterator[pa.RecordBatch]]]]:
+        schema, reads = self._source.parts(table, gtid)
+        return self._schema(schema), [partial(self._batches, read) for read in reads]
+
+    def frame(self, spark: SparkSession, table: str, gtid: str) -> DataFrame:
+        from pyspark.sql import functions
+
+        frame = self._source.frame(spark, table, gtid)
+        if ABSENT in frame.columns:
+            listed = functions.from_json(functions.col(ABSENT), "array<string>")
+            known = functions.array_compact(functions.transform(listed, self._column))
+            frame = frame.withColumn(ABSENT, functions.when(functions.size(known) > 0, functions.to_json(known)))
+        return frame.select(*[frame[quote_name(name)].alias(column) for name, column in self._shown(frame.columns)])
+
+    def keys(self, table: str, keys: pa.Table) -> list[Key]:
+        return self._source.keys(table, _renamed(keys, self._source_names))
+
+    def key_table(self, table: str, keys: list[Key]) -> pa.Table:
+        return _renamed(self._source.key_table(table, keys), self._names)
+
+    def rows(self, table: str, gtid: str, keys: list[Key]) -> pa.Table:
+        rows = self._source.rows(table, gtid, keys)
+        return pa.Table.from_batches(self._batches(rows.to_batches), self._schema(rows.schema))
+
+    def moves(self, table: str, start: str, end: str) -> Iterable[tuple[Key, Key]]:
+        return self._source.moves(table, start, end)
+
+    def _shown(self, names: Iterable[str]) -> list[tuple[str, str]]:
+        """Return the source's columns that the table shows, each with the table's name."""
+        columns = ((name, self._names.get(name, name)) for name in names)
+        return [(name, column) for name, column in columns if column is not None]
+
+    def _schema(self, schema: pa.Schema) -> pa.Schema:
+        return pa.schema([schema.field(name).with_name(column) for name, column in self._shown(schema.names)])
+
+    def _batches(self, read: Callable[[], Iterable[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        for batch in read():
+            schema = self._schema(batch.schema)
+            columns = [batch[name] for name, _ in self._shown(batch.schema.names)]
+            if ABSENT in schema.names:
+                at = schema.names.index(ABSENT)
+                columns[at] = absent_columns(columns[at], self._names)
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _column(self, name: Column) -> Column:
+        """Return the table's name of a column of the source; null: the table has none."""
+        from pyspark.sql import functions
+
+        column = name
+        for one, shown in self._names.items():
+            column = functions.when(name == one, functions.lit(shown)).otherwise(column)
+        return column
+
+
+def _renamed(keys: pa.Table, names: Mapping[str, str | None]) -> pa.Table:
+    return keys.rename_columns([names.get(name) or name for name in keys.column_names])
