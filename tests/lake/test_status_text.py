@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from headgate.lake import (
     Activity,
     FreshnessStatus,
+    IgnoredChanges,
     IndexStatus,
     LagStatus,
     TableReadProgress,
@@ -160,3 +161,12 @@ def test_many_tables_are_counted() -> None:
     assert doing("reading", tables=tables, rows_estimate=109).startswith(
         "reading s.c (chunks 4–6 of 8), s.b (chunks 1–2 of 8) and 2 other tables: about 109 rows"  # noqa: RUF001
     )
+
+
+def test_columns_unlike_those_of_mysql() -> None:
+    ignored = IgnoredChanges({"n": None, "b": "a"}, ("c",))
+    table = TableStatus(state="live", ignored=tuple(ignored.texts()))
+    assert table_text(table).endswith("; columns unlike MySQL's (n left out, a is b in MySQL, c dropped in MySQL)")
+    assert IgnoredChanges.from_json(ignored.to_json()) == ignored
+    assert IgnoredChanges().to_json() is None
+    assert IgnoredChanges.from_json(None) == IgnoredChanges()

@@ -110,7 +110,7 @@ def test_from_start_to_a_clean_stop(run: Run) -> None:
             "state": "snapshotting", "version": 3, "since_epoch": 1001, "rows_read": 600, "rows_estimate": 900,
             "chunks_done": 2, "chunks_estimate": 5, "beside": False, "reason": None, "place": None, "merged": None,
             "changes": 0,
-            "rows": 600, "changes_per_second": 0.0, "hook": None,
+            "rows": 600, "changes_per_second": 0.0, "hook": None, "ignored": (),
         }  # fmt: skip
         assert status.tables["shop.orders"].rows_estimate is None, "it is read: no figure of the reading is left"
         assert status.tables["shop.orders"].changes_per_second == 3.0

@@ -223,6 +223,6 @@ def _rest(tables: Sequence[TableDef]) -> str:
     example += ["", "# An ALTER of columns that keeps every value is applied to the lake, unless you say otherwise:"]
     example += [
         "# [schema_changes]",
-        '# drop_column = "evolve"       # or "reread", "stop"; so add_column, rename_column, widen_column',
+        '# drop_column = "evolve"       # or "ignore", "reread", "stop"; so add_column, rename_column, widen_column',
     ]
     return "\n".join(example) + "\n"

@@ -119,6 +119,13 @@ def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[st
         yield "each version of a row is kept"
     if config.marks_deletes(table.full_name):
         yield "deleted rows stay, marked"
+    ignored = config.schema_changes.ignored
+    if (
+        ignored
+        and {"current", "history"} & {*config.target.mode}
+        and config.policies().of(table.full_name).hook is None
+    ):
+        yield f"later ALTERs do not change its columns: {', '.join(ignored)}"
     if not table.key:
         yield "no primary key and no unique key of NOT NULL columns"
     reason = merge_reason(lake, table.full_name, config.spark.get, place) if table.key else NO_KEY

@@ -46,7 +46,11 @@ class SchemaChangesConfig(Model):
         " table gets other columns by a re-read",
     )
 
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The kinds of changes that are ignored, as keys of the section."""
+        return tuple(kind for kind in type(self).model_fields if getattr(self, kind) == "ignore")
+
     def following_all(self) -> Self:
         """Return the settings with `evolve` in place of `ignore`."""
-        kinds = ("add_column", "drop_column", "rename_column")
-        return self.model_copy(update={kind: "evolve" for kind in kinds if getattr(self, kind) == "ignore"})
+        return self.model_copy(update=dict.fromkeys(self.ignored, "evolve"))

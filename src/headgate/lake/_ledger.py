@@ -119,7 +119,7 @@ class TableState:
     |---|---|
     | ``snapshotting`` | some rows only: it is being read; with ``successor`` what it held before that |
     | ``settling`` | all rows, some newer than the row's GTID set or missing, until ``settles_at`` is applied |
-    | ``live`` | exactly the source's rows as of the row's GTID set |
+    | ``live`` | exactly the source's rows as of the row's GTID set, in the columns that ``ignored`` leaves it |
     | ``inexact`` | every change of the log but what the configuration skips (``unlogged``, ``left_out``); it may accept
     others, which are not in the log (``unlogged``) |
     | ``filtered`` | the rows that met the table's condition when read, and every change since |

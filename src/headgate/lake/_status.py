@@ -85,6 +85,8 @@ class TableStatus(_Model):
     changes_per_second: float = 0.0
     hook: str | None = None
     """``module:function@version`` that makes the table's columns."""
+    ignored: tuple[str, ...] = ()
+    """How its columns differ from MySQL's, because changes of these were ignored."""
 
     @property
     def sort_rank(self) -> int:

@@ -460,6 +460,7 @@ def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, Ta
             rows=known.rows + rows,
             merged=known.merged if write_methods is None else write_methods.get(WriteMethod.MERGE),
             hook=state.hook,
+            ignored=tuple(state.ignored.texts()),
             **snapshot,
         )
     return statuses
