@@ -25,8 +25,11 @@ TABLE = FakeTable(columns=(("id", "int"), ("item", "string")))
 SOURCE = Source("shop", "1.2.3", "binlog.")
 ENVELOPE = Envelope(JsonForm(SOURCE), truncates=True)
 
+EACH_LENGTH = [sign * (10**digits - less) for digits in range(19) for less in (0, 1) for sign in (1, -1)]
+LONGS = [*EACH_LENGTH, 2**63 - 1, -(2**63)]
 VALUES: list[tuple[str, str, pa.Array, list[Any]]] = [
     ("tinyint", "tinyint", pa.array([-1, None], pa.int8()), [-1, None]),
+    ("bigint", "bigint", pa.array(LONGS), LONGS),
     ("bigint unsigned", "decimal(20,0)", pa.array([Decimal(2**64 - 1)], pa.decimal128(20)), [2**64 - 1]),
     ("bit(1)", "bigint", pa.array([1, 0, None], pa.int64()), [True, False, None]),
     ("bit(1)", "binary", pa.array([b"\1", b"\0"]), [True, False]),

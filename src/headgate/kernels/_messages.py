@@ -40,7 +40,7 @@ class Kind(IntEnum):
     DECIMAL = 3
     """JSON: an int64 as a string with ``parameter`` digits after the point."""
     STRING = 4
-    """JSON: a text, quoted and escaped."""
+    """JSON: a text, quoted and escaped. Its piece's parameter: most bytes that a byte of the column becomes."""
     RAW = 5
     """A text as it is."""
     CLOCK = 6
@@ -80,8 +80,14 @@ _LONGEST: Final = {
     Kind.ROW: 1,
 }
 """Most bytes that a piece takes, without its constant and its text. Untouched memory costs nothing."""
-_LONGEST_ESCAPE: Final = 6
-"""Bytes of ``\\u001f``."""
+_PLAIN, _LONGEST_ESCAPE = 1, 6
+"""Most bytes that a byte of a text becomes: without escapes, and of ``\\u001f``."""
+_COMMA, _BRACE = 44, 123
+_TEXTS: Final = frozenset({Kind.STRING, Kind.RAW, Kind.BYTES})
+
+_MOST_DIGITS: Final = 20
+"""Of 64 bits."""
+_ZERO, _TEN, _HUNDRED = np.uint64(48), np.uint64(10), np.uint64(100)
 
 _FIELDS: Final = 9
 """Of a piece, int64: kind, source of rows, row in ``numbers`` or ``texts``, row in ``valid`` (-1: no nulls),
@@ -94,15 +100,23 @@ parameter, start and size of the constant before it, row in ``valid`` of presenc
 @njit(cache=True, nogil=True)
 def _put_digits(out: Any, at: int, value: Any, least: int) -> int:
     """Write a number that is not negative with at least so many digits."""
-    rest = value
-    count = 1
-    while rest >= np.uint64(10):
-        rest //= np.uint64(10)
+    count, limit = 1, _TEN
+    while count < _MOST_DIGITS and value >= limit:
+        limit *= _TEN
         count += 1
     count = max(count, least)
-    for k in range(at + count - 1, at - 1, -1):
-        out[k] = np.uint8(np.uint64(48) + value % np.uint64(10))
-        value //= np.uint64(10)
+    k = at + count
+    while value >= _HUNDRED:  # two digits for each division of a large number
+        rest = value // _HUNDRED
+        pair = value - rest * _HUNDRED
+        value = rest
+        k -= 2
+        out[k] = np.uint8(pair // _TEN + _ZERO)
+        out[k + 1] = np.uint8(pair % _TEN + _ZERO)
+    while k > at:
+        k -= 1
+        out[k] = np.uint8(value % _TEN + _ZERO)
+        value //= _TEN
     return at + count
 
 
@@ -134,9 +148,13 @@ def _put_decimal(out: Any, at: int, value: Any, scale: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _put_string(out: Any, at: int, data: Any, start: int, end: int) -> int:
+def _put_string(out: Any, at: int, data: Any, start: int, end: int, is_plain: bool) -> int:
     out[at] = 34
     at += 1
+    if is_plain:
+        copy(out, at, data, start, end - start)
+        at += end - start
+        start = end
     for k in range(start, end):
         byte = u8(data, k)
         if byte >= 32 and byte != 34 and byte != 92:
@@ -220,7 +238,6 @@ def _write(
     at = 0
     for message in range(rows.shape[1]):
         offsets[message] = at
-        is_first = True
         p = 0
         while p < pieces.shape[0]:
             kind = pieces[p, 0]
@@ -230,22 +247,18 @@ def _write(
             if pieces[here, 7] >= 0 and not valid[pieces[here, 7], row]:
                 continue
             start, size = pieces[here, 5], pieces[here, 6]
-            if kind == _GROUP:
+            if kind == _GROUP and row < 0:
                 # Avro: the constant is the value's branch.
-                is_first = True
-                if row < 0:
-                    p += pieces[here, 8]
-                    if avro:
-                        out[at] = 0
-                        at += 1
-                    else:
-                        at = _put_null(out, at)
-                    continue
-            elif kind != _CONSTANT and not avro and size:
-                if is_first:  # without the comma
-                    start += 1
-                    size -= 1
-                is_first = False
+                p += pieces[here, 8]
+                if avro:
+                    out[at] = 0
+                    at += 1
+                else:
+                    at = _put_null(out, at)
+                continue
+            if size and not avro and data[start] == _COMMA and at and out[at - 1] == _BRACE:
+                start += 1
+                size -= 1
             nulls = pieces[here, 3]
             if nulls >= 0 and not valid[nulls, row]:
                 if avro:
@@ -265,7 +278,7 @@ def _write(
                 continue
             column, parameter = pieces[here, 2], pieces[here, 4]
             if kind == _STRING:
-                at = _put_string(out, at, data, texts[column, row], texts[column, row + 1])
+                at = _put_string(out, at, data, texts[column, row], texts[column, row + 1], parameter == _PLAIN)
             elif kind == _RAW or kind == _BYTES:
                 start = texts[column, row]
                 size = texts[column, row + 1] - start
@@ -319,7 +332,7 @@ class Lane:
     @property
     def is_text(self) -> bool:
         """Whether the values are texts."""
-        return self.kind in {Kind.STRING, Kind.RAW, Kind.BYTES}
+        return self.kind in _TEXTS
 
 
 def valid_mask(array: pa.Array) -> Any:
@@ -350,29 +363,36 @@ class Layout:
         self._rows, self._avro = rows, avro
         self._pieces: list[list[int]] = []
         self._constants = bytearray()
+        self._pending = b""  # constant that the next piece may begin with
         self._numbers: list[Any] = []
-        self._texts: list[tuple[Kind, pa.Array]] = []
+        self._texts: list[pa.Array] = []
         self._valid: list[Any] = []
+        self._known: dict[int, tuple[Lane, int, int]] = {}  # by id: lane, row in numbers or texts, row in valid
 
     def constant(self, text: bytes) -> None:
         """Add constant bytes."""
-        self._add(Kind.CONSTANT, 0, text)
+        self._pending += text
 
     def lane(self, lane: Lane, source: int = 0, before: bytes = b"", present: Any = None) -> None:
         """Add a column's values.
 
         :param source: which rows of ``write`` it takes its values from.
-        :param before: bytes before each value: in JSON a comma, which the first of a group leaves out, and the name; in
-            Avro the number of the value's branch, which nulls leave out.
+        :param before: bytes before each value: in JSON a comma, which is left out after a brace, and the name; in Avro
+            the number of the value's branch, which nulls leave out.
         :param present: bool[rows]; where it is false, neither value nor ``before`` is written. None: always written.
         """
-        if lane.is_text:
-            number = len(self._texts)
-            self._texts.append((lane.kind, lane.values))
-        else:
-            number = len(self._numbers)
-            self._numbers.append(lane.values)
-        self._add(lane.kind, source, before, number, self._mask(lane.valid), lane.parameter, self._mask(present))
+        if id(lane) not in self._known:
+            self._known[id(lane)] = (lane, *self._columns(lane))
+        _, number, nulls = self._known[id(lane)]
+        if before or present is not None or (self._avro and nulls >= 0):
+            self._end_constant()
+        self._add(lane.kind, source, before, number, nulls, lane.parameter, self._mask(present))
+
+    def _columns(self, lane: Lane) -> tuple[int, int]:
+        """Add a lane's arrays."""
+        columns: list[Any] = self._texts if lane.is_text else self._numbers
+        columns.append(lane.values)
+        return len(columns) - 1, self._mask(lane.valid)
 
     def row_byte(self, source: int) -> None:
         """Add a byte: the row of a source, which need not be one of a column."""
@@ -381,9 +401,11 @@ class Layout:
     @contextmanager
     def group(self, source: int, before: bytes) -> Iterator[None]:
         """Add the pieces that follow, where the source's row is not -1; elsewhere null."""
+        self._end_constant()
         self._add(Kind.GROUP, source, before)
         begin = len(self._pieces)
         yield
+        self._end_constant()
         self._pieces[begin - 1][8] = len(self._pieces) - begin
 
     def _mask(self, mask: Any) -> int:
@@ -391,6 +413,10 @@ class Layout:
             return -1
         self._valid.append(mask)
         return len(self._valid) - 1
+
+    def _end_constant(self) -> None:
+        if self._pending:
+            self._add(Kind.CONSTANT, 0, b"")
 
     def _add(
         self,
@@ -402,7 +428,7 @@ class Layout:
         parameter: int = 0,
         present: int = -1,
     ) -> None:
-        start = len(self._constants)
+        start, constant, self._pending = len(self._constants), self._pending + constant, b""
         self._constants += constant
         self._pieces.append([int(kind), source, number, nulls, parameter, start, len(constant), present, 0])
 
@@ -411,11 +437,16 @@ class Layout:
 
         :param rows: for each source, the row that each message takes values from; -1 leaves groups out.
         """
+        self._end_constant()
         pieces = np.array(self._pieces, np.int64).reshape(-1, _FIELDS)
         sources = np.ascontiguousarray(np.stack([np.asarray(one, np.int64) for one in rows]))
         texts, data = self._joined_texts()
+        for piece in pieces:
+            if piece[0] == _STRING:
+                first, last = texts[piece[2], 0], texts[piece[2], -1]
+                piece[4] = _LONGEST_ESCAPE if _needs_escape(data, first, last) else _PLAIN
         offsets = np.empty(sources.shape[1] + 1, np.int64)
-        out = np.empty(self._most_bytes(pieces, sources, texts, data), np.uint8)
+        out = np.empty(self._most_bytes(pieces, sources, texts), np.uint8)
         numbers = np.array(self._numbers, np.int64).reshape(len(self._numbers), self._rows)
         valid = np.array(self._valid, np.bool_).reshape(len(self._valid), self._rows)
         _write(pieces, sources, numbers, valid, texts, data, self._avro, out, offsets)
@@ -426,7 +457,7 @@ class Layout:
     def _joined_texts(self) -> tuple[Any, Any]:
         """Return the offsets of each text column, int64[columns, rows + 1], and all bytes, the constants first."""
         parts, offsets, at = [np.frombuffer(bytes(self._constants), np.uint8)], [], len(self._constants)
-        for _, array in self._texts:
+        for array in self._texts:
             buffers = array.buffers()
             wide = (
                 np.int64 if pa.types.is_large_binary(array.type) or pa.types.is_large_string(array.type) else np.int32
@@ -440,16 +471,13 @@ class Layout:
             at += last - first
         return np.array(offsets, np.int64).reshape(len(offsets), self._rows + 1), np.concatenate(parts)
 
-    def _most_bytes(self, pieces: Any, sources: Any, texts: Any, data: Any) -> int:
+    def _most_bytes(self, pieces: Any, sources: Any, texts: Any) -> int:
         """Return the most bytes that all messages may take together."""
         longest = [_LONGEST[Kind(kind)] for kind in pieces[:, 0].tolist()]
         total: int = sources.shape[1] * (int(pieces[:, 6].sum()) + sum(longest))
-        for kind, source, number in pieces[:, :3].tolist():
-            if Kind(kind) in {Kind.STRING, Kind.RAW, Kind.BYTES} and self._rows:
-                sizes = np.diff(texts[number])
+        for kind, source, number, _, parameter in pieces[:, :5].tolist():
+            if Kind(kind) in _TEXTS and self._rows:
                 rows = sources[source]
-                size = int(sizes[rows[rows >= 0]].sum())
-                bounds = int(texts[number][0]), int(texts[number][-1])
-                escapes = kind == _STRING and _needs_escape(data, *bounds)
-                total += size * (_LONGEST_ESCAPE if escapes else 1)
+                size = int(np.diff(texts[number])[rows[rows >= 0]].sum())
+                total += size * (parameter if kind == _STRING else 1)
         return total
