@@ -7,7 +7,8 @@ messages (``DebeziumChanges.java``). The engine only counts them: a broker would
 Measured from outside: seconds from the start of the process to the last message, which is for headgate the moment at
 which the broker has it (a transactional reader's end of the topic), for the engine the call of its consumer. Starts
 take seconds in both, so each process first runs for one change alone before each workload; the least of these times is
-subtracted, because other programs only make them longer.
+subtracted, because other programs only make them longer. CPU seconds are of the same time, without a start's, too:
+``_processes`` names their parts.
 
 Workloads: *bulk*, inserts in transactions of 1,000 rows; *oltp*, updates in transactions of one row.
 
@@ -17,10 +18,12 @@ Bound: 10 times the engine's messages a second. It is not reached on two cores: 
 from __future__ import annotations
 
 import argparse
+import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +33,7 @@ from typing import Any
 
 from benchmarks._bench import DB, SCHEMA, fill, progress, report
 from benchmarks._debezium import JAVA_FLAGS, jars, java
+from benchmarks._processes import PARTS, cpu_seconds
 from headgate.testing import KafkaBroker, MySQLServer
 
 RATIO = 10.0
@@ -40,13 +44,24 @@ GROUP = 500
 FORMS = ("json", "json-schema")
 
 
+@dataclass
+class Run:
+    """What a run took until its last message: seconds, and CPU seconds of each of ``PARTS``."""
+
+    seconds: float
+    cpu: Counter[str]
+
+    def without(self, start: Run) -> Run:
+        return Run(self.seconds - start.seconds, Counter({part: self.cpu[part] - start.cpu[part] for part in PARTS}))
+
+
 class Contender:
-    """Sends the changes since its last run; :meth:`seconds` is one run."""
+    """Sends the changes since its last run."""
 
     name: str
     form: str  # of the messages
 
-    def seconds(self, messages: int) -> float:
+    def run(self, messages: int) -> Run:
         raise NotImplementedError
 
 
@@ -75,13 +90,13 @@ class Engine(Contender):
         """Begin at the log's present end. Only a message shows that it has begun, so ``poke`` changes another table."""
         self._run(f"bench.{DB}.poke", 1, poke)
 
-    def seconds(self, messages: int) -> float:
+    def run(self, messages: int) -> Run:
         return self._run(f"bench.{DB}.orders", messages)
 
-    def _run(self, topic: str, messages: int, poke: Callable[[], None] | None = None) -> float:
+    def _run(self, topic: str, messages: int, poke: Callable[[], None] | None = None) -> Run:
         program = Path(__file__).with_name("DebeziumChanges.java")
         command = [java(), *JAVA_FLAGS, "-cp", f"{jars()}/*", str(program), "engine.properties", topic, str(messages)]
-        begun = time.time_ns() // 1000
+        begun, ended = time.time_ns() // 1000, resource.getrusage(resource.RUSAGE_CHILDREN)
         with subprocess.Popen(command, cwd=self._folder, stdout=subprocess.PIPE, text=True) as process:
             while poke is not None and process.poll() is None:
                 poke()
@@ -90,7 +105,9 @@ class Engine(Contender):
         last = [int(line.split()[1]) for line in out.splitlines() if line.startswith("last ")]
         if process.returncode or not last:
             raise RuntimeError(f"the Debezium engine ended early: {out[-2000:]}")
-        return (last[0] - begun) / 1e6
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = used.ru_utime + used.ru_stime - ended.ru_utime - ended.ru_stime
+        return Run((last[0] - begun) / 1e6, Counter(jvm=cpu))
 
 
 class Pipeline(Contender):
@@ -114,18 +131,19 @@ class Pipeline(Contender):
             f'delivery = "{delivery}"\nformat = "{form}"\n'
         )
 
-    def seconds(self, messages: int) -> float:
+    def run(self, messages: int) -> Run:
         # In a topic with transactions, their markers have offsets, too; all but the last one's are before its messages.
-        wanted, begun = self._end + messages, time.monotonic()
+        wanted, begun, before = self._end + messages, time.monotonic(), cpu_seconds()
         with self._running() as process:
             while (end := self._high()) < wanted:
                 if process.poll() not in (None, 0) or time.monotonic() - begun > PATIENCE:
                     raise RuntimeError(f"the messages did not come; {self._folder / 'run.log'} says why")
                 time.sleep(0.02)
-            seconds = time.monotonic() - begun
+            run = Run(time.monotonic() - begun, cpu_seconds())
+            run.cpu.subtract(before)
             process.wait(PATIENCE)
         self._end = max(end, self._high())
-        return seconds
+        return run
 
     def prime(self) -> None:
         """Begin the pipeline at the log's present end."""
@@ -158,7 +176,13 @@ class Workload:
     name: str
     messages: int
     write: Callable[[], None]
-    seconds: dict[str, list[float]] = field(default_factory=dict)
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+
+    def median(self, name: str, start: Run) -> Run:
+        """Return a contender's run without its start, each figure the median's."""
+        runs = [run.without(start) for run in self.runs[name]]
+        cpu = {part: median(run.cpu[part] for run in runs) for part in PARTS}
+        return Run(median(run.seconds for run in runs), Counter(cpu))
 
 
 class Load:
@@ -197,33 +221,39 @@ class Load:
                     pass
 
 
-def compare(contenders: list[Contender], load: Load, workloads: list[Workload], rounds: int) -> dict[str, float]:
-    """Run them all; return the seconds of each contender's start."""
-    least = {one.name: PATIENCE for one in contenders}
+def compare(contenders: list[Contender], load: Load, workloads: list[Workload], rounds: int) -> dict[str, Run]:
+    """Run them all; return what each contender's start takes, the least of each figure."""
+    least: dict[str, Run] = {}
     for number in range(rounds):
         for workload in workloads:
             load.change()
-            starts = {one.name: one.seconds(1) for one in contenders}
-            least = {name: min(seconds, starts[name]) for name, seconds in least.items()}
+            starts = {one.name: one.run(1) for one in contenders}
+            least = {name: _least(start, least.get(name, start)) for name, start in starts.items()}
             progress(f"round {number}, {workload.name}: {workload.messages:,} changes; starts {starts}")
             workload.write()
             for one in contenders:
-                seconds = one.seconds(workload.messages)
-                progress(f"{one.name}: {seconds:.1f} s")
-                workload.seconds.setdefault(one.name, []).append(seconds)
+                run = one.run(workload.messages)
+                progress(f"{one.name}: {run}")
+                workload.runs.setdefault(one.name, []).append(run)
     return least
+
+
+def _least(one: Run, other: Run) -> Run:
+    return Run(min(one.seconds, other.seconds), one.cpu & other.cpu)
 
 
 def engine_name(form: str) -> str:
     return f"debezium, {form}"
 
 
-def line(workload: Workload, one: Contender, starts: dict[str, float]) -> dict[str, Any]:
-    seconds, engine = (median(workload.seconds[name]) - starts[name] for name in (one.name, engine_name(one.form)))
+def line(workload: Workload, one: Contender, starts: dict[str, Run]) -> dict[str, Any]:
+    run, engine = (workload.median(name, starts[name]) for name in (one.name, engine_name(one.form)))
+    ratio = engine.seconds / run.seconds
     return {
-        "workload": workload.name, "sent_by": one.name, "messages": workload.messages, "seconds": round(seconds, 2),
-        "messages_per_second": int(workload.messages / seconds), "of_debezium": round(engine / seconds, 2),
-        "ok": "" if isinstance(one, Engine) else "yes" if engine / seconds >= RATIO else "no",
+        "workload": workload.name, "sent_by": one.name, "messages": workload.messages,
+        "seconds": round(run.seconds, 2), "messages_per_second": int(workload.messages / run.seconds),
+        "of_debezium": round(ratio, 2), "ok": "" if isinstance(one, Engine) else "yes" if ratio >= RATIO else "no",
+        **{part: round(run.cpu[part], 2) for part in PARTS},
     }  # fmt: skip
 
 

@@ -1,0 +1,67 @@
+"""CPU seconds of the processes that this one has started, by what they do, from ``/proc`` (proc(5))."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+__all__ = ["PARTS", "cpu_seconds"]
+
+PARTS = ("jvm", "tasks", "driver", "client", "broker")
+"""Spark's JVM, or the Debezium engine; Spark's Python workers; ``headgate run`` without Kafka's client; that client's
+own threads; Kafka's broker."""
+
+_COMMANDS = {
+    "kafka.Kafka": "broker",
+    "org.apache.spark": "jvm",
+    "DebeziumChanges": "jvm",
+    "pyspark.daemon": "tasks",
+    "headgate.cli": "driver",
+}
+"""What a command line contains → the part."""
+_CLIENT_THREAD = "(rdk:"
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PARENT, _USER, _SYSTEM = 1, 11, 12
+"""Fields after a process's name."""
+
+
+def cpu_seconds() -> Counter[str]:
+    """Return the CPU seconds so far of each of ``PARTS``, of the processes that are alive."""
+    seconds: Counter[str] = Counter()
+    for process in _descendants(os.getpid()):
+        command = _read(process / "cmdline")
+        part = next((part for word, part in _COMMANDS.items() if word in command), "")
+        seconds[part] += _seconds(_read(process / "stat"))
+        if part == "driver":
+            threads = [_read(stat) for stat in process.glob("task/*/stat")]
+            client = sum(_seconds(stat) for stat in threads if _CLIENT_THREAD in stat)
+            seconds += Counter({"driver": -client, "client": client})
+    return seconds
+
+
+def _descendants(ancestor: int) -> set[Path]:
+    stats = [(process, _fields(_read(process / "stat"))) for process in Path("/proc").glob("[0-9]*")]
+    parents = {process: Path("/proc", fields[_PARENT]) for process, fields in stats if fields}
+    found, newest = set[Path](), {Path("/proc", str(ancestor))}
+    while newest:
+        newest = {process for process, parent in parents.items() if parent in newest}
+        found |= newest
+    return found
+
+
+def _seconds(stat: str) -> float:
+    fields = _fields(stat)
+    return (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS if fields else 0.0
+
+
+def _fields(stat: str) -> list[str]:
+    return stat.rpartition(")")[2].split()
+
+
+def _read(file: Path) -> str:
+    """Return a file of a process; empty if the process has ended."""
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
