@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from pathlib import Path
 
 __all__ = ["PARTS", "cpu_seconds"]
@@ -26,27 +25,35 @@ _PARENT, _USER, _SYSTEM = 1, 11, 12
 """Fields after a process's name."""
 
 
-def cpu_seconds() -> Counter[str]:
+def cpu_seconds() -> dict[str, float]:
     """Return the CPU seconds so far of each of ``PARTS``, of the processes that are alive."""
-    seconds: Counter[str] = Counter()
-    for process in _descendants(os.getpid()):
-        command = _read(process / "cmdline")
-        part = next((part for word, part in _COMMANDS.items() if word in command), "")
+    seconds = dict.fromkeys((*PARTS, ""), 0.0)
+    for process, parent in _descendants(os.getpid()).items():
+        part = _part(process)
+        if part == _part(parent) == "driver":
+            part = "tasks"  # forked from the driver
         seconds[part] += _seconds(_read(process / "stat"))
         if part == "driver":
             threads = [_read(stat) for stat in process.glob("task/*/stat")]
             client = sum(_seconds(stat) for stat in threads if _CLIENT_THREAD in stat)
-            seconds += Counter({"driver": -client, "client": client})
+            seconds["driver"] -= client
+            seconds["client"] += client
     return seconds
 
 
-def _descendants(ancestor: int) -> set[Path]:
+def _part(process: Path) -> str:
+    command = _read(process / "cmdline")
+    return next((part for word, part in _COMMANDS.items() if word in command), "")
+
+
+def _descendants(ancestor: int) -> dict[Path, Path]:
+    """Return each descendant's parent."""
     stats = [(process, _fields(_read(process / "stat"))) for process in Path("/proc").glob("[0-9]*")]
     parents = {process: Path("/proc", fields[_PARENT]) for process, fields in stats if fields}
-    found, newest = set[Path](), {Path("/proc", str(ancestor))}
+    found, newest = dict[Path, Path](), {Path("/proc", str(ancestor))}
     while newest:
         newest = {process for process, parent in parents.items() if parent in newest}
-        found |= newest
+        found |= {process: parents[process] for process in newest}
     return found
 
 

@@ -18,12 +18,12 @@ Bound: 10 times the engine's messages a second. It is not reached on two cores: 
 from __future__ import annotations
 
 import argparse
+import operator
 import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,10 +49,14 @@ class Run:
     """What a run took until its last message: seconds, and CPU seconds of each of ``PARTS``."""
 
     seconds: float
-    cpu: Counter[str]
+    cpu: dict[str, float]
 
     def without(self, start: Run) -> Run:
-        return Run(self.seconds - start.seconds, Counter({part: self.cpu[part] - start.cpu[part] for part in PARTS}))
+        return self.joined(start, operator.sub)
+
+    def joined(self, other: Run, join: Callable[[float, float], float]) -> Run:
+        cpu = {part: join(self.cpu[part], other.cpu[part]) for part in PARTS}
+        return Run(join(self.seconds, other.seconds), cpu)
 
 
 class Contender:
@@ -107,7 +111,7 @@ class Engine(Contender):
             raise RuntimeError(f"the Debezium engine ended early: {out[-2000:]}")
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu = used.ru_utime + used.ru_stime - ended.ru_utime - ended.ru_stime
-        return Run((last[0] - begun) / 1e6, Counter(jvm=cpu))
+        return Run((last[0] - begun) / 1e6, {**dict.fromkeys(PARTS, 0.0), "jvm": cpu})
 
 
 class Pipeline(Contender):
@@ -133,14 +137,13 @@ class Pipeline(Contender):
 
     def run(self, messages: int) -> Run:
         # In a topic with transactions, their markers have offsets, too; all but the last one's are before its messages.
-        wanted, begun, before = self._end + messages, time.monotonic(), cpu_seconds()
+        wanted, before = self._end + messages, Run(time.monotonic(), cpu_seconds())
         with self._running() as process:
             while (end := self._high()) < wanted:
-                if process.poll() not in (None, 0) or time.monotonic() - begun > PATIENCE:
+                if process.poll() not in (None, 0) or time.monotonic() - before.seconds > PATIENCE:
                     raise RuntimeError(f"the messages did not come; {self._folder / 'run.log'} says why")
                 time.sleep(0.02)
-            run = Run(time.monotonic() - begun, cpu_seconds())
-            run.cpu.subtract(before)
+            run = Run(time.monotonic(), cpu_seconds()).without(before)
             process.wait(PATIENCE)
         self._end = max(end, self._high())
         return run
@@ -182,7 +185,7 @@ class Workload:
         """Return a contender's run without its start, each figure the median's."""
         runs = [run.without(start) for run in self.runs[name]]
         cpu = {part: median(run.cpu[part] for run in runs) for part in PARTS}
-        return Run(median(run.seconds for run in runs), Counter(cpu))
+        return Run(median(run.seconds for run in runs), cpu)
 
 
 class Load:
@@ -228,7 +231,7 @@ def compare(contenders: list[Contender], load: Load, workloads: list[Workload], 
         for workload in workloads:
             load.change()
             starts = {one.name: one.run(1) for one in contenders}
-            least = {name: _least(start, least.get(name, start)) for name, start in starts.items()}
+            least = {name: start.joined(least.get(name, start), min) for name, start in starts.items()}
             progress(f"round {number}, {workload.name}: {workload.messages:,} changes; starts {starts}")
             workload.write()
             for one in contenders:
@@ -236,10 +239,6 @@ def compare(contenders: list[Contender], load: Load, workloads: list[Workload], 
                 progress(f"{one.name}: {run}")
                 workload.runs.setdefault(one.name, []).append(run)
     return least
-
-
-def _least(one: Run, other: Run) -> Run:
-    return Run(min(one.seconds, other.seconds), one.cpu & other.cpu)
 
 
 def engine_name(form: str) -> str:
