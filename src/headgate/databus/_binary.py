@@ -61,6 +61,7 @@ __all__ = [
     "i16_at",
     "i64_at",
     "is_intact",
+    "parts_at",
     "put_eops",
     "put_events",
     "put_number",
@@ -121,6 +122,23 @@ def source_at(buf: Any, at: Any) -> Any:
         return i16_at(buf, at + 31)
     value = u32_at(buf, at + 31)
     return value - (1 << 32) if value & 0x80000000 else value
+
+
+@njit(cache=True, nogil=True)
+def parts_at(buf: Any, at: Any) -> Any:
+    """Return the offsets of an event's schema id (-1: none), its value and its before image (-1: none)."""
+    if buf[at] == 0:
+        key = at + 53
+        return at + 33, key + (4 + u32_at(buf, key) if i16_at(buf, at + 9) & 8 else 8), np.int64(-1)
+    attributes = i16_at(buf, at + 21)
+    part = at + u32_at(buf, at + 5)
+    before = np.int64(-1)
+    if attributes & 0x40:
+        before = part + PART_HEAD
+        part = before + u32_at(buf, part)
+    if not attributes & 0x80:
+        return np.int64(-1), part, before
+    return part + 6, part + PART_HEAD, before
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
-from headgate.databus._binary import i16_at, i64_at, size_at, source_at, u32_at
+from headgate.databus._binary import i16_at, i64_at, parts_at, size_at, source_at, u32_at
 from headgate.kernels import copy
 
 __all__ = ["EventFields", "byte_ranges", "event_fields", "gather_ranges", "without_schema_ids"]
@@ -73,27 +73,15 @@ def _parse(buf: Any, end: Any, out: Any) -> Any:
         out[11, n] = i64_at(buf, key) if is_long else 0
         out[12, n] = -1 if is_long else key + 4
         out[13, n] = 8 if is_long else u32_at(buf, key)
-        value = key + (8 if is_long else 4 + u32_at(buf, key))
-        out[17, n] = -1
-        out[18, n] = out[19, n] = 0
-        digest: Any = at + 33
-        version: Any = 0
-        if not first:
-            if attributes & 0x40:
-                out[17, n] = value + 22
-                out[18, n] = u32_at(buf, value)
-                out[19, n] = i16_at(buf, value + 4) >> 2
-                value += 22 + u32_at(buf, value)
-            digest = -1
-            if attributes & 0x80:
-                digest = value + 6
-                version = i16_at(buf, value + 4) >> 2
-                value += 22
+        digest, value, before = parts_at(buf, at)
         out[7, n] = digest
-        out[8, n] = version
+        out[8, n] = 0 if first or digest < 0 else i16_at(buf, digest - 2) >> 2
         out[14, n] = value
         out[15, n] = at + size - value
         out[16, n] = 1 if first else 2
+        out[17, n] = before
+        out[18, n] = 0 if before < 0 else u32_at(buf, before - 22)
+        out[19, n] = 0 if before < 0 else i16_at(buf, before - 18) >> 2
         at += size
         n += 1
     return n

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from headgate.databus import EOP_SOURCE, i16_at, i64_at, put_number, size_at, source_at, u32_at
+from headgate.databus import EOP_SOURCE, i16_at, i64_at, parts_at, put_number, size_at, source_at, u32_at
 from headgate.kernels import copy, u8
 from headgate.relay._events._rows import put_row, row_passes
 from headgate.relay._events._where import NO_ROW_FILTERS, CompiledFilters
@@ -169,20 +169,6 @@ def _hash(buf: Any, start: Any, count: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _parts(buf: Any, at: Any) -> Any:
-    """Return the offsets of an event's schema id, its row and its before image (-1: none)."""
-    if buf[at] == 0:
-        key = at + 53
-        return at + 33, key + (4 + u32_at(buf, key) if i16_at(buf, at + 9) & 8 else 8), np.int64(-1)
-    part = at + u32_at(buf, at + 5)
-    before = np.int64(-1)
-    if i16_at(buf, at + 21) & 0x40:
-        before = part + 22
-        part = before + u32_at(buf, part)
-    return part + 6, part + 22, before
-
-
-@njit(cache=True, nogil=True)
 def first_window_of(buf: Any, start: Any, end: Any, schemas: Any) -> Any:
     """Return the offset of the first window that has an event by one of these schemas; ``end`` if there is none.
 
@@ -194,7 +180,7 @@ def first_window_of(buf: Any, start: Any, end: Any, schemas: Any) -> Any:
     while at < end:
         source = source_at(buf, at)
         if source >= 0:
-            digest = _parts(buf, at)[0]
+            digest = parts_at(buf, at)[0]
             for i in range(schemas.shape[0]):
                 k = 0
                 while k < 16 and schemas[i, k] == buf[digest + k]:
@@ -223,7 +209,7 @@ def _version_of(buf: Any, digest: Any, source: Any, filters: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _row_passes(buf: Any, at: Any, source: Any, filters: Any) -> Any:
-    digest, value, before = _parts(buf, at)
+    digest, value, before = parts_at(buf, at)
     version = _version_of(buf, digest, source, filters)
     if version < 0:
         return True
@@ -331,7 +317,7 @@ def gather_smaller(buf: Any, starts: Any, count: Any, filters: Any, out: Any) ->
     to = np.int64(0)
     for i in range(count):
         at, source = starts[i], source_at(buf, starts[i])
-        digest, value, before = _parts(buf, at)
+        digest, value, before = parts_at(buf, at)
         version = _version_of(buf, digest, source, filters) if source >= 0 else -1
         if version < 0:
             size = size_at(buf, at)
