@@ -127,12 +127,10 @@ class _About:
             if version
         ]
 
-    async def physical_sources(self, request: Request, parameters: Mapping[str, Any]) -> Response:
-        del parameters
+    async def physical_sources(self, request: Request, _parameters: Mapping[str, Any]) -> Response:
         return reply(request, [dict(one.source.shown) for one in self._relay.partitions.values()])
 
-    async def physical_buffers(self, request: Request, parameters: Mapping[str, Any]) -> Response:
-        del parameters
+    async def physical_buffers(self, request: Request, _parameters: Mapping[str, Any]) -> Response:
         client, buffers = client_of(request), {}
         for number, one in self._relay.partitions.items():
             sources = [
@@ -142,8 +140,7 @@ class _About:
                 buffers[f"{one.source.name}:{number}"] = [{"name": source.name, "id": source.id} for source in sources]
         return reply(request, buffers)
 
-    async def admin(self, request: Request, parameters: Mapping[str, Any]) -> Response:
-        del parameters
+    async def admin(self, request: Request, _parameters: Mapping[str, Any]) -> Response:
         status, message = self._relay.status()
         if client_of(request).is_restricted and message:
             message = "the relay's operator can see the reason"  # the message may contain table names
@@ -158,8 +155,7 @@ class _About:
         value = {"minScn": info.min_scn, "maxScn": info.max_scn}
         return reply(request, value | {"timestampLatestEvent": stamps[0], "timestampFirstEvent": stamps[1]})
 
-    async def no_buffer(self, request: Request, parameters: Mapping[str, Any]) -> Response:
-        del parameters
+    async def no_buffer(self, request: Request, _parameters: Mapping[str, Any]) -> Response:
         raise InvalidParameterError("bufferInfo", "path", request.path_params["rest"])
 
 

@@ -81,7 +81,6 @@ class _FixedPathRouter:
         await (handler or self._app)(scope, receive, send)
 
 
-async def _unknown(request: Request, error: Exception) -> Response:
+async def _unknown(request: Request, _error: Exception) -> Response:
     """Answer an unknown path, or an unsupported method."""
-    del error
     return failure(UNKNOWN, f"Unknown command: {request.method} {request.scope['path']}")

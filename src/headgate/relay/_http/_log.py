@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.archive import FILES, HEAD, RANGE, LogFeeder, LogReader
 from headgate.errors import ConfigError, HeadgateError
-from headgate.relay._http._commands import PROCESSING, Answer, Command, body_of, failure, object_of
+from headgate.relay._http._commands import PROCESSING, Answer, Command, body_of, failure
 from headgate.relay._http._openapi import JSON
 from headgate.relay._http._parameters import SCHEMA_REFERENCE, text
 from headgate.relay._relay import Relay
@@ -34,18 +34,15 @@ _CHUNK: Final = 1 << 20
 _THREADS: Final = 64
 """Most requests in threads at a time; more wait for a thread."""
 _BINARY: Final = "application/octet-stream"
-_TEXT: Final = {"type": "string"}
-_NUMBER: Final = {"type": "integer"}
 _SOURCE: Final = text("source", "The physical source's name; required if the relay has several.")
 
 
 def commands(relay: Relay) -> list[Command]:
     """Return the commands of the binlog archive."""
     log = _Log(relay)
-    series = {"type": "array", "items": object_of(server_uuid=_TEXT, begin=_TEXT, end=_TEXT)}
-    head = object_of(
-        server_uuid=_TEXT, gtid=_TEXT, begin=_TEXT, file=_TEXT, pos=_NUMBER, series=series, failed={"type": "boolean"}
-    )
+    head = HEAD.json_schema(ref_template=SCHEMA_REFERENCE)
+    head["properties"] |= {"failed": {"type": "boolean"}}
+    head["required"] += ["failed"]
     return [
         Command(
             "/log/head", _answering(log.head), "What the binlog archive has, as GTID sets", [_SOURCE], head, [JSON]
@@ -55,7 +52,7 @@ def commands(relay: Relay) -> list[Command]:
             _answering(log.files),
             "The servers' binlog files in the archive, oldest first",
             [_SOURCE],
-            {"type": "array", "items": object_of(server_uuid=_TEXT, name=_TEXT, bytes=_NUMBER, before=_TEXT)},
+            FILES.json_schema(ref_template=SCHEMA_REFERENCE),
             [JSON],
         ),
         Command(
@@ -87,17 +84,14 @@ class _Log:
         self._relay = relay
         self._limiter: CapacityLimiter | None = None
 
-    async def head(self, request: Request, parameters: Mapping[str, Any]) -> Response:
-        del request
+    async def head(self, _request: Request, parameters: Mapping[str, Any]) -> Response:
         return JSONResponse(await self._in_thread(_head, self._feeder(parameters["source"])))
 
-    async def files(self, request: Request, parameters: Mapping[str, Any]) -> Response:
-        del request
+    async def files(self, _request: Request, parameters: Mapping[str, Any]) -> Response:
         spool = self._feeder(parameters["source"]).spool
         return JSONResponse(FILES.dump_python(await self._in_thread(spool.files), mode="json"))
 
-    async def read_range(self, request: Request, parameters: Mapping[str, Any]) -> Response:
-        del parameters
+    async def read_range(self, request: Request, _parameters: Mapping[str, Any]) -> Response:
         content = await body_of(request, "log")
         try:
             body = RANGE.validate_json(content)

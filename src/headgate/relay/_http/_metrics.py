@@ -115,8 +115,7 @@ METRICS: Final[Mapping[str, _Figure]] = {
 def commands(relay: Relay) -> list[Command]:
     """Return the command ``/metrics``."""
 
-    async def metrics(request: Request, parameters: Mapping[str, Any]) -> Response:
-        del request, parameters
+    async def metrics(_request: Request, _parameters: Mapping[str, Any]) -> Response:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(_Figures(relay))
         return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})

@@ -56,8 +56,7 @@ _FILTERS: Final = ("filter", "filters")
 def described(commands: Sequence[Command], *, tokens: bool) -> list[Command]:
     """Return the commands, and the one that describes them all."""
 
-    async def answer(request: Request, parameters: Mapping[str, Any]) -> Response:
-        del request, parameters
+    async def answer(_request: Request, _parameters: Mapping[str, Any]) -> Response:
         return Response(text, headers={"content-type": JSON})
 
     everything = [
@@ -80,7 +79,7 @@ def describe(commands: Sequence[Command], *, tokens: bool) -> dict[str, Any]:
                 paths.setdefault(one.path, {})[method.lower()] = _operation(one, method, tokens)
     schemas = {"Error": _ERROR, "Row": _ROW}
     for one in commands:
-        for schema in (one.body or {}, *(parameter.schema for parameter in one.takes("POST"))):
+        for schema in (one.result, one.body or {}, *(parameter.schema for parameter in one.takes("POST"))):
             schemas |= schema.get("$defs", {})
     value: dict[str, Any] = {
         "openapi": "3.1.0",
@@ -97,7 +96,7 @@ def describe(commands: Sequence[Command], *, tokens: bool) -> dict[str, Any]:
 def _operation(command: Command, method: str, tokens: bool) -> dict[str, Any]:
     good: dict[str, Any] = {
         "description": command.summary,
-        "content": {media: {"schema": dict(command.result)} for media in command.media},
+        "content": {media: {"schema": _without_definitions(command.result)} for media in command.media},
     }
     if command.headers:
         good["headers"] = {

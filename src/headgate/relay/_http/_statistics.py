@@ -79,14 +79,12 @@ def commands(relay: Relay) -> list[Command]:
     def clients() -> Sequence[str]:
         return sorted(usage.clients)
 
-    async def container(request: Request, parameters: Mapping[str, Any]) -> Response:
-        del parameters
+    async def container(request: Request, _parameters: Mapping[str, Any]) -> Response:
         workers = to_thread.current_default_thread_limiter()
         usage.container.update(int(workers.borrowed_tokens), workers.statistics().tasks_waiting)
         return reply(request, usage.container.to_json())
 
-    async def unknown_path(request: Request, parameters: Mapping[str, Any]) -> Response:
-        del parameters
+    async def unknown_path(request: Request, _parameters: Mapping[str, Any]) -> Response:
         raise InvalidParameterError(request.scope["path"].split("/")[1], "path", request.path_params["rest"])
 
     return [
