@@ -128,14 +128,10 @@ class Position:
 
     def wait(self, enough: Callable[[State], bool], seconds: float) -> State | None:
         """Return the first position that is ``enough``; None: none within ``seconds``, or closed."""
-        end = time.monotonic() + seconds
         with self._moved:
-            while not enough(state := self._state()):
-                left = end - time.monotonic()
-                if left <= 0 or self._closed:
-                    return None
-                self._moved.wait(left)
-        return state
+            self._moved.wait_for(lambda: self._closed or enough(self._state()), seconds)
+            state = self._state()
+        return state if enough(state) else None
 
 
 class StateFile:

@@ -34,7 +34,7 @@ import numpy.typing as npt
 
 from headgate.databus import Schema
 from headgate.relay._events import _rows as rows
-from headgate.relay._events._schemas import field_attributes
+from headgate.relay._events._schemas import field_attributes, key_fields
 
 __all__ = ["NO_ROW_FILTERS", "CompiledFilters", "RowFilter", "check_predicate", "compile_filters"]
 
@@ -294,14 +294,11 @@ def compile_filters(
     """
     if not filters:
         return NO_ROW_FILTERS
-    text, floats = bytearray(), list[float]()
-    digests, bounds, fields, kept, program = (
-        bytearray(),
-        list[list[int]](),
-        list[list[int]](),
-        list[bool](),
-        list[Any](),
-    )
+    text, floats, digests = bytearray(), list[float](), bytearray()
+    bounds: list[Sequence[int]] = []
+    fields: list[Sequence[int]] = []
+    kept: list[bool] = []
+    program: list[Sequence[int]] = []
     for source, wanted in filters.items():
         versions = versions_of(source)
         known = {name for schema in versions for field in _fields_of(schema) for name in field.names}
@@ -315,21 +312,14 @@ def compile_filters(
             if wanted.where is not None:
                 compiled.add(wanted.where)
             digests += schema.digest
-            bounds.append(
-                [
-                    len(fields),
-                    len(fields) + len(schema_fields),
-                    len(program),
-                    len(program) + len(compiled.steps),
-                    source,
-                ]
-            )
+            begin, first_step = len(fields), len(program)
+            program += compiled.steps
             fields += [
                 [one.layout, int(one.is_union), one.null_branch, compiled.slots.get(one.number, -1)]
                 for one in schema_fields
             ]
             kept += _kept(schema, schema_fields, wanted.columns)
-            program += compiled.steps
+            bounds.append((begin, len(fields), first_step, len(program), source))
     return CompiledFilters(
         np.frombuffer(digests, np.uint8).reshape(-1, 16),
         np.array(bounds, np.int64).reshape(-1, 5),
@@ -345,6 +335,5 @@ def compile_filters(
 def _kept(schema: Schema, fields: Sequence[_Field], columns: Sequence[str] | None) -> list[bool]:
     if columns is None:
         return [True] * len(fields)
-    key = field_attributes(schema.value.get("meta")).get("pk", "").split(",")
-    wanted = {name.lower() for name in columns} | {name.strip().lower() for name in key}
+    wanted = {name.lower() for name in (*columns, *key_fields(schema.value))}
     return [bool(one.names & wanted) for one in fields]

@@ -11,6 +11,7 @@ from headgate.relay._events._schemas import key_fields
 from headgate.relay._events._where import NO_ROW_FILTERS, CompiledFilters, RowFilter, compile_filters
 from headgate.relay._http._parameters import UnfitFilterError
 from headgate.relay._http._requests import Filters
+from headgate.relay._recent import Recent
 from headgate.relay._relay import Relay
 
 __all__ = ["Choices"]
@@ -24,7 +25,7 @@ class Choices:
 
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
-        self._compiled: dict[tuple[str, tuple[int, ...]], CompiledFilters] = {}
+        self._compiled = Recent[tuple[str, tuple[int, ...]], CompiledFilters](_MOST_COMPILED)
 
     def of(self, command: str, sources: Collection[int], filters: Filters) -> Choice:
         """Return the events of these sources that pass the filters.
@@ -40,16 +41,13 @@ class Choices:
             return NO_ROW_FILTERS
         versions = {source: self._versions(source) for source in filters}
         key = (repr(sorted(filters.items())), tuple(len(schemas) for schemas in versions.values()))
-        compiled = self._compiled.get(key)
-        if compiled is None:
-            try:
-                compiled = compile_filters(filters, versions.__getitem__)
-            except ValueError as error:
-                raise UnfitFilterError(command, "filters", error) from None
-            if len(self._compiled) >= _MOST_COMPILED:
-                self._compiled.clear()
-            self._compiled[key] = compiled
-        return compiled
+        compiled = self._compiled.find(key)
+        if compiled is not None:
+            return compiled
+        try:
+            return self._compiled.keep(key, compile_filters(filters, versions.__getitem__))
+        except ValueError as error:
+            raise UnfitFilterError(command, "filters", error) from None
 
     def _check_keys(self, command: str, rules: Sequence[Sequence[int]], sources: Container[int]) -> None:
         """Check that rules can apply to the keys of sources, by the newest schemas.
