@@ -52,9 +52,8 @@ from headgate.files import file_errors
 from headgate.mysql import ConnectionSettings, Secret
 from headgate.relay._buffer import BufferLimits
 from headgate.relay._events._schemas import Types
-from headgate.relay._origins import check_origins
 from headgate.relay._scn import OF_COLUMNS, Kind
-from headgate.relay._tenants import Tenant
+from headgate.relay._tenants import Tenant, check_origins
 from headgate.web import Token
 
 __all__ = ["LARGEST_ID", "LogicalSource", "PhysicalSource", "RelayConfig", "RelayLimits", "RelayTimes", "load_relay"]

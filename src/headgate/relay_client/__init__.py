@@ -3,12 +3,11 @@
 ================  ==================================================================
 ``_consumer``     a consumer: callbacks and their results
 ``_callbacks``    calls of consumers, one by one or in parallel
-``_retry``        pauses and limits of retries
+``_retry``        intervals and sizes; pauses and limits of retries
 ``_transport``    requests to a relay, or to one of several
 ``_reading``      requests for events and rows, and the parsing of events
 ``_client``       from a relay to callbacks: states, back-off, checkpoints, switching relays
 ``_bootstrap``    a bootstrap: rows before the stream
-``_times``        intervals
 ``_checkpoints``  checkpoint files in Databus's form
 ``_member``       a consumer as member of a group
 ================  ==================================================================
@@ -19,9 +18,8 @@ from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient
 from headgate.relay_client._consumer import Consumer, Event, Result, Subscription
 from headgate.relay_client._member import ConsumerOf, GroupMember
 from headgate.relay_client._reading import Share
-from headgate.relay_client._retry import Retry
+from headgate.relay_client._retry import ClientTuning, Retry
 from headgate.relay_client._transport import Access
-from headgate.relay_client._tuning import ClientTuning
 
 __all__ = [
     "CHECKPOINT_SECONDS",

@@ -31,9 +31,8 @@ from headgate.relay_client._callbacks import Callbacks, Rollback, Runs
 from headgate.relay_client._checkpoints import CheckpointStore, Keeper
 from headgate.relay_client._consumer import Consumer, Result, Subscription
 from headgate.relay_client._reading import Reader, Share, Trail
-from headgate.relay_client._retry import Failures, Retry, Setbacks
+from headgate.relay_client._retry import ClientTuning, Failures, Retry, Setbacks
 from headgate.relay_client._transport import Access, Transport
-from headgate.relay_client._tuning import ClientTuning
 
 __all__ = ["CHECKPOINT_SECONDS", "ClientState", "RelayClient"]
 

@@ -33,9 +33,8 @@ from headgate.relay_client._checkpoints import CheckpointStore
 from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient
 from headgate.relay_client._consumer import Consumer, Subscription
 from headgate.relay_client._reading import Share
-from headgate.relay_client._retry import Retry
+from headgate.relay_client._retry import ClientTuning, Retry
 from headgate.relay_client._transport import Access, Transport
-from headgate.relay_client._tuning import ClientTuning
 
 __all__ = ["ConsumerOf", "GroupMember"]
 
@@ -290,19 +289,12 @@ class GroupMember:
             if one.ended
             and (one.error is None or one.state is PartitionState.LOST or self._state is MemberState.LEAVING)
         ]
-        checkpoints = {
-            number: one.checkpoint.value
-            for number, one in self._workers.items()
-            if one.state is not PartitionState.LOST
-        }
+        held = self._held()
+        checkpoints = {number: one.checkpoint.value for number, one in held.items()}
+        reports = {number: one.report(checkpoints[number], release=number in ended) for number, one in held.items()}
         began = time.monotonic()
         try:
-            owned = self._post_reports(
-                {
-                    number: self._workers[number].report(checkpoints[number], release=number in ended)
-                    for number in checkpoints
-                }
-            )
+            owned = self._post_reports(reports)
         except HeadgateError as error:
             if not isinstance(error, Transient):
                 raise
@@ -320,6 +312,10 @@ class GroupMember:
         self._follow(owned)
         self._leased_until = began + self._lease_seconds  # last: lost partitions have been stopped
         return True
+
+    def _held(self) -> Mapping[int, _Worker]:
+        """Return the partitions that are reported."""
+        return {number: one for number, one in self._workers.items() if one.state is not PartitionState.LOST}
 
     def _drop(self, number: int) -> None:
         worker = self._workers.pop(number)
@@ -388,10 +384,10 @@ class GroupMember:
                 worker.client.stop()
             for worker in self._workers.values():
                 worker.thread.join(_JOIN_SECONDS)
-            owned = {number: one for number, one in self._workers.items() if one.state is not PartitionState.LOST}
-            reports = {number: one.report(one.checkpoint.value, release=one.ended) for number, one in owned.items()}
+            held = self._held()
+            reports = {number: one.report(one.checkpoint.value, release=one.ended) for number, one in held.items()}
             # If a callback still runs, others must wait for the lease's end.
-            self._post_reports(reports, leave=all(one.ended for one in owned.values()))
+            self._post_reports(reports, leave=all(one.ended for one in held.values()))
         except HeadgateError as error:
             log.warning("group %s: could not leave it; others wait until its lease ends: %s", self._group, error)
         for worker in self._workers.values():

@@ -22,8 +22,8 @@ from headgate.databus import (
 )
 from headgate.errors import ConfigError, ProtocolError, RelayDivergedError, ScnNotFoundError
 from headgate.relay_client._consumer import Event
+from headgate.relay_client._retry import ClientTuning
 from headgate.relay_client._transport import Transport
-from headgate.relay_client._tuning import ClientTuning
 
 __all__ = ["Reader", "Share", "Trail"]
 

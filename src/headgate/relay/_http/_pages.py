@@ -30,7 +30,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.relay._http._commands import failure
-from headgate.relay._origins import ANY
+from headgate.relay._tenants import ANY_ORIGIN
 from headgate.web import is_loopback
 
 __all__ = ["Origins", "host_and_port", "is_here"]
@@ -56,7 +56,7 @@ class Origins:
     """
 
     def __init__(self, app: ASGIApp, allowed: Sequence[str], *, local: bool) -> None:
-        self._app, self._allowed, self._any = app, frozenset(allowed), ANY in allowed
+        self._app, self._allowed, self._any = app, frozenset(allowed), ANY_ORIGIN in allowed
         self._local = local and not self._any
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,7 +74,7 @@ class Origins:
 
     def _headers(self, origin: str | None) -> dict[str, str]:
         if self._any:
-            return {"access-control-allow-origin": ANY, "access-control-expose-headers": _EXPOSED}
+            return {"access-control-allow-origin": ANY_ORIGIN, "access-control-expose-headers": _EXPOSED}
         if not self._allowed:
             return {}
         if origin not in self._allowed:
