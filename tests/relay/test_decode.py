@@ -85,6 +85,15 @@ def outcome(decoder: RowDecoder, data: Any, places: Any, sizes: Any) -> list[pa.
         return str(error)
 
 
+def test_a_damaged_row_stays_damaged() -> None:
+    """Nothing of it is read after the damage, not even what lies before it."""
+    kinds = {"a": "bytes", "b": "int", "c": "long"}
+    schema = {"type": "record", "name": "r", "fields": [{"name": name, "type": one} for name, one in kinds.items()]}
+    cut_off = np.array([10], np.uint8)  # of a's 5 bytes none is there; as the number of c it would end the row
+    with pytest.raises(DecodeError):
+        RowDecoder(schema).decode(cut_off, np.array([0]), np.array([1]))
+
+
 def test_types_of_others_schemas() -> None:
     record: dict[str, Any] = {
         "type": "record", "name": "T",

@@ -34,9 +34,9 @@ _DECIMAL_BYTES: Final = 16
 
 @njit(cache=True, nogil=True)
 def varint(buf: Any, at: Any, end: Any) -> Any:
-    """Return ``(a zigzag number, its end)``; end −1: it does not end before ``end``."""
+    """Return ``(a zigzag number, its end)``; end −1: it does not end before ``end``, or ``at`` is negative."""
     word = np.uint64(0)
-    shift = np.uint64(0)
+    shift = np.uint64(0 if at >= 0 else 64)
     while at < end and shift < 64:
         byte = np.uint64(u8(buf, at))
         at += 1
