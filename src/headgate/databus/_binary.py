@@ -306,10 +306,9 @@ def is_intact(data: Any) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _scan(buf: Any, end: Any, tables: Any, scns: Any, ends: Any, stamps: Any, events: Any) -> Any:
+def _scan(buf: Any, end: Any, tables: Any, scns: Any, ends: Any, stamps: Any) -> Any:
     at = np.int64(0)
     windows = 0
-    inside = 0
     while at < end and windows < scns.shape[0] and _is_intact(buf, at, end, tables):
         eop = source_at(buf, at) == EOP_SOURCE
         sequence = i64_at(buf, at + (11 if buf[at] == 0 else 37))
@@ -319,20 +318,16 @@ def _scan(buf: Any, end: Any, tables: Any, scns: Any, ends: Any, stamps: Any, ev
             scns[windows] = sequence
             ends[windows] = at
             stamps[windows] = stamp
-            events[windows] = inside
             windows += 1
-            inside = 0
-        else:
-            inside += 1
     return windows
 
 
-def scan_windows(buf: Any) -> tuple[Any, Any, Any, Any]:
-    """Return ``(SCN, end, timestamp, events)`` of the whole, undamaged windows at the start of ``buf`` (int64[n])."""
+def scan_windows(buf: Any) -> tuple[Any, Any, Any]:
+    """Return ``(SCN, end, timestamp)`` of the whole, undamaged windows at the start of ``buf`` (int64[n])."""
     most = len(buf) // EOP_SIZE[2] + 1
-    scns, ends, stamps, events = (np.empty(most, np.int64) for _ in range(4))
-    count = int(_scan(buf, len(buf), CRC_TABLES, scns, ends, stamps, events))
-    return tuple(array[:count].copy() for array in (scns, ends, stamps, events))  # type: ignore[return-value]
+    scns, ends, stamps = (np.empty(most, np.int64) for _ in range(3))
+    count = int(_scan(buf, len(buf), CRC_TABLES, scns, ends, stamps))
+    return tuple(array[:count].copy() for array in (scns, ends, stamps))  # type: ignore[return-value]
 
 
 @njit(cache=True, nogil=True)

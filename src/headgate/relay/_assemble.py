@@ -209,7 +209,7 @@ class Assembler:
             one.events.put(out, offsets[one.ranks], scns[window_of[one.ranks]], self._partition)
         put_eops(out, eops, self._version, stamps[lasts], scns, self._partition)
         seal(out, 0, len(out))
-        return Windows(out, scns, eops + eop, stamps[lasts], np.bincount(window_of[sizes > 0], minlength=len(scns)))
+        return Windows(out, scns, eops + eop, stamps[lasts])
 
 
 def _in_order(images: Sequence[ImageBatch]) -> tuple[list[_Part], list[str], tuple[Int64s, Int64s, Int64s, Int64s]]:

@@ -33,7 +33,7 @@ from headgate.errors import ConfigError, ScnNotFoundError, TargetError
 from headgate.files import file_errors
 from headgate.relay._events._choice import Choice, digest_of, first_window_of, gather, gather_smaller, select
 from headgate.relay._recent import Recent
-from headgate.relay._segments import Segment, View, Windows, segment_memory, stored_segments
+from headgate.relay._segments import Segment, Windows, segment_memory, stored_segments
 
 __all__ = ["Batch", "BufferInfo", "BufferLimits", "EventBuffer", "KeyIsNoNumberError", "Policy", "Stops", "WindowRange"]
 
@@ -213,7 +213,7 @@ class EventBuffer:
         self._writing = threading.Lock()
         self._segments: deque[Segment] = deque()
         views = self._limits.views
-        self._views = Recent[Path | None, View](views, lambda view: max(len(view.data), views // _VIEWS_KEPT))
+        self._views = Recent[Path | None, Windows](views, lambda view: max(len(view.data), views // _VIEWS_KEPT))
         self._released = -1
         self._listeners: list[Callable[[], None]] = []
         self.stops: Stops = Recent(_STOPS_KEPT)
@@ -264,8 +264,7 @@ class EventBuffer:
         """Return a segment in which at least one window fits; None after ``give_up``."""
         if self._segments and self._segments[-1].fits(windows, first):
             return self._segments[-1]
-        begin = int(windows.ends[first - 1]) if first else 0
-        segment_size = max(self._segment_size, int(windows.ends[first]) - begin)
+        segment_size = max(self._segment_size, int(windows.ends[first]) - windows.start(first))
         if not self._make_room(segment_size, give_up):
             return None
         segment = Segment(segment_size, self._folder, int(windows.scns[first]))
@@ -400,7 +399,7 @@ class EventBuffer:
             yield from _ranges_of(self._view(segment), position, each)
             position = StreamPosition(-1)
 
-    def _view(self, segment: Segment) -> View:
+    def _view(self, segment: Segment) -> Windows:
         view = segment.view_of_memory() or self._views.find(segment.path)
         return self._views.keep(segment.path, segment.view_of_file()) if view is None else view
 
@@ -429,7 +428,7 @@ def _check(position: StreamPosition, oldest_resumable: int, first_scn: int) -> N
         )
 
 
-def _ranges_of(view: View, position: StreamPosition, each: bool) -> Iterator[WindowRange]:
+def _ranges_of(view: Windows, position: StreamPosition, each: bool) -> Iterator[WindowRange]:
     window, done = 0, 0
     if position.scn >= 0:
         window = int(np.searchsorted(view.scns, position.scn, "left"))

@@ -11,7 +11,6 @@ incomplete window is detected by its checksums and dropped. Files hold only wind
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -22,7 +21,7 @@ from headgate.databus import scan_windows
 from headgate.errors import ScnNotFoundError, TargetError
 from headgate.files import file_errors, write_all
 
-__all__ = ["Segment", "View", "Windows", "segment_memory", "stored_segments"]
+__all__ = ["Segment", "Windows", "segment_memory", "stored_segments"]
 
 _INDEX_BYTES: Final = 24
 """Bytes of memory for one window's index."""
@@ -44,9 +43,10 @@ def segment_memory(size: int) -> int:
     return size + _INDEX_BYTES * _most_windows(size)
 
 
-@dataclass(frozen=True)
-class Windows:
-    """Whole windows in order; each array except ``data`` is int64[windows]."""
+class Windows(NamedTuple):
+    """Whole windows in order, such as the content of a segment at one moment. Each array is int64[windows], except
+    ``data``, which may be longer than they are.
+    """
 
     data: Bytes
     scns: Int64s
@@ -54,17 +54,6 @@ class Windows:
     """Where each window ends in ``data``; the first begins at 0."""
     stamps: Int64s
     """Timestamps of the windows' newest events, ns since 1970."""
-    events: Int64s
-    """Data events of each."""
-
-
-class View(NamedTuple):
-    """Content of a segment at one moment."""
-
-    data: Bytes
-    scns: Int64s
-    ends: Int64s
-    stamps: Int64s
 
     def start(self, window: int) -> int:
         """Return the offset of a window."""
@@ -79,7 +68,7 @@ class Segment:
     """
 
     def __init__(self, size: int, folder: Path | None, first_scn: int) -> None:
-        self._memory: View | None = View(np.empty(size, np.uint8), *np.empty((3, _most_windows(size)), np.int64))
+        self._memory: Windows | None = Windows(np.empty(size, np.uint8), *np.empty((3, _most_windows(size)), np.int64))
         self._windows = 0
         self.used = 0
         """Bytes of windows."""
@@ -94,7 +83,7 @@ class Segment:
                 self._file = self.path.open("wb", buffering=0)
 
     @classmethod
-    def stored(cls, path: Path, size: int, view: View) -> Segment:
+    def stored(cls, path: Path, size: int, view: Windows) -> Segment:
         """Return the segment of a file, of which the first ``size`` bytes are windows, those of ``view``."""
         segment = cls(0, None, -1)
         segment._memory, segment.path, segment.used = None, path, size
@@ -106,7 +95,7 @@ class Segment:
         memory = self._memory
         if memory is None:
             return 0
-        begin = int(windows.ends[first - 1]) if first else 0
+        begin = windows.start(first)
         last = int(np.searchsorted(windows.ends, begin + len(memory.data) - self.used, "right"))
         return min(last - first, len(memory.scns) - self._windows)
 
@@ -120,7 +109,7 @@ class Segment:
 
         :raises TargetError: the file cannot be written.
         """
-        begin = int(windows.ends[first - 1]) if first else 0
+        begin = windows.start(first)
         data = windows.data[begin : int(windows.ends[last - 1])]
         if self._file is not None and self.path is not None:
             with _target(self.path):
@@ -139,12 +128,12 @@ class Segment:
         self.first_scn, self.first_stamp = int(scns[0]), int(stamps[0])
         self.last_scn, self.last_stamp = int(scns[-1]), int(stamps[len(scns) - 1])
 
-    def view_of_memory(self) -> View | None:
+    def view_of_memory(self) -> Windows | None:
         """Return the current content; None: only the file has it."""
         n, memory = self._windows, self._memory
-        return None if memory is None else View(memory.data, memory.scns[:n], memory.ends[:n], memory.stamps[:n])
+        return None if memory is None else Windows(memory.data, memory.scns[:n], memory.ends[:n], memory.stamps[:n])
 
-    def view_of_file(self) -> View:
+    def view_of_file(self) -> Windows:
         """Read the file.
 
         :raises ScnNotFoundError: the buffer has dropped it meanwhile.
@@ -157,7 +146,7 @@ class Segment:
             except FileNotFoundError:
                 gone = self.last_scn
                 raise ScnNotFoundError(f"the relay dropped SCN {gone} before it was read", scn=gone) from None
-        return View(data, *scan_windows(data)[:3])
+        return Windows(data, *scan_windows(data))
 
     def close(self) -> None:
         """End writing."""
@@ -188,7 +177,7 @@ def stored_segments(folder: Path, until_scn: int) -> list[Segment]:
     for path in sorted(folder.glob(f"*{_SUFFIX}")) if folder.is_dir() else []:
         with _target(path):
             data = np.fromfile(path, np.uint8)
-            scns, ends, stamps, _ = scan_windows(data)
+            scns, ends, stamps = scan_windows(data)
             kept = int(np.searchsorted(scns, until_scn, "right")) if intact else 0
             intact = intact and kept == len(scns) and (not kept or int(ends[-1]) == len(data))
             if not kept:
@@ -198,7 +187,7 @@ def stored_segments(folder: Path, until_scn: int) -> list[Segment]:
             if size < len(data):
                 with path.open("r+b") as file:
                     file.truncate(size)
-        segments.append(Segment.stored(path, size, View(data, scns[:kept], ends, stamps)))
+        segments.append(Segment.stored(path, size, Windows(data, scns[:kept], ends, stamps)))
     return segments
 
 
