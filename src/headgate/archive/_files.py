@@ -145,8 +145,9 @@ class LogSegment:
         self._written = self.size
 
     def close(self) -> None:
-        """Close the file; the segment is complete."""
+        """Cut off uncommitted bytes and close the file; the segment is complete."""
         if self._file is not None:
+            self.drop_open()
             self._file.close()
             self._file = None
 

@@ -115,8 +115,8 @@ class LogSpool:
             self._changed.notify_all()
 
     def _begin_file(self, file: CopiedFile) -> None:
-        last = self._segments[-1].begin if self._segments else None
-        if last is None or (last.server_uuid, last.file) != (file.server_uuid, file.file):
+        last = self._last
+        if last is None or (last.begin.server_uuid, last.begin.file) != (file.server_uuid, file.file):
             self._new_segment(file, file.pos)
         self._current_file = file
 
@@ -137,12 +137,10 @@ class LogSpool:
 
     def _new_segment(self, file: CopiedFile, pos: int) -> LogSegment:
         """Create the next segment, which begins after the last whole transaction."""
-        number = 1
-        if self._segments:
-            last = self._segments[-1]
-            last.drop_open()
+        last = self._last
+        if last is not None:
             last.close()
-            number = last.number + 1
+        number = 1 if last is None else last.number + 1
         segment = LogSegment(number, self._folder, replace(file, pos=pos), self._gtid, self._sizes.between_marks)
         segment.create()
         self._segments.append(segment)
@@ -153,14 +151,14 @@ class LogSpool:
     def interrupted(self) -> None:
         """End a dump; drop its incomplete transaction, which the next dump sends again."""
         with self._changed:
-            if self._segments:
-                self._segments[-1].drop_open()
+            if self._last is not None:
+                self._last.drop_open()
             self._current_file = None
 
     def hint(self) -> LogHint | None:
         """Return the position where the next dump may begin."""
         with self._changed:
-            last = self._segments[-1] if self._segments else None
+            last = self._last
             return None if last is None else LogHint(last.begin.server_uuid, last.begin.file, last.whole[1])
 
     def newest(self) -> GtidSet:
@@ -175,9 +173,8 @@ class LogSpool:
         """Close the archive for writing; waiting readers stop."""
         with self._changed:
             self._closed = True
-            if self._segments:
-                self._segments[-1].drop_open()
-                self._segments[-1].close()
+            if self._last is not None:
+                self._last.close()
             self._changed.notify_all()
 
     # --- state
@@ -186,6 +183,10 @@ class LogSpool:
     def gtid(self) -> GtidSet:
         """All archived transactions, and those before them."""
         return self._gtid
+
+    @property
+    def _last(self) -> LogSegment | None:
+        return self._segments[-1] if self._segments else None
 
     def _begin(self) -> GtidSet:
         return self._segments[0].before if self._segments else self._gtid
@@ -255,7 +256,7 @@ class LogSpool:
             segment = self._first_segment(request)
             limit = None
             if not request.endless:
-                last = self._segments[-1] if self._segments else None
+                last = self._last
                 limit = (0, 0) if last is None else (last.number, last.size)
             reached = None if request.endless else self._reached
         begin = None if segment is None else (segment, self._first_mark(segment, request))
@@ -330,7 +331,7 @@ class LogSpool:
         """Wait until there is content after a reader's position, at most for a heartbeat (1 s); False: closed."""
 
         def has_more() -> bool:
-            last = self._segments[-1] if self._segments else None
+            last = self._last
             return self._closed or (last is not None and (last.number, last.size) > position)
 
         with self._changed:
