@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, ControlFolder, decode, describe, open_images
+from headgate.config import SchemaChangesConfig
 from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState
 from headgate.offsets import SourceOffset
@@ -81,13 +82,17 @@ class Copy:
                     self.target, self.rows = Target(definition.types, definition.key, source_types=sources), {}
                 case Reshape():
                     self._reshape(action)
-                case NoteTypes(source_types=sources):
+                case NoteTypes(source_types=sources, kept=kept):
                     assert self.target is not None
-                    self.target = replace(self.target, source_types=sources)
+                    types = {**self.target.types, **self.target.kept}
+                    dropped = {name: types.pop(name) for name in kept}
+                    self.target = replace(self.target, types=types, kept=dropped, source_types=sources)
                 case AddColumns(definition=definition, source_types=sources):
-                    self.target = Target(definition.types, definition.key, source_types=sources)
+                    assert self.target is not None
+                    types = {**self.target.types, **definition.types}
+                    self.target = replace(self.target, types=types, source_types=sources)
                     for key, (since, row) in self.rows.items():
-                        self.rows[key] = (since, {name: row.get(name) for name in definition.types})
+                        self.rows[key] = (since, {name: row.get(name) for name in types})
                 case Fill(definition=definition, values=values):
                     filled = {name: default_value(text, definition.types[name]) for name, text in values.items()}
                     for since, row in self.rows.values():
@@ -143,6 +148,7 @@ class Stream:
         )  # fmt: skip
         self.inbox = ControlFolder(str(folder / "inbox"))
         self.strict: set[str] = set()
+        self.schema_changes = SchemaChangesConfig()
         self.patience_seconds = 0.0
         """For so long a batch that could not be read is read again, as Spark does it: who reads gives up sooner."""
         self.restart()
@@ -199,7 +205,8 @@ class Stream:
     def _table(self, name: str, batch: Batch, rows: list[pa.RecordBatch]) -> None:
         copy, epoch = self.copies.setdefault(name, Copy()), batch.header.epoch
         known = TableBefore(self.states.get(name), copy.target)
-        work = decide(Arrival(name, batch), known, Policy(changelog=False, strict=name in self.strict))
+        policy = Policy(changelog=False, strict=name in self.strict, schema_changes=self.schema_changes)
+        work = decide(Arrival(name, batch), known, policy)
         kinds = {kind for action in work.actions for kind in brought(action)}
         blobs = [
             row[DATA_COLUMN][0]
@@ -225,11 +232,13 @@ class Stream:
             self.assert_equal(name)
 
     def assert_equal(self, name: str) -> None:
-        """The copy has the rows of the source as they are now."""
+        """The copy has the rows of the source as they are now, in its columns."""
         copy, table = self.copies[name], name.partition(".")[2]
-        columns = list(copy.target.types if copy.target else ())
+        ignored = self.states[name].ignored
+        columns = [one for one in (copy.target.types if copy.target else ()) if one not in ignored.kept]
+        sources = [ignored.source_names.get(one, one) for one in columns]
         with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
-            cursor.execute(f"SELECT {', '.join(columns)} FROM {table}")
+            cursor.execute(f"SELECT {', '.join(sources)} FROM {table}")
             held = [tuple(row[column] for column in columns) for _, row in copy.rows.values()]
             assert sorted(map(plain, cursor.fetchall())) == sorted(map(plain, held))
 

@@ -96,6 +96,8 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     arrival = case.arrival
     parts = arrival.chunks if restarts else arrival.parts
     shape = _fit(course, case, parts, statements)
+    if shape.replace:
+        statements.columns.begin_table()
     messages = tuple(arrival.parts) if policy.kafka and _takes_changes(course, case) else ()
     log_actions = _log_actions(course, case, restarts=restarts)
     if case.snapshot.waits:

@@ -180,9 +180,9 @@ class ColumnView:
         """
         definition = next((part.definition for part in parts if part.kind == "chunk"), None)
         before, self._now = self._now, _still_ignored(self._now, config, definition)
-        columns = definition.types if definition is not None else before
-        forgotten = {name for name in before.keys() - self._now.keys() if name in columns}
-        self.names = {name: column for name, column in self.names.items() if name not in forgotten}
+        # Whatever the statements gave a name to, the columns that are read have the names of the batch's end.
+        known = definition.types if definition is not None else before
+        self.names = {name: column for name, column in self.names.items() if name not in known} | self._now
         target = self._target
         shown = {*_shown(definition, self._now, {}).types} if definition is not None else set()
         is_history = target is not None and target.form is Form.HISTORY
@@ -193,6 +193,10 @@ class ColumnView:
         self._kept = [name for name in self._kept if name not in returned]
         if all(part.kind == "chunk" for part in parts):
             self.conflict = None
+
+    def begin_table(self) -> None:
+        """Note that the table is made again with the source's columns, without those that it kept."""
+        self._kept = []
 
     # --- what the table sees
 

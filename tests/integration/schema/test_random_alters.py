@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 
+from headgate.config import SchemaChangesConfig
 from headgate.testing import MySQLServer
 from tests.integration.streams import Stream
 
@@ -29,6 +30,8 @@ LADDERS = (
     ("VARBINARY(4)", "VARBINARY(8)"),
 )
 """Types, each followed by wider ones."""
+KINDS = ("add_column", "drop_column", "rename_column")
+"""Changes that may be ignored."""
 
 
 class Table:
@@ -162,7 +165,7 @@ def minimal_server() -> Iterator[MySQLServer]:
         yield server
 
 
-def _histories(server: MySQLServer, folder: Path, seeds: range, *, is_nameless: bool) -> int:
+def _histories(server: MySQLServer, folder: Path, seeds: range, *, is_nameless: bool, ignoring: bool = False) -> int:
     kept = 0
     for seed in seeds:
         db, own = f"random_alters{next(_numbers)}", folder / str(seed)
@@ -171,7 +174,11 @@ def _histories(server: MySQLServer, folder: Path, seeds: range, *, is_nameless: 
         table = Table(Random(seed))
         server.execute(table.create().replace(" t ", f" {db}.t ", 1))
         try:
-            kept += history(Stream(server, db, own, is_nameless=is_nameless), table)
+            stream = Stream(server, db, own, is_nameless=is_nameless)
+            if ignoring:
+                choices = {kind: Random(f"{seed} {kind}").choice(["ignore", "ignore", "evolve"]) for kind in KINDS}
+                stream.schema_changes = SchemaChangesConfig.model_validate(choices)
+            kept += history(stream, table)
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
@@ -185,7 +192,14 @@ def test_random_alters_in_a_log_that_names_columns(mysql_server: MySQLServer, tm
     assert _histories(mysql_server, tmp_path, range(12), is_nameless=False) > 12, "few are read again"
 
 
+@pytest.mark.timeout(900)
+def test_random_alters_of_which_some_kinds_are_ignored(mysql_server: MySQLServer, tmp_path: Path) -> None:
+    """The table's columns that are from the source equal it, renamed ones those that the ledger names."""
+    assert _histories(mysql_server, tmp_path, range(200, 212), is_nameless=False, ignoring=True) > 12
+
+
 @pytest.mark.needs_own_server
 @pytest.mark.timeout(900)
 def test_random_alters_in_a_log_without_names(minimal_server: MySQLServer, tmp_path: Path) -> None:
     _histories(minimal_server, tmp_path, range(100, 108), is_nameless=True)
+    _histories(minimal_server, tmp_path, range(300, 304), is_nameless=True, ignoring=True)
