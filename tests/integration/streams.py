@@ -108,7 +108,8 @@ class Copy:
         assert self.target is not None
         new_names = {old: new for new, old in action.renamed.items()}
         names = {name: new_names.get(name, name) for name in self.target.types if name not in action.dropped}
-        self.target = replace(self.target, types={new: action.definition.types[new] for new in names.values()})
+        kinds = {**self.target.types, **action.definition.types}  # a column that an ignored DROP left stays as it was
+        self.target = replace(self.target, types={new: kinds[new] for new in names.values()})
         for key, (since, row) in self.rows.items():
             self.rows[key] = (since, {new: row[name] for name, new in names.items()})
 
