@@ -19,8 +19,6 @@ from typing import Any, Final, NoReturn
 import numpy as np
 import pyarrow as pa
 
-from headgate.errors import ConfigError
-
 __all__ = ["ANY_PARTITION", "Producer"]
 
 ANY_PARTITION: Final = -1
@@ -93,21 +91,12 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, Sequence[Any]]]] = {
 
 @cache
 def _library() -> Any:
-    """Return librdkafka: names are looked up in the extension module and in what it is linked to.
-
-    :raises ConfigError: they are not found there.
-    """
+    """Return librdkafka: names are looked up in the extension module and in what it is linked to."""
     from confluent_kafka import cimpl
 
     library = c.CDLL(cimpl.__file__)
     for name, (result, arguments) in _SIGNATURES.items():
-        try:
-            function = library[f"rd_kafka_{name}"]
-        except AttributeError:
-            raise ConfigError(
-                f"confluent-kafka does not show rd_kafka_{name} of its librdkafka: install its wheel from the package"
-                " index, or build it with a shared librdkafka"
-            ) from None
+        function = library[f"rd_kafka_{name}"]
         function.restype, function.argtypes = result, arguments
         setattr(library, name, function)
     return library
