@@ -6,7 +6,7 @@ extension module is linked to. Functions and structs are those of its public ``r
 confluent-kafka's.
 
 The library copies keys and values (``RD_KAFKA_MSG_F_COPY``), so a column may go once its messages are queued. Only
-failed messages are reported (``delivery.report.only.error``), in the thread that polls.
+failed messages are reported (``delivery.report.only.error``), to whoever polls.
 """
 
 from __future__ import annotations
