@@ -9,7 +9,7 @@ import random
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -137,7 +137,7 @@ class Written:
         when = datetime.now(UTC) - timedelta(hours=hours_ago)
         row = LedgerRow(len(self.rows), len(self.rows) + 1, "", when, states)
         read = TableLog(self.lake.ledger).refresh()
-        tables = [{name: asdict(state)[name] for name in STATE.names} for state in states.values()]
+        tables = [{name: state.to_dict()[name] for name in STATE.names} for state in states.values()]
         line = {"batch_id": row.batch_id, "epoch": row.epoch, "gtid": "", "committed_at": when, "tables": tables}
         rows = pa.Table.from_pylist([line], LEDGER)
         added = write_files(rows.to_batches(), self.lake.ledger, LEDGER, "snappy")

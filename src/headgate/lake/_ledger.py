@@ -159,6 +159,10 @@ class TableState:
     ignored: IgnoredChanges = field(default_factory=IgnoredChanges)
     """Changes of the source's columns that the current table does not follow, by ``[schema_changes]``."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the columns of the ledger for the table."""
+        return {**asdict(self), "ignored": self.ignored.to_json()}
+
     @property
     def name(self) -> str:
         """The table's name in the lake."""
@@ -329,7 +333,7 @@ class Ledger:
 
     def append(self, row: LedgerRow) -> None:
         """Commit the batch."""
-        tables = [{**asdict(state), "ignored": state.ignored.to_json()} for _, state in sorted(row.tables.items())]
+        tables = [state.to_dict() for _, state in sorted(row.tables.items())]
         opened = json.dumps(row.snapshots.to_dict()) if row.snapshots != OpenSnapshots() else None
         notifications = json.dumps([one.to_dict() for one in row.notifications]) if row.notifications else None
         merged = [asdict(one) for one in row.merged] or None

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, fields
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ class Lakes:
         gtid = self.server.gtid_executed
         line = {
             "batch_id": 0, "epoch": 7, "gtid": gtid, "committed_at": datetime.now(UTC),
-            "tables": [asdict(state) for state in self.states],
+            "tables": [state.to_dict() for state in self.states],
         }  # fmt: skip
         make_table(self.lake.ledger, [pa.Table.from_pylist([line], LEDGER)], LEDGER, {})
         return gtid
