@@ -380,6 +380,11 @@ class Source:
         changes: list[ColumnChange] = []
         before = [*self.columns]
         free = [name for name in "abcd" if name not in before]
+        if len(before) > 1 and draw.draw(st.integers(0, 3)) == 0:
+            one, two = draw.draw(st.permutations(before))[:2]
+            names = {one: two, two: one}
+            self.columns = {names.get(name, name): number for name, number in self.columns.items()}
+            return [RedefinedColumn(one, two), RedefinedColumn(two, one)]
         for name in draw.draw(st.lists(st.sampled_from(before), max_size=2, unique=True)):
             if self.columns[name] == 0 or draw.draw(st.booleans()):
                 if not free:
@@ -445,6 +450,10 @@ def test_random_alters_leave_the_columns_as_they_are(draw: st.DataObject) -> Non
         dropped: set[str] = set()
         if state.is_suspended:
             fake = fake.snapshot(NAME, epoch, append=False, last=True)
+            for pos in range(draw.draw(st.integers(0, 2))):
+                changes = source.alter(draw)
+                dropped |= {name for name, number in shown.items() if number not in source.columns.values()} - kept
+                fake = fake.ddl(NAME, "ALTER", "alter", 10 * pos, adds=changes, schema=source.shape)
             images = [(source.shape, ("r", key, *source.values(key))) for key in source.rows]
             fake = fake.chunk(source.shape, [source.values(key) for key in source.rows] or [])
         for pos in range(0 if state.is_suspended else draw.draw(st.integers(2, 8))):

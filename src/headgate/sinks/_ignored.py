@@ -69,9 +69,11 @@ class ColumnView:
         """
         changes = [(self._spelled(change), change) for change in ddl.changes or ()]
         before = dict(self._now)
-        for change, _ in changes:
+        for change, _ in changes:  # all names before the statement, then those after it: they may be exchanged
             if not isinstance(change, AddedColumn):
                 self._now.pop(change.name, None)
+                is_kept = isinstance(change, DroppedColumn) and config.drop_column == "ignore"
+                self._mean(change.name, None if is_kept else before.get(change.name, change.name))
         followed: list[ColumnChange] = []
         reasons: dict[str, None] = {}
         for change, as_written in changes:
@@ -109,7 +111,6 @@ class ColumnView:
                 is_ignored = column is not None and config.drop_column == "ignore"
                 if is_ignored and column is not None:
                     self._keep(column)
-                self._mean(name, None if is_ignored else column)
                 if column is None:
                     return [], f"the table has no column {name}"
                 return ([], 'drop_column = "ignore"') if is_ignored else ([DroppedColumn(column)], "")
@@ -126,7 +127,6 @@ class ColumnView:
     def _redefine(
         self, change: RedefinedColumn, column: str | None, config: SchemaChangesConfig
     ) -> tuple[list[ColumnChange], str]:
-        self._mean(change.name, column)
         is_renamed = change.name != change.new_name
         is_ignored = is_renamed and config.rename_column == "ignore"
         if column is None:
@@ -192,7 +192,7 @@ class ColumnView:
         self._returned |= returned
         self._kept = [name for name in self._kept if name not in returned]
         if all(part.kind == "chunk" for part in parts):
-            self.conflict = None
+            self.conflict, self.names = None, dict(self._now)
 
     def begin_table(self) -> None:
         """Note that the table is made again with the source's columns, without those that it kept."""

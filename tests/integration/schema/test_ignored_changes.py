@@ -151,3 +151,25 @@ def test_the_lakes_columns_stay_as_they_are(
     assert follower.run("plain")["plain"] == "live"
     follower.assert_equal("plain")
     assert follower.ignored() == IgnoredChanges(), "a is another column now, so it cannot show d any more"
+
+
+@pytest.mark.timeout(900)
+def test_a_history_keeps_its_columns(
+    spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path
+) -> None:
+    follower = Ignoring(spark, mysql_server, mysql_db, tmp_path, more=IGNORE.partition("[tables")[0], mode='"history"')
+    follower.do("CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20), c VARCHAR(20))")
+    follower.do("INSERT INTO t VALUES (1, 'a1', 'c1'), (2, 'a2', 'c2')")
+    assert follower.run() == {"t": "live"}
+    follower.do("ALTER TABLE t ADD n VARCHAR(9) DEFAULT (CONCAT('n', id)), RENAME COLUMN a TO b, DROP c")
+    follower.do("UPDATE t SET b = 'b2', n = 'x' WHERE id = 2", "INSERT INTO t VALUES (3, 'b3', 'y')")
+    assert follower.run() == {"t": "live"}
+    assert follower.run("t") == {"t": "live"}
+    folder, columns = follower.lake.current(f"{mysql_db}.t"), ["id", "a", "c"]
+    open_rows = [*lake_rows(folder, columns, where="_valid_to IS NULL").elements()]
+    assert sorted(open_rows) == [(1, "a1", "c1"), (2, "b2", None), (3, "b3", None)]
+    assert [*lake_rows(folder, columns, where="_valid_to IS NOT NULL").elements()] == [(2, "a2", "c2")]
+    assert "n" not in lake_dicts(folder)[0]
+    result = verify(spark, follower.config, newest(spark, follower.lake), f"{mysql_db}.t")
+    assert (result.equal, result.differences) == (3, 0)
+    assert follower.outcomes() == {"t": {"ignored"}}
