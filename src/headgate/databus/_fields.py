@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
-from headgate.databus._binary import i16_at, i64_at, parts_at, size_at, source_at, u32_at
+from headgate.databus._binary import PART_HEAD, i16_at, i64_at, parts_at, size_at, source_at, u32_at
 from headgate.kernels import copy
 
 __all__ = ["EventFields", "byte_ranges", "event_fields", "gather_ranges", "without_schema_ids"]
@@ -80,8 +80,8 @@ def _parse(buf: Any, end: Any, out: Any) -> Any:
         out[15, n] = at + size - value
         out[16, n] = 1 if first else 2
         out[17, n] = before
-        out[18, n] = 0 if before < 0 else u32_at(buf, before - 22)
-        out[19, n] = 0 if before < 0 else i16_at(buf, before - 18) >> 2
+        out[18, n] = 0 if before < 0 else u32_at(buf, before - PART_HEAD)
+        out[19, n] = 0 if before < 0 else i16_at(buf, before - PART_HEAD + 4) >> 2
         at += size
         n += 1
     return n

@@ -228,10 +228,12 @@ def _needs_all_changes(case: Case) -> bool:
 
 def _needs_no_log(course: TableCourse, case: Case, columns: ColumnView) -> bool:
     """Return whether a snapshot begins and the current table does not need the log images next to its chunks."""
+    if not case.snapshot.begins:
+        return False
     is_complete = case.before.state in (State.SETTLING, State.LIVE, State.INEXACT)
-    fits_table = fits(columns.parts(case.arrival.parts), columns.target, case.policy.form)
-    stays_complete = is_complete and not course.outcomes and fits_table
-    return case.snapshot.begins and not stays_complete
+    if not is_complete or course.outcomes:
+        return True
+    return not fits(columns.parts(case.arrival.parts), columns.target, case.policy.form)
 
 
 def _unwritable(definition: Definition, parts: Sequence[Part], policy: Policy) -> str | None:

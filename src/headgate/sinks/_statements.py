@@ -43,8 +43,8 @@ __all__ = ["Statements", "read_statements"]
 class Statements:
     """Work that a batch's statements leave."""
 
-    removed: bool = False  # the last of them removed the table
     truncated: DdlRow | None = None  # the last TRUNCATE
+    removed: bool = False  # the last of them removed the table
     alters: list[DdlRow] = field(default_factory=list)  # those that change only columns of the table, in known ways
     ignored: list[DdlRow] = field(default_factory=list)  # those of which the table ignores all changes
     columns: ColumnView = field(default_factory=ColumnView)  # the source's columns as the table shows them
@@ -56,7 +56,7 @@ def read_statements(course: TableCourse, case: Case) -> Statements:
     # Only a table that headgate has can be removed.
     is_ours = before.row is not None or arrival.header_entry is not None or bool(arrival.parts)
     ignored = before.row.ignored if before.row is not None else None
-    statements = Statements(before.state is State.STOPPED, columns=ColumnView(ignored, before.target))
+    statements = Statements(removed=before.state is State.STOPPED, columns=ColumnView(ignored, before.target))
     for ddl in arrival.batch.ddl:
         if ddl.table == course.table:
             suspended_state = course.state if course.is_suspended else before.state if before.is_suspended else None
