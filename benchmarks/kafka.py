@@ -12,7 +12,7 @@ subtracted, because other programs only make them longer. CPU seconds are of the
 
 Workloads: *bulk*, inserts in transactions of 1,000 rows; *oltp*, updates in transactions of one row.
 
-Bound: 10 times the engine's messages a second. It is not reached on two cores: docs/performance.md says why.
+Bound: 10 times the engine's messages a second. docs/performance.md says where the time goes.
 """
 
 from __future__ import annotations

@@ -115,3 +115,4 @@ def test_images_in_files_count_with_their_size(tmp_path: Path) -> None:
     rows = [encode(Images.of("rows", definition, batch, ImageFolder(tmp_path, least_bytes=1))) for _ in range(3)]
     described = pa.Table.from_batches(describe(iter(rows), 5 * batch.nbytes))
     assert described["_data"].is_valid().to_pylist() == [True, True, False]
+    assert described["_stub"].is_valid().to_pylist() == [False, False, True]

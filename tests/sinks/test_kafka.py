@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -99,35 +100,49 @@ class FakeProducer:
         self.queue: list[tuple[Any, ...]] = []
         self.sent: list[tuple[Any, ...]] = []
         self.calls: list[str] = []
-        self.begin_errors: list[KafkaException] = []
+        self.failed: list[KafkaException] = []
         self.commit_errors: list[BaseException] = []
 
     def __len__(self) -> int:
         return len(self.queue)
 
-    def produce(self, topic: str, value: bytes | None, key: bytes | None, partition: int = -1, **options: Any) -> None:
-        if len(self.queue) == self.room:
-            raise BufferError
-        self.queue.append((topic, value, key, {**({"partition": partition} if partition >= 0 else {}), **options}))
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int = -1,
+        header: tuple[str, bytes] | None = None,
+    ) -> None:
+        while len(self.queue) == self.room:
+            self.poll(0)
+            self.check()
+        more = {"partition": partition} if partition >= 0 else {}
+        self.queue.append((topic, value, key, {**more, **({"header": header} if header else {})}))
 
-    def poll(self, _: float) -> int:
+    def produce_all(self, topic: str, partition: int, keys: pa.Array, values: pa.Array, rows: Any) -> None:
+        for row in rows:
+            self.produce(topic, values[row].as_py(), keys[row].as_py(), partition)
+
+    def poll(self, _: float) -> None:
         if self.on_poll is not None:
             self.on_poll()
-            return 0
+            return
         self.sent += self.queue
         self.queue.clear()
-        return 0
+
+    def check(self) -> None:
+        if self.failed:
+            raise self.failed.pop()
 
     def purge(self) -> None:
         self.queue.clear()
 
-    def flush(self, _: float) -> int:
-        return 0
+    def close(self) -> None:
+        self.calls.append("close")
 
     def begin_transaction(self) -> None:
         self.calls.append("begin")
-        if self.begin_errors:
-            raise self.begin_errors[0]
 
     def commit_transaction(self, _: float) -> None:
         self.calls.append("commit")
@@ -139,7 +154,7 @@ class FakeProducer:
 
 
 BATCH = SentBatch(1, 2, "u:1-2")
-FENCED = KafkaException(KafkaError(KafkaError._FENCED, "fenced", fatal=True))
+FENCED = KafkaError(KafkaError._FENCED, "fenced", fatal=True)
 
 
 def opened(producer: FakeProducer, settings: str = "") -> KafkaTarget:
@@ -186,13 +201,18 @@ def test_messages_leave_in_their_order() -> None:
         record(5),
     ]
     produce(opened(producer), *rows)
-    assert producer.sent == [
-        ("shop.shop.a", value(1), b"k1", {}),
-        ("shop.shop.b", value(2), None, {"partition": 0}),
-        ("shop.shop.a", None, b"k3", {}),
-        ("shop.shop.a", value(4), b"k4", {"headers": [("__debezium.newkey", b"k5")]}),
-        ("shop.shop.a", value(5), b"k5", {}),
-    ]
+    topics = defaultdict(list)
+    for topic, *message in producer.sent:
+        topics[topic].append(tuple(message))
+    assert topics == {
+        "shop.shop.a": [
+            (value(1), b"k1", {}),
+            (None, b"k3", {}),
+            (value(4), b"k4", {"header": ("__debezium.newkey", b"k5")}),
+            (value(5), b"k5", {}),
+        ],
+        "shop.shop.b": [(value(2), None, {"partition": 0})],
+    }
     assert producer.calls == []
 
 
@@ -234,16 +254,6 @@ def test_a_commit_that_fails_is_no_commit() -> None:
     assert target._sent is None
 
 
-@pytest.mark.parametrize("room", [1, 1000])
-def test_a_refused_message_ends_the_batch(room: int) -> None:
-    """With a full queue, and after the last message."""
-    target = opened(FakeProducer(room, on_poll=lambda: target._delivered(refused, None)))  # type: ignore[arg-type]
-    refused = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large")
-    target._delivered(None, None)  # type: ignore[arg-type]
-    with pytest.raises(TargetError, match="Kafka: too large"):
-        produce(target, record(1), record(2))
-
-
 def test_messages_that_nobody_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(0, 1000, 10))
     monkeypatch.setattr("headgate.sinks._kafka.time.monotonic", lambda: float(next(now)))
@@ -257,13 +267,9 @@ def test_close_drops_what_was_not_sent() -> None:
     target = opened(producer, 'delivery = "exactly-once"')
     producer.produce("t", b"", b"")
     target.close()
-    assert (len(producer), producer.calls, target._producer) == (0, ["abort"], None)
+    assert (len(producer), producer.calls, target._producer) == (0, ["abort", "close"], None)
     target.close()
-    assert producer.calls == ["abort"]
-
-
-def raise_system_error() -> None:
-    raise SystemError("flush returned NULL without setting an exception")
+    assert producer.calls == ["abort", "close"]
 
 
 def sending_fails(target: KafkaTarget, monkeypatch: pytest.MonkeyPatch, error: type[BaseException]) -> BaseException:
@@ -271,7 +277,7 @@ def sending_fails(target: KafkaTarget, monkeypatch: pytest.MonkeyPatch, error: t
     monkeypatch.setattr(target._topics, "create", lambda _: None)
     monkeypatch.setattr("headgate.sinks._kafka._log_base", lambda _: "binlog.")
     monkeypatch.setattr(SentBatch, "of", lambda _: BATCH)
-    monkeypatch.setattr("headgate.sinks._kafka._records", lambda *_: batches(record(1)))
+    monkeypatch.setattr("headgate.sinks._kafka._records", lambda *_: batches(record(1), record(2)))
     messages: dict[str, Sequence[Any]] = {"shop.a": []}
     with pytest.raises(error) as raised:
         target.send(None, None, messages)  # type: ignore[arg-type]
@@ -279,34 +285,32 @@ def sending_fails(target: KafkaTarget, monkeypatch: pytest.MonkeyPatch, error: t
     return raised.value
 
 
-@pytest.mark.parametrize("lost", ["in a callback", "behind a purged message"])
-def test_a_second_producer_is_named_whatever_the_client_raises(monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
-    purged = KafkaError(KafkaError._PURGE_QUEUE, "purged")
-    producer = FakeProducer()
-    target = opened(producer, 'delivery = "exactly-once"')
-
-    def on_poll() -> None:
-        producer.begin_errors = [FENCED]
-        if lost == "in a callback":
-            raise_system_error()
-        target._delivered(purged, None)  # type: ignore[arg-type]
-
-    producer.on_poll = on_poll
-    error = sending_fails(target, monkeypatch, HeadgateError)
-    assert "another run of a pipeline of this name has taken over" in str(error)
-
-
-@pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
-def test_an_error_of_the_client_itself(monkeypatch: pytest.MonkeyPatch, delivery: str) -> None:
-    producer = FakeProducer(on_poll=raise_system_error)
-    sending_fails(opened(producer, f'delivery = "{delivery}"'), monkeypatch, SystemError)
+@pytest.mark.parametrize("room", [1, 1000])
+@pytest.mark.parametrize(
+    ("reason", "error", "text"),
+    [
+        (KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large"), TargetError, "Kafka: too large"),
+        (KafkaError(KafkaError._ALL_BROKERS_DOWN, "down"), ConnectError, "Kafka: down"),
+        (FENCED, TargetError, "Kafka: another run of a pipeline of this name has taken over"),
+    ],
+)
+def test_a_message_that_fails_ends_the_batch(
+    monkeypatch: pytest.MonkeyPatch, room: int, reason: KafkaError, error: type[HeadgateError], text: str
+) -> None:
+    """With a full queue, and after the last message."""
+    producer = FakeProducer(room, on_poll=lambda: producer.failed.append(KafkaException(reason)))
+    raised = sending_fails(opened(producer, 'delivery = "exactly-once"'), monkeypatch, error)
+    assert str(raised).startswith(text)
+    assert producer.calls == ["begin", "abort", "close"]
 
 
-def test_errors_that_a_retry_may_mend(monkeypatch: pytest.MonkeyPatch) -> None:
-    producer = FakeProducer()
-    target = opened(producer, 'delivery = "exactly-once"')
-    producer.begin_errors = [KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, "down"))]
-    assert str(sending_fails(target, monkeypatch, ConnectError)) == "Kafka: down"
+def test_an_error_that_is_not_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise MemoryError
+
+    producer = FakeProducer(on_poll=fail)
+    sending_fails(opened(producer), monkeypatch, MemoryError)
+    assert producer.calls == ["close"]
 
 
 # --- heartbeats
@@ -336,10 +340,11 @@ class HeartbeatProducer(FakeProducer):
         super().__init__()
         self.settings, self.answers = settings, [*answers]
 
-    def poll(self, seconds: float) -> int:
-        for _, _, _, options in self.queue:
-            options.pop("on_delivery")(self.answers.pop(0) if self.answers else None, None)
-        return super().poll(seconds)
+    def poll(self, seconds: float) -> None:
+        answer = self.answers.pop(0) if self.answers else None
+        if answer is not None:
+            self.failed.append(KafkaException(answer))
+        super().poll(seconds)
 
 
 def beating(
@@ -352,7 +357,7 @@ def beating(
         producers.append(HeartbeatProducer(settings, answers))
         return producers[-1]
 
-    monkeypatch.setattr("confluent_kafka.Producer", connect)
+    monkeypatch.setattr("headgate.sinks._kafka_cluster.Producer", connect)
     monkeypatch.setattr(Topics, "create", lambda *_, **__: None)
     target = opened(FakeProducer(), f"heartbeat_ms = 1500\n{settings}")
     beats = target._heartbeats
@@ -382,7 +387,7 @@ def test_heartbeats(monkeypatch: pytest.MonkeyPatch, delivery: str) -> None:
         (topic, b'{"ts_ms": 1700000001624}', key, {"partition": 0}),
     ]
     assert stop.seconds == [1.5, 1.5]
-    assert producer.calls == []
+    assert producer.calls == ["close"]
     assert "transactional.id" not in producer.settings
 
 
@@ -524,7 +529,7 @@ def test_a_topic_that_the_brokers_refuse(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_close_ends_heartbeats_that_wait_for_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
     waiting = Event()
     producer = FakeProducer(on_poll=waiting.set)
-    monkeypatch.setattr("confluent_kafka.Producer", lambda _: producer)
+    monkeypatch.setattr("headgate.sinks._kafka_cluster.Producer", lambda _: producer)
     monkeypatch.setattr(Topics, "create", lambda *_, **__: None)
     target = opened(FakeProducer(), "heartbeat_ms = 10\n")
     target.start()

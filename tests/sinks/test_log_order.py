@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.carrier import Arrival, open_images
+from headgate.carrier import Arrival, Batch, Header, ImageFolder, Images, Message, decode, describe, encode, open_images
 from headgate.errors import DecodeError
 from headgate.sinks import _log_order
-from headgate.sinks._log_order import TableImages, log_order, most_waiting, pieces, slices_in_order
+from headgate.sinks._log_order import TableImages, fetch_slices, log_order, most_waiting, pieces, slices_in_order
 from tests.fix_carrier import FakeTable
 
 TABLE = FakeTable()
@@ -131,6 +132,23 @@ def test_what_waits_is_what_others_may_come_before() -> None:
     _, backwards = arrived([[(1, 9)], [(1, 5)], [(1, 1)]])
     assert most_waiting(backwards) == 3
     assert most_waiting([]) == 0
+
+
+def test_images_in_files_need_no_spark(tmp_path: Path) -> None:
+    folder, tables = ImageFolder(tmp_path, least_bytes=1), (FakeTable("shop.a"), FakeTable("shop.b"))
+    messages: list[Message] = [Header(1, "", "", "", 0)]
+    for table, positions in zip(tables * 2, ([1, 5], [2, 3], [8, 9], []), strict=True):
+        batch = table.batch(1, [("c", pos, pos, "x") for pos in positions])
+        messages.append(Images.of("rows", table.carried, batch, folder))
+    described = Batch.of(decode(pa.Table.from_batches(describe(map(encode, messages), most=0))))
+    assert all(part.local_images() is None for (part,) in described.parts.values())
+    slices = fetch_slices(None, described.parts)  # type: ignore[arg-type]
+    found = [[(one.definition.table, places(one.images)) for one in images] for images in slices]
+    assert found == [
+        [("shop.a", [(1, 1)])],
+        [("shop.a", [(1, 5)]), ("shop.b", [(1, 2), (1, 3)])],
+        [("shop.a", [(1, 8), (1, 9)])],
+    ]
 
 
 def test_images_that_were_not_described_so() -> None:

@@ -26,6 +26,7 @@ class Arrival(NamedTuple):
     oldest: Seq
     newest: Seq
     size: int  # bytes in memory, about
+    data: pa.Buffer | None = None  # the images, as IPC; None: they are neither here nor in a file of this machine
 
 
 class Commits(NamedTuple):
@@ -89,7 +90,8 @@ class Part:
         if about.oldest_us is not None and about.newest_us is not None:
             self.commits.append(Commits(about.oldest_us, about.newest_us, about.changes))
         if about.newest_seq is not None and about.oldest_seq is not None:
-            self.arrivals.append(Arrival(number, about.oldest_seq, about.newest_seq, about.size))
+            data = images.data or images.stub
+            self.arrivals.append(Arrival(number, about.oldest_seq, about.newest_seq, about.size, data))
             self.newest_seq = max(about.newest_seq, self.newest_seq or about.newest_seq)
         self.truncates |= about.truncates
         self.partial |= about.partial

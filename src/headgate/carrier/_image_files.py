@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from headgate.errors import DecodeError
 
-__all__ = ["ImageFolder", "open_images", "serialised"]
+__all__ = ["ImageFolder", "is_stub", "open_images", "serialised"]
 
 _LEAST_BYTES: Final = 256 << 10
 _FILE: Final = b"headgate.file"
@@ -54,6 +54,11 @@ class ImageFolder:
     def clear(self) -> None:
         """Remove the folder with all images; the next large record batch makes it again."""
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def is_stub(data: pa.Buffer) -> bool:
+    """Return whether serialised images are in a file."""
+    return _FILE in (pa.ipc.read_schema(data).metadata or {})
 
 
 def serialised(batch: pa.RecordBatch) -> pa.Buffer:

@@ -133,6 +133,8 @@ class Images:
     summary: Summary
     data: pa.Buffer | None
     """One record batch, serialised by ``_image_files``; its schema has the summary. None: it was not sent along."""
+    stub: pa.Buffer | None = None
+    """The same, if it was not sent along because it is large, and is in a file."""
 
     @property
     def definition(self) -> Definition:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any, Final, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.carrier._image_files import is_stub
 from headgate.carrier._images import Images, ImagesKind, Summary, summary_json
 from headgate.carrier._messages import (
     DdlRow,
@@ -58,13 +59,13 @@ DATA_COLUMN: Final = "_data"
 CARRIER_DDL: Final = (
     f"{TABLE_COLUMN} string, {KIND_COLUMN} string, {SCHEMA_COLUMN} string, _count bigint, {DATA_COLUMN} binary"
 )
-DESCRIBED_DDL: Final = f"{CARRIER_DDL}, _summary string"
+DESCRIBED_DDL: Final = f"{CARRIER_DDL}, _summary string, _stub binary"
 
 _TEXT = pa.string()
 _CARRIER: Final = pa.schema(
     {TABLE_COLUMN: _TEXT, KIND_COLUMN: _TEXT, SCHEMA_COLUMN: _TEXT, "_count": pa.int64(), DATA_COLUMN: pa.binary()}
 )
-_DESCRIBED: Final = _CARRIER.append(pa.field("_summary", _TEXT))
+_DESCRIBED: Final = _CARRIER.append(pa.field("_summary", _TEXT)).append(pa.field("_stub", pa.binary()))
 _KINDS: Final[Mapping[type, str]] = {
     Header: "batch",
     DdlRow: "ddl",
@@ -135,18 +136,21 @@ def _plain_change(change: ColumnChange) -> dict[str, Any]:
 def describe(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
     """Convert the stream's rows to those for the driver.
 
-    :param most: maximum bytes of images that are sent along; half as many of one table.
+    :param most: maximum bytes of images that are sent along; half as many of one table. Of others that are in a file
+        their stubs are sent.
     """
     sent_bytes: dict[str, int] = {}
     total = 0
     for batch in batches:
         summaries: list[str | None] = []
         sends: list[bool] = []
+        stubs: list[bool] = []
         tables, kinds, _, _, data = batch.columns
         for table, kind, cell in zip(tables.to_pylist(), kinds.to_pylist(), data, strict=True):
             if kind not in _IMAGES:
                 summaries.append(None)
                 sends.append(True)
+                stubs.append(False)
                 continue
             images = cell.as_buffer()
             summary = summary_json(images)
@@ -154,10 +158,14 @@ def describe(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.Record
             size = max(images.size, Summary.from_json(summary).size)  # they may be in a file
             of_table, of_all = sent_bytes.get(table, 0) + size, total + size
             sends.append(of_table <= most // 2 and of_all <= most)
+            stubs.append(not sends[-1] and is_stub(images))
             if sends[-1]:
                 sent_bytes[table], total = of_table, of_all
-        light = pc.if_else(pa.array(sends, pa.bool_()), data, pa.scalar(None, data.type))
-        yield pa.RecordBatch.from_arrays([*batch.columns[:-1], light, pa.array(summaries, _TEXT)], schema=_DESCRIBED)
+        light, stub = (
+            pc.if_else(pa.array(mask, pa.bool_()), data, pa.scalar(None, data.type)) for mask in (sends, stubs)
+        )
+        columns = [*batch.columns[:-1], light, pa.array(summaries, _TEXT), stub]
+        yield pa.RecordBatch.from_arrays(columns, schema=_DESCRIBED)
 
 
 def decode(described: pa.Table) -> Iterator[Message]:
@@ -166,9 +174,10 @@ def decode(described: pa.Table) -> Iterator[Message]:
     :raises DecodeError: a row is not a message.
     """
     columns = (described[name] for name in _DESCRIBED.names)
-    for *plain, data, summary in zip(*columns, strict=True):
+    for *plain, data, summary, stub in zip(*columns, strict=True):
         table, kind, schema, count = (cell.as_py() for cell in plain)
-        yield _message(table, kind, schema, count, data.as_buffer(), summary.as_py())
+        message = _message(table, kind, schema, count, data.as_buffer(), summary.as_py())
+        yield replace(message, stub=stub.as_buffer()) if isinstance(message, Images) else message
 
 
 def open_rows(batch: pa.RecordBatch) -> Iterator[Message]:

@@ -1,12 +1,13 @@
 """``kafka``: a message for each change, in Debezium's format, to a topic for each table.
 
-What is sent, and when it counts as sent, is part of applying a batch. So this module and ``_kafka_cluster`` import
-``confluent_kafka``, like ``control/`` and ``testing/``.
+What is sent, and when it counts as sent, is part of applying a batch. So this module, ``_kafka_cluster`` and
+``_kafka_producer`` import ``confluent_kafka``, like ``control/`` and ``testing/``.
 
-**Order.** One producer in the driver sends a batch: first the log's changes in log order, then the chunks' rows, which
-are as of the batch's end. DDL statements are sent at their position in the log, to a topic of one partition. A key
-belongs to one partition (``murmur2``, as Java's producers divide keys), and an idempotent producer keeps the order of a
-partition. Messages without a key go to partition 0. So a consumer sees the changes of a row in their order.
+**Order.** One producer in the driver sends a batch: first the log's changes, then the chunks' rows, which are as of the
+batch's end. It sends a slice of the log after the other, and those of a slice topic by topic, each in log order. DDL
+statements are sent at their position in the log, to a topic of one partition. A key belongs to one partition
+(``murmur2``, as Java's producers divide keys), and an idempotent producer keeps the order of a partition. Messages
+without a key go to partition 0. So a consumer sees the changes of a row in their order.
 
 **At least once.** The brokers have all messages of a batch, from all replicas in sync (``acks=all``), before the
 ledger has its row. If the run is killed in between, the next one sends the whole batch again, in the same order.
@@ -24,7 +25,7 @@ Then the newest committed message of that topic tells whether the batch was sent
 **Heartbeats** (``heartbeat_ms``) are sent apart from batches, by ``_heartbeats``.
 
 **Memory and time.** The driver converts images, those of one slice of the log at a time (``_log_order``): no row is a
-Python object before ``produce``. One thread fetches and converts a slice while the one before it is sent.
+Python object (``_kafka_producer``). One thread fetches and converts a slice while the one before it is sent.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.metadata import version
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -57,13 +59,14 @@ from headgate.sinks._debezium_json import JsonForm
 from headgate.sinks._debezium_schema import SCHEMA_CHANGE_KEY, SCHEMA_CHANGE_VALUE, TRANSACTION_KEY, TRANSACTION_VALUE
 from headgate.sinks._debezium_transactions import TransactionEnd, TransactionNumbers
 from headgate.sinks._heartbeats import Heartbeats
-from headgate.sinks._kafka_cluster import HeartbeatSender, Topics, drop, failure
+from headgate.sinks._kafka_cluster import HeartbeatSender, Topics, failure
+from headgate.sinks._kafka_producer import ANY_PARTITION, Producer
 from headgate.sinks._log_order import fetch_slices, log_order
 from headgate.sinks._schema_registry import SchemaRegistry
 from headgate.sinks._topic_names import TopicNames
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Message, Producer
+    from confluent_kafka import Consumer
     from pyspark.sql import DataFrame
 
     from headgate.config import KafkaTargetConfig
@@ -75,9 +78,6 @@ log = logging.getLogger("headgate")
 _QUEUED_MESSAGES: Final = 200_000
 _QUEUED_KILOBYTES: Final = 128 << 10
 _POLL_SECONDS: Final = 0.01
-_ANY_PARTITION: Final = -1
-_Message: TypeAlias = tuple[str, bytes | None, bytes | None, int]
-"""Topic, value, key, partition."""
 _ABORT_SECONDS: Final = 10.0
 
 
@@ -127,7 +127,6 @@ class KafkaTarget:
         self._sent_topic = f"headgate-batches.{pipeline}"
         self._sent: SentBatch | None = None  # the newest batch of a committed transaction
         self._producer: Producer | None = None
-        self._failed: list[KafkaError] = []
         self._queued, self._queued_bytes = 0, 0  # of the batch that is being sent
         self._heartbeats: Heartbeats | None = None
         if config.heartbeat_ms:
@@ -163,13 +162,9 @@ class KafkaTarget:
             envelope = Envelope(self._form(_log_base(batch)), self._config.tombstones, self._config.truncates)
             records = _ahead(_records(frame, envelope, messages))
             self._produce(SentBatch.of(batch), envelope, interleaved(records, changes))
-        except (KafkaException, SystemError) as error:
-            # Two errors inside Kafka's client at once end as a SystemError, which names neither.
-            reason = self._fatal_error() or (error.args[0] if isinstance(error, KafkaException) else None)
+        except KafkaException as error:
             self._drop_unsent()
-            if reason is None:
-                raise
-            raise failure(reason) from None
+            raise failure(error.args[0]) from None
         except BaseException:
             self._drop_unsent()
             raise
@@ -179,22 +174,6 @@ class KafkaTarget:
             bytes=before.bytes + self._queued_bytes,
             seconds=round(before.seconds + time.monotonic() - begun, 3),
         )
-
-    def _fatal_error(self) -> KafkaError | None:
-        """Return what made the producer unusable, such as a second one with its id; None if it is usable.
-
-        After a fatal error, each call of the transactional API raises that error again.
-        """
-        from confluent_kafka import KafkaException
-
-        if self._producer is None or not self._transactional:
-            return None
-        try:
-            self._producer.begin_transaction()
-        except KafkaException as error:
-            reason: KafkaError = error.args[0]
-            return reason if reason.fatal() else None
-        return None
 
     def _schema_changes(self, batch: Batch) -> list[SchemaChange]:
         if not self._config.schema_changes_topic:
@@ -216,13 +195,13 @@ class KafkaTarget:
     def _drop_unsent(self) -> None:
         """Drop the producer and its unsent messages: they must not arrive next to those of a retry."""
         producer, self._producer = self._producer, None
-        self._failed = []
         if producer is None:
             return
-        drop(producer)
+        producer.purge()
         if self._transactional:
             with contextlib.suppress(Exception):  # no transaction is open, or its commit is under way
                 producer.abort_transaction(_ABORT_SECONDS)
+        producer.close()
 
     def _settings(self) -> dict[str, Any]:
         milliseconds = self._config.timeout_seconds * 1000
@@ -233,8 +212,6 @@ class KafkaTarget:
             "linger.ms": 5,
             "compression.type": "lz4",
             "message.timeout.ms": milliseconds,
-            "delivery.report.only.error": True,
-            "on_delivery": self._delivered,
             "queue.buffering.max.messages": _QUEUED_MESSAGES,
             "queue.buffering.max.kbytes": _QUEUED_KILOBYTES,
         }
@@ -243,8 +220,6 @@ class KafkaTarget:
         return {**defaults, **self._cluster.settings()}
 
     def _open(self) -> Producer:
-        from confluent_kafka import Producer
-
         if self._producer is None:
             self._producer = Producer(self._settings())
             if self._transactional:
@@ -310,7 +285,7 @@ class KafkaTarget:
         if numbers is not None:
             self._produce_ends(producer, envelope.form, numbers.rest())
         if self._transactional:
-            self._put(producer, (self._sent_topic, sent.to_json(), self._pipeline.encode(), 0))
+            producer.produce(self._sent_topic, sent.to_json(), self._pipeline.encode(), 0)
         self._flush(producer)
         if self._transactional:
             self._commit(producer)
@@ -336,7 +311,7 @@ class KafkaTarget:
         for end in ends:
             key = form.message(f"{topic}-key", TRANSACTION_KEY, end.key())
             for value in end.values():
-                self._produce_one(producer, topic, key, form.message(f"{topic}-value", TRANSACTION_VALUE, value), -1)
+                self._produce_one(producer, topic, key, form.message(f"{topic}-value", TRANSACTION_VALUE, value))
 
     def _produce_schema_change(self, producer: Producer, form: Form, change: SchemaChange) -> None:
         """Produce a DDL statement; all are in partition 0, so they have one order."""
@@ -344,76 +319,45 @@ class KafkaTarget:
         key = form.message(f"{topic}-key", SCHEMA_CHANGE_KEY, change.key)
         self._produce_one(producer, topic, key, form.message(f"{topic}-value", SCHEMA_CHANGE_VALUE, change.value), 0)
 
-    def _produce_one(self, producer: Producer, topic: str, key: bytes, value: bytes, partition: int) -> None:
-        self._put(producer, (topic, value, key, partition))
+    def _produce_one(
+        self, producer: Producer, topic: str, key: bytes, value: bytes, partition: int = ANY_PARTITION
+    ) -> None:
+        producer.produce(topic, value, key, partition)
         self._queued, self._queued_bytes = self._queued + 1, self._queued_bytes + len(value) + len(key)
 
     def _produce_batch(self, producer: Producer, batch: pa.RecordBatch, values: pa.Array) -> None:
-        """Produce messages, in their order.
+        """Produce messages, those of each topic in their order.
 
         :param values: the value of each.
         """
+        keys, tables = batch["key"], batch["table"].dictionary_encode()
+        topics, codes = [self._names.of(table) for table in tables.dictionary.to_pylist()], np.asarray(tables.indices)
         self._queued += batch.num_rows
-        self._queued_bytes += sum(pc.sum(pc.binary_length(one)).as_py() or 0 for one in (batch["key"], values))
-        tables = batch["table"].dictionary_encode()
-        names = [self._names.of(table) for table in tables.dictionary.to_pylist()]
-        topics = [names[code] for code in tables.indices.to_pylist()]
-        keys = batch["key"].to_pylist()
-        partitions: Iterable[int] = repeat(_ANY_PARTITION)
-        if batch["key"].null_count:
-            partitions = (_ANY_PARTITION if key is not None else 0 for key in keys)
-        messages = zip(topics, values.to_pylist(), keys, partitions, strict=False)
-        if batch["header"].null_count == batch.num_rows:
-            self._put_all(producer, messages)
-        else:
-            headers, others = batch["header"].to_pylist(), batch["other_key"].to_pylist()
-            for message, header, other in zip(messages, headers, others, strict=True):
-                self._put(producer, message, [(header, other)] if header is not None else None)
-        producer.poll(0)
-        self._check_failed()
-
-    def _put_all(self, producer: Producer, messages: Iterable[_Message]) -> None:
-        """Queue messages without headers; nothing but ``produce`` is called for each."""
-        produce = producer.produce
-        for message in messages:
-            try:
-                produce(*message)
-            except BufferError:
-                self._put(producer, message)
-
-    def _put(self, producer: Producer, message: _Message, headers: list[tuple[str, bytes]] | None = None) -> None:
-        """Queue a message; wait while the queue is full."""
-        options: dict[str, Any] = {} if headers is None else {"headers": headers}
-        while True:
-            try:
-                producer.produce(*message, **options)
-            except BufferError:
-                producer.poll(0.1)
-                self._check_failed()
+        self._queued_bytes += sum(pc.sum(pc.binary_length(one)).as_py() or 0 for one in (keys, values))
+        rows = np.argsort(codes, kind="stable")
+        has_key, has_header = (np.asarray(batch[name].is_valid())[rows] for name in ("key", "header"))
+        begins = np.flatnonzero(np.diff(codes[rows]) | np.diff(has_key) | has_header[1:] | has_header[:-1]) + 1
+        for start, end in pairwise([0, *begins.tolist(), len(rows)]):
+            topic, row = topics[codes[rows[start]]], int(rows[start])
+            if has_header[start]:
+                cells = {name: batch[name][row].as_py() for name in ("key", "header", "other_key")}
+                header = cells["header"], cells["other_key"]
+                producer.produce(topic, values[row].as_py(), cells["key"], ANY_PARTITION, header)
             else:
-                return
-
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            self._failed.append(error)
+                partition = ANY_PARTITION if has_key[start] else 0
+                producer.produce_all(topic, partition, keys, values, rows[start:end])
+        producer.poll(0)
+        producer.check()
 
     def _flush(self, producer: Producer) -> None:
-        """Wait until the brokers have all messages; each fails after its time limit, so this ends.
-
-        ``Producer.flush`` is not used: if the client raises a fatal error (another producer has taken over) while it
-        serves callbacks, ``flush`` goes on with the next callback and the error is lost. ``poll`` returns with it.
-        """
+        """Wait until the brokers have all messages; each fails after its time limit, so this ends."""
         deadline = time.monotonic() + self._config.timeout_seconds + 30
         while len(producer) and time.monotonic() < deadline:
             producer.poll(_POLL_SECONDS)
-            self._check_failed()
-        self._check_failed()
+            producer.check()
+        producer.check()
         if len(producer):
             raise ConnectError("Kafka did not accept all messages in time")
-
-    def _check_failed(self) -> None:
-        if self._failed:
-            raise failure(self._fatal_error() or self._failed[0])
 
 
 def _log_base(batch: Batch) -> str:

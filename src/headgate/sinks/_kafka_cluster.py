@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -10,14 +9,15 @@ from headgate.control import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
 from headgate.extras import require_extra
 from headgate.sinks._debezium_schema import HEARTBEAT_KEY, HEARTBEAT_VALUE
+from headgate.sinks._kafka_producer import Producer
 from headgate.sinks._schema_registry import SchemaRegistry
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, Producer
+    from confluent_kafka import KafkaError
 
     from headgate.config import KafkaTargetConfig
 
-__all__ = ["Converter", "HeartbeatSender", "Topics", "check_brokers", "drop", "failure", "is_transient"]
+__all__ = ["Converter", "HeartbeatSender", "Topics", "check_brokers", "failure", "is_transient"]
 
 _CHECK_SECONDS: Final = 10.0
 _HEARTBEAT_SECONDS: Final = 4.0
@@ -99,29 +99,19 @@ class HeartbeatSender:
         """
         from confluent_kafka import KafkaException
 
-        failed: list[KafkaError] = []
         key_bytes = self._converter.message(f"{self._topic}-key", HEARTBEAT_KEY, key)
         value_bytes = self._converter.message(f"{self._topic}-value", HEARTBEAT_VALUE, value)
         self._topics.create({self._topic}, partitions=1)
         try:
             producer = self._open()
-            producer.produce(
-                self._topic,
-                value_bytes,
-                key_bytes,
-                partition=0,
-                on_delivery=lambda error, _: failed.append(error) if error is not None else None,
-            )
-            while len(producer) and not failed and not stopped():
+            producer.produce(self._topic, value_bytes, key_bytes, partition=0)
+            while len(producer) and not stopped():
                 producer.poll(_HEARTBEAT_POLL_SECONDS)
+            producer.check()
         except KafkaException as error:
             raise failure(error.args[0]) from None
-        if failed:
-            raise failure(failed[0])
 
     def _open(self) -> Producer:
-        from confluent_kafka import Producer
-
         if self._producer is None:
             settings = {"acks": "all", "message.timeout.ms": self._timeout * 1000, **self._cluster.settings()}
             settings.pop("transactional.id", None)  # of the file: it is the batches'
@@ -132,14 +122,8 @@ class HeartbeatSender:
         """Drop the producer and what it has not sent."""
         producer, self._producer = self._producer, None
         if producer is not None:
-            drop(producer)
-
-
-def drop(producer: Producer) -> None:
-    """Drop a producer's unsent messages."""
-    with contextlib.suppress(Exception):
-        producer.purge()
-        producer.flush(0)
+            producer.purge()
+            producer.close()
 
 
 _TRANSIENT: Final = (

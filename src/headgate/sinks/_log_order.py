@@ -3,7 +3,8 @@
 A task of the source gives the images of each table apart, in record batches whose first and last positions the driver
 knows (:class:`~headgate.carrier.Arrival`) before it has the images. It fetches them as they arrive, and yields what
 lies before the first position of all that are still to come (:func:`slices_in_order`). Tasks read consecutive ranges of
-the log, so little waits: what a task gathers of other tables meanwhile.
+the log, so little waits: what a task gathers of other tables meanwhile. If all images are in the driver, or in files of
+its machine, it opens them in that order without Spark; what waits is then mapped, not held.
 
 If more would wait than the driver may hold (two servers' transactions take turns in one log, and each task has one
 server's), Spark sorts: its tasks divide the images at the same places of the log (each ``_SLICE_BYTES``; rows of a
@@ -80,25 +81,21 @@ def fetch_slices(
     :param held_bytes: if more would wait in the driver for others, Spark sorts them.
     :raises DecodeError: the images are not those of the parts.
     """
-    arrivals = sorted(arrival for of_table in parts.values() for part in of_table for arrival in part.arrivals)
-    local = _local_images([part for of_table in parts.values() for part in of_table])
-    if local is not None:
-        return slices_in_order(iter(local), arrivals)
+    described = [(one, part.definition) for of_table in parts.values() for part in of_table for one in part.arrivals]
+    described.sort(key=lambda one: one[0].number)
+    arrivals = [arrival for arrival, _ in described]
+    if all(arrival.data is not None for arrival in arrivals):
+        return slices_in_order(_open(described), arrivals)
     if most_waiting(arrivals) <= held_bytes:
         return slices_in_order(_fetch(frame, parts), arrivals)
     return fetch_sorted(frame, parts)
 
 
-def _local_images(parts: Iterable[Part]) -> list[TableImages] | None:
-    """Return the images that came with the batch's description, as they arrived; None: some did not."""
-    found: list[tuple[int, TableImages]] = []
-    for part in parts:
-        images = part.local_images()
-        if images is None:
-            return None
-        batches = (TableImages(part.definition, one) for one in images if one.num_rows)
-        found += [(arrival.number, one) for arrival, one in zip(part.arrivals, batches, strict=True)]
-    return [images for _, images in sorted(found, key=lambda one: one[0])]
+def _open(described: Iterable[tuple[Arrival, Definition]]) -> Iterator[TableImages]:
+    """Yield images that came with the batch's description, or are in files, one record batch at a time."""
+    for arrival, definition in described:
+        for images in open_images([arrival.data]):
+            yield TableImages(definition, images)
 
 
 def _fetch(frame: DataFrame, parts: Mapping[str, Sequence[Part]]) -> Iterator[TableImages]:
