@@ -89,10 +89,10 @@ def test_the_identity_of_a_batch() -> None:
 
 
 class FakeProducer:
-    """Kafka's client as the sink calls it: a queue that ``poll`` sends.
+    """Kafka's client as the sink calls it: a queue that ``poll`` and ``flush`` send.
 
     :param room: messages that the queue holds.
-    :param on_poll: called by each ``poll``, instead of sending.
+    :param on_poll: called by each of them, instead of sending.
     """
 
     def __init__(self, room: int = 1000, on_poll: Callable[[], None] | None = None) -> None:
@@ -130,6 +130,9 @@ class FakeProducer:
             return
         self.sent += self.queue
         self.queue.clear()
+
+    def flush(self, seconds: float) -> None:
+        self.poll(seconds)
 
     def check(self) -> None:
         if self.failed:
@@ -243,6 +246,16 @@ def test_a_batch_is_a_transaction_that_ends_with_its_identity() -> None:
     assert producer.sent[-1] == ("headgate-batches.shop", BATCH.to_json(), b"shop", {"partition": 0})
     produce(target, record(1))  # a replay
     assert (len(producer.sent), len(producer.calls)) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kilobytes"),
+    [("", 16 << 10), ("message.max.bytes=30000000", 58593), ("queue.buffering.max.kbytes=9", "9")],
+)
+def test_the_largest_message_fits_into_the_queue(tmp_path: Path, settings: str, kilobytes: object) -> None:
+    (tmp_path / "k").write_text(f"{settings}\n")
+    target = opened(FakeProducer(), f'settings_file = "{tmp_path / "k"}"')
+    assert target._settings()["queue.buffering.max.kbytes"] == kilobytes
 
 
 def test_a_commit_that_fails_is_no_commit() -> None:

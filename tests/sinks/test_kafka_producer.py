@@ -140,6 +140,16 @@ def test_a_message_that_is_refused_at_once(bootstrap: str) -> None:
     sender.close()
 
 
+def test_flush_does_not_wait_for_more(bootstrap: str) -> None:
+    sender = producer(bootstrap, linger_ms=200_000)
+    sender.produce("flushed", b"v", b"k", 0)
+    sender.poll(0.1)
+    assert len(sender) == 1
+    sender.flush(60)
+    assert not len(sender)
+    sender.close()
+
+
 @pytest.mark.parametrize("room", [1, 10])
 def test_brokers_that_are_away(room: int) -> None:
     """With a full queue, and after the last message."""

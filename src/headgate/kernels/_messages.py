@@ -12,6 +12,8 @@ Encoding", and of RFC 8259; texts are UTF-8, in which JSON escapes quotes, backs
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -312,6 +314,28 @@ def _needs_escape(data: Any, start: int, end: int) -> bool:
     return found > 0
 
 
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+_spare: Final = deque[Any](maxlen=2)
+_LEAST_SPARE, _MOST_SPARE = 4 << 20, 64 << 20
+"""Bytes of memory that is kept."""
+
+
+def _memory(size: int) -> Any:
+    """Return memory for messages: uint8[size]. What no array refers to any more is used again.
+
+    New pages cost as much as the messages in them: the operating system clears them first.
+    """
+    if not _LEAST_SPARE <= size <= _MOST_SPARE:
+        return np.empty(size, np.uint8)
+    memory = _spare.pop() if _spare else None
+    if memory is None or len(memory) < size:
+        memory = np.empty(size, np.uint8)
+    view = memory[:size]
+    weakref.finalize(view, _spare.append, memory).atexit = False
+    return view
+
+
 # --- columns ----------------------------------------------------------------------------------------------------------
 
 
@@ -446,7 +470,7 @@ class Layout:
                 first, last = texts[piece[2], 0], texts[piece[2], -1]
                 piece[4] = _LONGEST_ESCAPE if _needs_escape(data, first, last) else _PLAIN
         offsets = np.empty(sources.shape[1] + 1, np.int64)
-        out = np.empty(self._most_bytes(pieces, sources, texts), np.uint8)
+        out = _memory(self._most_bytes(pieces, sources, texts))
         numbers = np.array(self._numbers, np.int64).reshape(len(self._numbers), self._rows)
         valid = np.array(self._valid, np.bool_).reshape(len(self._valid), self._rows)
         _write(pieces, sources, numbers, valid, texts, data, self._avro, out, offsets)

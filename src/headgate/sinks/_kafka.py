@@ -76,7 +76,8 @@ __all__ = ["KafkaTarget"]
 log = logging.getLogger("headgate")
 
 _QUEUED_MESSAGES: Final = 200_000
-_QUEUED_KILOBYTES: Final = 128 << 10
+_QUEUED_KILOBYTES: Final = 16 << 10
+"""So few that queued messages stay in the processor's cache until they are sent."""
 _POLL_SECONDS: Final = 0.01
 _ABORT_SECONDS: Final = 10.0
 
@@ -209,15 +210,17 @@ class KafkaTarget:
             "enable.idempotence": True,
             "acks": "all",
             "partitioner": "murmur2_random",
-            "linger.ms": 5,
+            "linger.ms": 50,
             "compression.type": "lz4",
             "message.timeout.ms": milliseconds,
             "queue.buffering.max.messages": _QUEUED_MESSAGES,
-            "queue.buffering.max.kbytes": _QUEUED_KILOBYTES,
         }
         if self._transactional:
             defaults |= {"transactional.id": f"headgate-{self._pipeline}", "transaction.timeout.ms": 900_000}
-        return {**defaults, **self._cluster.settings()}
+        settings = {**defaults, **self._cluster.settings()}
+        largest = str(settings.get("message.max.bytes", 0))
+        kilobytes = max(_QUEUED_KILOBYTES, 2 * int(largest) >> 10 if largest.isdecimal() else 0)
+        return {"queue.buffering.max.kbytes": kilobytes, **settings}
 
     def _open(self) -> Producer:
         if self._producer is None:
@@ -353,7 +356,7 @@ class KafkaTarget:
         """Wait until the brokers have all messages; each fails after its time limit, so this ends."""
         deadline = time.monotonic() + self._config.timeout_seconds + 30
         while len(producer) and time.monotonic() < deadline:
-            producer.poll(_POLL_SECONDS)
+            producer.flush(_POLL_SECONDS)
             producer.check()
         producer.check()
         if len(producer):

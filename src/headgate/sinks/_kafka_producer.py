@@ -225,6 +225,10 @@ class Producer:
             self._topics[name] = handle
         return self._topics[name]
 
+    def flush(self, seconds: float) -> None:
+        """Send what is queued without waiting for more (``linger.ms``); wait for it, at most so long."""
+        self._library.flush(self._client, int(seconds * 1000))
+
     def poll(self, seconds: float) -> None:
         """Wait for a failed message, at most so long."""
         self._library.poll(self._client, int(seconds * 1000))

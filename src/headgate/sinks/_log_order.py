@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["TableImages", "fetch_slices", "log_order", "pieces", "slices_in_order"]
 
 _SLICE_BYTES: Final = 8 << 20
-_SLICE_ROWS: Final = 1 << 16
+_SLICE_ROWS: Final = 1 << 13
 _MOST_WAITING: Final = 256 << 20
 """Most bytes of images that wait in the driver for others."""
 _PIECE: Final = pa.schema({"file": pa.int32(), "slice": pa.int64(), "definition": pa.string(), "data": pa.binary()})
@@ -63,12 +63,13 @@ def log_order(records: Sequence[pa.RecordBatch], columns: Sequence[str]) -> Iter
     records = [one for one in records if one.num_rows]
     if not records:
         return
-    table = pa.Table.from_batches(records).combine_chunks()
-    order = np.lexsort([table[name].to_numpy() for name in reversed(columns)])
-    is_ordered = bool((np.diff(order) == 1).all())
+    order = np.lexsort([np.concatenate([np.asarray(one[name]) for one in records]) for name in reversed(columns)])
+    if (np.diff(order) == 1).all():
+        yield from records
+        return
+    table = pa.Table.from_batches(records)
     for start in range(0, len(order), _SLICE_ROWS):
-        rows = table.slice(start, _SLICE_ROWS) if is_ordered else table.take(order[start : start + _SLICE_ROWS])
-        yield from rows.combine_chunks().to_batches()
+        yield from table.take(order[start : start + _SLICE_ROWS]).combine_chunks().to_batches()
 
 
 def fetch_slices(
