@@ -64,12 +64,11 @@ def log_order(records: Sequence[pa.RecordBatch], columns: Sequence[str]) -> Iter
     if not records:
         return
     order = np.lexsort([np.concatenate([np.asarray(one[name]) for one in records]) for name in reversed(columns)])
-    if (np.diff(order) == 1).all():
-        yield from records
-        return
-    table = pa.Table.from_batches(records)
-    for start in range(0, len(order), _SLICE_ROWS):
-        yield from table.take(order[start : start + _SLICE_ROWS]).combine_chunks().to_batches()
+    if (np.diff(order) != 1).any():
+        records = pa.Table.from_batches(records).take(order).combine_chunks().to_batches()
+    for one in records:
+        for start in range(0, one.num_rows, _SLICE_ROWS):
+            yield one.slice(start, _SLICE_ROWS)
 
 
 def fetch_slices(
