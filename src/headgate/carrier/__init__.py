@@ -38,6 +38,7 @@ from headgate.carrier._images import (
     Images,
     Summary,
     count_changes,
+    op_letters,
 )
 from headgate.carrier._messages import (
     CarriedColumn,
@@ -119,6 +120,7 @@ __all__ = [
     "decode",
     "describe",
     "encode",
+    "op_letters",
     "open_images",
     "open_rows",
     "parse_request",

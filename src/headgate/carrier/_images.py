@@ -33,6 +33,7 @@ __all__ = [
     "ImagesKind",
     "Summary",
     "count_changes",
+    "op_letters",
 ]
 
 META = ("_op", "_seq", "_gtid", "_ts")
@@ -91,7 +92,7 @@ class Summary:
         """
         if not batch.num_rows:
             return cls()
-        absent, ops = batch.schema.get_field_index(ABSENT), _ops(batch)
+        absent, ops = batch.schema.get_field_index(ABSENT), op_letters(batch)
         commits = pc.min_max(batch["_ts"].cast(pa.int64()))
         return cls(
             *(_bounds(batch.column(batch.schema.get_field_index(key))) if key is not None else (None, None)),
@@ -167,10 +168,10 @@ def summary_json(data: pa.Buffer) -> str:
 
 def count_changes(batch: pa.RecordBatch) -> int:
     """Count the changes of these images: an update with two images is one."""
-    return int(batch.num_rows) - _ops(batch).count(b"b")
+    return int(batch.num_rows) - op_letters(batch).count(b"b")
 
 
-def _ops(batch: pa.RecordBatch) -> bytes:
+def op_letters(batch: pa.RecordBatch) -> bytes:
     """Return column ``_op`` (string, one ASCII letter each, no nulls)."""
     _, offsets, letters = batch["_op"].buffers()
     if not batch.num_rows:

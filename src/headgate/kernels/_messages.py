@@ -314,6 +314,16 @@ def _needs_escape(data: Any, start: int, end: int) -> bool:
     return found > 0
 
 
+@njit(cache=True, nogil=True)
+def _text_bytes(rows: Any, bounds: Any) -> int:
+    """Return the bytes of the texts of rows; -1: none."""
+    total = 0
+    for row in rows:
+        if row >= 0:
+            total += bounds[row + 1] - bounds[row]
+    return total
+
+
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 _spare: Final = deque[Any](maxlen=2)
@@ -501,7 +511,6 @@ class Layout:
         total: int = sources.shape[1] * (int(pieces[:, 6].sum()) + sum(longest))
         for kind, source, number, _, parameter in pieces[:, :5].tolist():
             if Kind(kind) in _TEXTS and self._rows:
-                rows = sources[source]
-                size = int(np.diff(texts[number])[rows[rows >= 0]].sum())
+                size = _text_bytes(sources[source], texts[number])
                 total += size * (parameter if kind == _STRING else 1)
         return total

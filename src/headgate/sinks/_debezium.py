@@ -29,7 +29,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.carrier import Definition
+from headgate.carrier import Definition, op_letters
 from headgate.errors import DecodeError
 
 __all__ = ["ORDER", "RECORDS", "Envelope", "Form", "Messages", "Places", "Source"]
@@ -116,21 +116,20 @@ class Envelope:
         """
         has_key = all(name in images.schema.names for name in definition.key)  # truncates have no columns
         keys = self.form.keys(definition, images) if definition.key and has_key else None
-        rows = Messages.of(_letters(images["_op"]), keys, definition, self)
+        rows = Messages.of(np.frombuffer(op_letters(images), np.uint8).astype(np.int64), keys, definition, self)
         if keys is None:
             keys = pa.nulls(images.num_rows, pa.large_binary())
         seq = images["_seq"]
-        of_image = pa.array(rows.image)
         columns = {
             "table": pa.repeat(pa.scalar(definition.table), len(rows.op)),
-            **{name: seq.field(name).take(of_image) for name in ("file", "pos", "ordinal")},
+            **{name: _taken(seq.field(name), rows.image) for name in ("file", "pos", "ordinal")},
             "part": pa.array(rows.part),
-            "gtid": images["_gtid"].cast(pa.string()).take(of_image),
-            "ts_us": images["_ts"].cast(pa.int64()).take(of_image),
-            "key": keys.take(pa.array(rows.key, mask=rows.key < 0)),
+            "gtid": _taken(images["_gtid"].cast(pa.string()), rows.image),
+            "ts_us": _taken(images["_ts"].cast(pa.int64()), rows.image),
+            "key": _taken(keys, rows.key),
             "value": _masked(self.form.values(definition, images, rows), rows.op != 0),
-            "header": pa.array([NEW_KEY, OLD_KEY]).take(pa.array(rows.header, mask=rows.header < 0)),
-            "other_key": keys.take(pa.array(rows.other, mask=rows.other < 0)),
+            "header": _taken(pa.array([NEW_KEY, OLD_KEY]), rows.header),
+            "other_key": _taken(keys, rows.other),
         }
         return pa.RecordBatch.from_arrays([*columns.values()], schema=RECORDS)
 
@@ -139,6 +138,16 @@ class Envelope:
         before, after = self.form.around_transaction
         parts = pc.binary_slice(values, 0, -before), self.form.transactions(places), pc.binary_slice(values, -after)
         return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
+
+
+def _taken(column: pa.Array, rows: Any) -> pa.Array:
+    """Return rows of a column; null for -1. A copy costs more than to see that none is needed."""
+    is_none = rows < 0
+    if is_none.all():
+        return pa.nulls(len(rows), column.type)
+    if len(rows) == len(column) and (rows == np.arange(len(rows))).all():
+        return column
+    return column.take(pa.array(rows, mask=is_none))
 
 
 def _masked(values: pa.Array, valid: Any) -> pa.Array:
@@ -208,11 +217,6 @@ class Messages:
 
 def _letters_of(letter: int, mask: Any) -> Any:
     return np.full(int(mask.sum()), letter)
-
-
-def _letters(op: pa.Array) -> Any:
-    """Return column ``_op`` as ASCII codes: int64[rows]."""
-    return np.asarray(pc.index_in(op, pa.array([chr(code) for code in range(128)]))).astype(np.int64)
 
 
 def _differ(keys: pa.Array | None, kept: Any) -> Any:

@@ -34,6 +34,7 @@ def log_files(numbers: pa.Array, base: str) -> pa.Array:
 
     :param base: the names before the number, with the dot.
     """
-    found, place = np.unique(np.asarray(numbers), return_inverse=True)
+    values = np.asarray(numbers)
+    found = values[:1] if (values == values[:1]).all() else np.unique(values)
     names = ["" if number == SNAPSHOT_FILE else f"{base}{number:06d}" for number in found.tolist()]
-    return pa.array(names, pa.string()).take(pa.array(place))
+    return pa.array(names, pa.string()).take(pa.array(np.searchsorted(found, values)))

@@ -63,12 +63,22 @@ def log_order(records: Sequence[pa.RecordBatch], columns: Sequence[str]) -> Iter
     records = [one for one in records if one.num_rows]
     if not records:
         return
-    order = np.lexsort([np.concatenate([np.asarray(one[name]) for one in records]) for name in reversed(columns)])
-    if (np.diff(order) != 1).any():
+    values = [np.concatenate([np.asarray(one[name]) for one in records]) for name in columns]
+    if not _is_in_order(values):
+        order = np.lexsort(values[::-1])
         records = pa.Table.from_batches(records).take(order).combine_chunks().to_batches()
     for one in records:
         for start in range(0, one.num_rows, _SLICE_ROWS):
             yield one.slice(start, _SLICE_ROWS)
+
+
+def _is_in_order(columns: Sequence[Any]) -> bool:
+    """Whether no row is less than the one before it."""
+    equal, less = np.bool_(True), np.bool_(False)
+    for column in columns:
+        less |= equal & (column[1:] < column[:-1])
+        equal &= column[1:] == column[:-1]
+    return not np.any(less)
 
 
 def fetch_slices(
@@ -143,7 +153,7 @@ def slices_in_order(images: Iterator[TableImages], arrivals: Sequence[Arrival]) 
     """
     waiting: list[TableImages] = []
     for one, arrival, bound in zip(images, arrivals, _bounds(arrivals), strict=True):
-        if _positions(one.images)[0].tolist() != list(arrival.oldest[1:]):
+        if _positions(one.images.slice(0, 1))[0].tolist() != list(arrival.oldest[1:]):
             raise DecodeError("images come in another order than described", table=one.definition.table)
         waiting.append(one)
         due = [_split(each, None if bound is None else bound[1:]) for each in waiting]
@@ -152,17 +162,29 @@ def slices_in_order(images: Iterator[TableImages], arrivals: Sequence[Arrival]) 
 
 
 def _slices(images: list[TableImages]) -> Iterator[list[TableImages]]:
-    """Divide images at the same positions."""
-    most = max(_SLICE_ROWS, 2)  # an update's two images have one position
-    while sum(one.images.num_rows for one in images) > most:
-        positions = np.concatenate([_positions(one.images) for one in images])
+    """Divide images, each in the order of the log, at the same positions."""
+    counts = [one.images.num_rows for one in images]
+    total, most = sum(counts), max(_SLICE_ROWS, 2)  # an update's two images have one position
+    if total <= most:
+        yield from [images] if images else []
+        return
+    positions = np.concatenate([_positions(one.images) for one in images])
+    owners = np.repeat(np.arange(len(images)), counts)
+    if len(images) > 1:
         order = np.lexsort(positions.T[::-1])
-        bound = tuple(positions[order[most]].tolist())
-        divided = [_split(one, bound) for one in images]
-        yield [one for one, _ in divided if one.images.num_rows]
-        images = [one for _, one in divided if one.images.num_rows]
-    if images:
-        yield images
+        positions, owners = positions[order], owners[order]
+    begins, start = np.zeros(len(images), np.int64), 0
+    while start < total:
+        end = min(start + most, total)
+        if end < total and (positions[end] == positions[end - 1]).all():
+            end -= 1
+        ends = begins + np.bincount(owners[start:end], minlength=len(images))
+        yield [
+            one._replace(images=one.images.slice(first, last - first))
+            for one, first, last in zip(images, begins.tolist(), ends.tolist(), strict=True)
+            if last > first
+        ]
+        begins, start = ends, end
 
 
 def _positions(images: pa.RecordBatch) -> Any:
