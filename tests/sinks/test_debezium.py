@@ -14,9 +14,10 @@ import pytest
 
 from headgate.carrier import CarriedColumn
 from headgate.errors import DecodeError
-from headgate.sinks._debezium import NEW_KEY, OLD_KEY, RECORDS, Envelope, Places, Source
+from headgate.sinks._debezium import NEW_KEY, OLD_KEY, RECORDS, Envelope, Places
 from headgate.sinks._debezium_json import JsonForm
 from headgate.sinks._debezium_schema import TRANSACTION_KEY, TRANSACTION_VALUE
+from headgate.sinks._debezium_source import Source
 from headgate.sinks._debezium_transactions import TransactionEnd
 from headgate.sinks._debezium_values import connect_type, json_values
 from tests.fix_carrier import UUID, FakeTable

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from headgate.carrier import CarriedColumn
 from headgate.kernels import Layout, decimal_bytes, decimal_text_bytes
 from headgate.sinks._connect_avro import avro_name, avro_schema, binary
-from headgate.sinks._debezium import Envelope, Places, Source
+from headgate.sinks._debezium import Envelope, Places
 from headgate.sinks._debezium_avro import AvroForm
 from headgate.sinks._debezium_json import JsonForm
 from headgate.sinks._debezium_schema import (
@@ -29,6 +29,7 @@ from headgate.sinks._debezium_schema import (
     TRANSACTION_KEY,
     TRANSACTION_VALUE,
 )
+from headgate.sinks._debezium_source import Source
 from headgate.sinks._debezium_transactions import TransactionEnd
 from headgate.sinks._debezium_values import avro_lane, connect_type
 from tests.fix_carrier import FakeTable

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.carrier import CarriedColumn, DdlRow, Definition
 from headgate.sinks._debezium_ddl import SchemaChange, interleaved, schema_changes
+from headgate.sinks._debezium_source import Source
 
 TABLE = Definition(
     "shop.t",
@@ -33,7 +34,7 @@ def row(action: str, statement: str, pos: int = 100, ordinal: int = 0, table: st
 
 
 def changes(*rows: DdlRow) -> list[SchemaChange]:
-    return schema_changes(rows, "p", "0.1", "binlog.")
+    return schema_changes(rows, Source("p", "0.1", "binlog."))
 
 
 def test_an_alter() -> None:

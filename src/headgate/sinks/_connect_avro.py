@@ -17,7 +17,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["VALUE_BRANCH", "avro_name", "avro_schema", "binary", "null_branch_first", "wire_head"]
+__all__ = ["VALUE_BRANCH", "avro_name", "avro_schema", "binary", "null_branch_first", "value_branch", "wire_head"]
 
 VALUE_BRANCH: Final = b"\x02"
 """The number of the value's branch in the union of an optional field without a default; 0 is null's."""
@@ -97,6 +97,13 @@ def null_branch_first(connect: Mapping[str, Any]) -> bool:
     return connect.get("default") is None
 
 
+def value_branch(connect: Mapping[str, Any]) -> bytes:
+    """Return what precedes a value: the number of its branch, if the field is optional."""
+    if not connect.get("optional"):
+        return b""
+    return VALUE_BRANCH if null_branch_first(connect) else b"\x00"
+
+
 def wire_head(schema_id: int) -> bytes:
     """Return what precedes a value in Confluent's wire format."""
     return struct.pack(">bI", 0, schema_id)
@@ -107,10 +114,9 @@ def binary(connect: Mapping[str, Any], value: Any) -> bytes:
 
     :raises KeyError: a type that these messages do not have.
     """
-    if connect.get("optional"):
-        number = int(value is not None) if null_branch_first(connect) else int(value is None)
-        return _long(number) + (b"" if value is None else _required(connect, value))
-    return _required(connect, value)
+    if value is None and connect.get("optional"):
+        return _long(int(not null_branch_first(connect)))
+    return value_branch(connect) + _required(connect, value)
 
 
 def _required(connect: Mapping[str, Any], value: Any) -> bytes:

@@ -22,6 +22,8 @@ The number of a message in its transaction is known only in the order of the log
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -29,10 +31,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.carrier import Definition, op_letters
+from headgate.carrier import ABSENT, CarriedColumn, Definition, op_letters
 from headgate.errors import DecodeError
 
-__all__ = ["ORDER", "RECORDS", "Envelope", "Form", "Messages", "Places", "Source"]
+__all__ = ["ORDER", "RECORDS", "Envelope", "Form", "Messages", "Places", "columns_present"]
 
 RECORDS: Final = pa.schema(
     {
@@ -58,15 +60,6 @@ NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 """Headers of the ``d`` and the ``c`` of an update that changed the key; the value is the other key."""
 
 _C, _U, _D, _B, _T = (ord(letter) for letter in "cudbt")
-
-
-@dataclass(frozen=True)
-class Source:
-    """What all messages of a batch say of their source."""
-
-    server: str  # the prefix of topics
-    version: str  # headgate's
-    log_base: str  # name of the log files before their number, with the dot
 
 
 class Places(NamedTuple):
@@ -213,6 +206,20 @@ class Messages:
         ]
         op, image, before, after, key, part, header, other = whole
         return cls(op, image, before, after, key, part.astype(np.int8), header, other)
+
+
+def columns_present(definition: Definition, images: pa.RecordBatch) -> Iterator[tuple[CarriedColumn, Any]]:
+    """Yield a table's columns that the images have, each with bool[images]: which images hold it; None: all."""
+    columns = [column for column in definition.columns if column.name in images.schema.names]
+    if ABSENT not in images.schema.names:
+        yield from ((column, None) for column in columns)
+        return
+    absent = images[ABSENT]
+    code = np.asarray(absent.indices.fill_null(-1))
+    left_out = [set(json.loads(names)) for names in absent.dictionary.to_pylist()]
+    for column in columns:
+        codes = [k for k, names in enumerate(left_out) if column.name in names]
+        yield column, ~np.isin(code, codes) if codes else None
 
 
 def _letters_of(letter: int, mask: Any) -> Any:

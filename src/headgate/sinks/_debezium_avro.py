@@ -11,22 +11,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.carrier import Definition
 from headgate.kernels import Kind, Lane, Layout, int64_lane, text_lane
 from headgate.lake import split_table
-from headgate.replication import SNAPSHOT_FILE
-from headgate.sinks._connect_avro import VALUE_BRANCH, avro_schema, binary, wire_head
-from headgate.sinks._debezium import Messages, Places, Source
-from headgate.sinks._debezium_rows import columns_present, log_files
-from headgate.sinks._debezium_schema import envelope_schema, key_schema
+from headgate.sinks._connect_avro import VALUE_BRANCH, avro_schema, binary, value_branch, wire_head
+from headgate.sinks._debezium import Messages, Places, columns_present
+from headgate.sinks._debezium_schema import SOURCE, envelope_schema, key_schema
+from headgate.sinks._debezium_source import Source, events_of
 from headgate.sinks._debezium_values import avro_lane
 
 __all__ = ["AvroForm", "Registry"]
@@ -36,7 +34,6 @@ _IMAGE, _BEFORE, _AFTER, _OP = range(4)
 _NULL: Final = b"\x00"
 _LONG: Final = {"type": "int64", "optional": True}
 _TEXT: Final = {"type": "string", "optional": False}
-_OPTIONAL_TEXT: Final = {"type": "string", "optional": True}
 
 
 class Registry(Protocol):
@@ -128,29 +125,15 @@ class AvroForm:
 
     def _add_source(self, layout: Layout, definition: Definition, images: pa.RecordBatch) -> None:
         """Add the block ``source`` of each image."""
-        db, table = split_table(definition.table)
-        seq, us = images["_seq"], images["_ts"].cast(pa.int64())
-        is_read = pc.equal(seq.field("file"), SNAPSHOT_FILE)
-        snapshots = pc.if_else(is_read, "incremental", "false")
-        parts: Sequence[bytes | tuple[Lane, bytes]] = (
-            b"".join(binary(_TEXT, text) for text in (self.source.version, "mysql", self.source.server)),
-            (int64_lane(Kind.VARINT, pc.divide(us, 1000)), b""),
-            (text_lane(Kind.BYTES, snapshots), _NULL),  # its union begins with the value, because it has a default
-            binary(_TEXT, db) + _NULL,
-            (int64_lane(Kind.VARINT, us), VALUE_BRANCH),
-            (int64_lane(Kind.VARINT, pc.multiply(us, 1000)), VALUE_BRANCH),
-            binary(_OPTIONAL_TEXT, table) + binary({"type": "int64"}, 0),
-            (text_lane(Kind.BYTES, images["_gtid"].cast(pa.string())), VALUE_BRANCH),
-            (text_lane(Kind.BYTES, log_files(seq.field("file"), self.source.log_base)), b""),
-            (int64_lane(Kind.VARINT, pc.if_else(is_read, 0, seq.field("pos"))), b""),
-            (int64_lane(Kind.VARINT, pc.if_else(is_read, 0, seq.field("ordinal"))), b""),
-            _NULL + _NULL,  # thread, query
-        )
-        for part in parts:
-            if isinstance(part, bytes):
-                layout.constant(part)
+        fields = self.source.block(*split_table(definition.table), events_of(images, self.source.log_base))
+        for schema in SOURCE["fields"]:
+            value = fields[schema["field"]]
+            if isinstance(value, pa.Array):
+                is_text = pa.types.is_string(value.type)
+                lane = text_lane(Kind.BYTES, value) if is_text else int64_lane(Kind.VARINT, value)
+                layout.lane(lane, _IMAGE, value_branch(schema))
             else:
-                layout.lane(part[0], _IMAGE, part[1])
+                layout.constant(binary(schema, value))
 
 
 def _none(images: pa.RecordBatch) -> Any:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from headgate.carrier import CarriedColumn, DdlRow, Definition
 from headgate.lake import split_table
 from headgate.names import quote_name
+from headgate.sinks._debezium_source import Event, Source, log_file
 
 __all__ = ["SchemaChange", "interleaved", "schema_changes"]
 
@@ -57,21 +58,15 @@ class SchemaChange(NamedTuple):
     value: dict[str, Any]
 
 
-def schema_changes(ddl: Sequence[DdlRow], server: str, version: str, log_base: str) -> list[SchemaChange]:
-    """Return the messages of a batch's statements, in the order of the log.
-
-    :param server: the name of the source: the prefix of topics.
-    :param version: headgate's.
-    :param log_base: name of the log files before their number, with the dot.
-    """
-    about = version, server, log_base
+def schema_changes(ddl: Sequence[DdlRow], source: Source) -> list[SchemaChange]:
+    """Return the messages of a batch's statements, in the order of the log."""
     # The log's files are numbered from 1: a row at 0 stands for a table that is missing, not for a statement.
     logged = [row for row in ddl if row.seq[1] and row.action != "truncate"]
     changes = []
     for _, rows in groupby(logged, key=lambda row: row.seq[1:3]):
         statement = [*rows]
         groups = [[row] for row in statement] if _is_drop_table(statement[0]) else [statement]
-        changes += [_change(group, *about) for group in groups]
+        changes += [_change(group, source) for group in groups]
     return changes
 
 
@@ -79,34 +74,16 @@ def _is_drop_table(row: DdlRow) -> bool:
     return row.action == "drop" and not re.match(r"(?i)\s*drop\s+(database|schema)\b", row.statement)
 
 
-def _change(rows: Sequence[DdlRow], version: str, server: str, log_base: str) -> SchemaChange:
+def _change(rows: Sequence[DdlRow], source: Source) -> SchemaChange:
     first = rows[0]
     _, file, pos, _ = first.seq
-    names = [row.new_name or row.table for row in rows]
-    db, table = split_table(names[0])
+    names = [split_table(row.new_name or row.table) for row in rows]
+    db, table = names[0]
     us = first.ts or 0
-    source = {
-        "version": version,
-        "connector": "mysql",
-        "name": server,
-        "ts_ms": us // 1000,
-        "snapshot": "false",
-        "db": db,
-        "sequence": None,
-        "ts_us": us,
-        "ts_ns": us * 1000,
-        "table": ",".join([table, *(split_table(name)[1] for name in names[1:])]),
-        "server_id": 0,
-        "gtid": first.gtid,
-        "file": f"{log_base}{file:06d}",
-        "pos": pos,
-        "row": 0,
-        "thread": None,
-        "query": None,
-    }
+    event = Event(us // 1000, us, us * 1000, "false", first.gtid, log_file(source.log_base, file), pos, 0)
     text = f"DROP TABLE {quote_name(db)}.{quote_name(table)}" if _is_drop_table(first) else first.statement
     value = {
-        "source": source,
+        "source": source.block(db, ",".join(name for _, name in names), event),
         "ts_ms": time.time_ns() // 1_000_000,
         "databaseName": db,
         "schemaName": None,

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.carrier import Definition
 from headgate.kernels import Kind, Lane, Layout, int64_lane, json_string, text_lane
 from headgate.lake import split_table
-from headgate.replication import SNAPSHOT_FILE
-from headgate.sinks._debezium import Messages, Places, Source
-from headgate.sinks._debezium_rows import columns_present, log_files
+from headgate.sinks._debezium import Messages, Places, columns_present
 from headgate.sinks._debezium_schema import envelope_schema, key_schema, opening
+from headgate.sinks._debezium_source import Source, events_of
 from headgate.sinks._debezium_values import json_lane
 
 __all__ = ["JsonForm"]
@@ -104,34 +101,17 @@ class JsonForm:
 
     def _add_source(self, layout: Layout, definition: Definition, images: pa.RecordBatch) -> None:
         """Add the block ``source`` of each image."""
-        db, table = split_table(definition.table)
-        seq, us = images["_seq"], images["_ts"].cast(pa.int64())
-        is_read = pc.equal(seq.field("file"), SNAPSHOT_FILE)
-        version, server = json_string(self.source.version), json_string(self.source.server)
-        parts: Sequence[str | Lane] = (
-            f'{{"version":{version},"connector":"mysql","name":{server},"ts_ms":',
-            int64_lane(Kind.DIGITS, pc.divide(us, 1000)),
-            ',"snapshot":"',
-            text_lane(Kind.RAW, pc.if_else(is_read, "incremental", "false")),
-            f'","db":{json_string(db)},"sequence":null,"ts_us":',
-            int64_lane(Kind.DIGITS, us),
-            ',"ts_ns":',
-            int64_lane(Kind.DIGITS, us),
-            f'000,"table":{json_string(table)},"server_id":0,"gtid":',
-            text_lane(Kind.STRING, images["_gtid"].cast(pa.string())),
-            ',"file":',
-            text_lane(Kind.STRING, log_files(seq.field("file"), self.source.log_base)),
-            ',"pos":',
-            int64_lane(Kind.DIGITS, pc.if_else(is_read, 0, seq.field("pos"))),
-            ',"row":',
-            int64_lane(Kind.DIGITS, pc.if_else(is_read, 0, seq.field("ordinal"))),
-            ',"thread":null,"query":null}',
-        )
-        for part in parts:
-            if isinstance(part, str):
-                layout.constant(part.encode())
+        fields = self.source.block(*split_table(definition.table), events_of(images, self.source.log_base))
+        separator = b"{"
+        for name, value in fields.items():
+            layout.constant(separator + json_string(name).encode() + b":")
+            if isinstance(value, pa.Array):
+                is_text = pa.types.is_string(value.type)
+                layout.lane(text_lane(Kind.STRING, value) if is_text else int64_lane(Kind.DIGITS, value), _IMAGE)
             else:
-                layout.lane(part, _IMAGE)
+                layout.constant(json.dumps(value, ensure_ascii=False).encode())
+            separator = b","
+        layout.constant(b"}")
 
 
 def _name(column: str) -> bytes:

@@ -20,6 +20,7 @@ __all__ = [
     "HEARTBEAT_VALUE",
     "SCHEMA_CHANGE_KEY",
     "SCHEMA_CHANGE_VALUE",
+    "SOURCE",
     "TRANSACTION_KEY",
     "TRANSACTION_VALUE",
     "envelope_schema",
@@ -45,7 +46,7 @@ def _struct(fields: list[dict[str, Any]], name: str, *, optional: bool = False, 
     return {"type": "struct", "fields": fields, "optional": optional, "name": name, **more}
 
 
-_SOURCE: Final = _struct(
+SOURCE: Final = _struct(
     [
         *(_field(name, "string") for name in ("version", "connector", "name")),
         _field("ts_ms", "int64"),
@@ -76,6 +77,7 @@ _SOURCE: Final = _struct(
     version=1,
     field="source",
 )
+"""Schema of the block ``source``."""
 _TRANSACTION: Final = _struct(
     [_field("id", "string"), _field("total_order", "int64"), _field("data_collection_order", "int64")],
     "event.block",
@@ -159,7 +161,7 @@ SCHEMA_CHANGE_KEY: Final = json.dumps(
 SCHEMA_CHANGE_VALUE: Final = json.dumps(
     _struct(
         [
-            _SOURCE,
+            SOURCE,
             _field("ts_ms", "int64"),
             *(_optional(name, "string") for name in ("databaseName", "schemaName", "ddl")),
             _array(_TABLE_CHANGE, "tableChanges", optional=False),
@@ -191,5 +193,5 @@ def envelope_schema(definition: Definition, server: str, *, avro: bool = False) 
     name = f"{server}.{definition.table}"
     rows = [_struct(columns, f"{name}.Value", optional=True, field=field) for field in ("before", "after")]
     stamps = [_optional(f"ts_{unit}", "int64") for unit in ("ms", "us", "ns")]
-    fields = [*rows, _SOURCE, _TRANSACTION, _field("op", "string"), *stamps]
+    fields = [*rows, SOURCE, _TRANSACTION, _field("op", "string"), *stamps]
     return json.dumps(_struct(fields, f"{name}.Envelope", version=2), ensure_ascii=False)

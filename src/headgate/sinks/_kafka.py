@@ -52,11 +52,12 @@ from headgate.errors import ConnectError
 from headgate.extras import require_extra
 from headgate.lake import KafkaStatus
 from headgate.replication import SNAPSHOT_FILE
-from headgate.sinks._debezium import ORDER, Envelope, Form, Source
+from headgate.sinks._debezium import ORDER, Envelope, Form
 from headgate.sinks._debezium_avro import AvroForm
 from headgate.sinks._debezium_ddl import SchemaChange, interleaved, schema_changes
 from headgate.sinks._debezium_json import JsonForm
 from headgate.sinks._debezium_schema import SCHEMA_CHANGE_KEY, SCHEMA_CHANGE_VALUE, TRANSACTION_KEY, TRANSACTION_VALUE
+from headgate.sinks._debezium_source import Source
 from headgate.sinks._debezium_transactions import TransactionEnd, TransactionNumbers
 from headgate.sinks._heartbeats import Heartbeats
 from headgate.sinks._kafka_cluster import HeartbeatSender, Topics, failure
@@ -179,10 +180,13 @@ class KafkaTarget:
     def _schema_changes(self, batch: Batch) -> list[SchemaChange]:
         if not self._config.schema_changes_topic:
             return []
-        return schema_changes(batch.ddl, self._names.prefix, _version(), _log_base(batch))
+        return schema_changes(batch.ddl, self._source(_log_base(batch)))
+
+    def _source(self, log_base: str) -> Source:
+        return Source(self._names.prefix, _version(), log_base)
 
     def _form(self, log_base: str) -> Form:
-        source = Source(self._names.prefix, _version(), log_base)
+        source = self._source(log_base)
         if self._registry is not None:
             return AvroForm(source, self._registry, self._names.of)
         return JsonForm(source, self._config.format == "json-schema")
