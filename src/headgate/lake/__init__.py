@@ -93,7 +93,8 @@ from headgate.lake._workers import Workers
 from headgate.lake._write_methods import NO_KEY, PARTIAL_IMAGES, WriteMethod, merge_reason
 
 if TYPE_CHECKING:
-    from headgate.lake._upsert import Changes, Ending, Fill, Upserts, VersionChanges
+    from headgate.lake._row_changes import Ending, Marking
+    from headgate.lake._upsert import Changes, Fill, Upserts, VersionChanges
     from headgate.lake._verify_arrow import ArrowComparer
 
 __all__ = [
@@ -137,6 +138,7 @@ __all__ = [
     "Maintained",
     "Maintenance",
     "Marker",
+    "Marking",
     "MergedState",
     "MergedTables",
     "NeedsSparkError",
@@ -217,8 +219,8 @@ __all__ = [
 
 
 _LATE = {
-    "ArrowComparer": "_verify_arrow", "Changes": "_upsert", "Ending": "_upsert", "Fill": "_upsert",
-    "Upserts": "_upsert", "VersionChanges": "_upsert",
+    "ArrowComparer": "_verify_arrow", "Changes": "_upsert", "Ending": "_row_changes", "Fill": "_upsert",
+    "Marking": "_row_changes", "Upserts": "_upsert", "VersionChanges": "_upsert",
 }  # fmt: skip
 
 

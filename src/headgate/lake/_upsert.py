@@ -33,15 +33,16 @@ from headgate.lake._fill import Fill
 from headgate.lake._folds import Folds
 from headgate.lake._form import Form
 from headgate.lake._replace import replace_files
+from headgate.lake._row_changes import Ending, RowChange, changed_rows, find_rows, write_rows
 from headgate.lake._status import IndexStatus
-from headgate.lake._versions import Ending, VersionChanges, by_kind, ended, find_open, find_seen, write_versions
+from headgate.lake._versions import VersionChanges, by_kind, find_open
 from headgate.lake._write_methods import NO_VECTORS, has_vectors
 from headgate.lake._written import Changes, Written, write_changes
 
 if TYPE_CHECKING:
     from headgate.lake._delta import DeltaPath
 
-__all__ = ["Changes", "Ending", "Fill", "Upserts", "VersionChanges"]
+__all__ = ["Changes", "Fill", "Upserts", "VersionChanges"]
 
 _INDEX_BYTES: Final = 4 << 30
 _EPOCH_DDL: Final = "_seq struct<epoch: bigint>"
@@ -145,27 +146,38 @@ class Upserts:
         keyed = self._keyed(delta, base, changes.key)
         found = find_open(base.snapshot, keyed, changes, base.schema)
         rows = changes.settle(found.rows, found.key_numbers)
-        added = write_versions(by_kind(rows), base, delta.path, changes.key)
+        added = write_rows(by_kind(rows), base, delta.path, (*changes.key, "_seq", *Ending.statistics))
         about = {"outputMode": "Update", "epochId": str(changes.marker.version)}
         with discard_after_conflict(delta.path, added):
             self._commit(delta, base, keyed, found.lookup, [*added, changes.marker.action()], "STREAMING UPDATE", about)
 
     def end_versions(self, delta: DeltaPath, ending: Ending, key: Sequence[str]) -> int:
-        """End the open versions of a history that were last seen in some epochs. Return the number of commits.
+        """End open versions of a history. Return the number of commits.
 
         :raises CommitConflictError: other programs changed the table, again and again.
         :raises TargetError: the table needs Spark's writer.
         """
+        commits = self.change_rows(delta, ending, key)
+        if commits is None:
+            raise self._not_a_history(delta)
+        return commits
 
-        def write() -> int:
-            base = self._history_base(delta, _EPOCH_DDL, ())
+    def change_rows(self, delta: DeltaPath, change: RowChange, key: Sequence[str]) -> int | None:
+        """Write rows again, changed. Return the number of commits, None: an UPDATE has to do it.
+
+        :raises CommitConflictError: other programs changed the table, again and again.
+        """
+
+        def write() -> int | None:
+            base = self._find_base(delta, _EPOCH_DDL, ())
+            if base is None:
+                return None
             keyed, folder = self._keyed(delta, base, key), delta.path
-            found, lookup = find_seen(base.snapshot, keyed, ending)
-            rows = ended(base.snapshot, folder, found, ending, base.schema)
-            added = write_versions([rows], base, folder, key)
-            about = {"predicate": f'["_seen >= {ending.first} AND _seen < {ending.end}"]'}
+            found, lookup = find_rows(base.snapshot, keyed, change)
+            rows = changed_rows(base.snapshot, folder, found, change, base.schema)
+            added = write_rows([rows], base, folder, (*key, "_seq", *change.statistics))
             with discard_after_conflict(folder, added):
-                self._commit(delta, base, keyed, lookup, added, "UPDATE", about)
+                self._commit(delta, base, keyed, lookup, added, "UPDATE", {"predicate": f'["{change.condition}"]'})
             return int(bool(found))
 
         return retry_conflicts(write)
@@ -173,8 +185,11 @@ class Upserts:
     def _history_base(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase:
         base = self._find_base(delta, ddl, columns)
         if base is None:
-            raise TargetError(f"{delta.path}: a history cannot be written by MERGE: {self.refusal(delta)}")
+            raise self._not_a_history(delta)
         return base
+
+    def _not_a_history(self, delta: DeltaPath) -> TargetError:
+        return TargetError(f"{delta.path}: a history cannot be written by MERGE: {self.refusal(delta)}")
 
     def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str]) -> int | None:
         """Delete the rows whose ``_seq`` is below ``bound``. Return the number of commits, None: a DELETE has to do it.

@@ -323,14 +323,19 @@ class CurrentTable:
         """Mark the rows instead; ``_actions`` argues why a replay may repeat it."""
         match action:
             case do.Truncate():
-                condition = f"_seq.epoch < {epoch}"
+                first, end = 0, epoch
             case do.DropStrays(first=first, end=end):
-                condition = f"_seq.epoch >= {first} AND _seq.epoch < {end}"
-            case do.Sweep(epoch=first):
-                if self.span.all_since(self.delta.version(), first):
+                pass
+            case do.Sweep(epoch=end):
+                if self.span.all_since(self.delta.version(), end):
                     return 0
-                condition = f"_seq.epoch < {first}"
-        return mark_rows(self.delta, condition, (epoch, *_FIRST))
+                first = 0
+        from headgate.lake import Marking
+
+        marking, commits = Marking(first, end, (epoch, *_FIRST)), None
+        if self._upserts is not None:
+            commits = self._upserts.change_rows(self.delta, marking, key_of(self.delta.snapshot().properties))
+        return mark_rows(self.delta, marking) if commits is None else commits
 
     def _end(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
         """End the versions instead; ``_actions`` argues why a replay may repeat it."""

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import Column, DataFrame
 
+    from headgate.lake import Marking
+
 __all__ = ["delete_rows", "fill_columns", "in_range", "mark_rows", "merge_images", "seq_literal"]
 
 
@@ -63,13 +65,11 @@ def delete_rows(delta: DeltaPath, condition: str) -> int:
     return 1
 
 
-def mark_rows(delta: DeltaPath, condition: str, seq: Seq) -> int:
-    """Mark the rows that fulfil a condition, and are not marked yet, as deleted by a change with this ``_seq``, without
-    known GTID and time.
-    """
-    mark: dict[str, str | Column] = {DELETED: "true", "_seq": seq_literal(seq), "_gtid": "NULL", "_ts": "NULL"}
+def mark_rows(delta: DeltaPath, marking: Marking) -> int:
+    """Mark rows as deleted, without known GTID and time."""
+    mark: dict[str, str | Column] = {DELETED: "true", "_seq": seq_literal(marking.seq), "_gtid": "NULL", "_ts": "NULL"}
     with commit_errors(delta.path):
-        _table(delta).update(f"{Form.MARKED.condition} AND {condition}", mark)
+        _table(delta).update(marking.condition, mark)
     return 1
 
 
