@@ -16,11 +16,11 @@ import pytest
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="there is no fork server on this system")
 
 TELLS = """
-import json, os, sys
+import gc, json, os, sys
 print(json.dumps({
     "arguments": sys.argv[1:], "main": __name__, "folder": os.getcwd(), "x": os.environ.get("X"),
     "home": os.environ.get("HOME"), "input": sys.stdin.read(), "path": sys.path[:2], "parent": os.getppid(),
-    "loaded": "xml.dom.minidom" in sys.modules,
+    "loaded": "xml.dom.minidom" in sys.modules, "collects": gc.isenabled(),
 }))
 print("to the other stream", file=sys.stderr)
 sys.exit(7)
@@ -32,9 +32,10 @@ sys.stdin.read()
 print("the end", flush=True)
 """
 BEGINS = """
-import sys, threading
+import gc, sys, threading
 from headgate.engine._forked_python import fork_server, forking_python
 LOAD = "xml.dom.minidom:getDOMImplementation"
+gc.disable()  # as while a driver loads modules
 if sys.argv[1] != "program":
     make = fork_server(LOAD)
     if sys.argv[1] == "threads":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,11 +105,24 @@ def run(
     TablePatterns(resnapshot or ())  # report a wrong pattern before anything starts
     require_extra("spark")
     _announce(config)
-    with begun_session(config.name, config.spark):
-        from headgate.pipeline import Pipeline
+    with ExitStack() as stack:
+        with _loading():
+            stack.enter_context(begun_session(config.name, config.spark))
+            from headgate.pipeline import Pipeline
 
-        running = Pipeline(config, file=file, snapshot_mode=snapshot_mode)
+            running = Pipeline(config, file=file, snapshot_mode=snapshot_mode)
         _run(running, pipeline, once=once, resnapshot=resnapshot or ())
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Collect no garbage while modules load: that would take half a second, and there is next to none."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _announce(config: PipelineConfig) -> None:

@@ -79,6 +79,7 @@ def serve(listening: socket.socket, load: str | None = None) -> None:
             pkgutil.resolve_name(load)()
         gc.collect()
         gc.freeze()  # memory stays shared: no process's collector visits it
+        gc.enable()  # if the driver was forked while it loaded modules
         request = _Server(listening).serve()
     finally:
         if os.getpid() == server:
