@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-__all__ = ["PARTS", "cpu_seconds"]
+__all__ = ["PARTS", "cpu_seconds", "descendants"]
 
 PARTS = ("jvm", "tasks", "driver", "client", "broker")
 """Spark's JVM, or the Debezium engine; Spark's Python workers; ``headgate run`` without Kafka's client; that client's
@@ -39,6 +39,11 @@ def cpu_seconds() -> dict[str, float]:
             seconds["driver"] -= client
             seconds["client"] += client
     return seconds
+
+
+def descendants(ancestor: int) -> list[int]:
+    """Return the processes that a process has started, and those that they have."""
+    return [int(process.name) for process in _descendants(ancestor)]
 
 
 def _part(process: Path) -> str:

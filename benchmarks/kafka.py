@@ -1,18 +1,17 @@
 """Changes into Kafka: ``python -m benchmarks.kafka [--rows N] [--transactions N] [--rounds N] [--output FILE]``.
 
-``headgate run --once`` in mode ``kafka`` sends what is in MySQL's log to a broker, with each ``delivery``, in JSON
-without and with schemas. Beside it, in the same rounds, the Debezium engine reads the same log and makes the same JSON
-messages (``DebeziumChanges.java``): it only counts them; it sends them to the same broker with the producer settings of
-Kafka Connect, which are Kafka's defaults; and with settings as headgate has them (``PRODUCERS``).
+``headgate run`` in mode ``kafka`` sends changes to a broker, with each ``delivery``, in JSON without and with schemas.
+Beside it the Debezium engine reads the same log and makes the same JSON messages (``DebeziumChanges.java``): it only
+counts them; it sends them to the same broker with the producer settings of Kafka Connect, which are Kafka's defaults;
+and with settings as headgate has them (``PRODUCERS``).
 
-Measured from outside: seconds from the start of the process to the last message, which is for headgate the moment at
+All of them run, and are stopped (SIGSTOP) while the log is written. Then each in turn goes on, alone, until it has
+caught up. Measured from outside: seconds from when it goes on to the last message, which is for headgate the moment at
 which the broker has it (a transactional reader's end of the topic), for the engine the call of its consumer, or the end
-of its producer's ``flush``. Starts take seconds in both, so each process first runs for one change alone before each
-workload; the least of these times is subtracted, because other programs only make them longer. Every other round takes
-them in reverse, because a broker is slow at first. CPU seconds are of the same time, without a start's, too:
-``_processes`` names their parts.
+of its producer's ``flush``. Every other round takes them in reverse. ``_processes`` names the parts of CPU seconds.
 
-Workloads: *bulk*, inserts in transactions of 1,000 rows; *oltp*, updates in transactions of one row.
+Workloads: *bulk*, inserts in transactions of 1,000 rows; *oltp*, updates in transactions of one row. The first round
+is not counted: the programs compile.
 
 Bound: 10 times the messages a second of the engine that sends as Kafka Connect does. docs/performance.md says where the
 time goes.
@@ -22,29 +21,31 @@ from __future__ import annotations
 
 import argparse
 import operator
-import resource
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Self
+from zlib import crc32
 
 from benchmarks._bench import DB, SCHEMA, fill, progress, report
 from benchmarks._debezium import JAVA_FLAGS, jars, java
-from benchmarks._processes import PARTS, cpu_seconds
+from benchmarks._processes import PARTS, cpu_seconds, descendants
 from headgate.testing import KafkaBroker, MySQLServer
 
 RATIO = 10.0
 PATIENCE = 900.0
 GROUP = 500
-
-
-PRODUCERS = {
+QUIET_SECONDS = 2.0
+"""If no message comes for so long, there is none."""
+PRODUCERS: Mapping[str, Mapping[str, str] | None] = {
     "counts": None,
     "sends": {},
     "sends, lz4": {"compression.type": "lz4", "linger.ms": "50", "batch.size": "1000000"},
@@ -62,44 +63,82 @@ class Run:
     seconds: float
     cpu: dict[str, float]
 
-    def without(self, start: Run) -> Run:
-        return self.joined(start, operator.sub)
-
     def joined(self, other: Run, join: Callable[[float, float], float]) -> Run:
         cpu = {part: join(self.cpu[part], other.cpu[part]) for part in PARTS}
         return Run(join(self.seconds, other.seconds), cpu)
 
 
 class Contender:
-    """Sends the changes since its last run."""
+    """A process that follows the log."""
 
-    name: str
-    form: str  # of the messages
+    def __init__(self, name: str, form: str, folder: Path, command: list[str]) -> None:
+        self.name, self.form, self.output = name, form, folder / "output"
+        with self.output.open("wb") as output:
+            self._process = subprocess.Popen(
+                command, cwd=folder, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.go_on()
+        self._process.terminate()
+        self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for pid in (self._process.pid, *descendants(self._process.pid)):
+            os.kill(pid, number)
+
+    def stop(self) -> None:
+        """Stop its processes."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let its processes go on."""
+        self._signal(signal.SIGCONT)
+
+    def prime(self, change: Callable[[], None]) -> None:
+        """Wait until it has a change."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Wait until no message comes any more."""
+        raise NotImplementedError
 
     def run(self, messages: int) -> Run:
+        """Go on until so many messages have come, then stop."""
+        begun = Run(time.time(), cpu_seconds())
+        self.go_on()
+        ended = self.wait(messages)
+        used = Run(ended, cpu_seconds()).joined(begun, operator.sub)
+        self.settle()
+        self.stop()
+        return used
+
+    def wait(self, messages: int) -> float:
+        """Wait for so many messages. Return when the last one came, in seconds since 1970 UTC."""
         raise NotImplementedError
+
+    def check(self, since: float) -> None:
+        """Raise RuntimeError if the process has ended or takes too long."""
+        if self._process.poll() is not None or time.monotonic() - since > PATIENCE:
+            raise RuntimeError(f"{self.name} did not get there: {self.output.read_text()[-2000:]}")
 
 
 class Engine(Contender):
-    """The Debezium engine, which goes on at the offsets of its last run."""
+    """The Debezium engine."""
 
     def __init__(self, mysql: MySQLServer, broker: KafkaBroker, folder: Path, form: str, does: str) -> None:
         folder.mkdir()
-        self._folder, self.form, self.name = folder, form, engine_name(does, form)
-        prefix = folder.name
-        self._topics = {table: f"{prefix}.{DB}.{table}" for table in ("orders", "poke")}
-        producer, self._arguments = PRODUCERS[does], list[str]()
-        if producer is not None:
-            for topic in self._topics.values():
-                broker.create_topic(topic)
-            _write(folder / "producer.properties", {"bootstrap.servers": broker.bootstrap, "acks": "all", **producer})
-            self._arguments = ["producer.properties"]
-        schemas = str(form == "json-schema").lower()
+        prefix, schemas = folder.name, str(form == "json-schema").lower()
+        topic = f"{prefix}.{DB}.orders"
         settings = {
-            "name": "bench", "topic.prefix": prefix, "database.server.id": 85744,
+            "name": prefix, "topic.prefix": prefix, "database.server.id": crc32(prefix.encode()),
+            "topic": topic, "connect.keep.alive": "false",  # it would take the stop for a lost connection
             "connector.class": "io.debezium.connector.mysql.MySqlConnector",
             "database.hostname": mysql.host, "database.port": mysql.port, "database.user": mysql.user,
-            "database.password": "", "table.include.list": f"{DB}.orders,{DB}.poke", "snapshot.mode": "no_data",
+            "database.password": "", "table.include.list": f"{DB}.orders", "snapshot.mode": "no_data",
             "key.converter.schemas.enable": schemas, "value.converter.schemas.enable": schemas,
             "converter.schemas.enable": schemas,
             "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
@@ -108,84 +147,107 @@ class Engine(Contender):
             "schema.history.internal.file.filename": folder / "history",
         }  # fmt: skip
         _write(folder / "engine.properties", settings)
+        arguments, producer = ["engine.properties"], PRODUCERS[does]
+        if producer is not None:
+            broker.create_topic(topic)
+            _write(folder / "producer.properties", {"bootstrap.servers": broker.bootstrap, "acks": "all", **producer})
+            arguments.append("producer.properties")
+        program = Path(__file__).with_name("DebeziumChanges.java")
+        command = [java(), *JAVA_FLAGS, "-cp", f"{jars()}/*", str(program), *arguments]
+        super().__init__(engine_name(does, form), form, folder, command)
+        self._counted = self._lasts = 0
 
-    def prime(self, poke: Callable[[], None]) -> None:
-        """Begin at the log's present end. Only a message shows that it has begun, so ``poke`` changes another table."""
-        self._run("poke", 1, poke)
+    def prime(self, change: Callable[[], None]) -> None:
+        """Wait until it has a change."""
+        while not self._counted:
+            change()
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait until no message comes any more."""
+        before = -1
+        while before != self._counted:
+            before = self._counted
+            time.sleep(QUIET_SECONDS)
+            known = len(self._printed("counted"))
+            self._ask(0)
+            self._counted = self._wait_for("counted", known)
 
     def run(self, messages: int) -> Run:
-        return self._run("orders", messages)
+        """Go on until so many messages have come, then stop."""
+        self._ask(self._counted + messages)  # it reads this once it goes on
+        return super().run(messages)
 
-    def _run(self, table: str, messages: int, poke: Callable[[], None] | None = None) -> Run:
-        program = Path(__file__).with_name("DebeziumChanges.java")
-        arguments = ["engine.properties", self._topics[table], str(messages), *self._arguments]
-        command = [java(), *JAVA_FLAGS, "-cp", f"{jars()}/*", str(program), *arguments]
-        begun, ended = time.time_ns() // 1000, resource.getrusage(resource.RUSAGE_CHILDREN)
-        broker = cpu_seconds()["broker"]
-        with subprocess.Popen(command, cwd=self._folder, stdout=subprocess.PIPE, text=True) as process:
-            while poke is not None and process.poll() is None:
-                poke()
-                time.sleep(0.5)
-            out, _ = process.communicate(timeout=PATIENCE)
-        last = [int(line.split()[1]) for line in out.splitlines() if line.startswith("last ")]
-        if process.returncode or not last:
-            raise RuntimeError(f"the Debezium engine ended early: {out[-2000:]}")
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu = used.ru_utime + used.ru_stime - ended.ru_utime - ended.ru_stime
-        parts = {**dict.fromkeys(PARTS, 0.0), "jvm": cpu, "broker": cpu_seconds()["broker"] - broker}
-        return Run((last[0] - begun) / 1e6, parts)
+    def wait(self, messages: int) -> float:
+        """Wait for so many messages. Return when the last one came, in seconds since 1970 UTC."""
+        del messages
+        last = self._wait_for("last", self._lasts) / 1e6
+        self._lasts += 1
+        return last
+
+    def _ask(self, number: int) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{number}\n".encode())
+        self._process.stdin.flush()
+
+    def _wait_for(self, word: str, known: int) -> int:
+        """Return the newest number that was printed after a word, when there are more than the known ones."""
+        begun = time.monotonic()
+        while len(numbers := self._printed(word)) <= known:
+            self.check(begun)
+            time.sleep(0.02)
+        return numbers[-1]
+
+    def _printed(self, word: str) -> list[int]:
+        lines = [line.split() for line in self.output.read_text().splitlines()]
+        return [int(line[1]) for line in lines if line[:1] == [word]]
 
 
 class Pipeline(Contender):
-    """``headgate run --once``, which goes on at its checkpoint."""
+    """``headgate run``."""
 
     def __init__(self, mysql: MySQLServer, broker: KafkaBroker, folder: Path, delivery: str, form: str) -> None:
-        folder.mkdir()
-        self.form, self.name, self._folder, self._end = form, f"headgate, {delivery}, {form}", folder, 0
-        prefix = f"{delivery}-{form}"
-        self._topic = f"{prefix}.{DB}.orders"
-        broker.create_topic(self._topic)
         from confluent_kafka import Consumer
 
+        folder.mkdir()
+        prefix = f"{delivery}-{form}"
+        self._topic, self._end = f"{prefix}.{DB}.orders", 0
+        broker.create_topic(self._topic)
         client = {"bootstrap.servers": broker.bootstrap, "group.id": "bench", "isolation.level": "read_committed"}
         self._consumer = Consumer(client)
-        self._file = folder / "pipeline.toml"
-        self._file.write_text(
+        (folder / "pipeline.toml").write_text(
             f'name = "bench-{prefix}"\n[source]\nurl = "{mysql.url}/?tls=disabled"\ntables = ["{DB}.orders"]\n'
             f'snapshot_mode = "no_data"\n[target]\npath = "{folder / "lake"}"\nmode = "kafka"\n[target.kafka]\n'
             f'bootstrap = "{broker.bootstrap}"\ntopic_prefix = "{prefix}"\ntombstones = false\n'
             f'delivery = "{delivery}"\nformat = "{form}"\n'
         )
+        command = [sys.executable, "-m", "headgate.cli", "run", "pipeline.toml"]
+        super().__init__(f"headgate, {delivery}, {form}", form, folder, command)
 
-    def run(self, messages: int) -> Run:
+    def prime(self, change: Callable[[], None]) -> None:
+        """Wait until it has a change."""
+        begun = time.monotonic()
+        while not self._high():
+            self.check(begun)
+            change()
+            time.sleep(0.5)
+
+    def settle(self) -> None:
+        """Wait until no message comes any more."""
+        end = -1
+        while end != self._end:
+            end = self._end
+            time.sleep(QUIET_SECONDS)
+            self._end = self._high()
+
+    def wait(self, messages: int) -> float:
+        """Wait for so many messages. Return when the last one came, in seconds since 1970 UTC."""
         # In a topic with transactions, their markers have offsets, too; all but the last one's are before its messages.
-        wanted, before = self._end + messages, Run(time.monotonic(), cpu_seconds())
-        with self._running() as process:
-            while (end := self._high()) < wanted:
-                if process.poll() not in (None, 0) or time.monotonic() - before.seconds > PATIENCE:
-                    raise RuntimeError(f"the messages did not come; {self._folder / 'run.log'} says why")
-                time.sleep(0.02)
-            run = Run(time.monotonic(), cpu_seconds()).without(before)
-            process.wait(PATIENCE)
-        self._end = max(end, self._high())
-        return run
-
-    def prime(self) -> None:
-        """Begin the pipeline at the log's present end."""
-        with self._running() as process:
-            process.wait(PATIENCE)
-
-    @contextmanager
-    def _running(self) -> Iterator[subprocess.Popen[bytes]]:
-        command = [sys.executable, "-m", "headgate.cli", "run", "--once", str(self._file)]
-        with (
-            (self._folder / "run.log").open("ab") as out,
-            subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT) as process,
-        ):
-            try:
-                yield process
-            finally:
-                process.terminate()
+        wanted, begun = self._end + messages, time.monotonic()
+        while self._high() < wanted:
+            self.check(begun)
+            time.sleep(0.02)
+        return time.time()
 
     def _high(self) -> int:
         from confluent_kafka import TopicPartition
@@ -203,9 +265,9 @@ class Workload:
     write: Callable[[], None]
     runs: dict[str, list[Run]] = field(default_factory=dict)
 
-    def median(self, name: str, start: Run) -> Run:
-        """Return a contender's run without its start, each figure the median's."""
-        runs = [run.without(start) for run in self.runs[name]]
+    def median(self, name: str) -> Run:
+        """Return a contender's run, each figure the median's."""
+        runs = self.runs[name]
         cpu = {part: median(run.cpu[part] for run in runs) for part in PARTS}
         return Run(median(run.seconds for run in runs), cpu)
 
@@ -216,10 +278,6 @@ class Load:
     def __init__(self, mysql: MySQLServer) -> None:
         self._mysql, self._rows = mysql, 0
         mysql.execute(f"CREATE DATABASE {DB}", f"CREATE TABLE {DB}.orders ({SCHEMA})")
-        mysql.execute(f"CREATE TABLE {DB}.poke (id INT PRIMARY KEY AUTO_INCREMENT)")
-
-    def poke(self) -> None:
-        self._mysql.execute(f"INSERT INTO {DB}.poke VALUES ()")
 
     def change(self) -> None:
         row = "(-1, 1, 'new', 1, 'n', NOW(3), NULL, 0)"
@@ -246,21 +304,17 @@ class Load:
                     pass
 
 
-def compare(contenders: list[Contender], load: Load, workloads: list[Workload], rounds: int) -> dict[str, Run]:
-    """Run them all; return what each contender's start takes, the least of each figure."""
-    least: dict[str, Run] = {}
-    for number in range(rounds):
+def compare(contenders: list[Contender], workloads: list[Workload], rounds: int) -> None:
+    """Run them all; the contenders have been stopped."""
+    for number in range(rounds + 1):
         for workload in workloads:
-            load.change()
-            starts = {one.name: one.run(1) for one in contenders}
-            least = {name: start.joined(least.get(name, start), min) for name, start in starts.items()}
-            progress(f"round {number}, {workload.name}: {workload.messages:,} changes; starts {starts}")
+            progress(f"round {number}, {workload.name}: {workload.messages:,} changes")
             workload.write()
-            for one in contenders if number % 2 == 0 else contenders[::-1]:
+            for one in contenders if number % 2 else contenders[::-1]:
                 run = one.run(workload.messages)
                 progress(f"{one.name}: {run}")
-                workload.runs.setdefault(one.name, []).append(run)
-    return least
+                if number:
+                    workload.runs.setdefault(one.name, []).append(run)
 
 
 def engine_name(does: str, form: str) -> str:
@@ -271,10 +325,10 @@ def _write(file: Path, properties: Mapping[str, Any]) -> None:
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
 
 
-def line(workload: Workload, one: Contender, starts: dict[str, Run]) -> dict[str, Any]:
-    run = workload.median(one.name, starts[one.name])
+def line(workload: Workload, one: Contender) -> dict[str, Any]:
+    run = workload.median(one.name)
     ratios = {
-        f"of_debezium_that_{does}": round(workload.median(name, starts[name]).seconds / run.seconds, 2)
+        f"of_debezium_that_{does}": round(workload.median(name).seconds / run.seconds, 2)
         for does in FORMS[one.form]
         if (name := engine_name(does, one.form))
     }
@@ -294,25 +348,34 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--output")
     args = parser.parse_args()
-    flags = {"innodb_buffer_pool_size": 1 << 30, "innodb_flush_log_at_trx_commit": 0, "max_binlog_size": 1 << 30}
-    with MySQLServer.start(flags=flags) as mysql, KafkaBroker.start() as broker, tempfile.TemporaryDirectory() as name:
-        load, folder = Load(mysql), Path(name)
-        contenders: list[Contender] = []
+    flags: dict[str, str | int] = {"innodb_buffer_pool_size": 1 << 30, "innodb_flush_log_at_trx_commit": 0}
+    flags |= {"max_binlog_size": 1 << 30, "net_write_timeout": 3600}  # a stopped reader reads nothing
+    with ExitStack() as stack:
+        mysql = stack.enter_context(MySQLServer.start(flags=flags))
+        broker = stack.enter_context(KafkaBroker.start())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        load, contenders = Load(mysql), list[Contender]()
+
+        def begin(contender: Contender) -> None:
+            contenders.append(stack.enter_context(contender))
+            contender.prime(load.change)
+            progress(f"{contender.name} follows the log")
+
         for form, done in FORMS.items():
             for number, does in enumerate(done):
-                engine = Engine(mysql, broker, folder / f"engine{number}-{form}", form, does)
-                engine.prime(load.poke)
-                contenders.append(engine)
+                begin(Engine(mysql, broker, folder / f"engine{number}-{form}", form, does))
             for delivery in ("at-least-once", "exactly-once"):
-                pipeline = Pipeline(mysql, broker, folder / f"{delivery}-{form}", delivery, form)
-                pipeline.prime()
-                contenders.append(pipeline)
+                begin(Pipeline(mysql, broker, folder / f"{delivery}-{form}", delivery, form))
+        for one in contenders:
+            one.settle()
+        for one in contenders:
+            one.stop()
         workloads = [
             Workload("bulk", args.rows, lambda: load.bulk(args.rows)),
             Workload("oltp", args.transactions, lambda: load.oltp(args.transactions)),
         ]
-        starts = compare(contenders, load, workloads, args.rounds)
-        results = [line(workload, one, starts) for workload in workloads for one in contenders]
+        compare(contenders, workloads, args.rounds)
+        results = [line(workload, one) for workload in workloads for one in contenders]
     return report("kafka", results, output=args.output)
 
 
