@@ -3,7 +3,8 @@
 Such a change names the epochs of its rows. The rows are found by these, deleted in their files by deletion vectors, and
 written to new files with their new values. The commit makes the version after the one in which they were found.
 
-**Replay.** A changed row is of the change's own epoch, so a replay does not choose it again.
+**Replay.** A marked row is of the change's own epoch, and an ended version is no longer open. So a replay chooses
+neither again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow.compute as pc
 from headgate.carrier import Seq
 from headgate.delta import DataFile, KeyedTable, KeyLookup, Snapshot, discard_files, read_rows, write_files
 from headgate.lake._append import CommitBase
-from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, with_columns
+from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
 
 __all__ = ["Ending", "Marking", "RowChange", "changed_rows", "find_rows", "may_have_open", "write_rows"]
 
@@ -65,7 +66,7 @@ class Marking:
     @property
     def condition(self) -> str:
         """The condition in SQL."""
-        return f"NOT {DELETED} AND _seq.epoch >= {self.first} AND _seq.epoch < {self.end}"
+        return f"{Form.MARKED.condition} AND _seq.epoch >= {self.first} AND _seq.epoch < {self.end}"
 
     def touches(self, file: DataFile) -> bool:
         """Return whether a file may have such rows."""
@@ -127,7 +128,7 @@ class Ending:
                 VALID_TO: ends.cast(rows.schema.field(VALID_TO).type),
                 IS_CURRENT: pa.repeat(pa.scalar(False), len(rows)),
                 END_SEQ: _repeated(self.seq, rows.schema.field(END_SEQ).type, len(rows)),
-                END_GTID: pa.array([self.gtid] * len(rows), pa.string()),
+                END_GTID: pa.repeat(pa.scalar(self.gtid, pa.string()), len(rows)),
             },
         )
 

@@ -321,18 +321,11 @@ class CurrentTable:
 
     def _mark(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
         """Mark the rows instead; ``_actions`` argues why a replay may repeat it."""
-        match action:
-            case do.Truncate():
-                first, end = 0, epoch
-            case do.DropStrays(first=first, end=end):
-                pass
-            case do.Sweep(epoch=end):
-                if self.span.all_since(self.delta.version(), end):
-                    return 0
-                first = 0
         from headgate.lake import Marking
 
-        marking, commits = Marking(first, end, (epoch, *_FIRST)), None
+        if isinstance(action, do.Sweep) and self.span.all_since(self.delta.version(), action.epoch):
+            return 0
+        marking, commits = Marking(*_epochs(action, epoch), (epoch, *_FIRST)), None
         if self._upserts is not None:
             commits = self._upserts.change_rows(self.delta, marking, key_of(self.delta.snapshot().properties))
         return mark_rows(self.delta, marking) if commits is None else commits
@@ -341,14 +334,10 @@ class CurrentTable:
         """End the versions instead; ``_actions`` argues why a replay may repeat it."""
         from headgate.lake import Ending
 
-        first, at_us = (epoch, *_FIRST), self._planned_us
-        match action:
-            case do.Truncate(bound=bound, gtid=gtid, at_us=known_us):
-                ending = Ending(0, epoch, bound, gtid, at_us if known_us is None else known_us)
-            case do.DropStrays(first=begin, end=end):
-                ending = Ending(begin, end, first, None, at_us)
-            case do.Sweep(epoch=begin):
-                ending = Ending(0, begin, first, None, at_us)
+        ending = Ending(*_epochs(action, epoch), (epoch, *_FIRST), None, self._planned_us)
+        if isinstance(action, do.Truncate):
+            at_us = ending.at_us if action.at_us is None else action.at_us
+            ending = replace(ending, seq=action.bound, gtid=action.gtid, at_us=at_us)
         return self._history_writer.end_versions(self.delta, ending, key_of(self.delta.snapshot().properties))
 
     @property
@@ -466,3 +455,14 @@ class CurrentTable:
 def _is_small(parts: Sequence[Part]) -> bool:
     """Return whether one task can process the images."""
     return sum(part.images for part in parts) <= ONE_TASK_IMAGES
+
+
+def _epochs(action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> tuple[int, int]:
+    """Return the first epoch of the rows that an action of this epoch marks or ends, and the first one after them."""
+    match action:
+        case do.Truncate():
+            return 0, epoch
+        case do.DropStrays(first=first, end=end):
+            return first, end
+        case do.Sweep(epoch=end):
+            return 0, end

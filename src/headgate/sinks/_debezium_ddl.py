@@ -79,8 +79,7 @@ def _change(rows: Sequence[DdlRow], source: Source) -> SchemaChange:
     _, file, pos, _ = first.seq
     names = [split_table(row.new_name or row.table) for row in rows]
     db, table = names[0]
-    us = first.ts or 0
-    event = Event(us // 1000, us, us * 1000, "false", first.gtid, log_file(source.log_base, file), pos, 0)
+    event = Event(first.ts or 0, "false", first.gtid, log_file(source.log_base, file), pos, 0)
     text = f"DROP TABLE {quote_name(db)}.{quote_name(table)}" if _is_drop_table(first) else first.statement
     value = {
         "source": source.block(db, ",".join(name for _, name in names), event),

@@ -29,16 +29,18 @@ class Source:
 
     def block(self, db: str, table: str, event: Event) -> dict[str, Any]:
         """Return the block: field → value, or the value of each image as an Arrow array."""
+        us = event.us
+        ms, ns = (us // 1000, us * 1000) if isinstance(us, int) else (pc.divide(us, 1000), pc.multiply(us, 1000))
         return {
             "version": self.version,
             "connector": "mysql",
             "name": self.server,
-            "ts_ms": event.ts_ms,
+            "ts_ms": ms,
             "snapshot": event.snapshot,
             "db": db,
             "sequence": None,
-            "ts_us": event.ts_us,
-            "ts_ns": event.ts_ns,
+            "ts_us": us,
+            "ts_ns": ns,
             "table": table,
             "server_id": 0,
             "gtid": event.gtid,
@@ -53,24 +55,20 @@ class Source:
 class Event(NamedTuple):
     """An event of the log, or those of images: each field has a value, or an Arrow array of values."""
 
-    ts_ms: Any
-    ts_us: Any
-    ts_ns: Any
-    snapshot: Any
-    gtid: Any
-    file: Any
-    pos: Any
-    row: Any
+    us: Any  # commit time, µs since 1970 UTC
+    snapshot: Any  # "false", or "incremental": a row that was read from the table
+    gtid: Any  # null: none
+    file: Any  # name of the log file, "" for a row that was read
+    pos: Any  # where the event begins in it, in bytes
+    row: Any  # number of the row in its event, from 0
 
 
 def events_of(images: pa.RecordBatch, log_base: str) -> Event:
     """Return the events of images. What is the same for all, as most often the file is, is a value."""
-    seq, us = images["_seq"], images["_ts"].cast(pa.int64())
+    seq = images["_seq"]
     is_read = pc.equal(seq.field("file"), SNAPSHOT_FILE)
     return Event(
-        ts_ms=pc.divide(us, 1000),
-        ts_us=us,
-        ts_ns=pc.multiply(us, 1000),
+        us=images["_ts"].cast(pa.int64()),
         snapshot=_text_of_numbers(is_read.cast(pa.int32()), lambda number: "incremental" if number else "false"),
         gtid=images["_gtid"].cast(pa.string()),
         file=_text_of_numbers(seq.field("file"), lambda number: log_file(log_base, number)),
