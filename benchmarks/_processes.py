@@ -21,21 +21,21 @@ _COMMANDS = {
 """What a command line contains → the part."""
 _CLIENT_THREAD = "(rdk:"
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PARENT, _USER, _SYSTEM = 1, 11, 12
-"""Fields after a process's name."""
+_PARENT, _OWN, _ENDED = 1, slice(11, 13), slice(11, 15)
+"""Fields after a process's name: its parent, its CPU time, and that with what its children took that have ended."""
 
 
 def cpu_seconds() -> dict[str, float]:
-    """Return the CPU seconds so far of each of ``PARTS``, of the processes that are alive."""
+    """Return the CPU seconds so far of each of ``PARTS``. An ended process counts where its parent does, if that waited for it."""
     seconds = dict.fromkeys((*PARTS, ""), 0.0)
     for process, parent in _descendants(os.getpid()).items():
         part = _part(process)
         if part == _part(parent) == "driver":
             part = "tasks"  # forked from the driver
-        seconds[part] += _seconds(_read(process / "stat"))
+        seconds[part] += _seconds(_read(process / "stat"), _ENDED)
         if part == "driver":
             threads = [_read(stat) for stat in process.glob("task/*/stat")]
-            client = sum(_seconds(stat) for stat in threads if _CLIENT_THREAD in stat)
+            client = sum(_seconds(stat, _OWN) for stat in threads if _CLIENT_THREAD in stat)
             seconds["driver"] -= client
             seconds["client"] += client
     return seconds
@@ -62,9 +62,8 @@ def _descendants(ancestor: int) -> dict[Path, Path]:
     return found
 
 
-def _seconds(stat: str) -> float:
-    fields = _fields(stat)
-    return (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS if fields else 0.0
+def _seconds(stat: str, fields: slice) -> float:
+    return sum(map(int, _fields(stat)[fields])) / _TICKS
 
 
 def _fields(stat: str) -> list[str]:

@@ -27,8 +27,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -68,11 +69,12 @@ class Run:
         return Run(join(self.seconds, other.seconds), cpu)
 
 
-class Contender:
+class Contender(ABC):
     """A process that follows the log."""
 
     def __init__(self, name: str, form: str, folder: Path, command: list[str]) -> None:
         self.name, self.form, self.output = name, form, folder / "output"
+        self.counted = 0  # as of the last look
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
                 command, cwd=folder, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT
@@ -88,7 +90,8 @@ class Contender:
 
     def _signal(self, number: signal.Signals) -> None:
         for pid in (self._process.pid, *descendants(self._process.pid)):
-            os.kill(pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def stop(self) -> None:
         """Stop its processes."""
@@ -100,25 +103,42 @@ class Contender:
 
     def prime(self, change: Callable[[], None]) -> None:
         """Wait until it has a change."""
-        raise NotImplementedError
+        begun = time.monotonic()
+        while not self.counted:
+            self.check(begun)
+            change()
+            self.settle()
 
     def settle(self) -> None:
         """Wait until no message comes any more."""
-        raise NotImplementedError
+        before = -1
+        while before != self.counted:
+            before = self.counted
+            time.sleep(QUIET_SECONDS)
+            self.counted = self.count()
 
     def run(self, messages: int) -> Run:
         """Go on until so many messages have come, then stop."""
+        self.expect(messages)
         begun = Run(time.time(), cpu_seconds())
         self.go_on()
-        ended = self.wait(messages)
+        ended = self.wait()
         used = Run(ended, cpu_seconds()).joined(begun, operator.sub)
         self.settle()
         self.stop()
         return used
 
-    def wait(self, messages: int) -> float:
-        """Wait for so many messages. Return when the last one came, in seconds since 1970 UTC."""
-        raise NotImplementedError
+    @abstractmethod
+    def count(self) -> int:
+        """Return the number of messages so far."""
+
+    @abstractmethod
+    def expect(self, messages: int) -> None:
+        """Note, while it is stopped, how many messages come next."""
+
+    @abstractmethod
+    def wait(self) -> float:
+        """Wait for the expected messages. Return when the last one came, in seconds since 1970 UTC."""
 
     def check(self, since: float) -> None:
         """Raise RuntimeError if the process has ended or takes too long."""
@@ -155,32 +175,20 @@ class Engine(Contender):
         program = Path(__file__).with_name("DebeziumChanges.java")
         command = [java(), *JAVA_FLAGS, "-cp", f"{jars()}/*", str(program), *arguments]
         super().__init__(engine_name(does, form), form, folder, command)
-        self._counted = self._lasts = 0
+        self._lasts = 0
 
-    def prime(self, change: Callable[[], None]) -> None:
-        """Wait until it has a change."""
-        while not self._counted:
-            change()
-            self.settle()
+    def count(self) -> int:
+        """Return the number of messages so far."""
+        known = len(self._printed("counted"))
+        self._ask(0)
+        return self._wait_for("counted", known)
 
-    def settle(self) -> None:
-        """Wait until no message comes any more."""
-        before = -1
-        while before != self._counted:
-            before = self._counted
-            time.sleep(QUIET_SECONDS)
-            known = len(self._printed("counted"))
-            self._ask(0)
-            self._counted = self._wait_for("counted", known)
+    def expect(self, messages: int) -> None:
+        """Note how many messages come next: it reads this once it goes on."""
+        self._ask(self.counted + messages)
 
-    def run(self, messages: int) -> Run:
-        """Go on until so many messages have come, then stop."""
-        self._ask(self._counted + messages)  # it reads this once it goes on
-        return super().run(messages)
-
-    def wait(self, messages: int) -> float:
-        """Wait for so many messages. Return when the last one came, in seconds since 1970 UTC."""
-        del messages
+    def wait(self) -> float:
+        """Wait for the expected messages. Return when the last one came, in seconds since 1970 UTC."""
         last = self._wait_for("last", self._lasts) / 1e6
         self._lasts += 1
         return last
@@ -211,7 +219,7 @@ class Pipeline(Contender):
 
         folder.mkdir()
         prefix = f"{delivery}-{form}"
-        self._topic, self._end = f"{prefix}.{DB}.orders", 0
+        self._topic, self._expected = f"{prefix}.{DB}.orders", 0
         broker.create_topic(self._topic)
         client = {"bootstrap.servers": broker.bootstrap, "group.id": "bench", "isolation.level": "read_committed"}
         self._consumer = Consumer(client)
@@ -224,32 +232,21 @@ class Pipeline(Contender):
         command = [sys.executable, "-m", "headgate.cli", "run", "pipeline.toml"]
         super().__init__(f"headgate, {delivery}, {form}", form, folder, command)
 
-    def prime(self, change: Callable[[], None]) -> None:
-        """Wait until it has a change."""
-        begun = time.monotonic()
-        while not self._high():
-            self.check(begun)
-            change()
-            time.sleep(0.5)
-
-    def settle(self) -> None:
-        """Wait until no message comes any more."""
-        end = -1
-        while end != self._end:
-            end = self._end
-            time.sleep(QUIET_SECONDS)
-            self._end = self._high()
-
-    def wait(self, messages: int) -> float:
-        """Wait for so many messages. Return when the last one came, in seconds since 1970 UTC."""
+    def expect(self, messages: int) -> None:
+        """Note how many messages come next."""
         # In a topic with transactions, their markers have offsets, too; all but the last one's are before its messages.
-        wanted, begun = self._end + messages, time.monotonic()
-        while self._high() < wanted:
+        self._expected = self.counted + messages
+
+    def wait(self) -> float:
+        """Wait for the expected messages. Return when the last one came, in seconds since 1970 UTC."""
+        begun = time.monotonic()
+        while self.count() < self._expected:
             self.check(begun)
             time.sleep(0.02)
         return time.time()
 
-    def _high(self) -> int:
+    def count(self) -> int:
+        """Return the end of the topic."""
         from confluent_kafka import TopicPartition
 
         _, high = self._consumer.get_watermark_offsets(TopicPartition(self._topic, 0), timeout=30)
@@ -327,11 +324,8 @@ def _write(file: Path, properties: Mapping[str, Any]) -> None:
 
 def line(workload: Workload, one: Contender) -> dict[str, Any]:
     run = workload.median(one.name)
-    ratios = {
-        f"of_debezium_that_{does}": round(workload.median(name).seconds / run.seconds, 2)
-        for does in FORMS[one.form]
-        if (name := engine_name(does, one.form))
-    }
+    engines = {does: workload.median(engine_name(does, one.form)) for does in FORMS[one.form]}
+    ratios = {f"of_debezium_that_{does}": round(engine.seconds / run.seconds, 2) for does, engine in engines.items()}
     is_met = ratios[f"of_debezium_that_{COMPARED}"] >= RATIO
     return {
         "workload": workload.name, "sent_by": one.name, "messages": workload.messages,
