@@ -26,7 +26,9 @@ _PARENT, _OWN, _ENDED = 1, slice(11, 13), slice(11, 15)
 
 
 def cpu_seconds() -> dict[str, float]:
-    """Return the CPU seconds so far of each of ``PARTS``. An ended process counts where its parent does, if that waited for it."""
+    """Return the CPU seconds so far of each of ``PARTS``. A process that has ended counts where its parent does, which
+    has waited for it.
+    """
     seconds = dict.fromkeys((*PARTS, ""), 0.0)
     for process, parent in _descendants(os.getpid()).items():
         part = _part(process)
