@@ -199,14 +199,14 @@ def _text(value: Any) -> str:
 def _extreme(seqs: pa.StructArray, choose: Callable[[Any], Any]) -> Seq:
     """Return the greatest or the least position, by ``np.max`` or ``np.min``."""
     parts = [np.asarray(part) for part in seqs.flatten()]
-    found: list[int] = []
+    position: list[int] = []
     for number, part in enumerate(parts):
         one = choose(part)
-        found.append(int(one))
+        position.append(int(one))
         mask = part == one
         if not mask.all():
             parts[number + 1 :] = [later[mask] for later in parts[number + 1 :]]
-    return found[0], found[1], found[2], found[3]
+    return position[0], position[1], position[2], position[3]
 
 
 class _Shape(NamedTuple):

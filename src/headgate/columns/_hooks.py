@@ -76,7 +76,7 @@ class HookedTable:
     table: TableDef
     """As the hook gets it: without excluded columns, with the names of the target and the chosen key."""
     function: HookFunction
-    given: pa.Schema
+    input_schema: pa.Schema
     """Columns that the hook gets."""
     fields: tuple[pa.Field, ...]
     """Columns that it returns, without metadata."""
@@ -91,7 +91,7 @@ class HookedTable:
         :param columns: those of :attr:`table`, decoded.
         :raises HookError: the hook raised an exception, or broke its contract.
         """
-        rows = pa.RecordBatch.from_arrays(list(columns), schema=self.given)
+        rows = pa.RecordBatch.from_arrays(list(columns), schema=self.input_schema)
         if not rows.num_rows:
             return [pa.nulls(0, field.type) for field in self.fields]
         returned = _called(self.hook, self.table, self.function, rows)
@@ -133,23 +133,23 @@ def _hooked(
 
     :param rules: name, rule and source's name of each column: tables that differ in these alone are equal.
     """
-    given = pa.schema([field.with_metadata({COLUMN: field.name.encode()}) for field in columns])
+    input_schema = pa.schema([field.with_metadata({COLUMN: field.name.encode()}) for field in columns])
     function = _imported(hook, table)
-    empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in given], schema=given)
+    empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in input_schema], schema=input_schema)
     returned = _called(hook, table, function, empty)
-    _check_columns(hook, table, returned.schema, given)
+    _check_columns(hook, table, returned.schema, input_schema)
     by_name = {column.name: column for column in table.columns}
     sources = {
         field.name: by_name[name]
         for field in returned.schema
         for name in [(field.metadata or {}).get(COLUMN, b"").decode()]
-        if name in by_name and given.field(name).type == field.type
+        if name in by_name and input_schema.field(name).type == field.type
     }
-    described = [rules, [str(field.type) for field in given]]
+    described = [rules, [str(field.type) for field in input_schema]]
     digest = hashlib.blake2b(json.dumps(described).encode(), digest_size=4).hexdigest()
     fields = tuple(pa.field(field.name, field.type) for field in returned.schema)
     keys = {name: by_name[name] for name in table.key_names}
-    return HookedTable(hook, table, function, given, fields, {**sources, **keys}, f"{hook.spelled}/{digest}")
+    return HookedTable(hook, table, function, input_schema, fields, {**sources, **keys}, f"{hook.spelled}/{digest}")
 
 
 def _imported(hook: Hook, table: TableDef) -> HookFunction:
@@ -196,18 +196,18 @@ def _called(hook: Hook, table: TableDef, function: HookFunction, rows: pa.Record
         raise _broken(hook, table, f"returned a column that cannot be stored: {_text(error)}") from error
 
 
-def _check_columns(hook: Hook, table: TableDef, returned: pa.Schema, given: pa.Schema) -> None:
+def _check_columns(hook: Hook, table: TableDef, returned: pa.Schema, input_schema: pa.Schema) -> None:
     names = [name.lower() for name in returned.names]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise _broken(hook, table, f"returned two columns {twice}: names differ by more than letter case")
     for name in table.key_names:
         index = returned.get_field_index(name)
-        if index < 0 or returned.field(index).type != given.field(name).type:
+        if index < 0 or returned.field(index).type != input_schema.field(name).type:
             raise _broken(
                 hook,
                 table,
-                f"does not return the key column {name} of type {given.field(name).type}: return it as it is",
+                f"does not return the key column {name} of type {input_schema.field(name).type}: return it as it is",
             )
     for field in returned:
         if not _is_storable(field.type):

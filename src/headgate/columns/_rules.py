@@ -133,14 +133,14 @@ def _glob(pattern: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=4096)
 def _matched(rules: ColumnRules, db: str, table: str, names: tuple[str, ...]) -> tuple[ColumnRule, ...]:
-    found = dict.fromkeys(names, KEEP)
+    matched = dict.fromkeys(names, KEEP)
     for table_pattern, by_column in rules:
         if not TablePatterns((table_pattern,)).matches(db, table):
             continue
         for pattern, rule in by_column:
             glob = _glob(pattern)
-            found.update({name: rule.over(found[name]) for name in names if glob.match(name.lower())})
-    return tuple(found[name] for name in names)
+            matched.update({name: rule.over(matched[name]) for name in names if glob.match(name.lower())})
+    return tuple(matched[name] for name in names)
 
 
 def with_type_of_values(column: Column) -> Column:

@@ -90,8 +90,8 @@ class PipelineConfig(Model):
 
     def skips(self, table: str) -> tuple[Operation, ...]:
         """Return the operations that are left out of the changes of ``db.table``."""
-        own = self._of(table).skip
-        return ordered_operations(self.source.skip if own is None else own)
+        skip = self._of(table).skip
+        return ordered_operations(self.source.skip if skip is None else skip)
 
     def keeps_removed(self, table: str) -> bool:
         """Return whether the current table of ``db.table`` keeps rows that a DELETE or TRUNCATE removed in MySQL."""
@@ -113,7 +113,7 @@ class PipelineConfig(Model):
         if "current" in self.target.mode:
             return self
         settings = {"target": self.target.deletes} | {
-            f'tables."{name}"': own.deletes for name, own in self.tables.items()
+            f'tables."{name}"': table.deletes for name, table in self.tables.items()
         }
         for place, deletes in settings.items():
             if deletes == "mark":

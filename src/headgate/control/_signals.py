@@ -354,10 +354,10 @@ def _selected(collection: str, text: str) -> list[Condition]:
     match = _SELECT.fullmatch(text)
     clause = _CLAUSES.search(_outside_parentheses(match[3])) if match and match[3] else None
     if match is None or clause is not None:
-        found = f"; it has {clause[1].upper()}" if clause is not None else ""
+        reason = f"; it has {clause[1].upper()}" if clause is not None else ""
         raise ConfigError(
             f"the filter {_short(text)} cannot be used: a blocking snapshot's SELECT must be SELECT * FROM db.table"
-            f" WHERE condition{found}; chunks divide the table, so it has no other clauses, columns or tables"
+            f" WHERE condition{reason}; chunks divide the table, so it has no other clauses, columns or tables"
         )
     table = ".".join(name.strip("`").replace("``", "`") for name in match.group(1, 2))
     if re.sub(r"\\(.)|\[(.)\]", r"\1\2", collection) != table:

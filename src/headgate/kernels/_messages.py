@@ -307,11 +307,11 @@ def _write(
 
 @njit(cache=True, nogil=True)
 def _needs_escape(data: Any, start: int, end: int) -> bool:
-    found = 0
+    escapes = 0
     for k in range(start, end):
         byte = u8(data, k)
-        found += int(byte < 32) + int(byte == 34) + int(byte == 92)
-    return found > 0
+        escapes += int(byte < 32) + int(byte == 34) + int(byte == 92)
+    return escapes > 0
 
 
 @njit(cache=True, nogil=True)

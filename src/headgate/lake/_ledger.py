@@ -229,8 +229,8 @@ class MergedState:
 
         :param column: ``version`` or ``changelog_version``.
         """
-        found = {one.table: getattr(one, column) for one in self.shards}
-        return {table: version for table, version in found.items() if version is not None}
+        versions = {one.table: getattr(one, column) for one in self.shards}
+        return {table: version for table, version in versions.items() if version is not None}
 
 
 @dataclass(frozen=True)
@@ -403,17 +403,17 @@ def find_newest(lake: Lake) -> LedgerRow | None:
 
     :raises TargetError: the ledger cannot be read.
     """
-    found: list[dict[str, Any]] = []
+    newest: list[dict[str, Any]] = []
     try:
         for file in ledger_files(lake):
             with file.open(lake.ledger) as opened:
                 rows = opened.read([field.name for field in fields(LedgerRow)])
-            found += rows.sort_by([("epoch", "descending")]).slice(0, 1).to_pylist()
+            newest += rows.sort_by([("epoch", "descending")]).slice(0, 1).to_pylist()
             if _newest_epoch(file) is not None:
                 break  # the other files are older
     except OSError as error:
         raise TargetError(f"{lake.ledger} cannot be read: {str(error).splitlines()[0]}") from None
-    return _row(max(found, key=itemgetter("epoch"))) if found else None
+    return _row(max(newest, key=itemgetter("epoch"))) if newest else None
 
 
 def ledger_files(lake: Lake) -> list[DataFile]:

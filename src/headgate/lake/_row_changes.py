@@ -157,20 +157,20 @@ def find_rows(table: Snapshot, keyed: KeyedTable, change: RowChange) -> tuple[di
 
     :raises OSError: a file cannot be read.
     """
-    found, lookup = {}, KeyLookup(np.zeros(0, np.bool_))
+    rows_by_file, lookup = {}, KeyLookup(np.zeros(0, np.bool_))
     for file in filter(change.touches, table.files.values()):
         rows = keyed.select(file, change.columns, change.chosen)
         if len(rows):
-            found[file.path] = rows
+            rows_by_file[file.path] = rows
             keyed.remove(file, rows, lookup)
-    return found, lookup
+    return rows_by_file, lookup
 
 
 def changed_rows(
-    table: Snapshot, folder: str, found: Mapping[str, Any], change: RowChange, schema: pa.Schema
+    table: Snapshot, folder: str, rows_by_file: Mapping[str, Any], change: RowChange, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows that :func:`find_rows` has found, changed."""
-    for path, rows in found.items():
+    for path, rows in rows_by_file.items():
         for part in read_rows(folder, table.files[path], rows, schema):
             yield from change.apply(part).to_batches()
 

@@ -144,12 +144,13 @@ class Upserts:
         :raises CommitConflictError: another program committed first.
         """
         keyed = self._keyed(delta, base, changes.key)
-        found = find_open(base.snapshot, keyed, changes, base.schema)
-        rows = changes.settle(found.rows, found.key_numbers)
+        open_rows = find_open(base.snapshot, keyed, changes, base.schema)
+        rows = changes.settle(open_rows.rows, open_rows.key_numbers)
         added = write_rows(by_kind(rows), base, delta.path, (*changes.key, "_seq", *Ending.statistics))
         about = {"outputMode": "Update", "epochId": str(changes.marker.version)}
         with discard_after_conflict(delta.path, added):
-            self._commit(delta, base, keyed, found.lookup, [*added, changes.marker.action()], "STREAMING UPDATE", about)
+            actions = [*added, changes.marker.action()]
+            self._commit(delta, base, keyed, open_rows.lookup, actions, "STREAMING UPDATE", about)
 
     def end_versions(self, delta: DeltaPath, ending: Ending, key: Sequence[str]) -> int:
         """End open versions of a history. Return the number of commits.
@@ -173,12 +174,12 @@ class Upserts:
             if base is None:
                 return None
             keyed, folder = self._keyed(delta, base, key), delta.path
-            found, lookup = find_rows(base.snapshot, keyed, change)
-            rows = changed_rows(base.snapshot, folder, found, change, base.schema)
+            rows_by_file, lookup = find_rows(base.snapshot, keyed, change)
+            rows = changed_rows(base.snapshot, folder, rows_by_file, change, base.schema)
             added = write_rows([rows], base, folder, (*key, "_seq", *change.statistics))
             with discard_after_conflict(folder, added):
                 self._commit(delta, base, keyed, lookup, added, "UPDATE", {"predicate": f'["{change.condition}"]'})
-            return int(bool(found))
+            return int(bool(rows_by_file))
 
         return retry_conflicts(write)
 

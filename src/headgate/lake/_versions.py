@@ -35,10 +35,11 @@ class VersionChanges:
     :param columns: names of those columns.
     :param key: columns of the table's key.
     :param keys: the keys that have changes, each once.
-    :param given: bool[keys]: whether the changes bring the values of the open version themselves.
+    :param has_values: bool[keys]: whether the changes bring the values of the open version themselves.
     :param values: the columns that they bring.
     :param settle: returns the rows to write in place of the open versions of these keys. Arguments: these versions, in
-        all columns of the table, and for each the number of its key (int64[n]). The values of given ones are null.
+        all columns of the table, and for each the number of its key (int64[n]). ``values`` that the changes have
+        are null in them.
     :param marker: of the batch.
     """
 
@@ -46,7 +47,7 @@ class VersionChanges:
     columns: Sequence[str]
     key: Sequence[str]
     keys: Keys
-    given: Any
+    has_values: Any
     values: Collection[str]
     settle: Callable[[pa.Table, Any], pa.Table]
     marker: Marker
@@ -75,15 +76,15 @@ def find_open(table: Snapshot, keyed: KeyedTable, changes: VersionChanges, schem
 
     :raises OSError: a file cannot be read.
     """
-    found, numbers, lookup = [schema.empty_table()], [np.empty(0, np.int64)], KeyLookup(np.zeros(0, np.bool_))
-    own, located = pa.schema([one for one in schema if one.name not in (*changes.values, *_ENDS)]), []
+    parts, numbers, lookup = [schema.empty_table()], [np.empty(0, np.int64)], KeyLookup(np.zeros(0, np.bool_))
+    narrow, located = pa.schema([one for one in schema if one.name not in (*changes.values, *_ENDS)]), []
     for file, rows, key_numbers in keyed.locate(table, changes.keys, may_have_open):
-        given = changes.given[key_numbers]
-        found.append(as_rows(keyed.read(file, rows[given], own), schema))
-        found += read_rows(keyed.folder, file, rows[~given], schema)
-        numbers += [key_numbers[given], key_numbers[~given]]
-        located.append((file, np.concatenate([rows[given], rows[~given]])))
-    read = pa.concat_tables(found)
+        has_values = changes.has_values[key_numbers]
+        parts.append(as_rows(keyed.read(file, rows[has_values], narrow), schema))
+        parts += read_rows(keyed.folder, file, rows[~has_values], schema)
+        numbers += [key_numbers[has_values], key_numbers[~has_values]]
+        located.append((file, np.concatenate([rows[has_values], rows[~has_values]])))
+    read = pa.concat_tables(parts)
     is_open = np.asarray(read[IS_CURRENT].combine_chunks())
     first = 0
     for file, rows in located:

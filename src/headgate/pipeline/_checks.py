@@ -66,9 +66,9 @@ def _check_routes(config: PipelineConfig, tables: Collection[str]) -> dict[str, 
         columns; the lake's files can only be written by Spark, and tables would be merged.
     """
     lake, places = Lake.of(config), Places(config.routes)
-    found = {table: place for table in tables if (place := places.of(table)) is not None}
+    placed = {table: place for table in tables if (place := places.of(table)) is not None}
     merged: dict[str, Place] = {}
-    for place in found.values():
+    for place in placed.values():
         if place.shard is not None:
             first = merged.setdefault(lake.current(place.table, Place(place.table, path=place.path)), place)
             if first.column != place.column:
@@ -77,7 +77,7 @@ def _check_routes(config: PipelineConfig, tables: Collection[str]) -> dict[str, 
                 )
     owners: dict[str, str] = {}
     for table in tables:
-        place = found.get(table)
+        place = placed.get(table)
         folder = lake.current(table, place)
         other = owners.setdefault(folder, table)
         if other != table:
@@ -89,7 +89,7 @@ def _check_routes(config: PipelineConfig, tables: Collection[str]) -> dict[str, 
             raise ConfigError(f"{table} would be at {folder}, where [routes] merges other tables: choose another name")
     if merged and lake.obstacle is not None:
         raise ConfigError(f"[routes] with shard needs a lake that headgate writes itself: {lake.obstacle}")
-    return found
+    return placed
 
 
 def check_kafka(config: PipelineConfig) -> None:

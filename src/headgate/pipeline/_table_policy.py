@@ -13,12 +13,12 @@ __all__ = ["table_policy"]
 
 def table_policy(config: PipelineConfig, table: str) -> Policy:
     """Return what the configuration says about the targets of ``db.table``."""
-    own = config.tables.get(table)
+    table_config = config.tables.get(table)
     return replace(
         Policy.of(config.target.mode, marks_deletes=config.marks_deletes(table)),
-        strict=own is not None and own.schema_changes == "strict",
+        strict=table_config is not None and table_config.schema_changes == "strict",
         keeps_removed=config.keeps_removed(table),
         schema_changes=config.schema_changes,
         place=Places(config.routes).of(table),
-        inconsistent_images=own.inconsistent_images if own is not None else None,
+        inconsistent_images=table_config.inconsistent_images if table_config is not None else None,
     )

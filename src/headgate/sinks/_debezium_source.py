@@ -87,5 +87,5 @@ def _text_of_numbers(numbers: pa.Array, text: Callable[[int], str]) -> str | pa.
     values = np.asarray(numbers)
     if len(values) and (values == values[0]).all():
         return text(int(values[0]))
-    found, places = np.unique(values, return_inverse=True)
-    return pa.array([text(number) for number in found.tolist()], pa.string()).take(pa.array(places))
+    distinct, places = np.unique(values, return_inverse=True)
+    return pa.array([text(number) for number in distinct.tolist()], pa.string()).take(pa.array(places))

@@ -83,8 +83,8 @@ class TransactionNumbers:
                 ends += self.rest()
             if number or not is_continued:
                 self._gtid, self._ts_us = gtid, ts_us
-            found = np.flatnonzero(sums[number])
-            self._counts.update({names[i]: int(sums[number, i]) for i in found.tolist()})
+            changed = np.flatnonzero(sums[number])
+            self._counts.update({names[i]: int(sums[number, i]) for i in changed.tolist()})
         return Places(gtids, total, in_table), ends
 
     def rest(self) -> Iterator[TransactionEnd]:

@@ -208,9 +208,9 @@ def version_changes(data: DataFrame, action: AppendVersions, marker: Marker) -> 
         row_columns(definition, Form.HISTORY),
         definition.key,
         keys_of([versions.ends[name] for name in definition.key]),
-        versions.given,
+        versions.has_values,
         definition.types.keys(),
-        lambda found, numbers: versions.settle(found, numbers, list(definition.types), marker.version),
+        lambda open_rows, numbers: versions.settle(open_rows, numbers, list(definition.types), marker.version),
         marker,
     )
 

@@ -36,7 +36,7 @@ from headgate.sinks._images import rank_images
 
 __all__ = ["Versions", "fold_versions"]
 
-_ONLY_READ, _GIVEN = "_only_read", "_given"
+_ONLY_READ, _HAS_VALUES = "_only_read", "_has_values"
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Versions:
         and ``_end_gtid``; ``_valid_to`` and the last two are null while a version is open.
     :param key_numbers: int64[rows]: the number of each version's key: its row in ``ends``; ascending.
     :param ends: one row per key: its columns, ``_end_seq``, ``_end_gtid`` and ``_valid_to``, by which an open row of
-        the table ends; ``_only_read`` (boolean): its only image is an ``r``; ``_given`` (boolean): its first image is a
-        before-image, so it has the values of the table's open row.
+        the table ends; ``_only_read`` (boolean): its only image is an ``r``; ``_has_values`` (boolean): its first image
+        is a before-image, so it has the values of the table's open row.
     :param firsts: the first image of each key, in the order of ``ends``.
     """
 
@@ -58,17 +58,17 @@ class Versions:
     firsts: pa.Table
 
     @property
-    def given(self) -> Any:
+    def has_values(self) -> Any:
         """bool[keys]: whether the images have the values of the table's open row."""
-        return np.asarray(self.ends[_GIVEN].combine_chunks())
+        return np.asarray(self.ends[_HAS_VALUES].combine_chunks())
 
-    def settle(self, found: pa.Table, key_numbers: Any, names: Sequence[str], epoch: int) -> pa.Table:
+    def settle(self, open_rows: pa.Table, key_numbers: Any, names: Sequence[str], epoch: int) -> pa.Table:
         """Return the rows to write in place of the table's open rows of these keys: those rows, ended or confirmed, and
         the new versions. A row that was only read again, with the same values, stays open: it has no new version.
 
-        :param found: the open rows, in all columns of the table; the result's columns, too. Those of ``given`` keys may
-            lack the source's values.
-        :param key_numbers: int64[found]: the number of each one's key.
+        :param open_rows: the open rows, in all columns of the table; the result's columns, too. Those of keys with
+            ``has_values`` may lack the source's values.
+        :param key_numbers: int64[open_rows]: the number of each one's key.
         :param names: the source's columns, by which rows are compared.
         :param epoch: of the batch.
         """
@@ -76,24 +76,26 @@ class Versions:
         firsts = np.searchsorted(self.key_numbers, key_numbers)
         stays = np.asarray(self.ends[_ONLY_READ].combine_chunks())[key_numbers]
         checked = np.flatnonzero(stays)
-        stays[checked] = _equal_rows(found.take(checked), self.rows.take(firsts[checked]), names)
+        stays[checked] = _equal_rows(open_rows.take(checked), self.rows.take(firsts[checked]), names)
         has_open = np.zeros(count, np.bool_)
         has_open[key_numbers[stays]] = True
-        begun = _micros(found[VALID_FROM])
+        begun = _micros(open_rows[VALID_FROM])
         floors = np.full(count, np.iinfo(np.int64).min)
         np.maximum.at(floors, key_numbers[~stays], begun[~stays])
-        confirmed = with_columns(found.filter(pa.array(stays)), {SEEN: pa.repeat(epoch, int(stays.sum()))})
-        given = ~stays & self.given[key_numbers]
-        read = self._ended(found, key_numbers, begun, ~stays & ~given)
-        known = self.firsts.take(pa.array(key_numbers[given]))
-        ended = with_columns(self._ended(found, key_numbers, begun, given), {name: known[name] for name in names})
-        return pa.concat_tables([confirmed, read, ended, self._begun(found.schema, ~has_open, floors, epoch)])
+        confirmed = with_columns(open_rows.filter(pa.array(stays)), {SEEN: pa.repeat(epoch, int(stays.sum()))})
+        from_images = ~stays & self.has_values[key_numbers]
+        read = self._ended(open_rows, key_numbers, begun, ~stays & ~from_images)
+        known = self.firsts.take(pa.array(key_numbers[from_images]))
+        ended = with_columns(
+            self._ended(open_rows, key_numbers, begun, from_images), {name: known[name] for name in names}
+        )
+        return pa.concat_tables([confirmed, read, ended, self._begun(open_rows.schema, ~has_open, floors, epoch)])
 
-    def _ended(self, found: pa.Table, key_numbers: Any, begun: Any, chosen: Any) -> pa.Table:
+    def _ended(self, open_rows: pa.Table, key_numbers: Any, begun: Any, chosen: Any) -> pa.Table:
         """Return the chosen open rows with their ends, not before their beginnings."""
         ends = self.ends.take(pa.array(key_numbers[chosen]))
         return with_columns(
-            found.filter(pa.array(chosen)),
+            open_rows.filter(pa.array(chosen)),
             {
                 VALID_TO: _moments(np.maximum(_micros(ends[VALID_TO]), begun[chosen])),
                 IS_CURRENT: pa.repeat(pa.scalar(False), len(ends)),
@@ -152,13 +154,13 @@ def _numbers(keys: Keys) -> Any:
 
 def _times(ids: Any, rows: Any, begins: Any, stamps: Any, truncates: Any, limits: Any) -> Any:
     """int64[n]: µs of each image, not before those of its key's images and TRUNCATEs that precede it."""
-    own, passed = stamps[rows].copy(), np.searchsorted(truncates, rows)
+    times, passed = stamps[rows].copy(), np.searchsorted(truncates, rows)
     before = np.where(begins, 0, np.concatenate([[0], passed])[: len(passed)])
     later = passed > before
-    own[later] = np.maximum(own[later], limits[passed[later] - 1])
-    distinct, positions = np.unique(own, return_inverse=True)
+    times[later] = np.maximum(times[later], limits[passed[later] - 1])
+    distinct, positions = np.unique(times, return_inverse=True)
     base = ids * len(distinct)
-    return distinct[np.maximum.accumulate(positions + base) - base] if len(own) else own
+    return distinct[np.maximum.accumulate(positions + base) - base] if len(times) else times
 
 
 def _version_rows(
@@ -212,7 +214,7 @@ def _first_ends(table: pa.Table, key: Sequence[str], rows: Any, begins: Any, sta
         .append_column(END_GTID, table["_gtid"].take(pa.array(at)))
         .append_column(VALID_TO, _moments(stamps[at]))
         .append_column(_ONLY_READ, pa.array(is_read & alone))
-        .append_column(_GIVEN, pa.array(is_before & (at == first)))
+        .append_column(_HAS_VALUES, pa.array(is_before & (at == first)))
     )
 
 

@@ -285,20 +285,20 @@ class Options:
 
         :raises ConfigError: an unknown option, an invalid value, a password.
         """
-        given = {name.lower(): value for name, value in options.items()}
-        for name in given:
+        texts = {name.lower(): value for name, value in options.items()}
+        for name in texts:
             _check_name(name)
-        if not given.get("url"):
+        if not texts.get("url"):
             raise ConfigError('option "url" is missing, such as mysql://user@host:3306')
         declared = {one.name: one.metadata["read"] for one in fields(cls) if one.metadata}
-        values = {name: declared[name](name, text) for name, text in given.items() if name in declared}
+        values = {name: declared[name](name, text) for name, text in texts.items() if name in declared}
         if "table" in values:
             values.setdefault("images", "keys")
-        parsed = cls(**values, patterns=_patterns(given), policies=parse_policies(given, values.get("signal_table")))
-        parsed._check_together(given)
+        parsed = cls(**values, patterns=_patterns(texts), policies=parse_policies(texts, values.get("signal_table")))
+        parsed._check_together(texts)
         return parsed
 
-    def _check_together(self, given: Mapping[str, str]) -> None:
+    def _check_together(self, texts: Mapping[str, str]) -> None:
         """Check options that depend on each other."""
         if self.secret_env is not None and self.secret_file is not None:
             raise ConfigError(
@@ -308,7 +308,7 @@ class Options:
             raise ConfigError('option "watermark" is "signal-table", which needs option "signal_table", db.table')
         if self.relay is None:
             for name in ("relay_source", "relay_token_file", "relay_ca_file", "relay_fallback"):
-                if name in given:
+                if name in texts:
                     raise ConfigError(f'option "{name}" needs option "relay", such as http://host:11115')
         elif self.watermark == "signal-table":
             raise ConfigError(
@@ -392,11 +392,11 @@ OPTION_NAMES: Final = tuple(sorted(OPTION_HELP))
 """Every option, in lower case as Spark passes them."""
 
 
-def _patterns(given: Mapping[str, str]) -> tuple[str, ...]:
+def _patterns(texts: Mapping[str, str]) -> tuple[str, ...]:
     """Return the patterns of the options ``table`` and ``tables``."""
     from headgate.catalog import TablePatterns, exact_pattern
 
-    table, text = given.get("table"), given.get("tables")
+    table, text = texts.get("table"), texts.get("tables")
     if table is not None:
         if text is not None:
             raise ConfigError("both options table and tables are given; table is for one typed table, tables for many")

@@ -148,12 +148,12 @@ def _values_by_table(name: str, text: str) -> dict[str, Any]:
     """Return the values of an option of ``_BY_TABLE``; of ``skip`` also ``*`` for all other tables."""
     option = _BY_TABLE[name]
     try:
-        given = json.loads(text)
-        if name == "skip" and isinstance(given, list):
-            given = {"*": given}
-        if not isinstance(given, dict) or (name != "skip" and "*" in given):
+        values = json.loads(text)
+        if name == "skip" and isinstance(values, list):
+            values = {"*": values}
+        if not isinstance(values, dict) or (name != "skip" and "*" in values):
             raise ValueError("it is not one of tables")
-        return {table: option.read(value) for table, value in given.items()}
+        return {table: option.read(value) for table, value in values.items()}
     except ValueError as error:
         raise ConfigError(f'option "{name}" is {text!r}; expected {option.expected} ({error})') from None
 

@@ -121,8 +121,8 @@ def hooked(image: ImageBatch, policies: Policies) -> ImageBatch:
     :raises SchemaChangedError: it returned a column with a name that headgate uses itself.
     """
     schema, first = image.batch.schema, image.batch.num_columns - len(image.table.columns)
-    given = [schema.field(index) for index in range(first, len(schema))]
-    hook = hooked_table(image.table, given, policies) if given else None
+    inputs = [schema.field(index) for index in range(first, len(schema))]
+    hook = hooked_table(image.table, inputs, policies) if inputs else None
     if hook is None:
         return image
     check_names(image.table.full_name, [field.name for field in hook.fields], [ABSENT])

@@ -36,8 +36,8 @@ def wait_until(
     deadline = time.monotonic() + seconds
     while True:
         is_last = time.monotonic() >= deadline
-        if found := look():
-            return found
+        if value := look():
+            return value
         if is_last:
             raise TimeoutError(f"{problem if isinstance(problem, str) else problem()} (after {seconds:g} s)")
         time.sleep(every)
