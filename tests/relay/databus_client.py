@@ -78,8 +78,8 @@ class Connection:
     @property
     def address(self) -> tuple[str, int]:
         """The server's."""
-        found: tuple[str, int] = self._socket.getpeername()
-        return found
+        peer: tuple[str, int] = self._socket.getpeername()
+        return peer
 
     def ask(self, uri: str) -> Reply:
         """:raises FailedError: the connection has ended, or the body is not what the client can read."""
@@ -203,10 +203,10 @@ class DatabusClient:
     def connect(self) -> Connection:
         """A new connection, on which it registers once."""
         self.close()
-        self.connection = found = Connection(self.port, self.host, self.heard)
+        self.connection = connection = Connection(self.port, self.host, self.heard)
         self.connections += 1
-        self._ids = {one["name"]: one["id"] for one in self._json(found, "/sources?protocolVersion=2")}
-        registered = self._json(found, f"/register?protocolVersion=2&sources={self._listed}&compress=true")
+        self._ids = {one["name"]: one["id"] for one in self._json(connection, "/sources?protocolVersion=2")}
+        registered = self._json(connection, f"/register?protocolVersion=2&sources={self._listed}&compress=true")
         protocol = int(self.heard[-1][1].headers["x-dbus-protocol-version"])
         entries = registered["sourceSchemas"] if protocol >= 4 else registered
         metadata = registered.get("metadataSchemas", []) if protocol >= 4 else []
@@ -215,7 +215,7 @@ class DatabusClient:
         self._schemas.keep({number: name for name, number in self._ids.items()}, entries, metadata)
         if self.checkpoint["windowOffset"] > 0:
             self._regress()
-        return found
+        return connection
 
     def _regress(self) -> None:
         """A new connection in the middle of a window: it begins that one again."""
@@ -371,9 +371,9 @@ class Bootstrap:
     def _check(self, reply: Reply) -> None:
         """It looks the server's name up, which is a name and a port, and goes on only if that stays the same."""
         name, port = reply.headers["x-dbus2-bs-hostport"].split(":")
-        found = (socket.gethostbyname(name), int(port))
-        assert found == (self._server or self._connection.address)
-        self._server = found
+        server = (socket.gethostbyname(name), int(port))
+        assert server == (self._server or self._connection.address)
+        self._server = server
 
     def _read(self) -> None:
         """One phase of one source."""

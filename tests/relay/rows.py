@@ -69,5 +69,5 @@ def people(ids: Sequence[int], **more: Any) -> ImageBatch:
         "deleted": ["false"] * rows,
     }
     columns |= more.pop("columns", {})
-    given = {"ops": "c" * rows, "gtids": [f"{UUID}:1"] * rows, "pos": [200] * rows, **more}
-    return image(PERSON, columns, **given)
+    arguments = {"ops": "c" * rows, "gtids": [f"{UUID}:1"] * rows, "pos": [200] * rows, **more}
+    return image(PERSON, columns, **arguments)

@@ -67,8 +67,8 @@ class Served:
         **parameters: Any,
     ) -> Answer:  # fmt: skip
         """Values that are no text are sent as JSON."""
-        given = {name: one if isinstance(one, str) else json.dumps(one) for name, one in parameters.items()}
-        query = "&".join(f"{name}={quote(value)}" for name, value in given.items())
+        texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in parameters.items()}
+        query = "&".join(f"{name}={quote(value)}" for name, value in texts.items())
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         with contextlib.closing(connection):
             sent = {**(headers or {}), **({} if token is None else {"authorization": f"Bearer {token}"})}

@@ -33,8 +33,8 @@ PET_TABLE = TableDef(
 
 def pets(owners: list[int], **more: Any) -> ImageBatch:
     rows = len(owners)
-    given: dict[str, Any] = {"ops": "c" * rows, "gtids": [f"{UUID}:1"] * rows, "pos": [200] * rows, **more}
-    return image(PET_TABLE, {"owner": owners, "name": [f"pet{one}" for one in owners]}, **given)
+    arguments: dict[str, Any] = {"ops": "c" * rows, "gtids": [f"{UUID}:1"] * rows, "pos": [200] * rows, **more}
+    return image(PET_TABLE, {"owner": owners, "name": [f"pet{one}" for one in owners]}, **arguments)
 
 
 @pytest.fixture
@@ -136,10 +136,10 @@ def stream(relay: Served, **more: Any) -> list[dict[str, Any]]:
     return lines(relay.get("stream", **{"sources": "40,41", "size": "100000", "output": "json", **more}))
 
 
-def short(found: list[dict[str, Any]]) -> list[tuple[int, Any]]:
+def short(events: list[dict[str, Any]]) -> list[tuple[int, Any]]:
     return [
         (one["sequence"] - GENERATION, "EOP" if one.get("endOfPeriod") else one.get("key", one.get("keyBytes")))
-        for one in found
+        for one in events
     ]
 
 
@@ -164,10 +164,10 @@ def test_stream_as_json(with_events: Served) -> None:
         '"isReplicated":false,"endOfPeriod":true,"value":""}'
     )
     assert answer.body.endswith(b"}\n")
-    found = stream(with_events)
-    assert short(found) == [(1, 1), (1, 2), (1, "EOP"), (2, PET_KEY), (2, 3), (2, "EOP"), (3, 1), (3, "EOP")]
-    assert [one.get("opcode") for one in found][-2:] == ["DELETE", None]
-    assert (found[3]["srcId"], found[3]["logicalPartitionId"]) == (41, 2)
+    events = stream(with_events)
+    assert short(events) == [(1, 1), (1, 2), (1, "EOP"), (2, PET_KEY), (2, 3), (2, "EOP"), (3, 1), (3, "EOP")]
+    assert [one.get("opcode") for one in events][-2:] == ["DELETE", None]
+    assert (events[3]["srcId"], events[3]["logicalPartitionId"]) == (41, 2)
     plain = stream(with_events, output="json_plain_value")
     assert (plain[0]["valueEnc"], plain[0]["value"]) == (
         "JSON_PLAIN_VALUE",
@@ -197,8 +197,8 @@ def test_checkpoints(with_events: Served) -> None:
 
 def test_filters(with_events: Served) -> None:
     def of(**filters: Any) -> list[tuple[int, Any]]:
-        given = {number.lstrip("_"): value for number, value in filters.items()}
-        return [one for one in short(stream(with_events, filters=given)) if one[1] != "EOP"]
+        by_source = {number.lstrip("_"): value for number, value in filters.items()}
+        return [one for one in short(stream(with_events, filters=by_source)) if one[1] != "EOP"]
 
     everything = [(1, 1), (1, 2), (2, PET_KEY), (2, 3), (3, 1)]
     assert of() == of(_40={"partitionType": "NONE"}) == everything
@@ -208,17 +208,17 @@ def test_filters(with_events: Served) -> None:
     assert of(_40={"partitionType": "RANGE", "filters": [low, high]}) == [(1, 1), (2, PET_KEY), (2, 3), (3, 1)]
     assert of(_40={"partitionType": "RANGE", "filters": []}) == [(2, PET_KEY)]
     # A place inside a window counts what is sent.
-    given = {"40": {"partitionType": "RANGE", "filters": [high]}, "41": {"partitionType": "RANGE", "filters": []}}
+    ranges = {"40": {"partitionType": "RANGE", "filters": [high]}, "41": {"partitionType": "RANGE", "filters": []}}
     inside = checkpoint(GENERATION + 2, 1)
-    assert short(stream(with_events, filters=given, checkPoint=inside)) == [(2, "EOP"), (3, "EOP")]
+    assert short(stream(with_events, filters=ranges, checkPoint=inside)) == [(2, "EOP"), (3, "EOP")]
 
 
 def test_filters_that_can_never_be_asked(relay: Served) -> None:
     span = {"keyRange": {"start": 1, "end": 2}}
 
     def ask(path: str = "stream", **filters: Any) -> Answer:
-        given = {number.lstrip("_"): {"partitionType": "NONE", **value} for number, value in filters.items()}
-        return relay.get(path, sources="40,41", size="1000", output="json", seconds="0", filters=given)
+        by_source = {number.lstrip("_"): {"partitionType": "NONE", **value} for number, value in filters.items()}
+        return relay.get(path, sources="40,41", size="1000", output="json", seconds="0", filters=by_source)
 
     pets_by_range = {"partitionType": "RANGE", "filters": [span]}
     assert ask(_41=pets_by_range).status == 200  # nobody knows yet what their keys are
@@ -235,9 +235,9 @@ def test_filters_that_can_never_be_asked(relay: Served) -> None:
         assert ask(path, _40={"partitionType": "RANGE", "filters": [span]}).status == 200
         assert ask(path, _41={"partitionType": "RANGE"}).status == 200  # nothing is in it, whatever keys are
     # At once, also where there is nothing to be chosen from.
-    asked: dict[str, Any] = {"sources": "41", "size": "1000", "output": "json", "wait": "60000"}
-    asked |= {"filters": {"41": pets_by_range}, "checkPoint": checkpoint(GENERATION + 1)}
-    refused(relay.get("stream", **asked), INVALID, status=400)
+    parameters: dict[str, Any] = {"sources": "41", "size": "1000", "output": "json", "wait": "60000"}
+    parameters |= {"filters": {"41": pets_by_range}, "checkPoint": checkpoint(GENERATION + 1)}
+    refused(relay.get("stream", **parameters), INVALID, status=400)
     # Of sources that are not asked for nothing has to fit.
     assert relay.get("stream", sources="40", filters={"41": pets_by_range}, size="9", output="json").status == 200
 
@@ -251,11 +251,11 @@ def test_a_range_of_text_that_is_a_number_as_long_as_it_is() -> None:
     span = {"41": {"partitionType": "RANGE", "filters": [{"keyRange": {"start": 1, "end": 20}}]}}
     with served() as relay:
         relay.put(block(named("12", 1)), block(named("31", 2)))
-        asked: dict[str, Any] = {"sources": "41", "size": "100000", "output": "json", "filters": span}
-        found = lines(relay.get("stream", **asked))
-        assert [one.get("keyBytes") for one in found] == [base64.b64encode(b"12").decode(), None, None]
+        parameters: dict[str, Any] = {"sources": "41", "size": "100000", "output": "json", "filters": span}
+        events = lines(relay.get("stream", **parameters))
+        assert [one.get("keyBytes") for one in events] == [base64.b64encode(b"12").decode(), None, None]
         relay.put(block(named("rex", 3)))
-        answer = relay.get("stream", **asked)
+        answer = relay.get("stream", **parameters)
         refused(answer, INVALID, status=400)
         assert "RANGE needs integer keys" in answer.json["message"]
 
@@ -398,24 +398,24 @@ def test_events_of_version_2() -> None:
         blocks = [block(people([1, 2])), block(pets([7], gtids=[f"{UUID}:2"], pos=[300]))]
         relay.put(*blocks)
         old.put(*blocks)
-        asked = {"sources": "40,41", "size": "100000"}
-        two = relay.get("stream", output="binary", maxev="2", **asked)
+        parameters = {"sources": "40,41", "size": "100000"}
+        two = relay.get("stream", output="binary", maxev="2", **parameters)
         assert two.body[:5] == b"\x02\xca\xfe\xde\xed"
-        found = lines(relay.get("stream", output="json", maxev="2", **asked))
-        assert list(found[0]) == [
+        events = lines(relay.get("stream", output="json", maxev="2", **parameters))
+        assert list(events[0]) == [
             "version", "magicByte", "headerCrc", "bodyCrc", "opcode", "keyType", "key", "valueEnc", "isReplicated",
             "traceOn", "hasPayloadMetadata", "hasPayload", "timestampInNanos", "srcId", "logicalPartitionId",
             "physicalPartitionId", "sequence", "payloadLength", "payloadSchemaVersion", "payloadSchemaId",
             "payloadValue",
         ]  # fmt: skip
-        assert (found[0]["version"], found[0]["magicByte"], found[0]["payloadSchemaVersion"]) == (2, -889266451, 1)
-        assert found[0]["headerCrc"] == int.from_bytes(two.body[9:13], "big")
-        assert [one["opcode"] for one in found] == ["UPSERT", "UPSERT", None, "UPSERT", None]
-        assert [one["keyType"] for one in found] == ["Number", "Number", "Number", "String", "Number"]
-        assert found[2]["hasPayload"] is False
-        assert "payloadValue" not in found[2]
+        assert (events[0]["version"], events[0]["magicByte"], events[0]["payloadSchemaVersion"]) == (2, -889266451, 1)
+        assert events[0]["headerCrc"] == int.from_bytes(two.body[9:13], "big")
+        assert [one["opcode"] for one in events] == ["UPSERT", "UPSERT", None, "UPSERT", None]
+        assert [one["keyType"] for one in events] == ["Number", "Number", "Number", "String", "Number"]
+        assert events[2]["hasPayload"] is False
+        assert "payloadValue" not in events[2]
         # Who reads version 1 only gets what a relay of version 1 has, but for the logical partition.
-        ours, theirs = (lines(one.get("stream", output="json", **asked)) for one in (relay, old))
+        ours, theirs = (lines(one.get("stream", output="json", **parameters)) for one in (relay, old))
         for one in (*ours, *theirs):
             one.pop("logicalPartitionId")
         assert ours == theirs
@@ -426,11 +426,11 @@ def test_several_logs_take_turns() -> None:
     with served(physical(1, "person", PET), physical(2, "second", other)) as relay:
         relay.put(*(block(pets([n], gtids=[f"{UUID}:{n}"], pos=[n * 100])) for n in (1, 2, 3)), partition=1)
         relay.put(*(block(people([n], gtids=[f"{UUID}:{n}"], pos=[n * 100])) for n in (1, 2)), partition=2)
-        asked = {"sources": "41,50", "size": "100000", "output": "json"}
+        parameters = {"sources": "41,50", "size": "100000", "output": "json"}
 
         def turns(**more: Any) -> list[tuple[int, int]]:
-            found = lines(relay.get("stream", **asked, **more))
-            return [(one["physicalPartitionId"], one["sequence"] % GENERATION) for one in found if "opcode" in one]
+            events = lines(relay.get("stream", **parameters, **more))
+            return [(one["physicalPartitionId"], one["sequence"] % GENERATION) for one in events if "opcode" in one]
 
         assert turns() == [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3)]
         names = ['{"id":1,"name":"person"}', '{"id":2,"name":"second"}']
@@ -449,8 +449,8 @@ def test_statistics(with_events: Served) -> None:
     assert (total["numDataEvents"], total["numSysEvents"], total["sizeSysEvents"]) == (5, 3, 183)
     assert (total["minScn"], total["maxScn"], total["prevScn"]) == (GENERATION + 1, GENERATION + 3, GENERATION)
     assert with_events.get("containerStats/inbound/events/sources").json == [40, 41]
-    own = with_events.get("containerStats/inbound/events/source/41").json
-    assert (own["numDataEvents"], own["sizeDataEvents"]) == (1, 57 + 6 + own["sizeDataEventsPayload"])
+    of_source = with_events.get("containerStats/inbound/events/source/41").json
+    assert (of_source["numDataEvents"], of_source["sizeDataEvents"]) == (1, 57 + 6 + of_source["sizeDataEventsPayload"])
     size = len(with_events.get("stream", sources="40,41", size="100000", output="binary").body)
     out = with_events.get("containerStats/outbound/events/total").json
     assert (out["numDataEvents"], out["numSysEvents"], out["numPeers"]) == (5, 3, 1)
@@ -485,19 +485,19 @@ def test_how_it_is(with_events: Served) -> None:
 
 
 def asked_before(
-    monkeypatch: pytest.MonkeyPatch, relay: Served, asked: dict[str, str], happens: Callable[[], object]
+    monkeypatch: pytest.MonkeyPatch, relay: Served, parameters: dict[str, str], happens: Callable[[], object]
 ) -> Answer:
     """The answer to who waits already when something happens."""
     answers: list[Answer] = []
     listening = threading.Event()
     really = AppendNotifier.wait
 
-    async def noticed(*given: Any) -> None:
+    async def noticed(*arguments: Any) -> None:
         listening.set()
-        await really(*given)
+        await really(*arguments)
 
     monkeypatch.setattr(AppendNotifier, "wait", noticed)
-    reader = threading.Thread(target=lambda: answers.append(relay.get("stream", **asked, wait="60000")))
+    reader = threading.Thread(target=lambda: answers.append(relay.get("stream", **parameters, wait="60000")))
     reader.start()
     assert listening.wait(60)
     happens()
@@ -506,22 +506,22 @@ def asked_before(
 
 
 def test_waiting_for_events(relay: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"sources": "40", "size": "100000", "output": "json"}
-    assert relay.get("stream", **asked, wait="1").body == b""
-    answer = asked_before(monkeypatch, relay, asked, lambda: relay.put(block(people([1]))))
+    parameters = {"sources": "40", "size": "100000", "output": "json"}
+    assert relay.get("stream", **parameters, wait="1").body == b""
+    answer = asked_before(monkeypatch, relay, parameters, lambda: relay.put(block(people([1]))))
     assert short(lines(answer)) == [(1, 1), (1, "EOP")]
 
 
 def test_who_waits_for_all_sources_by_id_gets_no_table_that_turns_up_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     pattern = LogicalSource(60, "com.example", "or_test.*")
     with served(physical(1, "person", LogicalSource(40, "a.Person", "or_test.person"), pattern)) as relay:
-        asked = {"sources": "40", "size": "100000", "output": "json"}
-        assert relay.get("stream", **asked).body == b""
+        parameters = {"sources": "40", "size": "100000", "output": "json"}
+        assert relay.get("stream", **parameters).body == b""
 
         def happens() -> None:
             relay.put(block(pets([1, 2])))
 
-        assert short(lines(asked_before(monkeypatch, relay, asked, happens))) == [(1, "EOP")]
+        assert short(lines(asked_before(monkeypatch, relay, parameters, happens))) == [(1, "EOP")]
         assert [one["id"] for one in relay.get("sources").json] == [40, 60]
         subs = [{"logicalPartition": {"source": {"id": -1}}}]
         assert len(lines(relay.get("stream", subs=subs, size="100000", output="json"))) == 3
@@ -529,8 +529,8 @@ def test_who_waits_for_all_sources_by_id_gets_no_table_that_turns_up_meanwhile(m
 
 def test_a_changed_key_is_a_delete_and_an_upsert(relay: Served) -> None:
     relay.put(block(people([1, 5], ops="bu", ordinals=[0, 0])))
-    found = stream(relay)
-    assert [(one.get("opcode"), one["key"]) for one in found] == [("DELETE", 1), ("UPSERT", 5), (None, 0)]
+    events = stream(relay)
+    assert [(one.get("opcode"), one["key"]) for one in events] == [("DELETE", 1), ("UPSERT", 5), (None, 0)]
     assert PERSON.key == (0,)
 
 

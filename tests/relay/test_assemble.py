@@ -78,10 +78,12 @@ def test_however_the_log_is_cut(log: list[list[int]], cuts: set[int], data: Any)
         part = changes[start:end]
         images = []
         for table in data.draw(st.permutations(range(3))):
-            own = [change for change in part if change[2] == table]
-            if own:
-                ids = [100 * txn + ordinal for txn, ordinal, _ in own]
-                images.append(rows(table, ids, [txn for txn, _, _ in own], [ordinal for _, ordinal, _ in own]))
+            of_table = [change for change in part if change[2] == table]
+            if of_table:
+                ids = [100 * txn + ordinal for txn, ordinal, _ in of_table]
+                images.append(
+                    rows(table, ids, [txn for txn, _, _ in of_table], [ordinal for _, ordinal, _ in of_table])
+                )
         finished.append(one.add(block(*images)))
         # What is out is whole; what is whole and followed by another is out.
         done = [number for number, _ in windows(finished)]

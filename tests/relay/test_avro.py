@@ -157,12 +157,12 @@ def test_unsigned_numbers_that_turn_negative_are_told_once(caplog: pytest.LogCap
         return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
     assert encode([2**63 - 1, 0, None], [None, 1, 2**63 - 1]) == []
-    (told,) = encode([1, 2**64 - 5, 2**63], [0, 0, 0])
-    assert told.startswith("d.t.a holds 18446744073709551611, more than Avro's long does: consumers get -5, ")
+    (warning,) = encode([1, 2**64 - 5, 2**63], [0, 0, 0])
+    assert warning.startswith("d.t.a holds 18446744073709551611, more than Avro's long does: consumers get -5, ")
     assert encode([2**64 - 1], [2**63 - 1]) == []
-    (told,) = encode([2**64 - 1], [2**63])
-    assert told.startswith("d.t.b holds 9223372036854775808, ")
-    assert "consumers get -9223372036854775808, " in told
+    (warning,) = encode([2**64 - 1], [2**63])
+    assert warning.startswith("d.t.b holds 9223372036854775808, ")
+    assert "consumers get -9223372036854775808, " in warning
 
 
 @pytest.mark.parametrize("value", [2**64, -(2**63) - 1, 10**37])

@@ -28,8 +28,8 @@ NOTE = TableDef("or_test", "pet", PET.columns, ())
 
 @pytest.fixture
 def relay() -> Iterator[Served]:
-    with served(event_version=2, before_images=True) as found:
-        yield found
+    with served(event_version=2, before_images=True) as server:
+        yield server
 
 
 class Taker(Consumer):
@@ -81,8 +81,8 @@ def test_an_update_has_the_row_before_it(relay: Served) -> None:
         ("DELETE", 4, "e", None),
         ("UPSERT", 5, "f", "e"),
     ]
-    found = relay.get("stream", sources="40", size="100000", output="json", maxev="2").body.decode().splitlines()
-    events = [json.loads(line) for line in found]
+    lines = relay.get("stream", sources="40", size="100000", output="json", maxev="2").body.decode().splitlines()
+    events = [json.loads(line) for line in lines]
     assert [one["hasPayloadMetadata"] for one in events] == [False, True, False, False, True, False]
     update = events[1]
     assert base64.b64decode(update["metadataValue"])[4:].startswith(b"b")
@@ -97,16 +97,16 @@ def test_their_schemas_are_numbered_over_all_sources(relay: Served) -> None:
     pets = image(PET, {"owner": [1, 2], "name": ["a", "a"]}, ops="bu", gtids=[f"{UUID}:2"] * 2, pos=[300] * 2,
                  ordinals=[0, 0])  # fmt: skip
     relay.put(block(people([2, 2], ops="bu", ordinals=[0, 0])), block(pets))
-    found = relay.get("stream", sources="40,41", size="100000", output="json", maxev="2").body.decode().splitlines()
-    events = [one for one in map(json.loads, found) if one["srcId"] > 0]
+    lines = relay.get("stream", sources="40,41", size="100000", output="json", maxev="2").body.decode().splitlines()
+    events = [one for one in map(json.loads, lines) if one["srcId"] > 0]
     assert [(one["payloadSchemaVersion"], one["metadataSchemaVersion"]) for one in events] == [(1, 1), (1, 2)]
-    asked = relay.get("register", sources="41,40", protocolVersion="4").json
-    assert [(one["id"], one["version"]) for one in asked["sourceSchemas"]] == [(41, 1), (40, 1)]
-    named = {one["version"]: one for one in asked["metadataSchemas"]}
+    registered = relay.get("register", sources="41,40", protocolVersion="4").json
+    assert [(one["id"], one["version"]) for one in registered["sourceSchemas"]] == [(41, 1), (40, 1)]
+    named = {one["version"]: one for one in registered["metadataSchemas"]}
     for event, source in zip(events, (40, 41), strict=True):
         schema = named[event["metadataSchemaVersion"]]
         assert schema["crc32"] == event["metadataSchemaId"] == event["payloadSchemaId"]
-        assert schema["schema"] == next(one["schema"] for one in asked["sourceSchemas"] if one["id"] == source)
+        assert schema["schema"] == next(one["schema"] for one in registered["sourceSchemas"] if one["id"] == source)
 
 
 def test_version_1_is_as_if_nobody_had_asked(relay: Served) -> None:
@@ -122,11 +122,11 @@ def test_version_1_is_as_if_nobody_had_asked(relay: Served) -> None:
 
 def test_keys_of_text_and_no_key(relay: Served) -> None:
     columns: dict[str, list[Any]] = {"owner": [1, 2, 3, 4], "name": ["a", "a", "b", "bb"]}
-    given: dict[str, Any] = {"ops": "bubu", "gtids": [f"{UUID}:1"] * 4, "pos": [200] * 4, "ordinals": [0, 0, 1, 1]}
-    relay.put(block(image(PET, columns, **given)))
+    arguments: dict[str, Any] = {"ops": "bubu", "gtids": [f"{UUID}:1"] * 4, "pos": [200] * 4, "ordinals": [0, 0, 1, 1]}
+    relay.put(block(image(PET, columns, **arguments)))
     assert taken(relay, 3) == [("UPSERT", b"a", "a", "a"), ("DELETE", b"b", "b", None), ("UPSERT", b"bb", "bb", "b")]
-    given |= {"gtids": [f"{UUID}:2"] * 4, "pos": [300] * 4}
-    relay.put(block(image(NOTE, columns, **given)))
+    arguments |= {"gtids": [f"{UUID}:2"] * 4, "pos": [300] * 4}
+    relay.put(block(image(NOTE, columns, **arguments)))
     assert taken(relay, 7)[3:] == [
         ("DELETE", b"", "a", None), ("UPSERT", b"", "a", "a"), ("DELETE", b"", "b", None), ("UPSERT", b"", "bb", "b"),
     ]  # fmt: skip
@@ -135,39 +135,39 @@ def test_keys_of_text_and_no_key(relay: Served) -> None:
 def test_in_decoded_rows(relay: Served) -> None:
     put = block(people([1, 2, 2, 3, 4, 5], **updates(), columns={"first_name": list("abcdef"), "birth_date": range(6)}))
     relay.put(put, block(image(PET, {"owner": [1], "name": ["x"]}, ops="c", gtids=[f"{UUID}:2"], pos=[300])))
-    asked = {"sources": "40,41", "size": "100000", "maxev": "2"}
+    parameters = {"sources": "40,41", "size": "100000", "maxev": "2"}
 
     def lines(**more: str) -> list[Any]:
-        return [json.loads(line) for line in relay.get("stream", **{**asked, **more}).body.decode().splitlines()]
+        return [json.loads(line) for line in relay.get("stream", **{**parameters, **more}).body.decode().splitlines()]
 
-    found = lines(output="rows")
+    rows = lines(output="rows")
     person = {"id": 2, "firstName": "b", "lastName": "last2", "birthDate": "1970-01-02", "deleted": "false"}
-    assert found[1]["before"] == person
-    assert found[1]["row"] == {**person, "firstName": "c", "birthDate": "1970-01-03"}
+    assert rows[1]["before"] == person
+    assert rows[1]["row"] == {**person, "firstName": "c", "birthDate": "1970-01-03"}
     # Key 4 became 5: the DELETE has the old row already, and the UPSERT has it again.
-    assert [(one["opcode"], one["key"], one["before"] and short(one["before"])) for one in found] == [
+    assert [(one["opcode"], one["key"], one["before"] and short(one["before"])) for one in rows] == [
         ("UPSERT", 1, None), ("UPSERT", 2, "b"), ("DELETE", 3, None), ("DELETE", 4, None), ("UPSERT", 5, "e"),
         ("UPSERT", "x", None),
     ]  # fmt: skip
-    persons, animals = tables(relay.get("stream", output="arrow", **asked))
+    persons, animals = tables(relay.get("stream", output="arrow", **parameters))
     assert persons.schema.names[-1] == "_before"
     assert [field.name for field in persons.schema.field("_before").type] == list(person)
     assert [before and before["firstName"] for before in persons["_before"].to_pylist()] == [None, "b", None, None, "e"]
     assert animals["_before"].to_pylist() == [None]
     events = relay.get("events", sources="40,41", maxev="2", seconds="0").body.decode().split("\n\n")
-    told = [json.loads(one.partition("\ndata: ")[2]) for one in events if one.startswith("id: ")]
-    assert told == found
+    messages = [json.loads(one.partition("\ndata: ")[2]) for one in events if one.startswith("id: ")]
+    assert messages == rows
     # The description holds for each line, and nothing else is in it.
     row = relay.get("openapi.json").json["components"]["schemas"]["Row"]
-    assert all(set(row["required"]) | {"before"} == set(one) == set(row["properties"]) for one in found)
+    assert all(set(row["required"]) | {"before"} == set(one) == set(row["properties"]) for one in rows)
 
 
 def test_decoded_rows_are_as_before_for_who_does_not_ask(relay: Served) -> None:
     relay.put(block(people([2, 2], ops="bu", ordinals=[0, 0])))
     for more in ({}, {"maxev": "0"}):
         for path in ("stream", "events"):
-            asked = {"sources": "40", "size": "100000", "output": "rows", "seconds": "0", **more}
-            assert b"before" not in relay.get(path, **asked).body
+            parameters = {"sources": "40", "size": "100000", "output": "rows", "seconds": "0", **more}
+            assert b"before" not in relay.get(path, **parameters).body
         (persons,) = tables(relay.get("stream", sources="40", size="100000", output="arrow", **more))
         assert "_before" not in persons.schema.names
 
@@ -182,10 +182,10 @@ def test_a_relay_without_them_does_not_say_that_there_were_none() -> None:
 def test_columns_that_are_not_wanted_are_null_in_them_too(relay: Served) -> None:
     relay.put(block(people([2, 2], ops="bu", ordinals=[0, 0], columns={"first_name": ["a", "b"]})))
     filters = {"40": {"partitionType": "NONE", "columns": ["first_name"]}}
-    asked: dict[str, Any] = {"sources": "40", "size": "100000", "output": "rows", "maxev": "2", "filters": filters}
-    found = json.loads(relay.get("stream", **asked).body)
-    assert found["before"] == {"id": 2, "firstName": "a", "lastName": None, "birthDate": None, "deleted": None}
-    assert found["row"]["firstName"] == "b"
+    parameters: dict[str, Any] = {"sources": "40", "size": "100000", "output": "rows", "maxev": "2", "filters": filters}
+    event = json.loads(relay.get("stream", **parameters).body)
+    assert event["before"] == {"id": 2, "firstName": "a", "lastName": None, "birthDate": None, "deleted": None}
+    assert event["row"]["firstName"] == "b"
 
 
 @settings(max_examples=30)
@@ -202,11 +202,11 @@ def test_any_changes(changes: list[tuple[str, int]]) -> None:
     rows = people([7] * len(ops), ops=ops, ordinals=ordinals, columns={"first_name": names})
     with served(event_version=2, before_images=True) as relay:
         relay.put(block(rows))
-        asked = {"sources": "40", "size": "100000", "maxev": "2"}
-        lines = relay.get("stream", output="rows", **asked).body.decode().splitlines()
-        (table,) = tables(relay.get("stream", output="arrow", **asked))
-    found = [json.loads(line)["before"] for line in lines]
-    assert [one and one["firstName"] for one in found] == wanted
+        parameters = {"sources": "40", "size": "100000", "maxev": "2"}
+        lines = relay.get("stream", output="rows", **parameters).body.decode().splitlines()
+        (table,) = tables(relay.get("stream", output="arrow", **parameters))
+    befores = [json.loads(line)["before"] for line in lines]
+    assert [one and one["firstName"] for one in befores] == wanted
     assert [one and one["firstName"] for one in table["_before"].to_pylist()] == wanted
 
 

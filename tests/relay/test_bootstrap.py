@@ -75,8 +75,8 @@ def serving(shelf: Shelf, **config: Any) -> Iterator[Served]:
     relay = Relay(RelayConfig((physical(1, "person", PERSON, PET),), **config), lambda _: GtidSet())
     load(relay.config.event_version)
     app = create_app(relay, suppliers={1: shelf})
-    with Serving(app, "127.0.0.1", 0) as found:
-        yield Served(relay, app, found.port)
+    with Serving(app, "127.0.0.1", 0) as server:
+        yield Served(relay, app, server.port)
     relay.close()
 
 
@@ -106,11 +106,11 @@ def taken(answer: Answer) -> tuple[list[tuple[int, int]], dict[str, Any] | None]
     assert is_intact(data)
     fields = event_fields(data)
     rows = zip(fields.scn.tolist(), fields.long_key.tolist(), fields.source.tolist(), strict=True)
-    found = [(scn - GENERATION, key) for scn, key, source in rows if source > 0]
+    events = [(scn - GENERATION, key) for scn, key, source in rows if source > 0]
     if not len(fields.source) or fields.source[-1] != CHECKPOINT_SOURCE:
-        return found, None
+        return events, None
     at = int(fields.value[-1])
-    return found, json.loads(answer.body[at : at + int(fields.value_size[-1])])
+    return events, json.loads(answer.body[at : at + int(fields.value_size[-1])])
 
 
 def start(relay: Served) -> int:
@@ -140,15 +140,15 @@ def test_rows_in_parts_as_databus_asks_for_them() -> None:
         assert begin == GENERATION + 2
         at = point(bootstrap_start_scn=begin)
         answer = bootstrap(relay, at)
-        found, after = taken(answer)
-        assert found == [(2, 1), (2, 2), (2, 3)]
+        rows, after = taken(answer)
+        assert rows == [(2, 1), (2, 2), (2, 3)]
         assert "phasecompleted" not in answer.headers
         assert after is not None
         assert split_offset(after["snapshot_offset"])[1] == DONE
         assert {**after, "snapshot_offset": 0} == at  # what it does not know, it gives back
         put(relay, 3)
-        found, after = taken(bootstrap(relay, after))
-        assert found == [(3, 4), (3, 5)]  # an empty part is passed over; each is as of its own point
+        rows, after = taken(bootstrap(relay, after))
+        assert rows == [(3, 4), (3, 5)]  # an empty part is passed over; each is as of its own point
         assert after is not None
         last = bootstrap(relay, after)
         assert taken(last) == ([], None)
@@ -174,10 +174,10 @@ def test_a_batch_ends_within_a_part_and_goes_on_after_a_restart(tmp_path: Path) 
         put(relay, 1)
         begin = start(relay)
         at = point(bootstrap_start_scn=begin)
-        found, after = taken(bootstrap(relay, at, size=4_000))
-        assert 0 < len(found) < 100
+        rows, after = taken(bootstrap(relay, at, size=4_000))
+        assert 0 < len(rows) < 100
         assert after is not None
-        assert split_offset(after["snapshot_offset"])[1] == len(found)
+        assert split_offset(after["snapshot_offset"])[1] == len(rows)
         too_large = bootstrap(relay, after, size=1_000)
         assert taken(too_large) == ([], None)
         assert int(too_large.headers["x-dbus-pending-event-size"]) > 1_000
@@ -190,7 +190,7 @@ def test_a_batch_ends_within_a_part_and_goes_on_after_a_restart(tmp_path: Path) 
             if again is None:
                 break
             after = again
-        assert found + rest == [(1, i) for i in range(1, 101)]
+        assert rows + rest == [(1, i) for i in range(1, 101)]
         assert shelf.reads == [(0, f"{UUID}:1")] * 2  # as of the same set
 
 
@@ -202,15 +202,15 @@ def test_a_row_larger_than_the_largest_answer() -> None:
         rows, n = [], 1
         for _ in range(5):
             answer = bootstrap(relay, at, size=n)
-            found, after = taken(answer)
-            rows += found
+            part, after = taken(answer)
+            rows += part
             n, at = int(answer.headers.get("x-dbus-pending-event-size", n)), after or at
         assert rows == [(1, 1), (1, 2)]
         put(relay, 2)
         catchup = {**at, "consumption_mode": "BOOTSTRAP_CATCHUP", "bootstrap_target_scn": GENERATION + 2}
-        told = bootstrap(relay, catchup, size=1)
-        assert taken(told) == ([], None)
-        assert taken(bootstrap(relay, catchup, size=int(told.headers["x-dbus-pending-event-size"])))[0] == [(2, 2)]
+        refused = bootstrap(relay, catchup, size=1)
+        assert taken(refused) == ([], None)
+        assert taken(bootstrap(relay, catchup, size=int(refused.headers["x-dbus-pending-event-size"])))[0] == [(2, 2)]
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -223,8 +223,8 @@ def test_other_forms_and_filters(version: int) -> None:
         of_sources = {"40": mod, "41": {"partitionType": "NONE"}}
         assert [key for _, key in taken(bootstrap(relay, at, filters=of_sources, maxev="2"))[0]] == [2, 4]
         nothing = {"partitionType": "RANGE", "filters": []}
-        found, after = taken(bootstrap(relay, at, filter=nothing))
-        assert found == []
+        rows, after = taken(bootstrap(relay, at, filter=nothing))
+        assert rows == []
         assert after is None
         lines = relay.get("bootstrap", sources="40", checkPoint=at, batchSize="100000", output="json", maxev="2").body
         parsed = [json.loads(line) for line in lines.splitlines()]
@@ -232,9 +232,9 @@ def test_other_forms_and_filters(version: int) -> None:
         assert bootstrap(relay, at).body[0] == 0  # version 1, unless the client says that it understands more
         assert bootstrap(relay, at, maxev="2").body[0] == (0 if version == 1 else 2)
         same = relay.get("stream", sources="40", size="100000", output="binary", maxev="2").body
-        own = event_fields(np.frombuffer(bootstrap(relay, at, maxev="2").body, np.uint8))
+        fields = event_fields(np.frombuffer(bootstrap(relay, at, maxev="2").body, np.uint8))
         stream = event_fields(np.frombuffer(same, np.uint8))
-        assert (own.size[0], own.attributes[0], own.value_size[0]) == (  # person 1 looks as in the stream
+        assert (fields.size[0], fields.attributes[0], fields.value_size[0]) == (  # person 1 looks as in the stream
             stream.size[0], stream.attributes[0], stream.value_size[0],
         )  # fmt: skip
 
@@ -281,13 +281,13 @@ def test_a_part_that_is_disturbed_is_read_as_of_a_later_point(tmp_path: Path) ->
     with serving(shelf, state=tmp_path) as relay:
         put(relay, 1)
         at = point(bootstrap_start_scn=start(relay))
-        found, before = taken(bootstrap(relay, at))
-        assert found == [(1, 1)]
+        rows, before = taken(bootstrap(relay, at))
+        assert rows == [(1, 1)]
         assert before is not None
         put(relay, 2)
         ahead = {**at, "windowScn": GENERATION + 2}  # the consumer's stream is beyond that reading
-        found, after = taken(bootstrap(relay, ahead))
-        assert found == [(2, 1)]
+        rows, after = taken(bootstrap(relay, ahead))
+        assert rows == [(2, 1)]
         assert after is not None
         number, events = split_offset(before["snapshot_offset"])
         assert split_offset(after["snapshot_offset"]) == (number + 1, events) == (number + 1, DONE)
@@ -307,8 +307,8 @@ def test_rows_as_of_one_point_wait_for_the_log() -> None:
         put(relay, 1, 2)
         begin = start(relay)
         assert begin == GENERATION + 2
-        found, after = taken(bootstrap(relay, point(bootstrap_start_scn=begin)))
-        assert (found, shelf.reads) == ([(2, 1)], [(0, f"{UUID}:1-3")])
+        rows, after = taken(bootstrap(relay, point(bootstrap_start_scn=begin)))
+        assert (rows, shelf.reads) == ([(2, 1)], [(0, f"{UUID}:1-3")])
         behind = relay.get("targetSCN", source=NAME, checkPoint=after)
         assert behind.status == 500
         put(relay, 3, 4)
@@ -347,8 +347,8 @@ def test_a_place_of_another_bootstrap_from_the_same_start_is_refused() -> None:
         with serving(Shelf(*parts)) as relay:
             put(relay, 1)
             at = point(bootstrap_start_scn=start(relay))
-            found, after = taken(bootstrap(relay, at))
-            assert [key for _, key in found] == parts[0]
+            rows, after = taken(bootstrap(relay, at))
+            assert [key for _, key in rows] == parts[0]
             for place in places:
                 answer = bootstrap(relay, place)
                 assert answer.headers["x-dbus-error-cause"].endswith("ScnNotFoundException")
@@ -447,8 +447,8 @@ def test_a_relay_that_knows_no_scn_says_so(tmp_path: Path, caplog: pytest.LogCap
         assert not caplog.records
     with serving(Shelf([7])) as relay:
         assert start(relay) == 0
-        (told,) = (record.getMessage() for record in caplog.records)
-        assert told.startswith("person: a bootstrap begins at SCN 0")
+        (warning,) = (record.getMessage() for record in caplog.records)
+        assert warning.startswith("person: a bootstrap begins at SCN 0")
     with serving(Shelf([7])) as relay:
         put(relay, 1)
         assert start(relay) == GENERATION + 1
@@ -471,9 +471,9 @@ def test_changes_come_between_rows_and_a_rollback_repeats_both(tmp_path: Path) -
         put(relay, 1)
         read = shelf.read
 
-        def busy(*given: Any) -> Rows | None:
-            rows = read(*given)
-            if given[2]["number"] < 2 and len(shelf.reads) <= 2:
+        def busy(*arguments: Any) -> Rows | None:
+            rows = read(*arguments)
+            if arguments[2]["number"] < 2 and len(shelf.reads) <= 2:
                 put(relay, len(shelf.reads) + 1)  # after the part's point
             return rows
 
@@ -519,11 +519,11 @@ def test_a_start_is_kept_before_its_rows_also_where_a_bootstrap_begins_again(mon
         put(relay, 1)
         read = shelf.read
 
-        def gone_once(*given: Any) -> Rows | None:
+        def gone_once(*arguments: Any) -> Rows | None:
             if not shelf.reads:
                 shelf.errors = [PlanGoneError("another key")]
                 put(relay, 2)
-            return read(*given)
+            return read(*arguments)
 
         shelf.read = gone_once  # type: ignore[assignment, method-assign]
         recorder = Recorder()
@@ -545,8 +545,8 @@ def test_a_transaction_larger_than_an_answer_comes_once() -> None:
         put(relay, 1)
         read = shelf.read
 
-        def busy(*given: Any) -> Rows | None:
-            rows, n = read(*given), len(shelf.reads)
+        def busy(*arguments: Any) -> Rows | None:
+            rows, n = read(*arguments), len(shelf.reads)
             ids = range(n * 100_000, n * 100_000 + many)
             relay.put(block(people(ids, gtids=[f"{UUID}:{n + 1}"] * many, pos=[n] * many)))
             return rows
@@ -575,13 +575,13 @@ def test_rows_of_a_window_that_the_stream_does_not_have(monkeypatch: pytest.Monk
         await_position, read = feeder.position.wait, shelf.read
 
         def ahead(enough: Any, seconds: float) -> Any:
-            found = await_position(enough, seconds)
-            return replace(found, scn=GENERATION + 2) if found and not shelf.reads else found
+            position = await_position(enough, seconds)
+            return replace(position, scn=GENERATION + 2) if position and not shelf.reads else position
 
-        def busy(*given: Any) -> Rows | None:
+        def busy(*arguments: Any) -> Rows | None:
             if not shelf.reads:
                 put(relay, 3)
-            return read(*given)
+            return read(*arguments)
 
         monkeypatch.setattr(feeder.position, "wait", ahead)
         monkeypatch.setattr(shelf, "read", busy)
@@ -607,7 +607,7 @@ def test_a_bootstrap_that_is_never_done_is_given_up(monkeypatch: pytest.MonkeyPa
             f"http://127.0.0.1:{relay.port}", [NAME], recorder, bootstrap=True, retry=Retry(0.001, tries=2)
         )
 
-        def gone(*given: Any, **more: Any) -> Piece:
+        def gone(*arguments: Any, **more: Any) -> Piece:
             begun.append(1)
             if len(begun) > 6:
                 recorder.client.stop()
@@ -658,8 +658,8 @@ def test_a_client_that_may_not_deliver_for_a_moment_leaves_nothing_out() -> None
         put(relay, 1)
         read = shelf.read
 
-        def busy(*given: Any) -> Rows | None:
-            rows = read(*given)
+        def busy(*arguments: Any) -> Rows | None:
+            rows = read(*arguments)
             if len(shelf.reads) < 20:
                 put(relay, *range(10 * len(shelf.reads), 10 * len(shelf.reads) + 4))
             return rows

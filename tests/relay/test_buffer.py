@@ -103,9 +103,9 @@ def test_places() -> None:
     with pytest.raises(ScnNotFoundError, match="inside SCN 15, which"):
         buffer.read(StreamPosition(15, 1), 100)
     for place in (StreamPosition(8), StreamPosition(9, 0), StreamPosition(0), StreamPosition(5, 3)):
-        with pytest.raises(ScnNotFoundError) as found:
+        with pytest.raises(ScnNotFoundError) as caught:
             buffer.read(place, 100)
-        assert (found.value.scn, found.value.oldest) == (place.scn, 9)
+        assert (caught.value.scn, caught.value.oldest) == (place.scn, 9)
 
 
 def test_sizes_and_sources() -> None:
@@ -139,9 +139,9 @@ def test_a_large_window_in_pieces_is_not_counted_from_its_beginning_each_time(mo
         passed.append(count)
         return skip(buf, start, end, count)
 
-    def counting_select(*given: Any) -> Any:
-        passed.append(given[7])
-        return select(*given)
+    def counting_select(*arguments: Any) -> Any:
+        passed.append(arguments[7])
+        return select(*arguments)
 
     monkeypatch.setattr("headgate.relay._buffer.skip", counting_skip)
     monkeypatch.setattr("headgate.relay._buffer.select", counting_select)
@@ -175,15 +175,15 @@ def test_reading_that_is_not_quick_while_a_large_window_is_written(monkeypatch: 
     """It takes a while, and its segment is there before it: what comes before it has to be read all the same."""
     buffer = EventBuffer(1 << 20)
     put(buffer, range(1, 2000))
-    really, found = _segments.Segment.append, list[int | None]()
+    really, sizes = _segments.Segment.append, list[int | None]()
 
-    def append(self: Any, *given: Any) -> None:
-        found.append(buffer.bytes_in_memory(StreamPosition(1)))
-        really(self, *given)
+    def append(self: Any, *arguments: Any) -> None:
+        sizes.append(buffer.bytes_in_memory(StreamPosition(1)))
+        really(self, *arguments)
 
     monkeypatch.setattr(_segments.Segment, "append", append)
     put(buffer, [2000], events=1000)
-    (everything,) = found
+    (everything,) = sizes
     assert everything is not None
     assert everything > 100_000
 
@@ -435,11 +435,11 @@ def test_readers_do_not_wait_while_a_window_is_written(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large one takes the disk seconds."""
-    buffer, found = make(folder=tmp_path / "events", disk_bytes=1 << 30), list[tuple[int, bytes, bool]]()
+    buffer, reads = make(folder=tmp_path / "events", disk_bytes=1 << 30), list[tuple[int, bytes, bool]]()
     (first,) = put(buffer, [10])
 
     def read() -> None:
-        found.append((buffer.info().max_scn, taken(buffer, StreamPosition(-1)), buffer.holds(10)))
+        reads.append((buffer.info().max_scn, taken(buffer, StreamPosition(-1)), buffer.holds(10)))
 
     def slowly(file: Any, data: Any) -> None:
         reader = threading.Thread(target=read, daemon=True)
@@ -450,7 +450,7 @@ def test_readers_do_not_wait_while_a_window_is_written(
     write = files.write_all
     monkeypatch.setattr(_segments, "write_all", slowly)
     assert buffer.append(windows([window(20, 2)]))
-    assert found == [(10, flat([first]), True)]
+    assert reads == [(10, flat([first]), True)]
     assert taken(buffer, StreamPosition(10)) == flat([window(20, 2)])
 
 
@@ -493,13 +493,13 @@ def test_what_comes_before_the_first_window_with_a_schema(
         if unknown & set(schemas[n - 1]) and not (n == begin and done):
             break
         wanted += b"".join(parts[n - 1][done if n == begin else 0 :])
-    found = b""
+    actual = b""
     for window_range in buffer.ranges(StreamPosition(scn, offset), each=each):
         known = window_range.cut_before(sorted(unknown))
         batch = Batch([])
         assert batch.add(known, 1 << 30)
-        found += b"".join(part.tobytes() for part in batch.parts)
+        actual += b"".join(part.tobytes() for part in batch.parts)
         if known.end < window_range.end:
             break
-    assert found == wanted
+    assert actual == wanted
     buffer.close()

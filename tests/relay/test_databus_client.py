@@ -59,11 +59,11 @@ def shown(request: bytes, reply: Reply, port: int) -> str:
 
 
 def written_down(name: str, client: DatabusClient) -> None:
-    found = "\n----\n\n".join(shown(request, reply, client.port) for request, reply in client.heard)
+    text = "\n----\n\n".join(shown(request, reply, client.port) for request, reply in client.heard)
     file = FOLDER / name
     if os.environ.get("HEADGATE_GOLDEN") == "write":
-        file.write_text(found, "utf-8")
-    assert found == file.read_text("utf-8")
+        file.write_text(text, "utf-8")
+    assert text == file.read_text("utf-8")
 
 
 def changes(relay: Served) -> None:
@@ -133,8 +133,8 @@ def test_answers_of_any_size(maxev: int) -> None:
             relay.put(block(people(list(range(rows)), gtids=[f"{UUID}:{n}"] * rows, pos=[n * 100] * rows)))
         for size in (3_000, 8_191, 8_192, 8_193, 100_000, 10_000_000):
             with consuming(relay, PERSON.name, newest=maxev, size=size) as client:
-                found = client.until(6)
-                assert [len(changes) for _, changes in found] == [1, 30, 60, 70, 80, 5000]
+                windows = client.until(6)
+                assert [len(changes) for _, changes in windows] == [1, 30, 60, 70, 80, 5000]
                 assert client.connections == 1
             sizes = [(len(reply.body), reply.headers) for request, reply in client.heard if b"/stream" in request]
             for length, headers in sizes:
@@ -213,13 +213,13 @@ def test_rows_before_updates_are_metadata() -> None:
             block(pets([7, 7], ops="bu", ordinals=[0, 0], **at(2, 2))),
             block(wider([1, 1], ops="bu", ordinals=[0, 0], **at(3, 2))),
         )  # fmt: skip
-        found = [change for _, (change,) in client.until(3)]
-        assert [(one.row.get("firstName"), (one.before or {}).get("firstName")) for one in found] == [
+        received = [change for _, (change,) in client.until(3)]
+        assert [(one.row.get("firstName"), (one.before or {}).get("firstName")) for one in received] == [
             ("b", "a"), (None, None), ("a", "a"),
         ]  # fmt: skip
-        assert [one.before is not None for one in found] == [True] * 3
-        assert found[1].before == {"owner": 7, "name": "pet7"}
-        assert found[2].before == found[2].row
+        assert [one.before is not None for one in received] == [True] * 3
+        assert received[1].before == {"owner": 7, "name": "pet7"}
+        assert received[2].before == received[2].row
 
 
 def test_who_is_another_client_is_answered_in_the_version_that_he_asks_for() -> None:
@@ -236,8 +236,8 @@ def test_who_is_another_client_is_answered_in_the_version_that_he_asks_for() -> 
             protocol, entries = register({}, protocolVersion=version)
             assert (protocol, len(entries)) == (version, 2)
         assert register({})[0] == register(CLIENT)[0] == "3"
-        asked, answered = register({}, protocolVersion="4"), register(CLIENT, protocolVersion="2")
-        assert asked == answered
+        other, answered = register({}, protocolVersion="4"), register(CLIENT, protocolVersion="2")
+        assert other == answered
         assert answered[0] == "4"
         assert [one["version"] for one in answered[1]["metadataSchemas"]] == [1, 2]
         _, of_pets = register(CLIENT, f"{TOKEN}-2", protocolVersion="2")
@@ -274,8 +274,8 @@ def test_a_bootstrap_of_two_sources() -> None:
             put(relay, 4)
             client.until(1)
             assert short(client) == [(4, [4])]
-        asked = [request.split(b"?")[0].split(b"/")[1].decode() for request, _ in client.heard]
-        assert asked == [
+        paths = [request.split(b"?")[0].split(b"/")[1].decode() for request, _ in client.heard]
+        assert paths == [
             "sources", "register", "stream", "startSCN", "bootstrap", "bootstrap", "bootstrap", "targetSCN",
             "bootstrap", "bootstrap", "targetSCN", "bootstrap", "bootstrap", "sources", "register", "stream",
         ]  # fmt: skip

@@ -30,12 +30,12 @@ def encoded(rows: list[dict[str, Any]]) -> tuple[list[pa.Array], Any, Any, Any]:
     """The columns, and their rows in Avro, backwards with a gap of 9 bytes around each: bytes, places and sizes."""
     fields = TableCodec(TABLE).fields
     columns = [pa.array([row[field.name] for row in rows], field.type) for field in fields]
-    found = RowEncoder(Schema("s", 1, json.dumps(SCHEMA), SCHEMA), TABLE, fields).encode(columns)
-    taken = found.sizes[::-1] + 9
+    avro_rows = RowEncoder(Schema("s", 1, json.dumps(SCHEMA), SCHEMA), TABLE, fields).encode(columns)
+    taken = avro_rows.sizes[::-1] + 9
     places = 9 + (np.cumsum(taken) - taken)[::-1].copy()
     out = np.full(int(taken.sum()) + 9, CANARIES[0], np.uint8)
-    found.put(places, out)
-    return columns, out, places, found.sizes
+    avro_rows.put(places, out)
+    return columns, out, places, avro_rows.sizes
 
 
 @settings(max_examples=30)
@@ -43,8 +43,8 @@ def encoded(rows: list[dict[str, Any]]) -> tuple[list[pa.Array], Any, Any, Any]:
 def test_every_type_comes_back(rows: list[dict[str, Any]]) -> None:
     columns, data, places, sizes = encoded(rows)
     decoder = RowDecoder(SCHEMA)
-    found = decoder.decode(data, places, sizes)
-    for field, given_column, column in zip(decoder.fields, columns, found, strict=True):
+    decoded = decoder.decode(data, places, sizes)
+    for field, given_column, column in zip(decoder.fields, columns, decoded, strict=True):
         column.validate(full=True)
         assert column.type == field.type
         assert [str(one) for one in column.to_pylist()] == [str(one) for one in given_column.to_pylist()], field
@@ -106,9 +106,9 @@ def test_types_of_others_schemas() -> None:
     values = [written(record, dict(row)) for row in rows]
     data = np.frombuffer(b"".join(values), np.uint8)
     sizes = np.array([len(one) for one in values])
-    found = RowDecoder(record).decode(data, np.cumsum(sizes) - sizes, sizes)
-    assert [column.to_pylist() for column in found[:2]] == [[None, "ü"], [True, False]]
-    assert found[2].cast(pa.int64()).to_pylist() == [5, None]
+    columns = RowDecoder(record).decode(data, np.cumsum(sizes) - sizes, sizes)
+    assert [column.to_pylist() for column in columns[:2]] == [[None, "ü"], [True, False]]
+    assert columns[2].cast(pa.int64()).to_pylist() == [5, None]
     for odd in (["int", "string"], {"type": "map", "values": "int"}, {"type": "enum", "symbols": ["A"]}):
         with pytest.raises(UnsupportedError):
             RowDecoder({"fields": [{"name": "a", "type": odd}]})

@@ -53,11 +53,11 @@ def ask(relay: Served, **more: Any) -> Answer:
 
 def tables(answer: Answer) -> list[pa.Table]:
     assert answer.headers["content-type"] == "application/vnd.apache.arrow.stream"
-    source, found = io.BytesIO(answer.body), []
+    source, parts = io.BytesIO(answer.body), []
     while source.tell() < len(answer.body):
         with pa.ipc.open_stream(source) as stream:
-            found.append(stream.read_all())
-    return found
+            parts.append(stream.read_all())
+    return parts
 
 
 def test_rows_as_json_lines(relay: Served) -> None:
@@ -66,11 +66,11 @@ def test_rows_as_json_lines(relay: Served) -> None:
         f'{{"source":"{NAME}","scn":{GENERATION + 1},"opcode":"UPSERT","key":1,"ts":"2023-11-14T22:13:20.000000Z",'
         '"row":{"id":1,"firstName":"first1","lastName":"last1","birthDate":"1970-01-02","deleted":"false"}}'
     )
-    found = [json.loads(line) for line in lines]
-    assert [(one["scn"] - GENERATION, one["opcode"], one["key"]) for one in found] == [
+    events = [json.loads(line) for line in lines]
+    assert [(one["scn"] - GENERATION, one["opcode"], one["key"]) for one in events] == [
         (1, "UPSERT", 1), (1, "UPSERT", 2), (2, "UPSERT", "7\tpet7"), (2, "UPSERT", 3), (3, "DELETE", 1),
     ]  # fmt: skip
-    assert found[2]["row"] == {"owner": 7, "name": "pet7"}
+    assert events[2]["row"] == {"owner": 7, "name": "pet7"}
 
 
 def test_rows_as_arrow(relay: Served) -> None:
@@ -94,14 +94,14 @@ def test_the_checkpoint_goes_on_where_an_answer_ended(relay: Served) -> None:
     for wanted in ({}, {"sources": "40"}, {"filters": {"40": {"partitionType": "RANGE", "filters": []}}}):
         expected = ask(relay, **wanted).body.decode().splitlines()
         assert len(expected) in (len(everything), 4, 1)
-        found: list[str] = []
+        actual: list[str] = []
         point: Any = checkpoint(-1)
         for _ in range(9):
             answer = ask(relay, size="200", checkPoint=point, **wanted)
             assert "x-dbus-pending-event-size" not in answer.headers
-            found += answer.body.decode().splitlines()
+            actual += answer.body.decode().splitlines()
             point = json.loads(answer.headers["x-headgate-checkpoint"])
-        assert found == expected
+        assert actual == expected
         assert (point["windowScn"], point["windowOffset"]) == (GENERATION + 3, -1)
     latest = ask(relay, streamFromLatestScn="true")
     assert latest.body.decode().splitlines() == everything[4:]
@@ -134,10 +134,10 @@ def test_every_type_as_json_and_as_arrow() -> None:
         values = {name: [row[name] for row in wanted] for name in wanted[0]}
         gtids, pos = [f"{UUID}:{number}"] * count, [number * 100] * count
         one.put(block(image(table, values, ops="c" * count, gtids=gtids, pos=pos)))
-        asked = {"sources": "1", "size": "10000000", "streamFromLatestScn": "true"}
-        lines = [json.loads(line) for line in one.get("stream", **asked, output="rows").body.splitlines()]
-        (found,) = tables(one.get("stream", **asked, output="arrow"))
-        names = found.column_names[5:]
+        parameters = {"sources": "1", "size": "10000000", "streamFromLatestScn": "true"}
+        lines = [json.loads(line) for line in one.get("stream", **parameters, output="rows").body.splitlines()]
+        (arrow,) = tables(one.get("stream", **parameters, output="arrow"))
+        names = arrow.column_names[5:]
         for line, row in zip(lines, wanted, strict=True):
             assert list(line["row"]) == names
             # JSON has no infinity, and neither has MySQL.
@@ -146,7 +146,7 @@ def test_every_type_as_json_and_as_arrow() -> None:
             assert (line["row"]["name"], line["row"]["n"]) == (row["name"], row["n"])
             assert line["row"]["price"] == (None if row["price"] is None else format(row["price"], "f"))
         for name, column in zip(names, columns, strict=True):
-            assert found[name].to_pylist() == [row[column.name] for row in wanted], name
+            assert arrow[name].to_pylist() == [row[column.name] for row in wanted], name
 
     with served(physical(1, "p", LogicalSource(1, "a.T", "d.t"))) as one:
         check()

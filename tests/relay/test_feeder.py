@@ -28,8 +28,8 @@ from tests.relay.test_avro import TABLE
 
 @pytest.fixture
 def relay() -> Relay:
-    with served() as found:
-        return found.relay
+    with served() as server:
+        return server.relay
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -37,8 +37,8 @@ def test_columns_of_every_type_are_loaded(monkeypatch: pytest.MonkeyPatch, versi
     events = []
     really = EventBuffer.read
 
-    def noted(self: EventBuffer, *given: Any) -> Batch:
-        batch = really(self, *given)
+    def noted(self: EventBuffer, *arguments: Any) -> Batch:
+        batch = really(self, *arguments)
         events.append((batch.events, batch.control))
         return batch
 
@@ -123,8 +123,8 @@ def test_what_a_purged_log_means_for_a_relay(relay: Relay, monkeypatch: pytest.M
 
 def test_where_it_begins_is_kept_before_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill right after the first start loses nothing: the next one begins at the same place, whatever it is told."""
-    with served(state=tmp_path) as found:
-        feeder = found.relay.partitions[1].feeder
+    with served(state=tmp_path) as server:
+        feeder = server.relay.partitions[1].feeder
     seen: list[State | None] = []
     monkeypatch.setattr(
         feeder, "_begin", lambda: seen.append(load_state(tmp_path / "partition-1.json", "gtid-generation"))
@@ -141,9 +141,9 @@ def test_a_transaction_larger_than_the_buffer_is_told(caplog: pytest.LogCaptureF
         relay.put(block(people(range(1_000), gtids=[f"{UUID}:1"] * 1_000, pos=[100] * 1_000)))
         assert not caplog.records
         relay.put(block(people(range(4_000), gtids=[f"{UUID}:2"] * 4_000, pos=[200] * 4_000)))
-        (told,) = (record.getMessage() for record in caplog.records)
-    assert "the transaction with SCN 281474976710658 takes " in told
-    assert f"more than the buffer's limit ({256 << 10})" in told
+        (warning,) = (record.getMessage() for record in caplog.records)
+    assert "the transaction with SCN 281474976710658 takes " in warning
+    assert f"more than the buffer's limit ({256 << 10})" in warning
 
 
 def test_a_buffer_that_waits_for_its_readers_loses_no_large_transaction(caplog: pytest.LogCaptureFixture) -> None:

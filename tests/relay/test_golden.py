@@ -72,7 +72,7 @@ def shown(request: str, answer: Answer) -> str:
     if "output=binary" in request and answer.status == 200:
         body = "\n".join(event.hex() for event in events(answer.body))
     else:
-        body = CLOCK.sub(lambda found: found[1] + "…".encode(), answer.body).decode().replace("\r\n", "\\r\\n")
+        body = CLOCK.sub(lambda match: match[1] + "…".encode(), answer.body).decode().replace("\r\n", "\\r\\n")
     return "\n".join([f"GET /{request}", str(answer.status), *headers, "", body.rstrip("\n"), ""])
 
 
@@ -92,9 +92,9 @@ def fill(relay: Served) -> None:
 def test_every_answer_is_as_written_down(version: int) -> None:
     with served(event_version=version) as relay:
         fill(relay)
-        found = "\n".join(shown(one, relay.get(one)) for one in REQUESTS)
+        text = "\n".join(shown(one, relay.get(one)) for one in REQUESTS)
     file = FOLDER / f"events-{version}.txt"
     if os.environ.get("HEADGATE_GOLDEN") == "write":
         file.parent.mkdir(exist_ok=True)
-        file.write_text(found, "utf-8")
-    assert found == file.read_text("utf-8")
+        file.write_text(text, "utf-8")
+    assert text == file.read_text("utf-8")

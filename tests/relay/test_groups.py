@@ -37,13 +37,13 @@ def test_one_member_has_all_and_two_share() -> None:
     group = Group.begin([], 5)
     assert sorted(group.sync("a", LEASE, 0, {})) == [0, 1, 2, 3, 4]
     assert group.sync("b", LEASE, 0, {}) == {}
-    asked = {number for number, one in group.sync("a", LEASE, 0, {}).items() if one.release_requested}
-    assert len(asked) == 2
-    done = {number: PartitionReport(1, at(number), release=True) for number in asked}
-    assert sorted(group.sync("a", LEASE, 0, done)) == sorted({0, 1, 2, 3, 4} - asked)
+    requested = {number for number, one in group.sync("a", LEASE, 0, {}).items() if one.release_requested}
+    assert len(requested) == 2
+    done = {number: PartitionReport(1, at(number), release=True) for number in requested}
+    assert sorted(group.sync("a", LEASE, 0, done)) == sorted({0, 1, 2, 3, 4} - requested)
     got = group.sync("b", LEASE, 0, {})
     assert {number: (one.generation, scn_of(one.checkpoint)) for number, one in got.items()} == {
-        number: (2, number) for number in asked
+        number: (2, number) for number in requested
     }
 
 
@@ -154,16 +154,16 @@ class Rebalance(RuleBasedStateMachine):
         if not answered or leave:
             return
         one.until = self.now + LEASE
-        for number, told in owned.items():
-            assert told.generation >= self.generations[number]
-            self.generations[number] = told.generation
+        for number, assignment in owned.items():
+            assert assignment.generation >= self.generations[number]
+            self.generations[number] = assignment.generation
         one.owned = {
             number: one.owned[number]
-            if one.owned.get(number, (0, 0))[0] == told.generation
-            else (told.generation, scn_of(told.checkpoint))
-            for number, told in owned.items()
+            if one.owned.get(number, (0, 0))[0] == assignment.generation
+            else (assignment.generation, scn_of(assignment.checkpoint))
+            for number, assignment in owned.items()
         }
-        one.back = {number for number, told in owned.items() if told.release_requested}
+        one.back = {number for number, assignment in owned.items() if assignment.release_requested}
 
     @rule()
     def join(self) -> None:
@@ -308,6 +308,6 @@ def test_members_at_once_in_one_folder(tmp_path: Path) -> None:
     assert shown is not None
     assert sorted(shown["members"]) == ["m0", "m1", "m2", "m3"]
     for n in range(4):
-        own = GroupFolder(tmp_path).show(f"m{n}")
-        assert own is not None
-        assert own["partitions"][0]["checkpoint"] == at(19)
+        group = GroupFolder(tmp_path).show(f"m{n}")
+        assert group is not None
+        assert group["partitions"][0]["checkpoint"] == at(19)

@@ -10,7 +10,7 @@ SERVER = ("127.0.0.1", 11115)
 
 
 @pytest.mark.parametrize(
-    ("host", "told"),
+    ("host", "plain"),
     [
         ("relay.example:80", "relay.example:80"), ("relay.example", "relay.example:11115"), ("[::1]:80", "[::1]:80"),
         ("10.0.0.1:80", "10.0.0.1:80"), ("[::1]", "[::1]:11115"),
@@ -22,9 +22,9 @@ SERVER = ("127.0.0.1", 11115)
         ("localhost:http", "localhost:11115"), ("a b/c d:80", "127.0.0.1:80"), ("[", "127.0.0.1:11115"),
     ],
 )  # fmt: skip
-def test_the_plain_form(host: str, told: str) -> None:
-    assert host_and_port(host, SERVER) == told
-    assert host_and_port(told, ("10.9.9.9", 1)) == told
+def test_the_plain_form(host: str, plain: str) -> None:
+    assert host_and_port(host, SERVER) == plain
+    assert host_and_port(plain, ("10.9.9.9", 1)) == plain
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost/127.0.0.1:80", "/127.0.0.1:80", "/[::1]:80", "[::1]:80"])

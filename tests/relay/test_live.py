@@ -48,13 +48,13 @@ def put(relay: Served, number: int, ids: list[int]) -> None:
 
 def messages(body: bytes) -> list[dict[str, str]]:
     """As a browser takes them apart; comments and ``retry`` have no data."""
-    found = []
+    events = []
     for text in body.decode().split("\n\n"):
         lines = [line.partition(": ") for line in text.splitlines() if not line.startswith(":")]
         message = {name: value for name, _, value in lines}
         if "data" in message:
-            found.append(message)
-    return found
+            events.append(message)
+    return events
 
 
 def ask(relay: Served, last: str | None = None, **more: Any) -> Answer:
@@ -78,12 +78,12 @@ def test_messages(relay: Served) -> None:
     answer = ask(relay)
     assert answer.headers["content-type"] == "text/event-stream"
     assert answer.body.startswith(b"retry: 1000\n\nid: ")
-    found = messages(answer.body)
-    assert [one["id"] for one in found] == [f"{FIRST}:1", f"{FIRST}:2", FIRST, f"{SECOND}:1", SECOND]
-    assert [one.get("event") for one in found] == [None, None, "end", None, "end"]
-    assert json.loads(found[2]["data"]) == {"scn": GENERATION + 1}
+    events = messages(answer.body)
+    assert [one["id"] for one in events] == [f"{FIRST}:1", f"{FIRST}:2", FIRST, f"{SECOND}:1", SECOND]
+    assert [one.get("event") for one in events] == [None, None, "end", None, "end"]
+    assert json.loads(events[2]["data"]) == {"scn": GENERATION + 1}
     lines = relay.get("stream", sources="40,41", size="100000", output="rows").body.decode().splitlines()
-    assert [one["data"] for one in found if "event" not in one] == lines
+    assert [one["data"] for one in events if "event" not in one] == lines
     assert ids(ask(relay, sources="41")) == [FIRST, f"{SECOND}:1", SECOND]
     assert ids(ask(relay, streamFromLatestScn="true")) == [f"{SECOND}:1", SECOND]
     assert ids(ask(relay, checkPoint=json.dumps(checkpoint(GENERATION + 1)))) == [f"{SECOND}:1", SECOND]
@@ -120,12 +120,12 @@ class Listening:
 
     def until(self, text: bytes) -> bytes:
         """What comes up to and with ``text``."""
-        found = b""
-        while text not in found:
+        data = b""
+        while text not in data:
             line = self._answer.readline()
-            assert line, found
-            found += line
-        return found
+            assert line, data
+            data += line
+        return data
 
     def close(self) -> None:
         self._answer.close()
@@ -177,7 +177,7 @@ SHOWN = """new Promise((resolve) => {
   new MutationObserver(look).observe(rows, {childList: true});
   look();
 })"""
-SAID = """new Promise((resolve) => {
+STATE_TEXT = """new Promise((resolve) => {
   const state = document.getElementById("state");
   const look = () => state.textContent.startsWith("TEXT") && resolve(state.textContent);
   new MutationObserver(look).observe(state, {childList: true, characterData: true, subtree: true});
@@ -207,7 +207,7 @@ def test_a_page_in_a_browser(browser: Browser, pages: str) -> None:
 def test_a_page_of_an_origin_that_is_not_allowed_sees_nothing(browser: Browser, pages: str, relay: Served) -> None:
     for page in (f"{pages}/changes.html", PAGE.as_uri()):
         browser.open(f"{page}?{urlencode({'relay': f'http://127.0.0.1:{relay.port}'})}")
-        assert browser.run(SAID.replace("TEXT", "refused")).startswith("refused"), page
+        assert browser.run(STATE_TEXT.replace("TEXT", "refused")).startswith("refused"), page
         assert browser.run(f"{ROWS}.length") == 0
 
 
@@ -221,7 +221,7 @@ def test_a_page_of_the_relays_own_origin_needs_no_leave(browser: Browser, relay:
     both = Starlette(routes=[Route("/changes.html", page), Mount("/", relay.app)])
     with Serving(both, "127.0.0.1", 0) as serving:
         browser.open(f"{serving.url}changes.html?{urlencode({'relay': serving.url, 'sources': '40'})}")
-        assert browser.run(SAID.replace("TEXT", "connected")) == "connected"
+        assert browser.run(STATE_TEXT.replace("TEXT", "connected")) == "connected"
         put(relay, 3, [3])
         assert browser.run(SHOWN.replace("COUNT", "1")) == ["3"]
 
@@ -234,7 +234,7 @@ def shows_changes(browser: Browser, pages: str, relay: Served) -> None:
             address = f"http://{proxy.host}:{proxy.port}"
             browser.open(f"{pages}/changes.html?{urlencode({'relay': address, 'sources': '40'})}")
             shows_one(browser, relay)
-        assert browser.run(SAID.replace("TEXT", "connecting")) == "connecting again"
+        assert browser.run(STATE_TEXT.replace("TEXT", "connecting")) == "connecting again"
         put(relay, 4, [4])
         with Serving(relay.app, "127.0.0.1", 0) as serving:
             proxy.aim("127.0.0.1", serving.port)
@@ -243,7 +243,7 @@ def shows_changes(browser: Browser, pages: str, relay: Served) -> None:
 
 
 def shows_one(browser: Browser, relay: Served) -> None:
-    assert browser.run(SAID.replace("TEXT", "connected")) == "connected"
+    assert browser.run(STATE_TEXT.replace("TEXT", "connected")) == "connected"
     put(relay, 3, [3])
     assert browser.run(SHOWN.replace("COUNT", "1")) == ["3"]
     cells = browser.run(f"[...{ROWS}[0].cells].map((cell) => cell.textContent)")

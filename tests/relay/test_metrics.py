@@ -39,9 +39,9 @@ def test_every_figure_is_explained_and_has_its_labels() -> None:
     with served() as relay:
         put(relay, 1)
         relay.get("stream", sources="40", size="100000", output="binary", checkPoint=checkpoint(GENERATION + 1))
-        found = figures(relay)
-    assert {name for name, _ in found} == METRICS.keys()
-    for name, labels in found:
+        samples = figures(relay)
+    assert {name for name, _ in samples} == METRICS.keys()
+    for name, labels in samples:
         assert sorted(label for label, _ in labels) == sorted(METRICS[name][0]), name
     text = DOCS.read_text()
     assert [name for name in METRICS if f"`headgate_relay_{name}`" not in text] == []
@@ -56,10 +56,10 @@ def test_what_came_and_went() -> None:
         ).body
         assert body.count(b'"isReplicated"') == 4
         relay.get("stream", sources="77")
-        found = figures(relay)
+        samples = figures(relay)
 
         def of(name: str, *labels: tuple[str, str]) -> float:
-            return found[name, frozenset(labels)]
+            return samples[name, frozenset(labels)]
 
         assert (of("running", PERSON), of("failed", PERSON)) == (1, 0)
         assert (of("events_total", PERSON), of("sent_events_total", PERSON)) == (3, 2)
@@ -81,10 +81,10 @@ def test_a_source_that_stopped() -> None:
     with served() as relay:
         feeder = relay.relay.partitions[1].feeder
         feeder._fail("a row image in the log leaves columns out")
-        found = figures(relay)
-    assert found["running", frozenset({PERSON})] == 0
-    assert found["failed", frozenset({PERSON})] == 1
-    assert ("newest_commit_timestamp_seconds", frozenset({PERSON})) not in found
+        samples = figures(relay)
+    assert samples["running", frozenset({PERSON})] == 0
+    assert samples["failed", frozenset({PERSON})] == 1
+    assert ("newest_commit_timestamp_seconds", frozenset({PERSON})) not in samples
 
 
 def test_of_tenants_operators_only_see_them() -> None:

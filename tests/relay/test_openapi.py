@@ -122,9 +122,9 @@ def test_any_request_of_the_description_is_answered_as_it_says(relay: Served, ex
 
         ask()
 
-    for found in schema.get_all_operations():
-        assert isinstance(found, Ok)
-        operation = found.ok()
+    for result in schema.get_all_operations():
+        assert isinstance(result, Ok)
+        operation = result.ok()
         check(operation, modes.POSITIVE)
         if operation.query or operation.path_parameters or operation.body:
             check(operation, modes.NEGATIVE)

@@ -53,15 +53,15 @@ class Kept:
 
     def get(self, path: str, **parameters: Any) -> Answer:
         assert self._is_open
-        given = {name: one if isinstance(one, str) else json.dumps(one) for name, one in parameters.items()}
-        query = "&".join(f"{name}={quote(value)}" for name, value in given.items())
+        texts = {name: one if isinstance(one, str) else json.dumps(one) for name, one in parameters.items()}
+        query = "&".join(f"{name}={quote(value)}" for name, value in texts.items())
         self._connection.request("GET", f"/{path}?{query}", headers=self._headers)
         answer = self._connection.getresponse()
-        found = Answer(answer.status, {name.lower(): one for name, one in answer.getheaders()}, answer.read())
-        assert found.status == 200, found
-        self._is_open = found.headers.get("connection") != "close"
+        reply = Answer(answer.status, {name.lower(): one for name, one in answer.getheaders()}, answer.read())
+        assert reply.status == 200, reply
+        self._is_open = reply.headers.get("connection") != "close"
         assert (self._connection.sock is not None) == self._is_open
-        return found
+        return reply
 
     def is_open(self) -> bool:
         """Whether the last answer left it open."""
@@ -69,23 +69,23 @@ class Kept:
 
     def register(self, sources: str = "40,41") -> int:
         """How many schemas there are."""
-        found = self.get("register", sources=sources, protocolVersion="2").json
-        return len(found if isinstance(found, list) else found["sourceSchemas"])
+        body = self.get("register", sources=sources, protocolVersion="2").json
+        return len(body if isinstance(body, list) else body["sourceSchemas"])
 
     def stream(self, after: int, **more: Any) -> list[tuple[int, int]]:
         """Transactions and keys of the events; ``EOP`` where a transaction ends."""
         point = {"windowScn": GENERATION + after, "windowOffset": -1}
-        asked = {"sources": "40,41", "size": "100000", "output": "binary", "checkPoint": point, **more}
-        return told(self.get("stream", **asked))
+        parameters = {"sources": "40,41", "size": "100000", "output": "binary", "checkPoint": point, **more}
+        return events_of(self.get("stream", **parameters))
 
     def close(self) -> None:
         self._connection.close()
 
 
-def told(answer: Answer) -> list[tuple[int, int]]:
+def events_of(answer: Answer) -> list[tuple[int, int]]:
     fields = event_fields(np.frombuffer(answer.body, np.uint8))
-    found = zip(fields.scn.tolist(), fields.long_key.tolist(), fields.source.tolist(), strict=True)
-    return [(scn - GENERATION, key if source > 0 else EOP) for scn, key, source in found]
+    rows = zip(fields.scn.tolist(), fields.long_key.tolist(), fields.source.tolist(), strict=True)
+    return [(scn - GENERATION, key if source > 0 else EOP) for scn, key, source in rows]
 
 
 @contextlib.contextmanager
@@ -115,19 +115,19 @@ OLD, NEW = [(2, 2), (2, EOP)], [(3, 3), (3, EOP), (4, 0), (4, EOP), (5, 5), (5, 
 def test_it_ends_before_a_schema_that_it_was_not_told_of(more: dict[str, Any]) -> None:
     with served(**more) as relay:
         relay.put(block(people([1], **at(1))))
-        asked = {"maxev": "2"} if "event_version" in more else {}
+        parameters = {"maxev": "2"} if "event_version" in more else {}
         with kept(relay) as first:
             assert first.register() == 1
-            assert first.stream(0, **asked) == [(1, 1), (1, EOP)]
+            assert first.stream(0, **parameters) == [(1, 1), (1, EOP)]
             assert first.is_open()
             alter(relay)
-            assert first.stream(1, **asked) == OLD
+            assert first.stream(1, **parameters) == OLD
             assert not first.is_open()  # with this answer, and before the next request
         with kept(relay) as second:
             second.register()
-            assert second.stream(2, **asked) == NEW
+            assert second.stream(2, **parameters) == NEW
             assert second.is_open()
-            assert second.stream(5, **asked) == []
+            assert second.stream(5, **parameters) == []
             assert second.is_open()
 
 

@@ -137,18 +137,16 @@ def test_gtid_generation_over_any_failovers_and_restarts(runs: list[tuple[str, i
             log.append(f"{source}:{counts[source]}")
     generations = GenerationMap()
     scn = Scn("gtid-generation", generations)
-    found: list[int] = []
+    scns: list[int] = []
     for number, gtid in enumerate(log):
         if number in restarts:
             scn = Scn("gtid-generation", generations, scn.last)
-        found += give(scn, gtid)
-    assert found == sorted(set(found))
-    assert all(0 < one < 2**63 for one in found)
+        scns += give(scn, gtid)
+    assert scns == sorted(set(scns))
+    assert all(0 < one < 2**63 for one in scns)
     # A second reading, from any place, gives the same numbers.
     for begin in {0, len(log) // 2}:
-        assert (
-            give(Scn("gtid-generation", generations, found[begin - 1] if begin else -1), *log[begin:]) == found[begin:]
-        )
+        assert give(Scn("gtid-generation", generations, scns[begin - 1] if begin else -1), *log[begin:]) == scns[begin:]
 
 
 def test_the_applications_numbers() -> None:

@@ -65,7 +65,7 @@ def with_source(**more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("{", "is not JSON"), ({}, "sources is missing"), ([], "no physical source"), (5, "sources.json"),
         ({**SOURCES, "sources": []}, "sources is empty"), ({**SOURCES, "id": 0}, "the id 0"),
@@ -77,8 +77,8 @@ def with_source(**more: Any) -> dict[str, Any]:
         ([SOURCES, {**with_source(id=41), "id": 2}], "source name .* is used twice"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_in_them(tmp_path: Path, value: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said) as error:
+def test_what_is_wrong_in_them(tmp_path: Path, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
         of(tmp_path, value)
     assert "secret" not in str(error.value)
 
@@ -130,7 +130,7 @@ partition = 3
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("scn =", "snc =", r"unknown key snc; did you mean scn\?"),
         ("table =", "tabel =", r"unknown key physical\.0\.sources\.0\.tabel; did you mean table\?"),
@@ -138,10 +138,10 @@ partition = 3
         ('table = "shop.*"', "", r"physical\.0\.sources\.0\.table is missing$"),
     ],
 )
-def test_mistakes_in_toml(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_mistakes_in_toml(tmp_path: Path, old: str, new: str, message: str) -> None:
     file = tmp_path / "relay.toml"
     file.write_text(TOML.replace(old, new, 1))
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=message):
         load_relay([file])
 
 
@@ -159,14 +159,14 @@ def test_toml(tmp_path: Path) -> None:
     assert one.sources[0].is_pattern
     assert one.settings.secret.env == "DB_PASSWORD"
     assert one.shown["uri"] == "mysql://reader@db:3306"
-    for old, new, said in (
+    for old, new, message in (
         ("port = 0", "prot = 0", "prot"), ('"binlog-offset"', '"guess"', "scn"),
         ('table = "shop.*"', 'table = "x"', "'x'"),
         ("[buffer]", "[buffer", "is not TOML"), ('state = "state"', "", "needs a state folder"),
         ("id = 7", "id = 70000", r"sources\.0\.id"), ("mysql://", "http://", "MySQL URL"),
     ):  # fmt: skip
         file.write_text(TOML.replace(old, new))
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             load_relay([file])
     with pytest.raises(ConfigError, match="do not give properties"):
         load_relay([file], EXAMPLE / "relay_or_person.properties")
@@ -178,8 +178,8 @@ def test_a_patterns_tables_keep_their_ids(tmp_path: Path) -> None:
     names = SourceNames([physical(1, "x", *sources)], file)
     assert names.all() == [sources[0]]
     assert names.find(1, "d", "fixed") is sources[0]
-    found = [names.find(1, "d", table) for table in ("t", "s", "t", "u")]
-    assert [(one.id, one.name, one.table) for one in found] == [
+    matched = [names.find(1, "d", table) for table in ("t", "s", "t", "u")]
+    assert [(one.id, one.name, one.table) for one in matched] == [
         (11, "b.d.t", "d.t"), (13, "b.d.s", "d.s"), (11, "b.d.t", "d.t"), (14, "b.d.u", "d.u"),
     ]  # fmt: skip
     again = SourceNames([physical(1, "x", *sources)], file)
@@ -187,8 +187,8 @@ def test_a_patterns_tables_keep_their_ids(tmp_path: Path) -> None:
     assert [again.find(1, "d", table).id for table in ("v", "u", "s")] == [15, 14, 13]
     assert (again.physical_of(15), again.by_id(15), again.by_id(16)) == (1, again.find(1, "d", "v"), None)
     # A table that gets a source of its own afterwards has that.
-    own = LogicalSource(500, "c.S", "d.s")
-    assert SourceNames([physical(1, "x", *sources, own)], file).find(1, "d", "s") == own
+    explicit = LogicalSource(500, "c.S", "d.s")
+    assert SourceNames([physical(1, "x", *sources, explicit)], file).find(1, "d", "s") == explicit
 
 
 def test_ids_end() -> None:
@@ -204,8 +204,8 @@ def test_an_id_that_a_patterns_table_has_is_not_given_again(tmp_path: Path) -> N
     assert [names.find(1, "d", table).id for table in ("s", "t")] == [11, 12]
     with pytest.raises(ConfigError, match=r"the id 12 of c\.New already belongs to d\.t"):
         SourceNames([physical(1, "x", pattern, LogicalSource(12, "c.New", "d.new"))], file)
-    own = LogicalSource(12, "c.New", "d.t")  # of that very table it is no other
-    assert SourceNames([physical(1, "x", pattern, own)], file).by_id(12) == own
+    explicit = LogicalSource(12, "c.New", "d.t")  # of that very table it is no other
+    assert SourceNames([physical(1, "x", pattern, explicit)], file).by_id(12) == explicit
 
 
 def test_sources_are_asked_for_while_tables_turn_up() -> None:
@@ -219,9 +219,9 @@ def test_sources_are_asked_for_while_tables_turn_up() -> None:
         finder.start()
         seen = 0
         while finder.is_alive() or seen < 2000:
-            found = names.select()
-            (*ids, last) = found.ids
-            assert (ids, last) == (list(range(1, len(found.ids))), 9999)
+            selection = names.select()
+            (*ids, last) = selection.ids
+            assert (ids, last) == (list(range(1, len(selection.ids))), 9999)
             assert len(ids) >= seen
             seen = len(ids)
             assert seen == 0 or names.by_id(seen) is not None

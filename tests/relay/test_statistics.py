@@ -35,7 +35,7 @@ OUTBOUND = [
     "containerStats/outbound/events/psource/person/1",
     "containerStats/outbound/events/client/127.0.0.1",
 ]  # fmt: skip
-GIVEN = "containerStats/outbound/events/source/{}"
+BY_SOURCE = "containerStats/outbound/events/source/{}"
 HTTP = [
     "relayStats/outbound/http/total",
     "relayStats/outbound/http/source/40",
@@ -56,9 +56,9 @@ def change(relay: Served, number: int) -> None:
     assert relay.get("stream", **EVENTS).status == 200
 
 
-def counted(relay: Served, path: str, **given: Any) -> int:
+def counted(relay: Served, path: str, **parameters: Any) -> int:
     """Events, or calls for them."""
-    answer = relay.get(path, **given)
+    answer = relay.get(path, **parameters)
     assert answer.status == 200, answer
     value = answer.json
     return int(value["numStreamCalls"] if "numStreamCalls" in value else value["numDataEvents"])
@@ -76,11 +76,11 @@ def test_reset(relay: Served, path: str, method: str) -> None:
     assert counted(relay, path) == 0
     assert relay.get(path).json["numPeers"] == before["numPeers"]
     change(relay, 2)
-    found = relay.get(path).json
+    stats = relay.get(path).json
     assert counted(relay, path) == (1 if path in INBOUND or path in HTTP else 2)
-    assert list(found) == list(relay.get(path).json)
+    assert list(stats) == list(relay.get(path).json)
     if path in INBOUND:
-        assert found["minSeenWinScn"] == found["maxSeenWinScn"] == (1 << 48) + 2
+        assert stats["minSeenWinScn"] == stats["maxSeenWinScn"] == (1 << 48) + 2
 
 
 @pytest.mark.parametrize("path", [INBOUND[0], INBOUND[1], *OUTBOUND, *HTTP])
@@ -135,25 +135,25 @@ def test_what_went_out_is_counted_by_source() -> None:
             {"sources": "40,41", "filters": bucket}, {"sources": "40,41", "size": "200"},
             {"sources": "41", "size": "9"}, {"sources": "40"},
         ]  # fmt: skip
-        for number, asked in enumerate(requests):
+        for number, parameters in enumerate(requests):
             many = 100 if number == len(requests) - 1 else 2
             keys = list(range(many * number, many * (number + 1)))
             relay.put(block(people(keys, gtids=[f"{UUID}:{number + 2}"] * many, pos=[300] * many)))
-            for path in ("containerStats/outbound/events/total", *map(GIVEN.format, (40, 41, 42))):
+            for path in ("containerStats/outbound/events/total", *map(BY_SOURCE.format, (40, 41, 42))):
                 relay.get(path, method="POST", reset="")
-            lines = relay.get("stream", **{"size": "1000000", "output": "json", **asked}).body.splitlines()
+            lines = relay.get("stream", **{"size": "1000000", "output": "json", **parameters}).body.splitlines()
             sent = Counter(json.loads(line)["srcId"] for line in lines)
-            assert {one: counted(relay, GIVEN.format(one)) for one in (40, 41, 42)} == {
+            assert {one: counted(relay, BY_SOURCE.format(one)) for one in (40, 41, 42)} == {
                 one: sent[one] for one in (40, 41, 42)
-            }, asked
+            }, parameters
             total = relay.get("containerStats/outbound/events/total").json
-            sizes = [relay.get(GIVEN.format(one)).json["sizeDataEvents"] for one in (40, 41, 42)]
+            sizes = [relay.get(BY_SOURCE.format(one)).json["sizeDataEvents"] for one in (40, 41, 42)]
             assert (total["numDataEvents"], total["sizeDataEvents"]) == (sent[40] + sent[41] + sent[42], sum(sizes))
         assert relay.get("containerStats/outbound/events/sources").json == [40, 41]
-        assert relay.get(GIVEN.format(41)).json["dimension"] == "pet.outbound.41"
+        assert relay.get(BY_SOURCE.format(41)).json["dimension"] == "pet.outbound.41"
         relay.get("events", sources="41", seconds="0")
-        assert counted(relay, GIVEN.format(41)) == 3
-        assert relay.get(GIVEN.format(99)).status == 500
+        assert counted(relay, BY_SOURCE.format(41)) == 3
+        assert relay.get(BY_SOURCE.format(99)).status == 500
 
 
 def test_who_may(relay: Served) -> None:
@@ -211,37 +211,37 @@ class Connection:
         self._connection.close()
 
 
-TOTAL, OWN = "containerStats/outbound/total", "containerStats/outbound/client/127.0.0.1"
+TOTAL, BY_CLIENT = "containerStats/outbound/total", "containerStats/outbound/client/127.0.0.1"
 
 
-@pytest.mark.parametrize("path", [TOTAL, OWN])
+@pytest.mark.parametrize("path", [TOTAL, BY_CLIENT])
 def test_connections(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn, "Config", partial(uvicorn.Config, timeout_keep_alive=3600))  # it ends no idle one
     with served() as relay:
         assert not relay.relay.traffic.clients
         first, second = Connection(relay), Connection(relay)
         with contextlib.closing(first), contextlib.closing(second):
-            found, size = first.get(path)
-            assert (found["numOpenConns"], found["numClosedConns"], found["numClients"]) == (1, 0, 1)
-            assert found["numBytes"] == 0
+            stats, size = first.get(path)
+            assert (stats["numOpenConns"], stats["numClosedConns"], stats["numClients"]) == (1, 0, 1)
+            assert stats["numBytes"] == 0
             _, more = second.get("containerStats/outbound/clients")
-            found, _ = first.get(path)
-            assert (found["numOpenConns"], found["numBytes"]) == (2, size + more)
-            assert found["dimension"] == ("outbound" if path == TOTAL else "127.0.0.1")
+            stats, _ = first.get(path)
+            assert (stats["numOpenConns"], stats["numBytes"]) == (2, size + more)
+            assert stats["dimension"] == ("outbound" if path == TOTAL else "127.0.0.1")
         third = Connection(relay)
         with contextlib.closing(third):
-            while (found := third.get(path)[0])["numClosedConns"] < 2:
+            while (stats := third.get(path)[0])["numClosedConns"] < 2:
                 pass
-            assert (found["numOpenConns"], found["errorTotalCount"], found["numClients"]) == (1, 0, 1)
-            assert found["timeClosedConnLifeMs"] >= 0
+            assert (stats["numOpenConns"], stats["errorTotalCount"], stats["numClients"]) == (1, 0, 1)
+            assert stats["timeClosedConnLifeMs"] >= 0
             assert third.get("containerStats/outbound/clients")[0] == ["127.0.0.1"]
             relay.get(path, method="POST", reset="")
-            while (found := third.get(path)[0])["numClosedConns"] != 1:  # the one that did it
+            while (stats := third.get(path)[0])["numClosedConns"] != 1:  # the one that did it
                 pass
-            assert found["numOpenConns"] == 1
+            assert stats["numOpenConns"] == 1
             relay.get(path, method="POST", reset="", enabled="false")
-            found, _ = third.get(path)
-            assert (found["numClosedConns"], found["numBytes"], found["numClients"]) == (0, 0, 0)
+            stats, _ = third.get(path)
+            assert (stats["numClosedConns"], stats["numBytes"], stats["numClients"]) == (0, 0, 0)
             assert relay.get("containerStats/outbound/client/10.0.0.1").status == 500
 
 
@@ -258,8 +258,8 @@ def test_an_error_of_a_connection() -> None:
         traffic.opened(number, "a")
         traffic.lost(number, "a", error)
     for stats in (traffic.total, traffic.clients["a"]):
-        found = stats.to_json()
-        assert (found["numClosedConns"], found["errorTotalCount"], found["errorTimeoutCount"]) == (3, 2, 1)
+        values = stats.to_json()
+        assert (values["numClosedConns"], values["errorTotalCount"], values["errorTimeoutCount"]) == (3, 2, 1)
 
 
 def test_addresses_may_be_any_number() -> None:
@@ -270,17 +270,17 @@ def test_addresses_may_be_any_number() -> None:
     for number, client in enumerate("abcb"):
         traffic.sent(client, 10)
         traffic.lost(number, client, None)
-    found = traffic.total.to_json()
-    assert (found["numClosedConns"], found["numOpenConns"], found["numBytes"], found["numClients"]) == (4, 0, 40, 3)
+    values = traffic.total.to_json()
+    assert (values["numClosedConns"], values["numOpenConns"], values["numBytes"], values["numClients"]) == (4, 0, 40, 3)
 
 
 def test_the_relay_itself_connects_to_nobody_by_http(relay: Served) -> None:
     path = "containerStats/inbound/total"
-    found = relay.get(path).json
-    assert list(found) == list(relay.get(TOTAL).json)
-    assert found["dimension"] == "inbound"
-    assert not any(value for name, value in found.items() if name not in ("dimension", *CLOCKS))
-    since = found["timestampLastResetMs"]
+    stats = relay.get(path).json
+    assert list(stats) == list(relay.get(TOTAL).json)
+    assert stats["dimension"] == "inbound"
+    assert not any(value for name, value in stats.items() if name not in ("dimension", *CLOCKS))
+    since = stats["timestampLastResetMs"]
     while relay.get(path, method="POST", reset="").json["timestampLastResetMs"] == since:
         pass  # a ms has to pass
     assert relay.get(TOTAL).json["numClosedConns"] > 0
@@ -297,8 +297,8 @@ def test_requests_and_errors_of_the_server(relay: Served, monkeypatch: pytest.Mo
     before = relay.get(CONTAINER).json
 
     def since() -> dict[str, int]:
-        found = relay.get(CONTAINER).json
-        return {name: found[name] - before[name] for name in found if name.startswith(("workerTaskCount", "error"))}
+        stats = relay.get(CONTAINER).json
+        return {name: stats[name] - before[name] for name in stats if name.startswith(("workerTaskCount", "error"))}
 
     assert since() == {
         "workerTaskCount": 1, "errorCount": 0, "errorUncaughtCount": 0, "errorRequestProcessingCount": 0,
@@ -306,8 +306,8 @@ def test_requests_and_errors_of_the_server(relay: Served, monkeypatch: pytest.Mo
     wrong: list[dict[str, Any]] = [
         {"size": "x"}, {"filters": {"40": {"partitionType": "X"}}}, {"checkPoint": {"windowScn": 5}}
     ]  # fmt: skip
-    for asked in wrong:
-        assert relay.get("stream", **{**EVENTS, **asked}).status == 500
+    for parameters in wrong:
+        assert relay.get("stream", **{**EVENTS, **parameters}).status == 500
     assert relay.get("stream", **EVENTS).status == 200
     with monkeypatch.context() as broken:
         broken.setattr("headgate.relay._http._statistics.reply", lambda *_: 1 / 0)
@@ -319,21 +319,21 @@ def test_requests_and_errors_of_the_server(relay: Served, monkeypatch: pytest.Mo
 
 def test_maxima_are_those_that_were_seen() -> None:
     stats = ContainerStats()
-    asked = []
+    samples = []
     for requests, threads in ((7, 1), (3, 4), (5, 0), (2, 2)):
         for _ in range(requests):
             stats.answered(good=True)
         stats.update(threads, waiting=threads + 1)
-        found = stats.to_json()
-        asked.append((found["workerTaskCount"], found["workerTaskMax"], found["workerThreadMax"]))
-        assert (found["workerThreadRate"], found["workerTaskQueueSize"]) == (threads, threads + 1)
-    assert asked == [(7, 0, 1), (10, 3, 4), (15, 5, 4), (17, 5, 4)]
+        values = stats.to_json()
+        samples.append((values["workerTaskCount"], values["workerTaskMax"], values["workerThreadMax"]))
+        assert (values["workerThreadRate"], values["workerTaskQueueSize"]) == (threads, threads + 1)
+    assert samples == [(7, 0, 1), (10, 3, 4), (15, 5, 4), (17, 5, 4)]
 
 
 def test_threads_that_work(relay: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     working, release = threading.Semaphore(0), threading.Event()
 
-    def decoded(*_given: Any, **_more: Any) -> Any:
+    def decoded(*_arguments: Any, **_more: Any) -> Any:
         working.release()
         assert release.wait(PATIENCE_SECONDS)
         return []
@@ -344,10 +344,10 @@ def test_threads_that_work(relay: Served, monkeypatch: pytest.MonkeyPatch) -> No
         one.start()
     for _ in asking:
         assert working.acquire(timeout=PATIENCE_SECONDS)
-    found = relay.get(CONTAINER).json
+    stats = relay.get(CONTAINER).json
     release.set()
     for one in asking:
         one.join(PATIENCE_SECONDS)
-    assert (found["workerThreadRate"], found["workerThreadMax"], found["workerTaskQueueSize"]) == (2, 2, 0)
-    found = relay.get(CONTAINER).json
-    assert (found["workerThreadRate"], found["workerThreadMax"]) == (0, 2)
+    assert (stats["workerThreadRate"], stats["workerThreadMax"], stats["workerTaskQueueSize"]) == (2, 2, 0)
+    stats = relay.get(CONTAINER).json
+    assert (stats["workerThreadRate"], stats["workerThreadMax"]) == (0, 2)

@@ -53,7 +53,7 @@ def forbidden(answer: Answer) -> None:
 
 
 def test_a_tenant_reads_its_sources_only(relay: Served) -> None:
-    asked: dict[str, Any] = {"size": "100000", "output": "json", "token": PETS}
+    parameters: dict[str, Any] = {"size": "100000", "output": "json", "token": PETS}
     what: dict[str, Any]
     assert relay.get("sources", token=PETS).json == [{"name": PET_NAME, "id": 41}]
     assert {one["id"] for one in relay.get("register", token=PETS).json} == {41}
@@ -62,14 +62,14 @@ def test_a_tenant_reads_its_sources_only(relay: Served) -> None:
     ]
     subscriptions: list[dict[str, Any]] = [{"subs": one} for one in (everything, everything[:1], everything[1:])]
     for what in ({"sources": "41"}, *subscriptions):
-        answer = relay.get("stream", **asked, **what)
+        answer = relay.get("stream", **parameters, **what)
         assert [json.loads(line)["srcId"] for line in answer.body.splitlines()] == [41, -2], what
     assert relay.get("physicalBuffers", token=PETS).json == {"person:1": [{"name": PET_NAME, "id": 41}]}
     theirs = [{"logicalPartition": {"source": {"id": 40}}}]
     for path, what in (
         ("stream", {"sources": "40,41"}), ("stream", {"subs": theirs}), ("register", {"sources": "40"}),
     ):  # fmt: skip
-        forbidden(relay.get(path, **asked, **what))
+        forbidden(relay.get(path, **parameters, **what))
     for path in (
         "containerStats/inbound/events/total", "containerStats/x", "relayStats/outbound/http/clients",
         "physicalSources", "bufferInfo/inbound/person/1",
@@ -81,12 +81,12 @@ def test_a_tenant_reads_its_sources_only(relay: Served) -> None:
 
 
 def test_what_each_client_asked_for_is_counted(relay: Served) -> None:
-    asked: dict[str, Any] = {"sources": "41", "size": "100000", "output": "binary"}
-    size = len(relay.get("stream", token=PETS, **asked).body)
-    relay.get("stream", token=PETS, **{**asked, "size": "x"})
-    relay.get("stream", token=PETS, **asked, checkPoint={"windowScn": 5})
+    parameters: dict[str, Any] = {"sources": "41", "size": "100000", "output": "binary"}
+    size = len(relay.get("stream", token=PETS, **parameters).body)
+    relay.get("stream", token=PETS, **{**parameters, "size": "x"})
+    relay.get("stream", token=PETS, **parameters, checkPoint={"windowScn": 5})
     relay.get("sources", token=ALL)
-    relay.get("stream", token=ALL, **{**asked, "sources": "40,41"}, checkPoint={"windowScn": (1 << 48) + 1})
+    relay.get("stream", token=ALL, **{**parameters, "sources": "40,41"}, checkPoint={"windowScn": (1 << 48) + 1})
 
     def of(path: str) -> Any:
         return relay.get(path, token=ALL).json
@@ -153,8 +153,8 @@ class Gated:
             "headers": headers, "client": ("127.0.0.1", 1), "root_path": "", "scheme": "http", "server": ("h", 1),
         }  # fmt: skip
         await self.gate(scope, receive, send)
-        given = dict(sent[0]["headers"])
-        return sent[0]["status"], given.get(b"retry-after", b"").decode() or None
+        response_headers = dict(sent[0]["headers"])
+        return sent[0]["status"], response_headers.get(b"retry-after", b"").decode() or None
 
 
 def test_requests_a_second() -> None:
@@ -253,7 +253,7 @@ def test_tenants_in_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert (first.token.equals(ALL), *limits) == (True, None, 3, 0.5, 1_000_000)
     assert (second.token.equals(PETS), second.sources) == (True, ("a.*",))
     assert ALL not in repr(config)
-    for wrong, said in (
+    for wrong, message in (
         (TENANT, "either token_file or token_env"),
         (f'{TENANT}token_env = "NOT_SET"', "NOT_SET is not set"),
         (f'{TENANT}token_env = "PETS_TOKEN"\ntoken_file = "token"', "needs either token_file or token_env"),
@@ -263,7 +263,7 @@ def test_tenants_in_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ('[[tenants]]\nname = ""\ntoken_file = "token"', "not a tenant name"),
     ):
         file.write_text(TOML + wrong)
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             load_relay([file])
     file.write_text(TOML.replace("tls_cert", "tls_key"))
     with pytest.raises(ConfigError, match="tls_key is set, but tls_cert is not"):
@@ -273,11 +273,11 @@ def test_tenants_in_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_client_with_a_token_over_tls(relay: Served, tmp_path: Path) -> None:
     authority, certificate, key = map(Path, make_certificates(tmp_path))
     app = relay.app
-    found: list[Event] = []
+    events: list[Event] = []
 
     class Taker(Consumer):
         def on_data_event(self, event: Event) -> None:
-            found.append(event)
+            events.append(event)
 
         def on_checkpoint(self, scn: int) -> None:
             del scn
@@ -287,7 +287,7 @@ def test_a_client_with_a_token_over_tls(relay: Served, tmp_path: Path) -> None:
         assert serving.url.startswith("https://127.0.0.1:")
         client = RelayClient(serving.url, [PET_NAME], Taker(), access=Access(PETS, authority))
         client.run()
-        assert [one.source for one in found] == [PET_NAME]
+        assert [one.source for one in events] == [PET_NAME]
         client = RelayClient(serving.url, [PET_NAME], Taker(), access=Access(PETS))
         with pytest.raises(ConfigError, match=r"certificate of the relay .* cannot be verified .*: ca_file names"):
             client.run()

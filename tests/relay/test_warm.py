@@ -90,25 +90,25 @@ def test_what_decodes_every_type_is_loaded_before() -> None:
 @pytest.mark.parametrize("path", ["stream", "events"])
 def test_others_are_answered_while_rows_are_decoded(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as that takes."""
-    decoding, release, found = threading.Event(), threading.Event(), list[Any]()
+    decoding, release, answers = threading.Event(), threading.Event(), list[Any]()
 
-    def decoded(*given: Any, **more: Any) -> Any:
+    def decoded(*arguments: Any, **more: Any) -> Any:
         decoding.set()
         assert release.wait(PATIENCE_SECONDS)
-        return decode(*given, **more)
+        return decode(*arguments, **more)
 
     monkeypatch.setattr("headgate.relay._http._reading.decode_rows", decoded)
     with served() as relay:
         relay.put(block(people([1, 2])))
         wanted = {"size": "100000", "output": "rows"} if path == "stream" else {"seconds": "0"}
-        thread = threading.Thread(target=lambda: found.append(relay.get(path, sources="40,41", **wanted)))
+        thread = threading.Thread(target=lambda: answers.append(relay.get(path, sources="40,41", **wanted)))
         thread.start()
         try:
             assert decoding.wait(PATIENCE_SECONDS)
             assert relay.get("sources").status == 200
             answer = relay.get("stream", sources="40,41", size="100000", output="binary")
-            assert (answer.status, len(answer.body) > 100, found) == (200, True, [])
+            assert (answer.status, len(answer.body) > 100, answers) == (200, True, [])
         finally:
             release.set()
             thread.join(PATIENCE_SECONDS)
-    assert b'"firstName":"first1"' in found[0].body
+    assert b'"firstName":"first1"' in answers[0].body

@@ -98,8 +98,8 @@ def truth(node: list[Any], row: dict[str, Any]) -> bool | None:
     """As SQL has it; None: unknown."""
     name = node[0]
     if name == "not":
-        found = truth(node[1], row)
-        return None if found is None else not found
+        inner = truth(node[1], row)
+        return None if inner is None else not inner
     if name in ("and", "or"):
         all_found = [truth(one, row) for one in node[1:]]
         strong = name == "or"
@@ -128,8 +128,8 @@ def written(row: dict[str, Any]) -> Any:
     return np.frombuffer(bytearray(out.getvalue()), np.uint8)
 
 
-def read(**asked: Any) -> KeyFilters:
-    return KeyFilters.model_validate_json(json.dumps({"partitionType": "NONE", **asked}))
+def read(**options: Any) -> KeyFilters:
+    return KeyFilters.model_validate_json(json.dumps({"partitionType": "NONE", **options}))
 
 
 @settings(max_examples=400)
@@ -137,22 +137,22 @@ def read(**asked: Any) -> KeyFilters:
 @example(dict.fromkeys(FIELDS) | {"price": Decimal(LONG)}, ["=", "price", LONG])
 def test_predicates_are_those_of_sql(row: dict[str, Any], where: list[Any]) -> None:
     assert filters_of({"1": read(where=where)}).row_filters == {1: RowFilter(where)}
-    found = compile_filters({1: RowFilter(where)}, lambda _: [SCHEMA])
+    compiled = compile_filters({1: RowFilter(where)}, lambda _: [SCHEMA])
     data = written(row)
-    assert bool(row_passes(data, 0, found.fields, found.program, found.text, found.floats)) == (
+    assert bool(row_passes(data, 0, compiled.fields, compiled.program, compiled.text, compiled.floats)) == (
         truth(where, row) is True
     )
 
 
 @given(ROWS, st.sets(st.sampled_from([*FIELDS])))
 def test_columns_that_are_not_wanted_are_null(row: dict[str, Any], columns: set[str]) -> None:
-    found = compile_filters({1: RowFilter(None, tuple(name.upper() for name in columns))}, lambda _: [SCHEMA])
+    compiled = compile_filters({1: RowFilter(None, tuple(name.upper() for name in columns))}, lambda _: [SCHEMA])
     data = written(row)
     out = np.full(len(data) + 3, 0xEE, np.uint8)
-    end = int(put_row(data, 0, found.fields, found.kept, out, 3))
+    end = int(put_row(data, 0, compiled.fields, compiled.kept, out, 3))
     read: Any = fastavro.schemaless_reader(io.BytesIO(out[3:end].tobytes()), PARSED, None)
     assert read == {name: value if name in columns or name == "n" else None for name, value in row.items()}
-    assert found.smaller == (columns | {"n"} != set(FIELDS))
+    assert compiled.smaller == (columns | {"n"} != set(FIELDS))
 
 
 @pytest.mark.parametrize(
@@ -198,8 +198,8 @@ def test_what_the_columns_do_not_have(where: list[Any], message: str) -> None:
 
 @pytest.fixture(params=[1, 2])
 def relay(request: pytest.FixtureRequest) -> Iterator[Served]:
-    with served(event_version=request.param, before_images=request.param == 2) as found:
-        yield found
+    with served(event_version=request.param, before_images=request.param == 2) as server:
+        yield server
 
 
 def stream(relay: Served, one: dict[str, Any], *, size: int = 1_000_000, maxev: int = 2) -> Iterator[dict[str, Any]]:
@@ -245,8 +245,8 @@ def test_rows_and_keys_together_and_in_pieces(relay: Served) -> None:
 def test_fewer_columns(relay: Served) -> None:
     relay.put(block(people(range(3))))
     schema = json.loads(relay.get("register", sources="40").json[0]["schema"])
-    asked = {"40": {"partitionType": "NONE", "columns": ["last_name"]}}
-    answer = relay.get("stream", sources="40", size="1000000", output="binary", filters=asked)
+    filters = {"40": {"partitionType": "NONE", "columns": ["last_name"]}}
+    answer = relay.get("stream", sources="40", size="1000000", output="binary", filters=filters)
     assert is_intact(np.frombuffer(answer.body, np.uint8))
     read = []
     at = 0
@@ -281,22 +281,22 @@ def test_filters_that_mean_nothing(relay: Served) -> None:
         (400, {"columns": ["nothing"]}),
     ]  # fmt: skip
     for status, one in wrong:
-        asked = {"40": {"partitionType": "NONE", **one}}
-        answer = relay.get("stream", sources="40", size="1000", output="json", filters=asked)
+        filters = {"40": {"partitionType": "NONE", **one}}
+        answer = relay.get("stream", sources="40", size="1000", output="json", filters=filters)
         assert answer.status == status
         assert "InvalidRequestParamValue" in answer.headers["x-dbus-error"]
 
 
 def test_hash_is_stable_and_even(relay: Served) -> None:
     relay.put(block(people(range(1000))))
-    found = []
+    buckets = []
     for bucket in range(4):
         span = {"start": bucket, "end": bucket + 1}
         one = {"partitionType": "HASH", "filters": [{"numBuckets": 4, "bktRange": span}]}
-        found.append([key for key in keys(stream(relay, one)) if key != "EOP"])
-    assert sorted(key for part in found for key in part) == list(range(1000))
-    assert all(200 < len(part) < 300 for part in found)
-    assert all(key in found[bucket_of(key.to_bytes(8, "big"), 4)] for part in found for key in part)
+        buckets.append([key for key in keys(stream(relay, one)) if key != "EOP"])
+    assert sorted(key for part in buckets for key in part) == list(range(1000))
+    assert all(200 < len(part) < 300 for part in buckets)
+    assert all(key in buckets[bucket_of(key.to_bytes(8, "big"), 4)] for part in buckets for key in part)
 
 
 def bucket_of(key: bytes, buckets: int) -> int:
