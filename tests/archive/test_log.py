@@ -61,11 +61,11 @@ def kept(folder: Path, *, sources: int = 1, tls: Any = None, **config: Any) -> I
         relay.close()
 
 
-def read(log: LogOfRelay, **asked: Any) -> int:
+def read(log: LogOfRelay, **options: Any) -> int:
     """Bytes of a whole answer."""
     framer, count = Framer(), 0
-    with log.open(LogRequest(**asked)) as found:
-        stream = found.stream
+    with log.open(LogRequest(**options)) as answer:
+        stream = answer.stream
         while True:
             item, used = framer.next(stream.buf, stream.start, stream.end)
             count += used - stream.start

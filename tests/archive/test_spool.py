@@ -68,13 +68,13 @@ class Server:
         self.files[-1][2].append((self.number, packets(events), writer.pos))
 
     def places(self) -> list[Place]:
-        return [(number, name, pos) for name, _, found in self.files for number, _, pos in found]
+        return [(number, name, pos) for name, _, transactions in self.files for number, _, pos in transactions]
 
     def dump(self, had: int) -> bytes:
         """Everything after transaction ``had``."""
         out = b""
-        for name, description, found in self.files:
-            rest = [data for number, data, _ in found if number > had]
+        for name, description, transactions in self.files:
+            rest = [data for number, data, _ in transactions if number > had]
             if rest or name == self.files[-1][0]:
                 rotate = BinlogWriter(checksums=self.checksums or not out).rotate(name)
                 out += packets([rotate, description]) + b"".join(rest)
@@ -96,9 +96,9 @@ def feed(spool: LogSpool, uuid: str, data: bytes, step: int) -> None:
     spool.interrupted()
 
 
-def read(spool: LogSpool, had: int, *, most: int = 1 << 20, **asked: Any) -> tuple[list[Place], LogPosition | None]:
+def read(spool: LogSpool, had: int, *, most: int = 1 << 20, **options: Any) -> tuple[list[Place], LogPosition | None]:
     """The transactions that an answer holds, with where they are, and what it says at its end."""
-    with closing(spool.reader(LogRequest(executed_before=gtids(had), **asked))) as reader:
+    with closing(spool.reader(LogRequest(executed_before=gtids(had), **options))) as reader:
         data = b""
         while chunk := reader.read(most):
             data += chunk
@@ -108,7 +108,7 @@ def read(spool: LogSpool, had: int, *, most: int = 1 << 20, **asked: Any) -> tup
 
 def decoded(data: bytes) -> tuple[list[Place], LogPosition | None]:
     framer, buf, at = Framer(), np.frombuffer(data, np.uint8), 0
-    found: list[Place] = []
+    places: list[Place] = []
     last: Any = None
     number = 0
     while at < len(buf):
@@ -124,9 +124,9 @@ def decoded(data: bytes) -> tuple[list[Place], LogPosition | None]:
                     body = item.buf[start + codes.HEADER_SIZE :].tobytes()
                     number = int.from_bytes(body[17:25], "little")
                 elif kind == codes.XID:
-                    found.append((number, item.file, pos))
+                    places.append((number, item.file, pos))
     assert at == len(buf)
-    return found, last if isinstance(last, LogPosition) else None
+    return places, last if isinstance(last, LogPosition) else None
 
 
 @settings(max_examples=60, deadline=None)
@@ -171,8 +171,8 @@ def test_what_went_in_comes_out(events: list[tuple[str, int]], step: int, checks
         first, last = spool.head().begin.count(), server.number
         assert (spool.head().begin, spool.gtid) == (gtids(first), gtids(last))
         for had in {first, (first + last) // 2, last}:
-            found, end = read(spool, had, most=step)
-            assert [one for one in found if one[0] > had] == server.places()[had:]
+            places, end = read(spool, had, most=step)
+            assert [one for one in places if one[0] > had] == server.places()[had:]
             assert end is not None
             assert end.file == spool.files()[-1].name
         if first:
@@ -215,23 +215,23 @@ def test_an_answer_is_of_one_server(over_two_servers: tuple[LogSpool, Server, Se
     assert [(one.server_uuid, one.name) for one in spool.files()] == [
         (A, "binlog.000001"), (A, "binlog.000002"), (B, "binlog.000001"),
     ]  # fmt: skip
-    found, end = read(spool, 0)
-    assert found == a.places()
+    places, end = read(spool, 0)
+    assert places == a.places()
     assert end is None  # how far the log was read is a place of B's
-    found, end = read(spool, 10)
-    assert [one for one in found if one[0] > 10] == b.places()[10:]
+    places, end = read(spool, 10)
+    assert [one for one in places if one[0] > 10] == b.places()[10:]
     assert end == LogPosition("binlog.000001", b.places()[-1][2])
     for had, wanted, uuid, held in (
         (None, gtids(10, 3), A, True), (None, gtids(10, 3), B, False), (None, gtids(12, 9), None, True),
         (None, gtids(12, 9), A, False), (None, gtids(12, 11), B, True), (gtids(10), None, B, True),
         (gtids(9), None, B, False), (gtids(3), None, A, False), (gtids(3), None, None, True),
     ):  # fmt: skip
-        asked = LogRequest(executed_before=had, wanted=wanted, server_uuid=uuid)
+        request = LogRequest(executed_before=had, wanted=wanted, server_uuid=uuid)
         if held:
-            spool.reader(asked).close()
+            spool.reader(request).close()
         else:
             with pytest.raises(BinlogPurgedError, match="as server"):
-                spool.reader(asked)
+                spool.reader(request)
 
 
 def test_what_is_not_there_yet(over_two_servers: tuple[LogSpool, Server, Server]) -> None:
@@ -281,7 +281,7 @@ def test_a_transaction_larger_than_the_space_is_kept_until_more_has_come(folder:
 
 def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
     server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet, wait_seconds=0.01)
-    found: list[int] = []
+    counts: list[int] = []
     came = threading.Condition()
 
     def follow() -> None:
@@ -297,7 +297,7 @@ def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
                     elif isinstance(item, Segment):
                         kinds = item.buf[item.start + codes.TYPE_OFFSET]
                         with came:
-                            found.append(int((kinds == codes.XID).sum()))
+                            counts.append(int((kinds == codes.XID).sum()))
                             came.notify_all()
             except ConnectionLostError:
                 pass
@@ -308,7 +308,7 @@ def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
         server.commit()
         feed(spool, A, server.dump(n - 1), 10_000)
         with came:
-            assert came.wait_for(lambda n=n: sum(found) == n, PATIENCE_SECONDS)  # type: ignore[misc]
+            assert came.wait_for(lambda n=n: sum(counts) == n, PATIENCE_SECONDS)  # type: ignore[misc]
         if n == 3:
             server.rotate()
     spool.close()
@@ -319,19 +319,19 @@ def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
 def test_who_follows_and_is_overtaken_asks_again(folder: Path) -> None:
     """He hears it as a lost connection, after which he may read the server; what cannot be had ends him for good."""
     server, spool = Server(A), LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
-    asked = LogRequest(executed_before=GtidSet(), endless=True)
+    request = LogRequest(executed_before=GtidSet(), endless=True)
     with closing(spool):
         for n in range(1, 3):
             server.commit(1_000)
             feed(spool, A, server.dump(n - 1), 1_000)
-        with spool.open(asked) as kept:
+        with spool.open(request) as kept:
             kept.stream.fill(100)
             for _ in range(60):
                 server.commit(1_000)
             feed(spool, A, server.dump(2), 1_000)
             with pytest.raises(ConnectionLostError, match="deleted a part"):
                 kept.stream.fill(20_000)
-        with pytest.raises(BinlogPurgedError), spool.open(asked):
+        with pytest.raises(BinlogPurgedError), spool.open(request):
             pass
 
 
@@ -354,8 +354,8 @@ def test_damaged_files(folder: Path) -> None:
         spool.reader(LogRequest(executed_before=spool._segments[1].before))
     feed(spool, A, server.dump(spool.gtid.count()), 400)
     assert spool.gtid == gtids(21)
-    found, _ = read(spool, 15)
-    assert [one for one in found if one[0] > 15] == server.places()[15:]
+    places, _ = read(spool, 15)
+    assert [one for one in places if one[0] > 15] == server.places()[15:]
     spool.close()
     (folder / f"{files[0].stem}.json").write_text("{}")
     with pytest.raises(ConfigError, match="not a binlog archive"):

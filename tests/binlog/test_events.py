@@ -60,7 +60,7 @@ def test_a_query_event() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "read"),
+    ("databases", "read"),
     [
         (["shop"], ("shop",)),
         (["b", "таблица", "a"], ("b", "таблица", "a")),
@@ -74,9 +74,9 @@ def test_a_query_event() -> None:
 )
 @pytest.mark.parametrize("load_data", [False, True])
 def test_databases_of_a_query_event(
-    given: list[str] | int | None, read: tuple[str, ...] | None, load_data: bool
+    databases: list[str] | int | None, read: tuple[str, ...] | None, load_data: bool
 ) -> None:
-    event = BinlogWriter().query("UPDATE t SET v = 1", "shop", databases=given, load_data=load_data)
+    event = BinlogWriter().query("UPDATE t SET v = 1", "shop", databases=databases, load_data=load_data)
     query = parse_query(body_of(event), load_data=load_data)
     assert (query.db, query.statement, query.databases) == ("shop", b"UPDATE t SET v = 1", read)
 

@@ -299,17 +299,17 @@ def json_walk(images: bytes, *, keys_only: bool, **bitmaps: bytes) -> list[Any]:
     assert scan_all(scanner, segment) == []
     walker, counts = RowWalker(JSON_TYPES, [0, 4, 4], key=(0,), keys_only=keys_only), np.zeros(1, np.int64)
     walker.count(segment.buf, scanner.row_events(), np.array([0]), counts)
-    found = walker.walk(segment.buf, scanner.row_events(), np.array([0]), walker.start())
+    result = walker.walk(segment.buf, scanner.row_events(), np.array([0]), walker.start())
 
     def value(start: int, size: int, valid: int) -> Any:
         return {VALUE: segment.buf[start : start + size].tobytes(), NULL: None, ABSENT: "absent"}[valid]
 
     out = []
-    for row in range(found.block.rows):
-        cells = [found.block.column(column) for column in range(1, 3)]
+    for row in range(result.block.rows):
+        cells = [result.block.column(column) for column in range(1, 3)]
         values = [value(int(c.offset[row]), int(c.length[row]), int(c.valid[row])) for c in cells]
-        noted = [(d[1], value(d[2], d[3], d[4])) for d in found.differences.T.tolist() if d[0] == row]
-        out.append((chr(found.op[row]), values, noted))
+        noted = [(d[1], value(d[2], d[3], d[4])) for d in result.differences.T.tolist() if d[0] == row]
+        out.append((chr(result.op[row]), values, noted))
     assert int(counts[0]) == sum(op == "u" for op, _, _ in out)
     return out
 
@@ -359,9 +359,9 @@ def test_images_that_do_not_fit_their_event_are_refused(cut: int) -> None:
     )
 )
 def test_what_was_encoded_is_walked(rows: list[tuple[int, bytes | None, int | None]]) -> None:
-    found = walked(codes.DELETE_ROWS, b"".join(image(*row) for row in rows))
+    actual = walked(codes.DELETE_ROWS, b"".join(image(*row) for row in rows))
     expected = [[struct.pack("<q", k), n, None if f is None else bytes([f])] for k, n, f in rows]
-    assert [cells for _, _, cells in found] == expected
+    assert [cells for _, _, cells in actual] == expected
 
 
 @settings(max_examples=300)

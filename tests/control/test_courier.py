@@ -67,10 +67,10 @@ class Ledger:
     """Epochs with notifications."""
 
     def __init__(self, *epochs: int) -> None:
-        self.epochs, self.asked = list(epochs), 0
+        self.epochs, self.loads = list(epochs), 0
 
     def load(self, after: int, limit: int) -> Sequence[tuple[int, Sequence[Notification]]]:
-        self.asked += 1
+        self.loads += 1
         return [(epoch, events(epoch)) for epoch in self.epochs if epoch > after][:limit]
 
 
@@ -89,7 +89,7 @@ def test_in_order_and_noted_down() -> None:
     assert box.epochs == [3, 5, 8]
     assert store.cursors == {"box": 8}
     assert box.closed
-    assert ledger.asked == 0, "nothing was missing"
+    assert ledger.loads == 0, "nothing was missing"
 
 
 def test_a_channel_begins_with_the_batches_to_come_and_goes_on_where_it_was() -> None:
@@ -151,7 +151,7 @@ def test_what_is_too_much_for_memory_comes_out_of_the_ledger() -> None:
         box.wait(lambda: box.tries > 0)
         box.refusing.clear()
     assert box.epochs == list(range(1, 21))
-    assert ledger.asked >= 6
+    assert ledger.loads >= 6
 
 
 def test_a_ledger_that_cannot_be_read_is_asked_again() -> None:

@@ -18,7 +18,7 @@ EXECUTE = {"data-collections": [r"shop\.orders"]}
 
 
 def test_the_documented_example() -> None:
-    found = parse_signal(
+    signal = parse_signal(
         {
             "id": "d139b9b7",
             "type": "execute-snapshot",
@@ -30,24 +30,24 @@ def test_the_documented_example() -> None:
             },
         }
     )
-    assert found == Signal(
+    assert signal == Signal(
         "d139b9b7", "execute-snapshot", (r"shop\.orders", r"shop\.item.*"), "INCREMENTAL",
         (Condition(r"shop\.orders", "status = 'a;b'"),), "code",
     )  # fmt: skip
-    assert [found.names(table) for table in ("shop.orders", "shop.orders2", "shop.items", "xshop.items")] == [
+    assert [signal.names(table) for table in ("shop.orders", "shop.orders2", "shop.items", "xshop.items")] == [
         True, False, True, False,
     ]  # fmt: skip
-    assert found.unmatched(["shop.orders", "a.b"]) == [r"shop\.item.*"]
-    assert found.filter_of("shop.orders") == "status = 'a;b'"
-    assert found.filter_of("shop.items") is None
-    assert found.idle_conditions(["shop.orders", "shop.items"]) == []
-    assert found.idle_conditions(["shop.orders2", "shop.items"]) == [r"shop\.orders"]
+    assert signal.unmatched(["shop.orders", "a.b"]) == [r"shop\.item.*"]
+    assert signal.filter_of("shop.orders") == "status = 'a;b'"
+    assert signal.filter_of("shop.items") is None
+    assert signal.idle_conditions(["shop.orders", "shop.items"]) == []
+    assert signal.idle_conditions(["shop.orders2", "shop.items"]) == [r"shop\.orders"]
 
 
 def test_data_as_text_and_without_id() -> None:
-    found = parse_signal({"id": "", "type": "stop-snapshot", "data": ""}, name="row-7")
-    assert found == Signal("row-7", "stop-snapshot")
-    assert found.names("any.table")
+    signal = parse_signal({"id": "", "type": "stop-snapshot", "data": ""}, name="row-7")
+    assert signal == Signal("row-7", "stop-snapshot")
+    assert signal.names("any.table")
     assert parse_signal('{"type": "log", "data": "{\\"message\\": \\"at {}\\"}"}').message == "at {}"
     ids = {parse_signal({"type": "pause-snapshot"}).id for _ in range(3)}
     assert len(ids) == 3
@@ -71,16 +71,16 @@ def blocking(text: str, collection: str = r"shop\.orders", kind: str = "BLOCKING
     ],
 )
 def test_a_blocking_snapshot_s_select_is_a_condition(select: str, condition: str | None) -> None:
-    found = blocking(select)
+    signal = blocking(select)
     expected = condition or re.split("where", select, maxsplit=1, flags=re.IGNORECASE)[1].strip().rstrip(";")
-    assert found.filter_of("shop.orders") == expected
-    assert found.filter_of("shop.orders2") is None
-    assert parse_signal(found.to_dict()) == found
+    assert signal.filter_of("shop.orders") == expected
+    assert signal.filter_of("shop.orders2") is None
+    assert parse_signal(signal.to_dict()) == signal
     assert blocking("SELECT * FROM shop.orders").conditions == ()
 
 
 @pytest.mark.parametrize(
-    ("select", "collection", "said"),
+    ("select", "collection", "message"),
     [
         ("SELECT id FROM shop.orders", r"shop\.orders", "must be SELECT * FROM db.table"),
         ("SELECT * FROM orders WHERE a = 1", r"shop\.orders", "must be SELECT * FROM db.table"),
@@ -98,8 +98,8 @@ def test_a_blocking_snapshot_s_select_is_a_condition(select: str, condition: str
         ("SELECT * FROM shop.orders WHERE a = 1", r"shop[.]items", "selects from shop.orders"),
     ],
 )
-def test_selects_that_are_more_than_a_condition(select: str, collection: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
+def test_selects_that_are_more_than_a_condition(select: str, collection: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
         blocking(select, collection)
 
 
@@ -116,13 +116,13 @@ def test_an_incremental_snapshot_takes_no_select() -> None:
     ],
 )
 def test_positions(data: dict[str, Any], position: str) -> None:
-    found = parse_signal({"id": "p", "type": "set-binlog-position", "data": data})
-    assert found.position == position
-    assert parse_signal(found.to_dict()) == found
+    signal = parse_signal({"id": "p", "type": "set-binlog-position", "data": data})
+    assert signal.position == position
+    assert parse_signal(signal.to_dict()) == signal
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         ("{", "a signal is not JSON"),
         ({"type": "schema-changes", "data": {"database": "d"}}, "no schema history"),
@@ -151,13 +151,13 @@ def test_positions(data: dict[str, Any], position: str) -> None:
         ({"type": "pause-snapshot", "data": {"message": "x"}}, "unknown key 'message' in the data of pause-snapshot"),
     ],
 )
-def test_what_makes_no_sense_is_said(value: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(said)):
+def test_what_makes_no_sense_is_said(value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
         parse_signal(value)
 
 
 @pytest.mark.parametrize(
-    ("condition", "said"),
+    ("condition", "message"),
     [
         ("", "not a condition"),
         ("a = 'x", "a quote is not closed"),
@@ -169,17 +169,17 @@ def test_what_makes_no_sense_is_said(value: Any, said: str) -> None:
         ("id IN (select id from x)", "the condition alone"),
     ],
 )
-def test_filters_that_are_more_than_a_condition(condition: str, said: str) -> None:
-    given = [{"data-collection": ".*", "filter": condition}]
-    with pytest.raises(ConfigError, match=said):
-        parse_signal({"type": "execute-snapshot", "data": {**EXECUTE, "additional-conditions": given}})
+def test_filters_that_are_more_than_a_condition(condition: str, message: str) -> None:
+    conditions = [{"data-collection": ".*", "filter": condition}]
+    with pytest.raises(ConfigError, match=message):
+        parse_signal({"type": "execute-snapshot", "data": {**EXECUTE, "additional-conditions": conditions}})
 
 
 @pytest.mark.parametrize("condition", ["a = ')' AND (b = \"it''s\")", "`select` = 1", "a = '\\'' OR b LIKE '%;--%'"])
 def test_filters_with_quotes(condition: str) -> None:
-    given = [{"data-collection": ".*", "filter": condition}]
-    found = parse_signal({"type": "execute-snapshot", "data": {**EXECUTE, "additional-conditions": given}})
-    assert found.filter_of("shop.orders") == condition
+    conditions = [{"data-collection": ".*", "filter": condition}]
+    signal = parse_signal({"type": "execute-snapshot", "data": {**EXECUTE, "additional-conditions": conditions}})
+    assert signal.filter_of("shop.orders") == condition
 
 
 class Folder:
@@ -193,9 +193,9 @@ class Folder:
 @given(st.text(min_size=1, max_size=40).filter(lambda text: len(signal_file(text)) <= 180))
 def test_any_id_is_a_file_in_the_folder_and_comes_back(name: str) -> None:
     folder = Folder()
-    asked = parse_signal({"id": name, "type": "execute-snapshot", "data": {**EXECUTE, "type": "blocking"}})
-    assert submit(folder, asked) == name
+    signal = parse_signal({"id": name, "type": "execute-snapshot", "data": {**EXECUTE, "type": "blocking"}})
+    assert submit(folder, signal) == name
     ((file, value),) = folder.files.items()
     assert re.fullmatch(r"signals/[\w~%-][\w.~%-]*\.json", file, re.ASCII)
-    assert parse_signal(value) == asked
+    assert parse_signal(value) == signal
     assert value["submitted_us"] > 0

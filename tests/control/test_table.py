@@ -31,7 +31,7 @@ def images(
 
 
 def test_only_inserts_are_signals() -> None:
-    found = inserted_rows(
+    rows = inserted_rows(
         images(
             ("c", 1, 0, "one", "log", '{"message": "x"}'),
             ("b", 2, 0, "one", "log", None),
@@ -41,7 +41,7 @@ def test_only_inserts_are_signals() -> None:
             ("c", 4, 2, None, None, None),
         )
     )
-    assert found == [
+    assert rows == [
         {"gtid": f"{UUID}:1", "seq": [7, 1, 0], "ts_us": 1_000_000}
         | {"id": "one", "type": "log", "data": '{"message": "x"}'},
         {"gtid": f"{UUID}:4", "seq": [7, 4, 2], "ts_us": 4_000_000} | dict.fromkeys(("id", "type", "data")),
@@ -54,7 +54,7 @@ def test_marks_of_watermarks_are_no_signals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "kind", "cells", "said"),
+    ("names", "kind", "cells", "expected"),
     [
         (("id", "type", "payload"), None, ("a", "log", "{}"), {"problem": "the signal table has no column data"}),
         (("ID", "Data", "TYPE"), None, ("a", "{}", "log"), {"id": "a", "type": "log", "data": "{}"}),
@@ -64,10 +64,10 @@ def test_marks_of_watermarks_are_no_signals() -> None:
     ],
 )
 def test_columns_of_other_names_and_types(
-    names: tuple[str, ...], kind: Any, cells: tuple[Any, ...], said: dict[str, Any]
+    names: tuple[str, ...], kind: Any, cells: tuple[Any, ...], expected: dict[str, Any]
 ) -> None:
-    (found,) = inserted_rows(images(("c", 1, 0, *cells), names=names, kind=kind))
-    assert {name: value for name, value in found.items() if name not in ("gtid", "seq", "ts_us")} == said
+    (row,) = inserted_rows(images(("c", 1, 0, *cells), names=names, kind=kind))
+    assert {name: value for name, value in row.items() if name not in ("gtid", "seq", "ts_us")} == expected
 
 
 def test_files_are_named_by_the_insert_and_sorted_by_the_log() -> None:

@@ -212,7 +212,7 @@ def test_what_fits_and_what_is_chosen(version: int, counts: list[int], budget: i
     events = [WRITERS[version](one) for one in specs]
     start = int(ev.skip(array(data), 0, len(data), skipped))
     assert start == sum(map(len, events[:skipped]))
-    stop, found, control, pending = ev.fit(array(data), start, len(data), budget)
+    stop, data_count, control, pending = ev.fit(array(data), start, len(data), budget)
     rest = list(zip(specs, events, strict=True))[skipped:]
     taken, room = [], budget
     for spec, event in rest:
@@ -221,7 +221,7 @@ def test_what_fits_and_what_is_chosen(version: int, counts: list[int], budget: i
         taken.append(spec)
         room -= len(event)
     assert stop - start == budget - room
-    assert (found, control) == (sum(s.source > 0 for s in taken), sum(s.source < 0 for s in taken))
+    assert (data_count, control) == (sum(s.source > 0 for s in taken), sum(s.source < 0 for s in taken))
     assert pending == (len(rest[len(taken)][1]) if len(taken) < len(rest) else 0)
 
     wanted = [(spec, event) for spec, event in rest if spec.source in (-2, 41)]

@@ -37,7 +37,7 @@ class FakeConnection:
     def __init__(self, variables: Mapping[str, str], answers: Mapping[str, Any] = {}) -> None:
         numbers = [int(part) for part in variables["version"].split("-")[0].split(".")]
         self.version = (numbers[0], numbers[1], numbers[2])
-        self.asked: list[str] = []
+        self.queries: list[str] = []
         new = self.version >= (8, 2)
         self.answers: dict[str, Any] = {
             "SHOW GLOBAL VARIABLES": list(variables.items()),
@@ -50,7 +50,7 @@ class FakeConnection:
 
     def query(self, sql: str, args: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         assert not args
-        self.asked.append(sql)
+        self.queries.append(sql)
         for begin, answer in self.answers.items():
             if sql.startswith(begin):
                 if isinstance(answer, Exception):
@@ -60,10 +60,10 @@ class FakeConnection:
 
 
 def report(
-    variables: Mapping[str, str | None] = {}, answers: Mapping[str, Any] = {}, **given: Any
+    variables: Mapping[str, str | None] = {}, answers: Mapping[str, Any] = {}, **options: Any
 ) -> dict[str, Prerequisite]:
     known = {name: value for name, value in {**GOOD, **variables}.items() if value is not None}
-    rows = prerequisites(cast("Connection", FakeConnection(known, answers)), **given)
+    rows = prerequisites(cast("Connection", FakeConnection(known, answers)), **options)
     assert all(bool(row.remedy) == (row.status != "ok") for row in rows)
     assert len({row.name for row in rows}) == len(rows)
     return {row.name: row for row in rows}
@@ -207,8 +207,8 @@ def test_retention_where_amazon_says_nothing(answer: Any) -> None:
 def test_which_watermarks_are_usable() -> None:
     def usable(variables: Mapping[str, str], answers: Mapping[str, Any] = {}) -> list[str]:
         connection = cast("Connection", FakeConnection({**GOOD, **variables}, answers))
-        found = watermarks(connection, prerequisites(connection), ["d"])
-        return [row.actual.partition(",")[0] for row in found]
+        rows = watermarks(connection, prerequisites(connection), ["d"])
+        return [row.actual.partition(",")[0] for row in rows]
 
     assert usable({}) == ["usable"] * 3
     assert usable({"gtid_mode": "OFF"}) == ["not usable: see gtid_mode", "usable", "not usable: see gtid_mode"]
@@ -225,8 +225,8 @@ def test_which_watermarks_are_usable() -> None:
 
 def test_a_watermark_that_is_not_available_is_no_failure() -> None:
     connection = cast("Connection", FakeConnection(GOOD, {"LOCK TABLES": AccessError("denied", code=1044)}))
-    found = watermarks(connection, prerequisites(connection), ["d"])
-    assert [row.status for row in found] == ["ok", "ok", "info"]
+    rows = watermarks(connection, prerequisites(connection), ["d"])
+    assert [row.status for row in rows] == ["ok", "ok", "info"]
 
 
 def test_engines() -> None:

@@ -22,9 +22,9 @@ def fake(variables: Mapping[str, str] = {}, answers: Mapping[str, Any] = {}) -> 
     return FakeConnection({**GOOD, **variables}, answers)
 
 
-def refusal(connection: FakeConnection, **given: Any) -> ServerSettingError | None:
+def refusal(connection: FakeConnection, **options: Any) -> ServerSettingError | None:
     try:
-        check_required(cast("Connection", connection), **given)
+        check_required(cast("Connection", connection), **options)
     except ServerSettingError as error:
         return error
     return None
@@ -70,7 +70,7 @@ def test_a_good_server_is_asked_one_thing() -> None:
     for variables, count in (({}, 1), ({"replica_preserve_commit_order": "OFF"}, 2)):
         connection = fake(variables)
         assert refusal(connection) is None
-        assert len(connection.asked) == count
+        assert len(connection.queries) == count
 
 
 def test_a_replica_that_may_not_be_asked_for_its_channels() -> None:
@@ -86,23 +86,23 @@ def test_a_replica_that_may_not_be_asked_for_its_channels() -> None:
      ("a,b", "a", {"a", "c"})],
 )  # fmt: skip
 def test_filters_that_keep_changes_out_of_the_log(do: str, ignore: str, lost: set[str]) -> None:
-    asked, told = [], []
+    queried, refusals = [], []
 
     def refused(database: str) -> bool:
         def databases() -> list[str]:
-            asked.append(database)
+            queried.append(database)
             return [database]
 
         connection = fake({}, {"SHOW BINARY LOG STATUS": [("f", 4, do, ignore, "")]})
         try:
             check_filters(cast("Connection", connection), databases)
         except ServerSettingError as error:
-            told.append((database, error.message))
+            refusals.append((database, error.message))
             return True
         return False
 
     assert {database for database in "abc" if refused(database)} == lost
-    for database, message in told:
+    for database, message in refusals:
         assert f"or leave the tables of {database} out: " in message
         assert message.endswith("read those tables again")
-    assert asked == (["a", "b", "c"] if do or ignore else []), "which tables there are is asked only if it matters"
+    assert queried == (["a", "b", "c"] if do or ignore else []), "which tables there are is asked only if it matters"

@@ -97,9 +97,9 @@ def blocks(connection: FakeConnection, rows: int = 65536) -> Iterator[RowBlock]:
     return select_blocks(cast("Connection", connection), "SELECT", rows=rows)
 
 
-def values(found: Sequence[RowBlock]) -> list[list[bytes | None]]:
+def values(row_blocks: Sequence[RowBlock]) -> list[list[bytes | None]]:
     rows = []
-    for block in found:
+    for block in row_blocks:
         assert 0 < block.rows <= block.offset.shape[1]
         for row in range(block.rows):
             cells: list[bytes | None] = []
@@ -149,9 +149,9 @@ def test_rows_survive_any_pieces_any_buffer_and_any_block_size(data: st.DataObje
     sizes = data.draw(st.lists(st.integers(1, 60), min_size=1, max_size=10))
     connection = FakeConnection(result(columns, rows), sizes, room=data.draw(st.integers(8, 2000)))
     most = data.draw(st.integers(1, 40))
-    found = list(blocks(connection, most))
-    assert values(found) == rows
-    assert all(block.rows <= most for block in found)
+    row_blocks = list(blocks(connection, most))
+    assert values(row_blocks) == rows
+    assert all(block.rows <= most for block in row_blocks)
 
 
 def test_blocks_stay_valid_while_later_ones_are_read() -> None:
@@ -182,11 +182,11 @@ def test_an_error_before_the_first_row_is_the_servers() -> None:
 
 def test_an_error_after_some_rows_comes_after_them() -> None:
     connection = FakeConnection(result(1, [[b"1"], [b"2"]], last=b"\xff\x25\x05#70100interrupted"))
-    found: list[RowBlock] = []
+    row_blocks: list[RowBlock] = []
     with pytest.raises(ServerError, match="interrupted") as caught:
-        found.extend(blocks(connection))  # extend keeps what came before the error
+        row_blocks.extend(blocks(connection))  # extend keeps what came before the error
     assert (caught.value.code, caught.value.sqlstate) == (1317, "70100")
-    assert values(found) == [[b"1"], [b"2"]]
+    assert values(row_blocks) == [[b"1"], [b"2"]]
     assert connection.is_finished
 
 

@@ -57,7 +57,7 @@ class Write(NamedTuple):
     size: int
 
 
-class Told(NamedTuple):
+class ExpectedEvent(NamedTuple):
     """An event as a consumer has to hear of it."""
 
     source: str
@@ -93,7 +93,7 @@ class History:
     def __init__(self, transactions: Sequence[Sequence[Write]], altered: int = 1 << 30) -> None:
         self._altered = altered
         self.states: list[dict[tuple[str, int], str]] = [{}]
-        self.events: list[list[Told]] = [[]]
+        self.events: list[list[ExpectedEvent]] = [[]]
         self._blocks: list[LogBlock] = []
         for number, writes in enumerate(transactions, 1):
             self._add(number, writes)
@@ -102,7 +102,7 @@ class History:
         return len(self._blocks)
 
     def _add(self, number: int, writes: Sequence[Write]) -> None:
-        state, told, rows = dict(self.states[-1]), list[Told](), list[tuple[int, str, int, str]]()
+        state, events, rows = dict(self.states[-1]), list[ExpectedEvent](), list[tuple[int, str, int, str]]()
         for place, one in enumerate(writes):
             name = SOURCES[one.source].name
             before, value = state.get((name, one.key)), f"v{number}.{place};"
@@ -114,15 +114,17 @@ class History:
                 text = value + "x" * one.size
                 rows.append((one.source, "c" if before is None else "u", one.key, text))
             source, op, key, text = rows[-1]
-            told.append(Told(name, "DELETE" if op == "d" else "UPSERT", key, text.partition(";")[0] + ";"))
+            events.append(ExpectedEvent(name, "DELETE" if op == "d" else "UPSERT", key, text.partition(";")[0] + ";"))
         images = []
         for source in range(len(SOURCES)):
             table = self.table(source, number)
-            own = [(place, row) for place, row in enumerate(rows) if row[0] == source]
-            if own:
-                images.append(_image(table, [row[1:] for _, row in own], number, [place for place, _ in own]))
+            of_source = [(place, row) for place, row in enumerate(rows) if row[0] == source]
+            if of_source:
+                images.append(
+                    _image(table, [row[1:] for _, row in of_source], number, [place for place, _ in of_source])
+                )
         self.states.append(state)
-        self.events.append(told)
+        self.events.append(events)
         self._blocks.append(block(*images))
 
     def table(self, source: int, number: int) -> TableDef:
@@ -134,10 +136,10 @@ class History:
     def rows(self, source: LogicalSource, keys: range, number: int) -> Rows | None:
         """Some rows as they were after a transaction."""
         table, state = self.table(SOURCES.index(source), number), self.states[number]
-        found = [(key, state[source.name, key]) for key in keys if (source.name, key) in state]
-        if not found:
+        pairs = [(key, state[source.name, key]) for key in keys if (source.name, key) in state]
+        if not pairs:
             return None
-        columns, fields = _columns(table, found), TableCodec(table).fields
+        columns, fields = _columns(table, pairs), TableCodec(table).fields
         arrays = [pa.array(columns[one.name], one.type) for one in fields]
         return Rows(table, pa.table(arrays, pa.schema(fields)))
 
@@ -293,14 +295,14 @@ class Board:
             await send({"type": "http.response.start", "status": status, "headers": [(b"content-length", b"0")]})
             await send({"type": "http.response.body", "body": b""})
             return
-        said: list[Message] = []
+        messages: list[Message] = []
 
         async def take(message: Message) -> None:
-            said.append(message)
+            messages.append(message)
 
         await world.relays[self.number].app(scope, receive, take)
-        body = b"".join(one.get("body", b"") for one in said[1:])
-        head = said[0]
+        body = b"".join(one.get("body", b"") for one in messages[1:])
+        head = messages[0]
         names = {name.lower() for name, _ in head["headers"]}
         if head["status"] == 200 and not body and b"x-dbus-pending-event-size" not in names:
             world.answered(self.number, scope, True)

@@ -43,12 +43,12 @@ class Answering:
     """A web server that gives one answer to everything."""
 
     def __init__(self) -> None:
-        self.status, self.headers, self.asked = 500, dict[str, str](), 0
+        self.status, self.headers, self.request_count = 500, dict[str, str](), 0
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def _answer(self) -> None:
-                outer.asked += 1
+                outer.request_count += 1
                 self.rfile.read(int(self.headers.get("content-length") or 0))
                 self.send_response(outer.status)
                 for name, value in outer.headers.items():
@@ -59,7 +59,7 @@ class Answering:
 
             do_GET = do_POST = _answer  # noqa: N815 - the library's names
 
-            def log_message(self, *_given: Any) -> None:
+            def log_message(self, *_arguments: Any) -> None:
                 """Nobody reads it."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -75,9 +75,9 @@ class Answering:
 
 @pytest.fixture
 def server() -> Iterator[Answering]:
-    found = Answering()
-    yield found
-    found.close()
+    answering = Answering()
+    yield answering
+    answering.close()
 
 
 @pytest.mark.parametrize("status", DEFINITE)
@@ -85,7 +85,7 @@ def test_what_a_client_ends_with_at_once(server: Answering, status: int) -> None
     server.status = status
     with pytest.raises(ConfigError, match=f"refuses the request: status {status}"):
         RelayClient(server.url, [], Consumer()).run()
-    assert server.asked == 1
+    assert server.request_count == 1
     with pytest.raises(Exception, match=server.url) as error:
         LogOfRelay(server.url).head()
     assert isinstance(error.value, Definite)
@@ -96,7 +96,7 @@ def test_what_a_client_tries_again(server: Answering, status: int) -> None:
     server.status = status
     with pytest.raises(RelayConsumerError, match=f"given up after 3 tries: .*status {status}"):
         RelayClient(server.url, [], Consumer(), retry=Retry(first_seconds=0.001, tries=2)).run()
-    assert server.asked == 3
+    assert server.request_count == 3
     with pytest.raises(Exception, match=server.url) as error:
         LogOfRelay(server.url).head()
     assert isinstance(error.value, Transient)
@@ -110,23 +110,23 @@ def test_what_the_headers_of_status_500_say(server: Answering) -> None:
     server.headers = {"x-dbus-error": "RequestProcessingException", **NOT_FOUND}
     with pytest.raises(ScnNotFoundError):
         RelayClient(server.url, [], Consumer()).run()
-    assert server.asked == 3
+    assert server.request_count == 3
 
 
 def test_a_filter_that_cannot_be_asked_ends_the_client() -> None:
     ranges = {"partitionType": "RANGE", "filters": [{"keyRange": {"start": 1, "end": 2}}]}
     with served() as relay:
         relay.put(block(people([1]), pets([7])))
-        for filters, said in (
+        for filters, message in (
             ({"com.example.Pet": ranges}, "are made of owner, name"),
             ({"com.example.Pet": {"partitionType": "NONE", "where": ["=", "owner", "x"]}}, "'x' is not a number"),
             ({"com.example.Pet": {"partitionType": "HASH", "filters": [{}]}}, "Invalid value for parameter filters"),
         ):
             for bootstrap in (False, True):
-                if bootstrap and "Invalid" not in said:
+                if bootstrap and "Invalid" not in message:
                     continue  # rows come from MySQL: tests/integration/relay/test_relay_bootstrap.py
                 client = client_of(relay, filters=filters, bootstrap=bootstrap)
-                with pytest.raises(ConfigError, match=said):
+                with pytest.raises(ConfigError, match=message):
                     client.run()
 
 
@@ -137,9 +137,9 @@ def client_of(relay: Served, **more: Any) -> RelayClient:
 # --- Retry-After
 
 
-def headers(**given: str) -> Message:
+def headers(**fields: str) -> Message:
     message = Message()
-    for name, value in given.items():
+    for name, value in fields.items():
         message[name.replace("_", "-")] = value
     return message
 
@@ -152,8 +152,8 @@ def test_seconds(seconds: int) -> None:
 @given(st.integers(0, 4 * 10**9), st.integers(-1000, 1000))
 def test_dates_by_the_clock_of_who_sent_them(now: int, later: int) -> None:
     then = formatdate(max(now + later, 0), usegmt=True)
-    found = retry_after(headers(retry_after=then, date=formatdate(now, usegmt=True)))
-    assert found == min(max(max(now + later, 0) - now, 0), 60)
+    seconds = retry_after(headers(retry_after=then, date=formatdate(now, usegmt=True)))
+    assert seconds == min(max(max(now + later, 0) - now, 0), 60)
 
 
 def test_dates_by_our_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +237,7 @@ def test_another_relay_is_asked_at_once(server: Answering, monkeypatch: pytest.M
             client.run()
         assert clock.pauses[0] <= 0.1  # before the other one
         assert 29.8 <= clock.pauses[1] <= 33  # what is left of the first one's time
-        assert (server.asked, other.asked) == (2, 1)
+        assert (server.request_count, other.request_count) == (2, 1)
     finally:
         other.close()
 
@@ -253,18 +253,18 @@ def test_a_reader_of_the_log_waits_as_long_as_it_is_asked_to(server: Answering, 
 
     log = LogOfRelay(server.url, sleep=sleep)
     for what in (log.head, lambda: log.open(LogRequest(executed_before=GtidSet())).__enter__()):
-        server.status, server.headers, server.asked = status, {"retry-after": "7"}, 0
+        server.status, server.headers, server.request_count = status, {"retry-after": "7"}, 0
         pauses.clear()
         with pytest.raises(ServerBehindError):  # what the third answer says; of its own it says no time
             what()
-        assert (server.asked, len(pauses)) == (3, 2)
+        assert (server.request_count, len(pauses)) == (3, 2)
         assert all(7 <= pause <= 7.7 for pause in pauses)
 
 
 def test_a_reader_of_the_log_does_not_wait_for_ever(server: Answering) -> None:
     pauses: list[float] = []
-    for asked, most in (("86400", 2), ("20", 4), ("0", 0), ("soon", 0)):
-        server.status, server.headers = 429, {"retry-after": asked}
+    for delay, most in (("86400", 2), ("20", 4), ("0", 0), ("soon", 0)):
+        server.status, server.headers = 429, {"retry-after": delay}
         pauses.clear()
         with pytest.raises(ConnectError, match="HTTP status 429"):
             LogOfRelay(server.url, sleep=pauses.append).head()

@@ -76,9 +76,9 @@ def consume(relay: Served, recorder: Recorder, checkpoints: CheckpointFile | Non
 
 
 def kept(checkpoints: CheckpointFile) -> StreamPosition:
-    found = checkpoints.load()
-    assert found is not None
-    return parse_position(found)
+    checkpoint = checkpoints.load()
+    assert checkpoint is not None
+    return parse_position(checkpoint)
 
 
 def put(relay: Served, *numbers: int) -> None:
@@ -122,10 +122,10 @@ def test_an_error_rolls_back_and_everything_comes_again(tmp_path: Path) -> None:
 
     def answer(name: str, value: Any) -> Result | None:
         if (name, value) == ("event", ("UPSERT", 3, "first3")):
-            found = next(failures, None)
-            if isinstance(found, Exception):
-                raise found
-            return found
+            failure = next(failures, None)
+            if isinstance(failure, Exception):
+                raise failure
+            return failure
         return None
 
     recorder.answer = answer

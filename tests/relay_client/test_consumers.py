@@ -34,14 +34,14 @@ class Keys(Consumer):
 
     def __init__(self, windows: int = 0, hook: Callable[[str, Any], Any] = lambda _n, _v: None) -> None:
         self.keys: list[Any] = []
-        self.said: list[str] = []
+        self.callbacks: list[str] = []
         self.client: RelayClient
         self._left, self._hook = windows, hook
 
     def _say(self, name: str, value: Any) -> Result | None:
-        self.said.append(name)
-        found = self._hook(name, value)
-        return found if isinstance(found, Result) else None
+        self.callbacks.append(name)
+        answer = self._hook(name, value)
+        return answer if isinstance(answer, Result) else None
 
     def on_data_event(self, event: Event) -> Result | None:
         key = event.key if isinstance(event.key, int) else int(event.key.partition(b"\t")[0])
@@ -108,7 +108,7 @@ def test_one_of_several_rolls_all_back() -> None:
         run(url(relay), [first, second], sources=[PERSON.name])
     assert first.keys == [1, 2, 2]
     assert second.keys == [1, 2, 2]
-    assert first.said.count("rollback") == second.said.count("rollback") == 1
+    assert first.callbacks.count("rollback") == second.callbacks.count("rollback") == 1
 
 
 def test_one_that_will_not_checkpoint_keeps_it_for_all(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_an_error_at_a_checkpoint_does_not_keep_it_and_goes_on(tmp_path: Path) -
         put(relay, 1, 2, 3)
         run(url(relay), consumer, checkpoints, sources=[PERSON.name])
     assert consumer.keys == [1, 2, 3]
-    assert "rollback" not in consumer.said
+    assert "rollback" not in consumer.callbacks
     assert checkpoints.load() == checkpoint_json(StreamPosition(NUMBER + 1))
 
 
@@ -168,12 +168,12 @@ def test_a_callback_may_end_while_its_time_is_looked_at() -> None:
         """One whose call ends just after its beginning was looked up."""
 
         def __getattribute__(self, name: str) -> Any:
-            found = super().__getattribute__(name)
-            if name == "running" and found is not None:
+            attribute = super().__getattribute__(name)
+            if name == "running" and attribute is not None:
                 looked.set()
                 running = super().__getattribute__
                 wait_until(lambda: running(name) is None)
-            return found
+            return attribute
 
     def hook(name: str, value: Any) -> None:
         begun.set()
@@ -190,23 +190,23 @@ def test_on_error_may_end_it() -> None:
     consumer = Keys(hook=lambda name, _: Result.ERROR_FATAL if name == "error" else None)
     with pytest.raises(RelayConsumerError, match="ended the consumer after: the relay does not answer"):
         run("http://127.0.0.1:1", consumer)
-    assert consumer.said == ["error"]
+    assert consumer.callbacks == ["error"]
 
 
 def test_a_deadline_for_failures() -> None:
     consumer = Keys()
     with pytest.raises(RelayConsumerError, match="given up after"):
         run("http://127.0.0.1:1", consumer, retry=Retry(first_seconds=0.01, deadline_seconds=0.3))
-    assert consumer.said.count("error") >= 2
+    assert consumer.callbacks.count("error") >= 2
     pauses = [0.1 * 1.1**n for n in range(60)]
     from headgate.relay_client._retry import Failures
 
     failures = Failures(Retry())
-    found = []
+    actual = []
     for _ in pauses:
         failures.add(ValueError())
-        found.append(failures.pause())
-    assert all(min(pause, 10) / 2 <= one <= min(pause, 10) for pause, one in zip(pauses, found, strict=True))
+        actual.append(failures.pause())
+    assert all(min(pause, 10) / 2 <= one <= min(pause, 10) for pause, one in zip(pauses, actual, strict=True))
     failures.clear()
     assert failures.pause() <= 0.1
 
@@ -313,7 +313,7 @@ def test_a_consumer_switches_between_relays_of_one_map(tmp_path: Path) -> None:
         thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive()
     assert consumer.keys == [1, 101, 2, 102, 3, 103, 4, 104]
-    assert "error" in consumer.said
+    assert "error" in consumer.callbacks
 
 
 def test_a_relay_that_is_behind_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,10 +330,10 @@ def test_a_relay_that_is_behind_is_waited_for(tmp_path: Path, monkeypatch: pytes
         really, waits = Reader.recognises, iter([True])
 
         def confirm(reader: Reader, trail: Trail) -> bool:
-            found = really(reader, trail)
-            if not found and next(waits, False):
+            recognised = really(reader, trail)
+            if not recognised and next(waits, False):
                 put(behind, 2, 3)
-            return found
+            return recognised
 
         monkeypatch.setattr(Reader, "recognises", confirm)
         consumer._hook = hook
@@ -492,10 +492,10 @@ def test_the_two_relays_of_the_article(tmp_path: Path) -> None:
         assert consumer.keys == list(range(1, 101))
         feed(one, range(51, 101))
         assert [relay.relay.partitions[1].buffer.info().max_scn for relay in (one, other)] == [200, 200]
-        asked: dict[str, Any] = {
+        parameters: dict[str, Any] = {
             "sources": "40",
             "size": "1000000",
             "output": "binary",
             "checkPoint": {"windowScn": 150},
         }
-        assert one.get("stream", **asked).body == other.get("stream", **asked).body != b""
+        assert one.get("stream", **parameters).body == other.get("stream", **parameters).body != b""

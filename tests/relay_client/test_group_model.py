@@ -16,9 +16,9 @@ from headgate.relay import BufferLimits, RelayLimits, RelayTimes
 from headgate.relay_client import ClientTuning, Consumer, Event, GroupMember, Result, Retry, Share
 from headgate.testing import wait_until
 from tests.relay_client.modelled import GENERATION, KEYS, SOURCES, Board, History, Rough, World, boards
+from tests.relay_client.story import is_in, value_of
 from tests.relay_client.test_member import InThread
 from tests.relay_client.test_model import TRANSACTIONS
-from tests.relay_client.told import is_in, value_of
 
 PARTITIONS = 3
 LEASE_SECONDS = 0.15
@@ -104,9 +104,9 @@ class Writer(Consumer):
             table.had[self._partition] = max(table.had[self._partition], scn - GENERATION)
             if not self._is_newest():
                 return
-            own = Share(self._partition, PARTITIONS)
+            share = Share(self._partition, PARTITIONS)
             table.rows = {
-                place: one for place, one in table.rows.items() if one[0] >= self._start or not is_in(own, place[1])
+                place: one for place, one in table.rows.items() if one[0] >= self._start or not is_in(share, place[1])
             }
 
 

@@ -60,9 +60,9 @@ class Noting(Consumer):
 
     def on_data_event(self, event: Event) -> Result | None:
         assert isinstance(event.key, int)
-        found = self._hook(event)
+        answer = self._hook(event)
         self._log.events.append((*self._where, event.scn, event.key))
-        return found if isinstance(found, Result) else None
+        return answer if isinstance(answer, Result) else None
 
 
 class InThread:
@@ -103,7 +103,7 @@ class Running(InThread):
         def consumer_of(partition: int, generation: int) -> Consumer:
             return Noting(log, name, partition, generation, hook)
 
-        given = {
+        arguments = {
             "partitions": PARTITIONS,
             "lease_seconds": 1.0,
             "tuning": ClientTuning(sync=0.1),
@@ -111,8 +111,8 @@ class Running(InThread):
             **more,
         }
         member = GroupMember(
-            f"http://127.0.0.1:{given.pop('port')}", "g", given.pop("partitions"), [PERSON.name], consumer_of,
-            dropped=lambda number: log.dropped.append((name, number)), **given,
+            f"http://127.0.0.1:{arguments.pop('port')}", "g", arguments.pop("partitions"), [PERSON.name], consumer_of,
+            dropped=lambda number: log.dropped.append((name, number)), **arguments,
         )  # fmt: skip
         super().__init__(member)
 
@@ -358,9 +358,9 @@ def test_members_share_a_bootstrap_and_go_on_with_that_of_one_that_crashed(tmp_p
                 )
                 put(relay, 102)
                 wait_until(lambda: len([scn for *_, scn, _ in log.events if scn & 0xFFFF == 102]) == 8)
-                own = [one for one in log.events if one[:2] == ("b", 0)]
+                after = [one for one in log.events if one[:2] == ("b", 0)]
     assert set(log.keys) == rows
-    assert len({key for *_, key in before} - {key for *_, key in own}) > 0  # it went on, and did not begin again
+    assert len({key for *_, key in before} - {key for *_, key in after}) > 0  # it went on, and did not begin again
     last = {key: scn & 0xFFFF for *_, scn, key in log.events}
     for n in (100, 101, 102):
         assert {last[key] for key in keys_of(n)} == {n}
@@ -372,17 +372,17 @@ def test_no_row_is_given_before_the_relay_knows_where_the_bootstrap_began(
     """Else, if the member is killed, the next one begins with rows of a later moment, and of those that were given and
     deleted in between nobody hears.
     """
-    log, known, given, really = Log(), list[Any](), threading.Event(), GroupMember._post_reports
+    log, known, delivered, really = Log(), list[Any](), threading.Event(), GroupMember._post_reports
     with bootstrapping(Shelf([1000, 1001], [1002]), state=tmp_path) as relay:
         put(relay, 1)
 
         def look(_: Event) -> None:
-            given.set()
+            delivered.set()
             known.append(group_of(relay)["partitions"][0]["checkpoint"])
 
         def ask(self: GroupMember, done: Any, **more: Any) -> Any:
             if done:
-                given.wait(1)  # reports are slow: a row would overtake the first one
+                delivered.wait(1)  # reports are slow: a row would overtake the first one
             return really(self, done, **more)
 
         monkeypatch.setattr(GroupMember, "_post_reports", ask)

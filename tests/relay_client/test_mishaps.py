@@ -32,10 +32,10 @@ class Calls(Consumer):
 
     def note(self, what: Any) -> Result | None:
         self.calls.append(what)
-        found = self._answer(what, self.calls.count(what))
-        if found == "stop":
+        answer = self._answer(what, self.calls.count(what))
+        if answer == "stop":
             self.client.stop()
-        return found if isinstance(found, Result) else None
+        return answer if isinstance(answer, Result) else None
 
     @property
     def keys(self) -> list[int]:
@@ -71,9 +71,13 @@ class Memory:
 
 def run(relays: Served | list[Served], *consumers: Calls, store: Memory | None = None, **more: Any) -> None:
     listed = [relays] if isinstance(relays, Served) else relays
-    given = {"sources": [PERSON.name], "retry": QUICK, **more}
+    arguments = {"sources": [PERSON.name], "retry": QUICK, **more}
     client = RelayClient(
-        [f"http://127.0.0.1:{one.port}" for one in listed], given.pop("sources"), list(consumers), store, **given
+        [f"http://127.0.0.1:{one.port}" for one in listed],
+        arguments.pop("sources"),
+        list(consumers),
+        store,
+        **arguments,
     )
     for one in consumers:
         one.client = client
@@ -192,7 +196,7 @@ def test_what_fails_at_a_transactions_beginning_again_and_again_is_given_up() ->
 
 def test_a_rollback_to_before_the_first_transaction() -> None:
     """It is told under the SCN that the bootstrap ended with."""
-    told: list[int] = []
+    rollbacks: list[int] = []
 
     def answer(what: Any, turn: int) -> Any:
         if what == "on_stop_bootstrap":
@@ -202,11 +206,11 @@ def test_a_rollback_to_before_the_first_transaction() -> None:
         return "stop" if what == "on_checkpoint" else None
 
     consumer = Calls(answer)
-    consumer.on_rollback = told.append  # type: ignore[assignment, method-assign]
+    consumer.on_rollback = rollbacks.append  # type: ignore[assignment, method-assign]
     with serving(Shelf([7])) as relay:
         run(relay, consumer, bootstrap=True)
     assert consumer.keys == [7, 1, 1]
-    assert told == [0]
+    assert rollbacks == [0]
 
 
 def test_a_rollback_to_before_a_first_transaction_that_is_gone() -> None:
@@ -352,8 +356,8 @@ def test_the_target_of_a_consumer_that_needs_no_rows() -> None:
     """As Databus's client asks, whose last SCN the buffer reaches back to."""
     with serving(Shelf([7])) as relay:
         put(relay, 1, 2)
-        asked = relay.get("startSCN", sources="40", checkPoint=point(bootstrap_since_scn=GENERATION + 1))
-        assert int(asked.json) == GENERATION + 1
+        start_answer = relay.get("startSCN", sources="40", checkPoint=point(bootstrap_since_scn=GENERATION + 1))
+        assert int(start_answer.json) == GENERATION + 1
         at = point(bootstrap_since_scn=GENERATION + 1, bootstrap_start_scn=GENERATION + 1, windowScn=GENERATION + 1)
         assert taken(bootstrap(relay, at)) == ([], None)
         put(relay, 3)

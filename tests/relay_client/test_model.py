@@ -18,7 +18,7 @@ from headgate.relay import BufferLimits, RelayLimits, RelayTimes
 from headgate.relay._bootstrap._bootstrap import Bootstrap
 from headgate.relay_client import ClientTuning, RelayClient, Retry, Share
 from tests.relay_client.modelled import KEYS, SOURCES, Board, History, Rough, World, Write, boards
-from tests.relay_client.told import Killed, Story
+from tests.relay_client.story import Killed, Story
 
 TUNING = ClientTuning(wait=0.001, resume_check=0.0002, stalled=0.005)
 
@@ -53,8 +53,8 @@ READS = st.lists(st.tuples(st.sampled_from(["pass", "put", "put", "put", "gone",
 def spread(gaps: st.SearchStrategy[int], what: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[dict[int, Any]]:
     """Turns, with some others in between, and what happens then."""
     return st.lists(st.tuples(gaps, what), max_size=most).map(
-        lambda found: dict(
-            zip(itertools.accumulate(1 + gap for gap, _ in found), (one for _, one in found), strict=True)
+        lambda pairs: dict(
+            zip(itertools.accumulate(1 + gap for gap, _ in pairs), (one for _, one in pairs), strict=True)
         )
     )
 

@@ -17,17 +17,17 @@ from tests.relay_client.test_mishaps import Calls, Memory, fail_once, run
 
 def test_the_docstring_has_the_table() -> None:
     """But for what a lost relay means, which is the same for all."""
-    told = set()
+    documented = set()
     for line in (RelayClient.__doc__ or "").splitlines():
-        if found := re.fullmatch(r" {8}([A-Z_]+) .*", line):
-            told |= {(found[1], one) for one in re.findall(r"[A-Z]{2,}(?:_[A-Z]+)*", line)[1:]}
+        if match := re.fullmatch(r" {8}([A-Z_]+) .*", line):
+            documented |= {(match[1], one) for one in re.findall(r"[A-Z]{2,}(?:_[A-Z]+)*", line)[1:]}
     table = {
         (state.name, following.name)
         for state, leads in _TRANSITIONS.items()
         for signal, following in leads.items()
         if signal is not _Signal.LOST and following is not state
     }
-    assert {pair for pair in told if pair[0] != pair[1]} == table
+    assert {pair for pair in documented if pair[0] != pair[1]} == table
     lost = {state: leads.get(_Signal.LOST) for state, leads in _TRANSITIONS.items()}
     assert lost == dict.fromkeys(ClientState, ClientState.LOOKING_UP) | {ClientState.STARTING: None}
 
@@ -35,15 +35,15 @@ def test_the_docstring_has_the_table() -> None:
 @pytest.fixture
 def states(monkeypatch: pytest.MonkeyPatch) -> list[ClientState]:
     """Those that clients come to."""
-    found: list[ClientState] = []
+    entered: list[ClientState] = []
     really = RelayClient._move
 
     def move(self: RelayClient, signal: Any) -> None:
         really(self, signal)
-        found.append(self._state)
+        entered.append(self._state)
 
     monkeypatch.setattr(RelayClient, "_move", move)
-    return found
+    return entered
 
 
 def test_rows_a_lost_relay_and_the_stream(states: list[ClientState], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -281,13 +281,13 @@ class Network:
         return Transport(self.connect, Pacing(**{"attempts": self.attempts, "sleep": self.pauses.append, **pacing}))
 
     def answer(self, server: PretendedServer, code: int, payload: bytes) -> _Socket:
-        flags, server_id, found = server.dump(code, payload)
+        flags, server_id, dump = server.dump(code, payload)
         self.dumps.append((flags, server_id))
-        self.sent.append(found)
+        self.sent.append(dump)
         if self.script:
             ends = self.script.pop(0)
-            return _Socket(b"".join(found[: ends.after_packets])[: ends.after_bytes] + ends.tail, self.step)
-        return _Socket(b"".join(found) + (EOF_PACKET if flags & NON_BLOCK else server.idle_packet()), self.step)
+            return _Socket(b"".join(dump[: ends.after_packets])[: ends.after_bytes] + ends.tail, self.step)
+        return _Socket(b"".join(dump) + (EOF_PACKET if flags & NON_BLOCK else server.idle_packet()), self.step)
 
 
 # --- readers ------------------------------------------------------------------------------------------------------

@@ -45,11 +45,11 @@ class Log(WrittenLog):
         options = DecodeOptions(TablePatterns(["d.*"]), ambiguous=ambiguous)
         decoder = LogDecoder(GtidSet.parse(f"{UUID}:1-9"), options)
         stops, rows = [], dict[str, list[tuple[object, int]]]()
-        for found in self.decoded(decoder, segments):
-            if isinstance(found, Stopped):
-                stops.append(found)
-            elif isinstance(found, LogBlock):
-                for image in found.images:
+        for item in self.decoded(decoder, segments):
+            if isinstance(item, Stopped):
+                stops.append(item)
+            elif isinstance(item, LogBlock):
+                for image in item.images:
                     ordinals = image.batch.column(1).field("ordinal").to_pylist()
                     values = image.batch.column(image.batch.num_columns - 1).to_pylist()
                     rows.setdefault(image.table.name, []).extend(zip(values, ordinals, strict=True))
@@ -84,8 +84,8 @@ def test_a_key_that_cannot_be_told_stops_its_table_and_no_other(segments: int) -
     assert len(rows.get("odd", [])) <= 1
     (stopped,) = stops
     assert (stopped.table, stopped.gtid, stopped.file, stopped.pos) == ("d.odd", f"{UUID}:2", "binlog.000001", pos)
-    said = "must be: 0xa1c0 (2 bytes), in column k at binlog.000001:"
-    assert f"{said}{pos}; change that value at the source" in stopped.reason
+    message = "must be: 0xa1c0 (2 bytes), in column k at binlog.000001:"
+    assert f"{message}{pos}; change that value at the source" in stopped.reason
     assert stopped.reason.endswith("headgate run --resnapshot 'd.odd'")
 
 
@@ -101,7 +101,7 @@ def test_a_table_alone_in_a_piece_of_the_log_counts_its_changes_all_the_same() -
 
 def test_by_default_it_is_an_error() -> None:
     log, pos = made()
-    with pytest.raises(AmbiguousKeyError) as found:
+    with pytest.raises(AmbiguousKeyError) as caught:
         log.read("raise")
-    assert (found.value.table, found.value.column, found.value.file) == ("d.odd", "k", "binlog.000001")
-    assert (found.value.pos, found.value.gtid) == (pos, f"{UUID}:2")
+    assert (caught.value.table, caught.value.column, caught.value.file) == ("d.odd", "k", "binlog.000001")
+    assert (caught.value.pos, caught.value.gtid) == (pos, f"{UUID}:2")

@@ -82,15 +82,15 @@ def beginning(server: PretendedServer) -> GtidSet:
 
 
 def whole(server: PretendedServer, reader: str = "range") -> list[Any]:
-    found = list(READERS[reader](Network(server), beginning(server)))
-    assert [row[-1] for row in found] == [one for ids in server.rows.values() for one in ids]
-    return found
+    rows = list(READERS[reader](Network(server), beginning(server)))
+    assert [row[-1] for row in rows] == [one for ids in server.rows.values() for one in ids]
+    return rows
 
 
-def borders(found: list[bytes]) -> list[int]:
+def borders(packets: list[bytes]) -> list[int]:
     """Of each packet: before it, inside its header, inside the event's header, before its last byte; and behind all."""
     at, cuts = 0, set[int]()
-    for packet in found:
+    for packet in packets:
         cuts |= {at, at + 2, at + 9, at + len(packet) - 1}
         at += len(packet)
     return [*sorted(cuts), at]
@@ -150,11 +150,11 @@ def test_whatever_the_cuts_the_log_comes_once_and_in_order(
         places.append(server.position)
     had = data.draw(st.sampled_from(places))
     network = Network(server, script, step=step, attempts=len(script) + 1)
-    found = list(READERS[reader](network, had))
-    assert found == list(rows_read(Network(server), had))
+    rows = list(READERS[reader](network, had))
+    assert rows == list(rows_read(Network(server), had))
     missing = range(1 + (0 if anonymous else had.count()), server.number + 1)
     if not anonymous:
-        assert [row[-1] for row in found] == [one for number in missing for one in server.rows[number]]
+        assert [row[-1] for row in rows] == [one for number in missing for one in server.rows[number]]
     assert network.open == 0
 
 
@@ -167,8 +167,8 @@ def test_a_range_with_holes(wanted: set[int], script: list[Ends], step: int) -> 
     read = LogRead(SETTINGS, wanted=numbers, executed=server.executed, server_uuid=UUID)
     network = Network(server, script, step=step, attempts=len(script) + 1)
     *blocks, end = read_range(read, OPTIONS, network.transport())
-    found = [row["id"] for item in blocks for image in item.images for row in image.batch.to_pylist()]  # type: ignore[union-attr]
-    assert found == [one for number in sorted(wanted) for one in server.rows[number]]
+    ids = [row["id"] for item in blocks for image in item.images for row in image.batch.to_pylist()]  # type: ignore[union-attr]
+    assert ids == [one for number in sorted(wanted) for one in server.rows[number]]
     assert isinstance(end, RangeEnd)
     assert (end.server_uuid, end.gtid) == (UUID, server.executed)
     ends = {event.number: (file.name, event.end) for file in server.files for event in file.events}
@@ -450,8 +450,8 @@ def test_a_window_goes_on_where_it_stopped() -> None:
     window = WindowReader(SETTINGS, GtidSet(), server_uuid=UUID, tables=TABLES, transport=network.transport())
 
     def step() -> list[int]:
-        found = window.read_to(*server.status)
-        return [row["id"] for item in found for image in item.images for row in image.batch.to_pylist()]  # type: ignore[union-attr]
+        blocks = window.read_to(*server.status)
+        return [row["id"] for item in blocks for image in item.images for row in image.batch.to_pylist()]  # type: ignore[union-attr]
 
     assert (step(), len(network.dumps)) == ([1], 1)
     assert (step(), len(network.dumps)) == ([], 1), "it has read that far"
@@ -477,8 +477,8 @@ def test_a_window_ends_with_a_whole_transaction() -> None:
     within = server.files[0].events[4]
     network = Network(server, [Ends(after_packets=7, tail=EOF_PACKET)])
     window = WindowReader(SETTINGS, GtidSet(), server_uuid=UUID, tables=TABLES, transport=network.transport())
-    found = list(rows_of(window.read_to(server.files[0].name, within.end)))
-    assert [row[-1] for row in found] == [1, 2, 3]
+    rows = list(rows_of(window.read_to(server.files[0].name, within.end)))
+    assert [row[-1] for row in rows] == [1, 2, 3]
     assert (len(network.dumps), window.gtid) == (2, server.executed)
 
 

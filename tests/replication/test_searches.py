@@ -59,14 +59,14 @@ def prepared(uuid: str = UUID, offset: int = 0) -> PretendedServer:
 def read(network: Network, first: int = 6) -> list[tuple[str, int, int]]:
     """GTID, ordinal and id of the rows from a transaction on."""
     last = network.server.number
-    asked = LogRead(SETTINGS, wanted=gtids(first, last), executed=network.server.executed, server_uuid=UUID)
-    found = []
-    for item in read_range(asked, OPTIONS, network.transport()):
+    log_read = LogRead(SETTINGS, wanted=gtids(first, last), executed=network.server.executed, server_uuid=UUID)
+    results = []
+    for item in read_range(log_read, OPTIONS, network.transport()):
         for image in item.images if isinstance(item, LogBlock) else ():
             rows = image.batch.to_pylist()
-            found += [(row["_gtid"].rpartition(":")[2], row["_seq"]["ordinal"], row["id"]) for row in rows]
+            results += [(row["_gtid"].rpartition(":")[2], row["_seq"]["ordinal"], row["id"]) for row in rows]
     assert network.open == 0
-    return found
+    return results
 
 
 EXPECTED = [("6", 0, 52), ("7", 0, 1), ("7", 1, 2), ("7", 2, 11), ("8", 0, 53)]

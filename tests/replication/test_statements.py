@@ -38,14 +38,14 @@ class Log(WrittenLog):
 
     def read(self, patterns: Sequence[str] = FOLLOWED, wanted: GtidSet = WANTED) -> tuple[list[object], LogDecoder]:
         decoder = LogDecoder(wanted, DecodeOptions(TablePatterns(patterns)))
-        return list(self._told(decoder)), decoder
+        return list(self._items(decoder)), decoder
 
-    def _told(self, decoder: LogDecoder) -> Iterator[object]:
-        for found in self.decoded(decoder):
-            if isinstance(found, Ddl):
-                yield f"{found.action} {found.db}.{found.table}"
-            elif isinstance(found, LogBlock):
-                for image in found.images:
+    def _items(self, decoder: LogDecoder) -> Iterator[object]:
+        for item in self.decoded(decoder):
+            if isinstance(item, Ddl):
+                yield f"{item.action} {item.db}.{item.table}"
+            elif isinstance(item, LogBlock):
+                for image in item.images:
                     yield from image.batch.column(len(image.batch.columns) - 1).to_pylist()
 
 
@@ -80,9 +80,9 @@ def test_a_change_is_passed_over_where_all_its_databases_are_named_and_none_is_f
         assert rows == [1, 2]
         assert decoder.received() == GtidSet.parse(f"{UUID}:1")
         return
-    with pytest.raises(UnsupportedError, match="a change as a statement") as found:
+    with pytest.raises(UnsupportedError, match="a change as a statement") as caught:
         log.read()
-    error: UnsupportedError = pickle.loads(pickle.dumps(found.value))
+    error: UnsupportedError = pickle.loads(pickle.dumps(caught.value))
     assert (error.gtid, error.file, error.pos) == (f"{UUID}:1", "binlog.000001", pos)
     assert error.statement == "INSERT INTO t VALUES (1)"
     assert "session 1 had binlog_format=STATEMENT or MIXED, default database logs" in error.message
@@ -90,16 +90,16 @@ def test_a_change_is_passed_over_where_all_its_databases_are_named_and_none_is_f
 
 
 def test_what_the_error_says_of_the_databases() -> None:
-    said = []
+    descriptions = []
     for databases in (["shop"], ["b", "shop", "a"], 254):
         log = Log()
         log.begin()
         log.statement("DELETE FROM t WHERE note = '" + "x" * 1000 + "'", databases)
-        with pytest.raises(UnsupportedError) as found:
+        with pytest.raises(UnsupportedError) as caught:
             log.read()
-        assert len(found.value.statement) == 300
-        said.append(found.value.message.partition("(")[2].partition(")")[0])
-    assert said == [
+        assert len(caught.value.statement) == 300
+        descriptions.append(caught.value.message.partition("(")[2].partition(")")[0])
+    assert descriptions == [
         "a change in database shop",
         "a change in databases a, b, shop",
         "a change in databases that the log does not name",
@@ -110,10 +110,10 @@ def test_bytes_of_a_statement_that_are_no_text_can_be_printed() -> None:
     log = Log()
     log.begin()
     log.events.append(log.writer.query(b"INSERT INTO t VALUES (_binary'\xff\xfe')", databases=["shop"]))
-    with pytest.raises(UnsupportedError) as found:
+    with pytest.raises(UnsupportedError) as caught:
         log.read()
-    assert found.value.statement == r"INSERT INTO t VALUES (_binary'\udcff\udcfe')"
-    assert str(found.value).isprintable()
+    assert caught.value.statement == r"INSERT INTO t VALUES (_binary'\udcff\udcfe')"
+    assert str(caught.value).isprintable()
 
 
 def test_transactions_that_are_not_wanted_may_hold_anything() -> None:
@@ -150,9 +150,9 @@ def test_a_table_made_of_a_query(table: str) -> None:
     log.row(1)
     log.end()
     if table == "shop.copy":
-        with pytest.raises(UnsupportedError, match=r"the rows of a new table shop\.copy") as found:
+        with pytest.raises(UnsupportedError, match=r"the rows of a new table shop\.copy") as caught:
             log.read()
-        assert found.value.gtid == f"{UUID}:1"
+        assert caught.value.gtid == f"{UUID}:1"
     else:
         assert log.read()[0] == [1]
 

@@ -28,11 +28,11 @@ class Server:
         high = re.search(r"`k` <= (-?\d+)", sql)
         offset = int(re.findall(r"OFFSET (\d+)", sql)[0])
         self.walked += offset
-        found = sorted(
+        matching = sorted(
             (k for k in self.keys if (not low or k > int(low[1])) and (not high or k <= int(high[1]))),
             reverse="DESC" in sql,
         )
-        return [(str(found[offset]),)] if offset < len(found) else []
+        return [(str(matching[offset]),)] if offset < len(matching) else []
 
 
 def covers(chunk: ChunkSpec, key: int) -> bool:
@@ -73,21 +73,21 @@ def planned(server: Server, rows: int, estimate: int) -> tuple[list[int], Snapsh
 
 
 @given(keys, st.integers(1, 9))
-def test_chunks_of_sparse_keys_have_the_size_asked_for(found: set[int], rows: int) -> None:
-    sizes, progress = planned(Server({5 * key for key in found}), rows, len(found))
+def test_chunks_of_sparse_keys_have_the_size_asked_for(numbers: set[int], rows: int) -> None:
+    sizes, progress = planned(Server({5 * key for key in numbers}), rows, len(numbers))
     assert all(size <= rows for size in sizes)
-    assert sum(sizes) == len(found)
-    assert len(sizes) == (1 if len(found) <= rows else 1 + -(-len(found) // rows)) == progress.chunks_estimate
+    assert sum(sizes) == len(numbers)
+    assert len(sizes) == (1 if len(numbers) <= rows else 1 + -(-len(numbers) // rows)) == progress.chunks_estimate
 
 
 @given(st.sets(st.integers(-20, 20), min_size=21), st.integers(1, 9))
-def test_bounds_of_dense_keys_are_calculated(found: set[int], rows: int) -> None:
-    server = Server(found)
-    sizes, progress = planned(server, rows, len(found))
+def test_bounds_of_dense_keys_are_calculated(numbers: set[int], rows: int) -> None:
+    server = Server(numbers)
+    sizes, progress = planned(server, rows, len(numbers))
     assert server.walked == 0
     assert all(size <= rows for size in sizes)
-    assert sum(sizes) == len(found)
-    assert 1 + -(-len(found) // rows) <= len(sizes) <= progress.chunks_estimate
+    assert sum(sizes) == len(numbers)
+    assert 1 + -(-len(numbers) // rows) <= len(sizes) <= progress.chunks_estimate
 
 
 def test_a_gap_between_dense_keys_costs_no_chunk() -> None:

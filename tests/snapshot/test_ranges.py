@@ -22,11 +22,11 @@ class Server:
     """Keeps the questions; answers with the rows given."""
 
     def __init__(self, answer: list[tuple[Any, ...]] | None = None) -> None:
-        self.asked: list[str] = []
+        self.queries: list[str] = []
         self.answer = answer or []
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
-        self.asked.append(sql)
+        self.queries.append(sql)
         return self.answer
 
 
@@ -36,16 +36,16 @@ def decided(column: Column, values: pa.Array, lo: str | None, hi: str | None) ->
     table = TableDef("d", "t", (column,), key=(0,))
     chunk = ChunkSpec("d.t", 0, None if lo is None else (lo,), None if hi is None else (hi,))
     mask = in_range(server.query, table, chunk)(pa.table({column.name: values}))
-    assert not server.asked
+    assert not server.queries
     return list(values.filter(pa.array(mask)).to_pylist())
 
 
 @pytest.mark.parametrize(("kind", "text"), [("enum", "😀"), ("set", "a,😀")])
 def test_a_member_that_information_schema_cannot_show_has_no_number(kind: str, text: str) -> None:
     column = Column("k", kind, members=("a", "?"))
-    with pytest.raises(SnapshotRefusedError, match="😀") as found:
+    with pytest.raises(SnapshotRefusedError, match="😀") as caught:
         decided(column, pa.array(["a", text]), "1", "2")
-    assert found.value.column == "k"
+    assert caught.value.column == "k"
 
 
 @pytest.mark.parametrize(
@@ -84,21 +84,21 @@ pairs = st.tuples(st.integers(-3, 3), st.binary(max_size=2))
 
 @given(st.lists(pairs), st.none() | pairs, st.none() | pairs)
 def test_composite_keys_compare_like_tuples(
-    found: list[tuple[int, bytes]], lo: tuple[int, bytes] | None, hi: tuple[int, bytes] | None
+    values: list[tuple[int, bytes]], lo: tuple[int, bytes] | None, hi: tuple[int, bytes] | None
 ) -> None:
     def literals(bound: tuple[int, bytes] | None) -> tuple[str, ...] | None:
         return None if bound is None else (str(bound[0]), f"X'{bound[1].hex()}'")
 
     table = TableDef("d", "t", (Column("b", "varbinary"), Column("a", "int")), key=(1, 0))
     keys = pa.table(
-        {"a": pa.array([a for a, _ in found], pa.int32()), "b": pa.array([b for _, b in found], pa.binary())}
+        {"a": pa.array([a for a, _ in values], pa.int32()), "b": pa.array([b for _, b in values], pa.binary())}
     )
     mask = in_range(Server().query, table, ChunkSpec("d.t", 0, literals(lo), literals(hi)))(keys)
-    assert mask.tolist() == [(lo is None or key > lo) and (hi is None or key <= hi) for key in found]
+    assert mask.tolist() == [(lo is None or key > lo) and (hi is None or key <= hi) for key in values]
 
 
 def documents(server: Server) -> list[Any]:
-    return [json.loads(bytes.fromhex(sql.split("X'", 1)[1].split("'", 1)[0])) for sql in server.asked]
+    return [json.loads(bytes.fromhex(sql.split("X'", 1)[1].split("'", 1)[0])) for sql in server.queries]
 
 
 def test_text_is_left_to_mysql() -> None:
@@ -109,8 +109,8 @@ def test_text_is_left_to_mysql() -> None:
     mask = in_range(server.query, table, ChunkSpec("d.t", 0, ("_latin1 X'61'", "5"), None))(keys)
     assert mask.tolist() == [False, True]
     assert documents(server) == [[["ä'\n", 1], ["z", 2]]]
-    assert "CHARACTER SET latin1 COLLATE latin1_german1_ci" in server.asked[0]
-    assert server.asked[0].endswith("WHERE ((k0 > _latin1 X'61') OR (k0 = _latin1 X'61' AND k1 > 5))")
+    assert "CHARACTER SET latin1 COLLATE latin1_german1_ci" in server.queries[0]
+    assert server.queries[0].endswith("WHERE ((k0 > _latin1 X'61') OR (k0 = _latin1 X'61' AND k1 > 5))")
 
 
 def test_many_keys_are_asked_about_in_several_questions() -> None:

@@ -30,9 +30,9 @@ def batch(ops: str, pos: list[int], keys: list[int]) -> pa.RecordBatch:
 
 
 def test_batches_of_one_table_are_put_into_log_order() -> None:
-    found = _in_order([batch("bud", [10, 10, 40], [1, 2, 3]), batch("cbu", [20, 30, 30], [4, 5, 6])])
-    assert [op for one in found for op in one.column("_op").to_pylist()] == ["b", "u", "c", "b", "u", "d"]
-    assert [key for one in found for key in one.column("k").to_pylist()] == [1, 2, 4, 5, 6, 3]
+    batches = _in_order([batch("bud", [10, 10, 40], [1, 2, 3]), batch("cbu", [20, 30, 30], [4, 5, 6])])
+    assert [op for one in batches for op in one.column("_op").to_pylist()] == ["b", "u", "c", "b", "u", "d"]
+    assert [key for one in batches for key in one.column("k").to_pylist()] == [1, 2, 4, 5, 6, 3]
 
 
 def test_a_single_batch_is_left_alone() -> None:
@@ -44,8 +44,8 @@ def test_a_single_batch_is_left_alone() -> None:
 def test_a_block_is_sorted_by_table() -> None:
     other = TableDef("d", "u", TABLE.columns, key=(0,))
     one, two, three = batch("c", [1], [1]), batch("c", [2], [2]), batch("c", [3], [3])
-    found = _by_table(LogBlock([ImageBatch(TABLE, one), ImageBatch(other, two), ImageBatch(TABLE, three)]))
-    assert found == {"d.t": [one, three], "d.u": [two]}
+    by_table = _by_table(LogBlock([ImageBatch(TABLE, one), ImageBatch(other, two), ImageBatch(TABLE, three)]))
+    assert by_table == {"d.t": [one, three], "d.u": [two]}
 
 
 def test_an_error_after_which_the_connection_is_closed_is_given_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

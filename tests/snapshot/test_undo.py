@@ -20,8 +20,8 @@ rows = st.tuples(st.none() | st.integers(0, 2), st.none() | st.sampled_from(["",
 steps = st.lists(st.tuples(st.sampled_from(["c", "u", "d"]), rows), max_size=30)
 
 
-def table(found: list[Row]) -> pa.Table:
-    return pa.table([pa.array([row[i] for row in found], SCHEMA.types[i]) for i in range(2)], SCHEMA)
+def table(values: list[Row]) -> pa.Table:
+    return pa.table([pa.array([row[i] for row in values], SCHEMA.types[i]) for i in range(2)], SCHEMA)
 
 
 def batch(images: list[tuple[str, Row]]) -> pa.RecordBatch:
@@ -32,8 +32,8 @@ def batch(images: list[tuple[str, Row]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([ops, *arrays], names=["_op", *SCHEMA.names])
 
 
-def counted(found: pa.Table) -> Counter[Row]:
-    return Counter(zip(found["n"].to_pylist(), found["s"].to_pylist(), strict=True))
+def counted(content: pa.Table) -> Counter[Row]:
+    return Counter(zip(content["n"].to_pylist(), content["s"].to_pylist(), strict=True))
 
 
 @given(st.lists(rows, max_size=12), steps, st.integers(1, 9))

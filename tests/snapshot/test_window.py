@@ -92,11 +92,11 @@ def table(rows: list[Row]) -> pa.Table:
 
 def batches(images: list[Image], cuts: list[int]) -> list[pa.RecordBatch]:
     whole = table([row for _, row in images]).add_column(0, "_op", pa.array([op for op, _ in images], pa.string()))
-    found = []
+    parts = []
     edges = sorted({0, len(images), *(cut % (len(images) + 1) for cut in cuts)})
     for start, end in itertools.pairwise(edges):
-        found.extend(whole.slice(start, end - start).combine_chunks().to_batches())
-    return found
+        parts.extend(whole.slice(start, end - start).combine_chunks().to_batches())
+    return parts
 
 
 def inside(key: Key, lo: Key | None, hi: Key | None) -> bool:
@@ -107,8 +107,8 @@ def chunk(state: dict[Key, int], lo: Key | None, hi: Key | None) -> list[Row]:
     return [(value, *key) for key, value in state.items() if inside(key, lo, hi)]
 
 
-def rows_of(found: pa.Table) -> list[Row]:
-    return sorted(zip(*(found.column(name).to_pylist() for name in SCHEMA.names), strict=True))
+def rows_of(rows: pa.Table) -> list[Row]:
+    return sorted(zip(*(rows.column(name).to_pylist() for name in SCHEMA.names), strict=True))
 
 
 @settings(max_examples=300)
@@ -131,9 +131,9 @@ def test_a_rewound_chunk_is_the_state_at_e(log: list[list[tuple[str, Key, Key, i
         read = chunk(model.states[r], lo, hi)
 
         def in_range(keys: pa.Table, lo: Key | None = lo, hi: Key | None = hi, read: list[Row] = read) -> Mask:
-            asked = list(zip(keys["n"].to_pylist(), keys["s"].to_pylist(), strict=True))
-            assert not {(n, s) for _, n, s in read}.intersection(asked)
-            return np.array([inside(key, lo, hi) for key in asked], np.bool_)
+            pairs = list(zip(keys["n"].to_pylist(), keys["s"].to_pylist(), strict=True))
+            assert not {(n, s) for _, n, s in read}.intersection(pairs)
+            return np.array([inside(key, lo, hi) for key in pairs], np.bool_)
 
         assert rows_of(window.rewind(table(read), in_range)) == sorted(chunk(model.states[e], lo, hi))
 
@@ -253,8 +253,8 @@ def test_what_nobody_knows_of_a_row_is_told() -> None:
     (batch,) = batches([("c", (0, 1, "a")), ("d", (0, 2, "a")), ("b", (7, 3, "a")), ("u", (8, 3, "b"))], [])
     absent = pa.array([None, '["v"]', None, '["s"]'], pa.string()).dictionary_encode()
     window.add(batch.add_column(1, "_absent", absent))
-    found = window.rewind(table([(5, 1, "a"), (8, 3, "b"), (9, 4, "a")]), everywhere, report_absent=True)
-    rows = {(row["n"], row["s"]): (row["v"], row["_absent"]) for row in found.to_pylist()}
+    result = window.rewind(table([(5, 1, "a"), (8, 3, "b"), (9, 4, "a")]), everywhere, report_absent=True)
+    rows = {(row["n"], row["s"]): (row["v"], row["_absent"]) for row in result.to_pylist()}
     assert rows == {(2, "a"): (0, '["v"]'), (3, "a"): (7, None), (4, "a"): (9, None)}
     assert window.rewind(table([]), lambda keys: np.zeros(keys.num_rows, np.bool_), report_absent=True).num_rows == 0
 

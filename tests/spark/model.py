@@ -70,7 +70,7 @@ class FakeServer:
     commit_times: dict[int, int] = field(default_factory=dict)
     key_type: str = "int"
     connects: int = 1
-    asked: int = 0
+    query_count: int = 0
     fails: list[Exception] = field(default_factory=list)
     places: bool = False
     """A server without GTIDs, as far as it is asked for its position."""
@@ -115,7 +115,7 @@ class FakeServer:
     # --- the planner's questions
 
     def _ask(self) -> None:
-        self.asked += 1
+        self.query_count += 1
         if self.fails:
             raise self.fails.pop(0)
 
@@ -134,8 +134,8 @@ class FakeServer:
         return self.uuid
 
     def tables(self, patterns: TablePatterns) -> Mapping[str, TableStats]:
-        found = [table for table in self.states[-1] if patterns.matches(*table.split("."))]
-        return {table: TableStats("InnoDB", len(self.rows(table)), 0) for table in found}
+        names = [table for table in self.states[-1] if patterns.matches(*table.split("."))]
+        return {table: TableStats("InnoDB", len(self.rows(table)), 0) for table in names}
 
     def definition(self, table: str) -> TableDef | None:
         return self.definitions(exact_patterns([table])).get(table)
@@ -274,7 +274,7 @@ class FakeTopic:
         first = len(self.messages) if at is None else at.offset
         new = list(enumerate(self.messages))[first:]
         others = [key for _, (key, _) in new if key != "us"]
-        ours = {f"kafka-t-{offset}": said for offset, (key, said) in new if key == "us"}
+        ours = {f"kafka-t-{offset}": value for offset, (key, value) in new if key == "us"}
         return Polled(TopicPosition("t", len(self.messages)), ours, len(others), tuple(others))
 
 
@@ -320,7 +320,7 @@ class FakeSink:
     read: dict[str, list[int]] = field(default_factory=dict)
     """Keys that chunks brought, by table."""
     open: OpenSnapshots = field(default_factory=OpenSnapshots)
-    told: list[Notification] = field(default_factory=list)
+    notifications: list[Notification] = field(default_factory=list)
 
     def apply(self, tasks: list[Task], redo: set[tuple[str, int]] = frozenset()) -> dict[str, Any]:  # type: ignore[assignment]
         """Run the tasks and apply the batch. ``redo``: (table, chunk number) of chunks that give nothing."""
@@ -328,7 +328,7 @@ class FakeSink:
         if header["epoch"] <= self.last_epoch:
             return header
         images, chunks = self._read(tasks)
-        asked: list[ChunkSpec] = []
+        retried: list[ChunkSpec] = []
         rows: dict[str, int] = {}
         for table in {*images, *header["tables"], *(chunk.table for chunk in chunks)}:
             info = header["tables"].get(table, {})
@@ -340,9 +340,9 @@ class FakeSink:
             again = [chunk for chunk in mine if (table, chunk.number) in redo]
             for chunk in mine:
                 if chunk not in again:
-                    found = self._chunk(target, chunk, header, append=bool(info.get("append")))
-                    rows[table] = rows.get(table, 0) + found
-            asked += again
+                    count = self._chunk(target, chunk, header, append=bool(info.get("append")))
+                    rows[table] = rows.get(table, 0) + count
+            retried += again
             if info and not info.get("partial"):
                 read = bool(info["last"]) and not again
                 target.filtered = read and bool(info.get("filtered"))
@@ -350,13 +350,13 @@ class FakeSink:
                 if read:
                     since = info["since_epoch"]
                     target.rows = {key: row for key, row in target.rows.items() if row[1] >= since}
-        for number, chunk in enumerate(asked):
+        for number, chunk in enumerate(retried):
             self.control.files[f"signals/redo-{header['epoch']}-{number}"] = {"type": "redo", "chunk": chunk.to_dict()}
         facts = BatchFacts(
-            "p", header["epoch"], 0, header["actions"], readings_of(header), rows, {chunk.table for chunk in asked}
+            "p", header["epoch"], 0, header["actions"], readings_of(header), rows, {chunk.table for chunk in retried}
         )
-        self.open, told = batch_notifications(self.open, facts)
-        self.told += told
+        self.open, notifications = batch_notifications(self.open, facts)
+        self.notifications += notifications
         self.last_epoch = header["epoch"]
         self.control.files["finished"] = {
             "tables": [name for name, target in self.targets.items() if target.live or target.filtered]

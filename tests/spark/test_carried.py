@@ -18,10 +18,10 @@ from tests.spark.model import batch_of
 
 def test_the_definition_of_images() -> None:
     image = batch_of("d.t", [("c", 1, 0, 1)])
-    found = definition_of(image.table, image.batch.schema)
-    assert (found.table, found.key, found.types) == ("d.t", ("id",), {"id": "int", "v": "int"})
-    assert found.fingerprint == image.table.common_fingerprint
-    assert [(column.mysql, column.nullable) for column in found.columns] == [("int", True)] * 2
+    definition = definition_of(image.table, image.batch.schema)
+    assert (definition.table, definition.key, definition.types) == ("d.t", ("id",), {"id": "int", "v": "int"})
+    assert definition.fingerprint == image.table.common_fingerprint
+    assert [(column.mysql, column.nullable) for column in definition.columns] == [("int", True)] * 2
 
 
 def test_json_becomes_a_variant_where_the_policy_says_so() -> None:
@@ -36,9 +36,9 @@ def test_the_definition_of_renamed_columns() -> None:
     rules = parse_rules({"d.t": {"id": {"rename": "nr"}, "v": {"rename": "id", "rule": {"text": "-"}}}})
     table = TableDef("d", "t", (Column("id", "int"), Column("v", "int"), Column("w", "int")), (0,))
     codec = TableCodec(table, Policies(columns=rules))
-    found = definition_of(codec.table, canonical_schema(codec.table, codec.fields), Policies(columns=rules))
-    assert (found.key, found.types) == (("nr",), {"nr": "int", "id": "string", "w": "int"})
-    assert (found.source_names, found.rules) == ({"nr": "id", "id": "v"}, {"id": "text:-"})
+    definition = definition_of(codec.table, canonical_schema(codec.table, codec.fields), Policies(columns=rules))
+    assert (definition.key, definition.types) == (("nr",), {"nr": "int", "id": "string", "w": "int"})
+    assert (definition.source_names, definition.rules) == ({"nr": "id", "id": "v"}, {"id": "text:-"})
     plain = definition_of(table, canonical_schema(table, [pa.field(one.name, pa.int32()) for one in table.columns]))
     assert (plain.source_names, plain.rules) == ({}, {})
 
@@ -98,16 +98,16 @@ def test_the_definition_of_what_a_hook_makes() -> None:
     table = TableDef("d", "t", (Column("id", "int", nullable=False), Column("v", "datetime", scale=2), text), (0,))
     policies = Policies.make({}, {"d.t": {"json": "variant", "hook": Hook("tests.hooks_of_tests:counted", "7")}})
     codec = TableCodec(table, policies)
-    found = definition_of(codec.table, pa.schema([]), policies, hooked_table(codec.table, codec.fields, policies))
-    assert [(one.name, one.spark, one.mysql, one.nullable) for one in found.columns] == [
+    definition = definition_of(codec.table, pa.schema([]), policies, hooked_table(codec.table, codec.fields, policies))
+    assert [(one.name, one.spark, one.mysql, one.nullable) for one in definition.columns] == [
         ("id", "int", "int", False), ("v", "timestamp_ntz", "datetime(2)", True), ("j", "variant", "json", True),
         ("count", "bigint", "bigint", True),
     ]  # fmt: skip
-    assert found.hook.startswith("tests.hooks_of_tests:counted@7/")
-    assert found == type(found).from_json(found.to_json())
+    assert definition.hook.startswith("tests.hooks_of_tests:counted@7/")
+    assert definition == type(definition).from_json(definition.to_json())
     other = Policies.make({"json": "variant"}, {"d.t": {"hook": Hook("tests.hooks_of_tests:counted")}})
     made = definition_of(codec.table, pa.schema([]), other, hooked_table(codec.table, codec.fields, other))
-    assert made == replace(found, hook=found.hook.replace("@7", "@1"))
+    assert made == replace(definition, hook=definition.hook.replace("@7", "@1"))
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_one_table_is_meant_exactly() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("values", "message"),
     [
         ({"password": "p"}, "option password is refused"),
         ({"url": "mysql://u:p@h"}, 'option "url" holds a password'),
@@ -82,14 +82,14 @@ def test_one_table_is_meant_exactly() -> None:
         ({"relay_source": "shop"}, 'needs option "relay"'),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], message: str) -> None:
+def test_what_is_wrong_is_said_in_one_line(values: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
-        Options.parse({**BASE, **given})
+        Options.parse({**BASE, **values})
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("given", "initial", "later"),
+    ("values", "initial", "later"),
     [
         ({}, None, None),
         ({"watermark": "lock"}, "setup", "setup"),
@@ -100,27 +100,27 @@ def test_what_is_wrong_is_said_in_one_line(given: dict[str, str], message: str) 
     ],
 )
 def test_locks_of_the_first_snapshot_and_of_later_ones(
-    given: dict[str, str], initial: str | None, later: str | None
+    values: dict[str, str], initial: str | None, later: str | None
 ) -> None:
-    options = Options.parse({**BASE, **given, "lock_wait_seconds": "3"})
+    options = Options.parse({**BASE, **values, "lock_wait_seconds": "3"})
     for first, hold in ((True, initial), (False, later)):
-        found = options.locks(initial=first)
-        assert (found and (found.hold, found.wait_seconds)) == (hold and (hold, 3))
+        locks = options.locks(initial=first)
+        assert (locks and (locks.hold, locks.wait_seconds)) == (hold and (hold, 3))
 
 
 def test_no_error_repeats_a_password() -> None:
-    for given in ({"url": "mysql://u:hunter2@h"}, {"password": "hunter2"}, {"url": "pg://u:hunter2@h"}):
+    for values in ({"url": "mysql://u:hunter2@h"}, {"password": "hunter2"}, {"url": "pg://u:hunter2@h"}):
         with pytest.raises(ConfigError) as caught:
-            Options.parse({**BASE, **given})
+            Options.parse({**BASE, **values})
         assert "hunter2" not in str(caught.value)
 
 
 def test_a_relay() -> None:
-    given = {
+    values = {
         "url": "mysql://u@h", "tables": "d.*", "relay": "https://r:1", "relay_source": "a", "relay_token_file": "/t",
         "relay_ca_file": "/c", "relay_fallback": "TRUE",
     }  # fmt: skip
-    settings = Options.parse(given).settings()
+    settings = Options.parse(values).settings()
     assert settings.log == LogOfRelay("https://r:1", "a", "/t", "/c", falls_back=True)
     assert pickle.loads(pickle.dumps(settings)) == settings
     assert Options.parse({"url": "mysql://u@h", "tables": "d.*"}).settings().log is None
@@ -150,10 +150,10 @@ def test_policies_are_for_all_tables_or_by_table() -> None:
     assert Options.parse(BASE).policies == DEFAULT
 
 
-@pytest.mark.parametrize("given", ["never", "{", "[]", '{"shop.a": "never"}', "{}", '{"*": null}'])
-def test_a_policy_that_does_not_exist(given: str) -> None:
+@pytest.mark.parametrize("policy", ["never", "{", "[]", '{"shop.a": "never"}', "{}", '{"*": null}'])
+def test_a_policy_that_does_not_exist(policy: str) -> None:
     with pytest.raises(ConfigError, match=r'option "zero_dates" is .* expected error or null or text, or by table'):
-        Options.parse({**BASE, "zero_dates": given})
+        Options.parse({**BASE, "zero_dates": policy})
 
 
 def test_a_typed_table_has_no_variants() -> None:
@@ -210,8 +210,8 @@ def test_skipped_operations_are_policies() -> None:
     base = {"url": "mysql://u@h", "tables": "d.*"}
     policies = Options.parse({**base, "skip": '["truncate", "delete"]'}).policies
     assert policies.of("d.t").skip == ("delete", "truncate")
-    given = {"*": ["truncate"], "d.t": []}
-    policies = Options.parse({**base, "skip": json.dumps(given)}).policies
+    by_table = {"*": ["truncate"], "d.t": []}
+    policies = Options.parse({**base, "skip": json.dumps(by_table)}).policies
     assert (policies.of("d.t").skip, policies.of("d.u").skip) == ((), ("truncate",))
     assert Options.parse({**base, "skip": json.dumps(policies.as_options()["skip"])}).policies == policies
     assert "skip" not in Options.parse(base).policies.as_options()

@@ -77,8 +77,8 @@ def test_target_is_the_source_whatever_happens(
     conditions: str,
 ) -> None:
     server = FakeServer(key_type=key_type)
-    for name, found in rows.items():
-        server.create(name, found)
+    for name, table_keys in rows.items():
+        server.create(name, table_keys)
     cut, share = cut_share
     run = stream(server, append=append, slots=str(slots), snapshot_cut=cut, snapshot_share=share, conditions=conditions)
     for number, (what, argument) in enumerate(steps):
@@ -105,11 +105,11 @@ def test_target_is_the_source_whatever_happens(
     run.drain()
     assert run.offset.gtid_set == gtids(len(server.log))
     assert all(progress.finished for progress in run.offset.snapshot.active.values())
-    told = run.sink.told
+    notifications = run.sink.notifications
     assert run.sink.open == OpenSnapshots(), "every snapshot that was begun was told to its end"
-    assert len({one.event_id for one in told}) == len(told)
-    begun = {one.id for one in told if one.type == "STARTED"}
-    assert begun == {one.id for one in told if one.type == "COMPLETED"}
+    assert len({one.event_id for one in notifications}) == len(notifications)
+    begun = {one.id for one in notifications if one.type == "STARTED"}
+    assert begun == {one.id for one in notifications if one.type == "COMPLETED"}
     for name in server.states[-1]:
         if name in conditions:
             target = run.sink.targets[name]
@@ -126,25 +126,25 @@ def test_a_stream_that_has_nothing_to_do_for_a_second_says_so_once() -> None:
     server, control = source(("d.a", 3)), FakeControl()
     run = stream(server, control, poll_ms="400")
     run.drain()
-    told = len(control.waiting)
+    count = len(control.waiting)
     server.commit(("d.a", "put", 9, 9))
     assert run.batch()
     for _ in range(2):
         assert not run.batch()
-    assert len(control.waiting) == told, "a pause between two batches is none"
+    assert len(control.waiting) == count, "a pause between two batches is none"
     for _ in range(9):
         assert not run.batch()
-    assert [epoch for epoch, *_ in control.waiting[told:]] == [run.offset.epoch]
+    assert [epoch for epoch, *_ in control.waiting[count:]] == [run.offset.epoch]
     run.control.files["signals/1"] = {"type": "pause-snapshot"}
     assert run.batch()
     for _ in range(9):
         assert not run.batch()
     assert control.waiting[-1] == (run.offset.epoch, control.waiting[-1][1], True), "reading is paused"
-    assert len(control.waiting) == told + 2
+    assert len(control.waiting) == count + 2
     run.restart()
     for _ in range(9):
         assert not run.batch()
-    assert len(control.waiting) == told + 3, "a planner that begins says it, too"
+    assert len(control.waiting) == count + 3, "a planner that begins says it, too"
 
 
 def test_a_stream_that_asks_seldom_says_at_once_that_it_waits() -> None:
@@ -193,10 +193,10 @@ def test_idle_planner_asks_once_a_poll() -> None:
     server = source(("d.a", 3))
     run = stream(server, poll_ms="500")
     run.drain()
-    begun, asked = run.clock.now, server.asked
+    begun, query_count = run.clock.now, server.query_count
     for _ in range(100):
         assert run.planner.latest(run.offset) is run.offset
-    assert server.asked - asked == 100
+    assert server.query_count - query_count == 100
     assert run.clock.now - begun == pytest.approx(50.0), "it waits in between"
 
 
@@ -320,7 +320,7 @@ def test_signal_is_taken_once_and_its_file_removed_when_the_batch_is_committed()
 
 
 @pytest.mark.parametrize(
-    ("signal", "said"),
+    ("signal", "message"),
     [
         ({"type": "dance"}, "unknown signal type 'dance'"),
         ({"type": "resnapshot", "tables": ["x"]}, "not a table pattern"),
@@ -330,14 +330,14 @@ def test_signal_is_taken_once_and_its_file_removed_when_the_batch_is_committed()
         ({"type": "redo", "table": "d.a", "chunk": {}}, "damaged"),
     ],
 )
-def test_signals_that_make_no_sense_are_answered_and_done_with(signal: dict[str, Any], said: str) -> None:
+def test_signals_that_make_no_sense_are_answered_and_done_with(signal: dict[str, Any], message: str) -> None:
     run = stream(source(("d.a", 3)))
     run.drain()
     run.control.files["signals/x"] = signal
     assert run.batch()
     (action,) = run.headers[-1]["actions"]
     assert action["id"] == "x"
-    assert said in action["error"]
+    assert message in action["error"]
     assert run.control.signals() == {}
     run.drain()
 
@@ -483,12 +483,12 @@ def test_transient_faults_are_tried_again_and_connections_replaced() -> None:
     run = stream(server)
     server.fails = [ConnectionLostError("gone")] * 3
     before = server.connects
-    told: list[dict[str, Any] | None] = []
-    run.planner._sleep = lambda _seconds: told.append(run.control.files.get("trouble"))
+    troubles: list[dict[str, Any] | None] = []
+    run.planner._sleep = lambda _seconds: troubles.append(run.control.files.get("trouble"))
     assert run.batch()
     assert server.connects == before + 3
-    assert [trouble and trouble["error"] for trouble in told] == ["gone"] * 3, "in the control folder, for people"
-    assert len({trouble["since_us"] for trouble in told if trouble}) == 1
+    assert [trouble and trouble["error"] for trouble in troubles] == ["gone"] * 3, "in the control folder, for people"
+    assert len({trouble["since_us"] for trouble in troubles if trouble}) == 1
     assert "trouble" not in run.control.files
 
 
@@ -731,8 +731,8 @@ def test_a_snapshot_of_one_point_in_time_says_when_it_cannot_be() -> None:
     assert run.batch(redo={("d.a", 0)})
     server.commit(("d.b", "put", 1, 1))
     assert run.batch()
-    (asked, moved) = run.headers[-1]["actions"]
-    assert asked["type"] == "redo"
+    (redo, moved) = run.headers[-1]["actions"]
+    assert redo["type"] == "redo"
     assert moved["type"] == "snapshot-cut"
     assert str(gtids(1)) in moved["error"]
     server.commit(("d.b", "put", 2, 1))

@@ -37,8 +37,8 @@ def wanted(run: Stream, end: Any) -> GtidSet:
 
 
 def header(run: Stream, end: Any) -> Any:
-    (found,) = [task.header for task in run.tasks(end) if task.header is not None]
-    return found
+    (batch_header,) = [task.header for task in run.tasks(end) if task.header is not None]
+    return batch_header
 
 
 def test_the_next_batch_begins_after_the_position() -> None:
@@ -47,9 +47,9 @@ def test_the_next_batch_begins_after_the_position() -> None:
     end = run.planner.latest(run.offset)
     assert end.gtid_set == gtids(6)
     assert wanted(run, end) == gtids(6, 5)
-    found = header(run, end)
-    assert (found.start, found.skips) == (str(gtids(1)), str(gtids(4, 2)))
-    (action,) = found.actions
+    batch_header = header(run, end)
+    assert (batch_header.start, batch_header.skips) == (str(gtids(1)), str(gtids(4, 2)))
+    (action,) = batch_header.actions
     assert (action["id"], action["skipped"]) == ("x", str(gtids(4, 2)))
     run.restart()
     assert run.tasks(run.reread(end)) == run.tasks(end), "a replay leaves out the same"
@@ -88,9 +88,9 @@ def test_a_planned_batch_leaves_it_out_in_every_replay_until_it_is_done() -> Non
     run.restart()
     assert wanted(run, end) == gtids(6, 4), "also if the signal's file is gone"
     run.control.files["signals/y"] = setting(str(gtids(5)))
-    found = header(run, end)
-    assert (wanted(run, end), found.skips) == (gtids(6, 6), str(gtids(5, 2)))
-    assert [action["id"] for action in found.actions] == ["x", "y"]
+    batch_header = header(run, end)
+    assert (wanted(run, end), batch_header.skips) == (gtids(6, 6), str(gtids(5, 2)))
+    assert [action["id"] for action in batch_header.actions] == ["x", "y"]
     run.offset = end
     after = run.planner.latest(end)
     (answer,) = Notes.from_dict(after.signals).actions
@@ -114,8 +114,8 @@ def test_a_position_beyond_a_planned_batch_retries_its_chunks_and_is_taken_again
     run.control.files["signals/x"] = setting(str(gtids(7)))
     (reason,) = {task.retries for task in run.tasks(end) if task.chunks}
     assert "not read" in str(reason)
-    found = header(run, end)
-    assert (found.skips, [action["id"] for action in found.actions]) == (str(gtids(6, 2)), ["again"])
+    batch_header = header(run, end)
+    assert (batch_header.skips, [action["id"] for action in batch_header.actions]) == (str(gtids(6, 2)), ["again"])
     run.offset = end
     after = run.planner.latest(end)
     assert header(run, after).skips == str(gtids(7, 7))
@@ -123,7 +123,7 @@ def test_a_position_beyond_a_planned_batch_retries_its_chunks_and_is_taken_again
 
 
 @pytest.mark.parametrize(
-    ("position", "said"),
+    ("position", "message"),
     [
         (str(gtids(99)), f"has not executed {gtids(99, 7)}"),
         (f"{OTHER}:1", "has not executed"),
@@ -131,24 +131,24 @@ def test_a_position_beyond_a_planned_batch_retries_its_chunks_and_is_taken_again
         ("nonsense", "nonsense"),
     ],
 )
-def test_positions_that_cannot_be_set(position: str, said: str) -> None:
+def test_positions_that_cannot_be_set(position: str, message: str) -> None:
     _, run = running()
     planned = run.planner.latest(run.offset)
     run.control.files["signals/x"] = setting(position)
     assert wanted(run, planned) == gtids(6, 2), "nor in a planned batch"
     end = run.planner.latest(run.offset)
     (action,) = Notes.from_dict(end.signals).actions
-    assert said in action["error"]
+    assert message in action["error"]
     assert wanted(run, end) == gtids(6, 2)
 
 
 def test_positions_of_servers_without_gtids() -> None:
     here = {"type": "set-binlog-position", "data": {"binlog_filename": "binlog.000002", "binlog_position": 400}}
     had, executed = positions_before(UUID, 1, 157), positions_before(UUID, 2, 900)
-    found = set_positions({"x": here}, had, executed)
-    assert found.skips == positions_before(UUID, 2, 400) - had
+    result = set_positions({"x": here}, had, executed)
+    assert result.skips == positions_before(UUID, 2, 400) - had
     note = added_to_batch({"x": here}, SkipNote(1), had, executed)
-    assert note.gtid == found.skips
+    assert note.gtid == result.skips
     assert batch_actions(note, positions_before(UUID, 2, 300)) == []
     assert (
         "the server has no GTIDs" in set_positions({"x": setting(str(gtids(1)))}, had, executed).answers["x"]["error"]
@@ -157,6 +157,6 @@ def test_positions_of_servers_without_gtids() -> None:
 
 
 def test_several_positions_add_up() -> None:
-    found = set_positions({"x": setting(str(gtids(3))), "y": setting(str(gtids(5)))}, gtids(1), gtids(9))
-    assert found.skips == gtids(5, 2)
-    assert [answer["skipped"] for answer in found.answers.values()] == [str(gtids(3, 2)), str(gtids(5, 4))]
+    result = set_positions({"x": setting(str(gtids(3))), "y": setting(str(gtids(5)))}, gtids(1), gtids(9))
+    assert result.skips == gtids(5, 2)
+    assert [answer["skipped"] for answer in result.answers.values()] == [str(gtids(3, 2)), str(gtids(5, 4))]

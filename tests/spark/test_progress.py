@@ -25,9 +25,9 @@ class Clock:
 
 
 def driver(folder: Path) -> BatchProgress:
-    found = BatchProgress(str(folder / "inbox"), str(folder / "checkpoint"))
-    found.begin()
-    return found
+    progress = BatchProgress(str(folder / "inbox"), str(folder / "checkpoint"))
+    progress.begin()
+    return progress
 
 
 def names(folder: Path) -> list[str]:
@@ -45,7 +45,7 @@ def test_tasks_say_what_they_have_read_now_and_then(tmp_path: Path) -> None:
         seen.append(progress.read(9))
     assert seen[:4] == [None] * 4, "a short task writes nothing"
     assert seen[6] == ({T: 60}, {T: 5}) or seen[6] == ({T: 50}, {T: 4})
-    assert 6 <= len({str(found) for found in seen}) <= 9, "twice a second at most, in four seconds"
+    assert 6 <= len({str(reading) for reading in seen}) <= 9, "twice a second at most, in four seconds"
     assert progress.read(8) is None, "of another batch"
     assert names(tmp_path) == ["9-0.json"]
 

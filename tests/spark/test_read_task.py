@@ -65,8 +65,8 @@ def test_a_hook_makes_the_columns_behind_the_meta_columns() -> None:
     whole = images.batch.schema.insert(first, ABSENT_FIELD)
     absent = pa.nulls(2, ABSENT_FIELD.type)
     columns = images.batch.columns
-    told = pa.RecordBatch.from_arrays([*columns[:first], absent, *columns[first:]], schema=whole)
-    for image in (images, ImageBatch(images.table, told)):
+    with_absent = pa.RecordBatch.from_arrays([*columns[:first], absent, *columns[first:]], schema=whole)
+    for image in (images, ImageBatch(images.table, with_absent)):
         made = hooked(image, policies)
         assert made.table == images.table
         assert made.batch.schema.names == [*image.batch.schema.names[:-1], "product", "text", "columns"]
@@ -84,15 +84,15 @@ def test_the_two_images_of_an_update_are_one_change_in_the_progress(monkeypatch:
     block = LogBlock([batch_of("d.t", images)])
     monkeypatch.setattr(_read_task, "read_range", lambda *_args, **_options: iter([block]))
     task = Task("uuid", "", 1, 0, ("d.*",), log=LogRange(wanted=""))
-    told: list[tuple[str, int]] = []
+    counts: list[tuple[str, int]] = []
 
-    class Told(TaskProgress):
+    class RecordingProgress(TaskProgress):
         def changes(self, table: str, count: int) -> None:
-            told.append((table, count))
+            counts.append((table, count))
 
-    read = list(read_task(ConnectionSettings("localhost"), task, "all", ChunkOptions(), Told()))
+    read = list(read_task(ConnectionSettings("localhost"), task, "all", ChunkOptions(), RecordingProgress()))
     assert [item.batch.num_rows for item in read if isinstance(item, ImageBatch)] == [4]
-    assert told == [("d.t", 3)]
+    assert counts == [("d.t", 3)]
 
 
 CHANGES: dict[Operation, list[Image]] = {

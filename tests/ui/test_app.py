@@ -49,12 +49,12 @@ def ask(
     app: ASGIApp, path: str, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes = b""
 ) -> Answer:
     """One request through ASGI; without headers it comes from this machine and from no page."""
-    given = {"host": "127.0.0.1:8321", **(headers or {})}
+    all_headers = {"host": "127.0.0.1:8321", **(headers or {})}
     route, _, query = path.partition("?")
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
         "path": route, "raw_path": route.encode(), "query_string": query.encode(), "root_path": "",
-        "headers": [(name.encode(), value.encode()) for name, value in given.items()],
+        "headers": [(name.encode(), value.encode()) for name, value in all_headers.items()],
         "client": ("127.0.0.1", 50000), "server": ("127.0.0.1", 8321),
     }  # fmt: skip
     sent: list[Message] = []
@@ -81,9 +81,9 @@ def ask(
 
 @pytest.fixture
 def inbox(tmp_path: Path) -> ControlFolder:
-    found = ControlFolder(str(tmp_path / "inbox"))
-    put(found)
-    return found
+    folder = ControlFolder(str(tmp_path / "inbox"))
+    put(folder)
+    return folder
 
 
 @pytest.fixture
@@ -133,13 +133,13 @@ class Links(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[str] = []
+        self.addresses: list[str] = []
         self.inline: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         for name, value in attrs:
             if name in ("src", "href", "action"):
-                self.found.append(value or "")
+                self.addresses.append(value or "")
             if name == "style" or name.startswith("on") or (tag == "script" and "src" not in dict(attrs)):
                 self.inline.append(f"{tag} {name}")
 
@@ -149,8 +149,8 @@ def test_nothing_comes_from_elsewhere(guarded: ASGIApp) -> None:
     links = Links()
     links.feed(page.text)
     assert links.inline == []
-    assert "static/page.js" in links.found
-    for link in links.found:
+    assert "static/page.js" in links.addresses
+    for link in links.addresses:
         assert "//" not in link
         if not link.startswith("#") and link != "signals":
             assert ask(guarded, f"/{link}").code == 200
@@ -326,8 +326,8 @@ def test_the_token_is_nowhere(guarded: ASGIApp) -> None:
 
 
 def test_a_signal_as_json(guarded: ASGIApp, inbox: ControlFolder) -> None:
-    given = {"id": "mine", "type": "execute-snapshot", "data": {"data-collections": [r"shop\.orders"]}}
-    answer = ask(guarded, "/signals", "POST", {**BEARER, **JSON}, json.dumps(given).encode())
+    posted = {"id": "mine", "type": "execute-snapshot", "data": {"data-collections": [r"shop\.orders"]}}
+    answer = ask(guarded, "/signals", "POST", {**BEARER, **JSON}, json.dumps(posted).encode())
     assert (answer.code, answer.value) == (202, {"id": "mine", "type": "execute-snapshot", "pipeline": "shop"})
     (signal,) = signals(inbox)
     assert (signal["id"], signal["data"]["data-collections"]) == ("mine", [r"shop\.orders"])
@@ -359,7 +359,7 @@ def test_a_signal_from_the_form(guarded: ASGIApp, inbox: ControlFolder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "body", "code", "said"),
+    ("headers", "body", "code", "message"),
     [
         (JSON, PAUSE, 401, "token"),
         ({**JSON, "authorization": "Bearer correct-horse-batterz"}, PAUSE, 401, "token"),
@@ -378,11 +378,11 @@ def test_a_signal_from_the_form(guarded: ASGIApp, inbox: ControlFolder) -> None:
     ],
 )
 def test_signals_that_are_not_taken(
-    guarded: ASGIApp, inbox: ControlFolder, headers: dict[str, str], body: bytes, code: int, said: str
+    guarded: ASGIApp, inbox: ControlFolder, headers: dict[str, str], body: bytes, code: int, message: str
 ) -> None:
     answer = ask(guarded, "/signals", "POST", headers, body)
     assert answer.code == code
-    assert said in answer.text
+    assert message in answer.text
     assert signals(inbox) == []
 
 
@@ -447,7 +447,7 @@ def test_a_good_configuration_takes_the_files_place(file: Path, inbox: ControlFo
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         (b"name =", "the configuration is not TOML"),
         (b"\xff", "is not UTF-8"),
@@ -459,12 +459,12 @@ def test_a_good_configuration_takes_the_files_place(file: Path, inbox: ControlFo
     ],
 )
 def test_a_bad_configuration_is_refused_with_the_reason(
-    file: Path, inbox: ControlFolder, body: bytes, said: str
+    file: Path, inbox: ControlFolder, body: bytes, message: str
 ) -> None:
     app, seen = replacing(file, inbox)
     answer = ask(app, "/config", "PUT", BEARER, body)
     assert answer.code == 400
-    assert said in answer.value["problem"]
+    assert message in answer.value["problem"]
     assert (file.read_text(), seen) == (TOML, [])
 
 

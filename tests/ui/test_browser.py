@@ -160,8 +160,8 @@ def by_keyboard(browser: Browser) -> None:
 def sees_plots(browser: Browser) -> None:
     """Each has a name and words for who does not see it, and its line is inside and of a colour that stands out."""
     nodes = browser.send("Accessibility.getFullAXTree")["nodes"]
-    told = [node["name"]["value"] for node in nodes if node["role"]["value"] in ("image", "img")]
-    assert [text.partition(" The upper edge")[0] for text in told] == [
+    names = [node["name"]["value"] for node in nodes if node["role"]["value"] in ("image", "img")]
+    assert [text.partition(" The upper edge")[0] for text in names] == [
         "lag, the last ten minutes Now 1.5 s; at most 12 s.",
         "changes per second, the last ten minutes Now 41; at most 101.",
     ]
@@ -208,12 +208,12 @@ def refreshes_in_place(browser: Browser, inbox: ControlFolder) -> None:
 def sends_signals(browser: Browser, inbox: ControlFolder) -> None:
     """By keyboard: the answer is told in the page, which stays."""
     browser.run("document.getElementById('tables').value = 'shop\\\\.orders'")
-    for token, said in (("wrong-wrong-wrong", "Not taken: the token"), (SECRET, "execute-snapshot is in the inbox")):
+    for token, message in (("wrong-wrong-wrong", "Not taken: the token"), (SECRET, "execute-snapshot is in the inbox")):
         browser.run(f"document.getElementById('token').value = '{token}'")
         browser.run("document.getElementById('answer').textContent = ''")
         browser.run("document.querySelector('button[value=execute-snapshot]').focus()")
         browser.press("Enter")
-        assert browser.run(ANSWERED).startswith(said)
+        assert browser.run(ANSWERED).startswith(message)
     ((name, signal),) = inbox.signals().items()
     assert (signal["type"], signal["data"]["data-collections"]) == ("execute-snapshot", ["shop\\.orders"])
     assert SECRET not in browser.run("document.documentElement.outerHTML + location.href")

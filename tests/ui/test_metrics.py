@@ -17,17 +17,17 @@ DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 def samples(*views: View) -> dict[tuple[str, ...], float]:
     """``(name, label values in order of label names)`` → value."""
-    found = {}
+    values = {}
     for family in text_string_to_metric_families(exposition(views).decode()):
         for sample in family.samples:
-            found[(sample.name, *(value for _, value in sorted(sample.labels.items())))] = sample.value
-    return found
+            values[(sample.name, *(value for _, value in sorted(sample.labels.items())))] = sample.value
+    return values
 
 
 def test_values(tmp_path: Path) -> None:
     watched = Watched("shop", ControlFolder(str(tmp_path)))
     status = put(watched.inbox)
-    found = samples(watched.state())
+    values = samples(watched.state())
     assert status.batch is not None
     expected = {
         ("headgate_up", "shop"): 1, ("headgate_failed", "shop"): 0, ("headgate_trying_again", "shop"): 0,
@@ -51,8 +51,8 @@ def test_values(tmp_path: Path) -> None:
         ("headgate_table_chunks_done", "shop", "shop.items"): 3,
         ("headgate_table_chunks_estimate", "shop", "shop.items"): 8,
     }  # fmt: skip
-    assert {key: found.get(key) for key in expected} == expected
-    assert ("headgate_table_chunks_done", "shop", "shop.orders") not in found
+    assert {key: values.get(key) for key in expected} == expected
+    assert ("headgate_table_chunks_done", "shop", "shop.orders") not in values
     kafka = {"messages": 12, "bytes": 3400, "seconds": 0.25}
     put(watched.inbox, activity=reading(), index={"tables_building": 1, "bytes_on_disk": 240_000_000}, kafka=kafka)
     now = samples(watched.state())
@@ -74,23 +74,23 @@ def test_values(tmp_path: Path) -> None:
 def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     watched = Watched("shop", ControlFolder(str(tmp_path)))
     put(watched.inbox, lag={}, freshness={})
-    found = samples(watched.state())
+    values = samples(watched.state())
     unknown = {
         "headgate_lag_seconds", "headgate_lag_transactions", "headgate_batch_rows", "headgate_phase_seconds",
         "headgate_freshness_seconds_count", "headgate_freshness_recent_seconds", "headgate_key_index_bytes",
     }  # fmt: skip
-    assert unknown & {name for name, *_ in found} == set()
+    assert unknown & {name for name, *_ in values} == set()
 
 
 def test_a_pipeline_that_does_not_run_has_no_lag(tmp_path: Path) -> None:
     watched = Watched("shop", ControlFolder(str(tmp_path)))
     put(watched.inbox, state="failed", error="no grant")
-    found = samples(watched.state(), Watched("new", ControlFolder(str(tmp_path / "new"))).state())
-    assert (found["headgate_up", "shop"], found["headgate_failed", "shop"]) == (0, 1)
-    assert (found["headgate_up", "new"], found["headgate_failed", "new"]) == (0, 0)
-    assert ("headgate_lag_seconds", "shop") not in found
-    assert ("headgate_freshness_recent_seconds", "shop", "0.5") not in found
-    assert found["headgate_freshness_seconds_count", "shop"] == 4321, "a total stays"
+    values = samples(watched.state(), Watched("new", ControlFolder(str(tmp_path / "new"))).state())
+    assert (values["headgate_up", "shop"], values["headgate_failed", "shop"]) == (0, 1)
+    assert (values["headgate_up", "new"], values["headgate_failed", "new"]) == (0, 0)
+    assert ("headgate_lag_seconds", "shop") not in values
+    assert ("headgate_freshness_recent_seconds", "shop", "0.5") not in values
+    assert values["headgate_freshness_seconds_count", "shop"] == 4321, "a total stays"
     put(watched.inbox, error="the connection ended")
     assert samples(watched.state())["headgate_trying_again", "shop"] == 1
 

@@ -84,14 +84,14 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
 def test_answers_over_one_connection() -> None:
     with Serving(_app, "127.0.0.1", 0, idle_seconds=3600) as serving:
         connection = http.client.HTTPConnection("127.0.0.1", serving.port, timeout=60)
-        found = []
+        bodies = []
         for path in ("/short", "/large", "/none", "/stream", "/short"):
             connection.request("GET", path)
-            found.append(connection.getresponse().read())
+            bodies.append(connection.getresponse().read())
         connection.request("GET", "/short", headers={"Connection": "close"})
-        found.append(connection.getresponse().read())
+        bodies.append(connection.getresponse().read())
         connection.close()
-    assert found == [b"short", bytes(1_000_000), b"", b"HTTP/1.1 0HTTP/1.1 1HTTP/1.1 2", b"short", b"short"]
+    assert bodies == [b"short", bytes(1_000_000), b"", b"HTTP/1.1 0HTTP/1.1 1HTTP/1.1 2", b"short", b"short"]
 
 
 def test_an_idle_connection_ends_as_asked() -> None:
@@ -113,9 +113,9 @@ async def _counting(scope: Scope, receive: Receive, send: Send) -> None:
 def test_what_is_remembered_of_a_connection_is_its_own() -> None:
     with Serving(_counting, "127.0.0.1", 0, idle_seconds=3600) as serving, contextlib.ExitStack() as ended:
         made = [http.client.HTTPConnection("127.0.0.1", serving.port, timeout=60) for _ in range(2)]
-        found = []
+        answers = []
         for number in (0, 1, 0, 0, 1):
             ended.callback(made[number].close)
             made[number].request("GET", "/")
-            found.append((number, made[number].getresponse().read()))
-    assert found == [(0, b"1"), (1, b"1"), (0, b"2"), (0, b"3"), (1, b"2")]
+            answers.append((number, made[number].getresponse().read()))
+    assert answers == [(0, b"1"), (1, b"1"), (0, b"2"), (0, b"3"), (1, b"2")]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headgate.relay_client import Consumer, Event, RelayClient, Result, Share
-from tests.relay_client.modelled import GENERATION, Told, World
+from tests.relay_client.modelled import GENERATION, ExpectedEvent, World
 
 _VALUE: Final = re.compile(rb"v(\d+\.\d+);")
 _ANSWERS: Final = {
@@ -24,17 +24,17 @@ class Killed(BaseException):
 
 def is_in(share: Share, key: int) -> bool:
     """FNV-1a, as docs/relay.md has it."""
-    found = 0xCBF29CE484222325
+    digest = 0xCBF29CE484222325
     for byte in (key & (2**64 - 1)).to_bytes(8, "big"):
-        found = (found ^ byte) * 0x100000001B3 % 2**64
-    return (found >> 32 ^ found) % 2**32 % share.buckets == share.bucket
+        digest = (digest ^ byte) * 0x100000001B3 % 2**64
+    return (digest >> 32 ^ digest) % 2**32 % share.buckets == share.bucket
 
 
 def value_of(event: Event) -> str:
     """The row's value, without what makes it large."""
-    found = _VALUE.search(event.payload)
-    assert found is not None
-    return found[0].decode()
+    match = _VALUE.search(event.payload)
+    assert match is not None
+    return match[0].decode()
 
 
 def _shown(value: Any) -> Any:
@@ -62,21 +62,21 @@ class Story:
         self.partial = False
         """The relay's oldest transaction was not the first one, and its consumer was told of no other one."""
         self.highest = 0
-        self._count, self._asked, self._held = itertools.count(), itertools.count(), 0
+        self._count, self._deliveries, self._held = itertools.count(), itertools.count(), 0
         self._answers: list[Result] = []
         self.client: RelayClient
         self.sinks = [Sink(self, number) for number in range(sinks)]
         self.lock = threading.RLock()
 
-    def events(self, number: int) -> list[Told]:
+    def events(self, number: int) -> list[ExpectedEvent]:
         return [one for one in self.world.history.events[number] if self.wants(one.source, one.key)]
 
     def wants(self, source: str, key: int) -> bool:
         return source in self.sources and (self.share is None or is_in(self.share, key))
 
     def table(self, number: int) -> dict[tuple[str, int], str]:
-        found = self.world.history.states[number]
-        return {place: value for place, value in found.items() if self.wants(*place)}
+        state = self.world.history.states[number]
+        return {place: value for place, value in state.items() if self.wants(*place)}
 
     def begin(self) -> None:
         """Another client comes, from what is kept."""
@@ -90,7 +90,7 @@ class Story:
     def may_deliver(self) -> bool:
         with self.lock:
             if not self._held:
-                self._held = self.world.rough.holds.pop(next(self._asked), 0)
+                self._held = self.world.rough.holds.pop(next(self._deliveries), 0)
                 if self._held:
                     self.world.trace.append(("may not deliver", self._held))
             if self._held < 0:
@@ -169,10 +169,10 @@ class Sink(Consumer):
 
     def successor(self, kept: int) -> Sink:
         """The same table for another client; this one may still be called."""
-        found = Sink(self._story, self.number)
-        found.rows = dict(self.rows)
-        found._begin(kept)
-        return found
+        sink = Sink(self._story, self.number)
+        sink.rows = dict(self.rows)
+        sink._begin(kept)
+        return sink
 
     def _begin(self, kept: int) -> None:
         self._open: list[Any] = []
