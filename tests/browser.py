@@ -105,8 +105,8 @@ class Browser:
                 raise EOFError("the browser ended")
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\0")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def open(self, url: str) -> None:
         """Go to a page, and wait until it is loaded."""
@@ -116,9 +116,9 @@ class Browser:
 
         def is_loaded(event: dict[str, Any]) -> bool:
             """This page, not the one before, which may be loaded meanwhile."""
-            told = event.get("params", {})
+            parameters = event.get("params", {})
             return event.get("method") == "Page.lifecycleEvent" and (
-                (told["name"], told["loaderId"]) == ("load", answer["loaderId"])
+                (parameters["name"], parameters["loaderId"]) == ("load", answer["loaderId"])
             )
 
         self.until(is_loaded, seen)

@@ -15,7 +15,7 @@ __all__ = ["make_certificates"]
 
 def make_certificates(folder: Path) -> tuple[str, str, str]:
     """An authority and a certificate for 127.0.0.1, good as server's and client's; paths of ca, cert, key."""
-    authority, own = (rsa.generate_private_key(65537, 2048) for _ in range(2))
+    authority, server = (rsa.generate_private_key(65537, 2048) for _ in range(2))
     names = [x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)]) for text in ("test ca", "test server")]
     now = dt.datetime.now(dt.UTC)
 
@@ -35,11 +35,13 @@ def make_certificates(folder: Path) -> tuple[str, str, str]:
     local = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
     parts = {
         "ca.pem": certificate(names[0], authority.public_key(), x509.BasicConstraints(ca=True, path_length=None)),
-        "cert.pem": certificate(names[1], own.public_key(), local),
+        "cert.pem": certificate(names[1], server.public_key(), local),
     }
     for name, part in parts.items():
         (folder / name).write_bytes(part.public_bytes(serialization.Encoding.PEM))
     (folder / "key.pem").write_bytes(
-        own.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        server.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
     )
     return str(folder / "ca.pem"), str(folder / "cert.pem"), str(folder / "key.pem")

@@ -30,7 +30,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     known = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
     if "kafka_broker" in known or "schema_registry" in known:
         item.add_marker(pytest.mark.xdist_group(KAFKA))
-    elif any(found[-1].scope in ("module", "class") for found in known.values()):
+    elif any(definitions[-1].scope in ("module", "class") for definitions in known.values()):
         item.add_marker(pytest.mark.xdist_group(str(item.path.relative_to(HERE))))
 
 

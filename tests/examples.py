@@ -36,9 +36,9 @@ def run_examples(name: str, places: Mapping[str, str], **names: Any) -> None:
     """
     text = placed(inspect.getdoc(getattr(headgate, name)) or "", places)
     test = doctest.DocTestParser().get_doctest(text, {"headgate": headgate, **names}, name, None, None)
-    said: list[str] = []
-    result = doctest.DocTestRunner().run(test, out=said.append)
-    assert (result.failed, result.attempted > 0) == (0, True), "".join(said)
+    output: list[str] = []
+    result = doctest.DocTestRunner().run(test, out=output.append)
+    assert (result.failed, result.attempted > 0) == (0, True), "".join(output)
 
 
 def placed(text: str, places: Mapping[str, str]) -> str:

@@ -20,5 +20,5 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
         pytest.skip("there is no Chromium (Debian: sudo apt-get install chromium; scripts/test installs it as root)")
     profile = tmp_path / "profile"
     profile.mkdir()
-    with Browser(program, profile) as found:
-        yield found
+    with Browser(program, profile) as opened:
+        yield opened

@@ -97,8 +97,8 @@ class FakeTable:
             )
             for name, kind in self.columns
         )
-        own = self.rows, self.chosen_key, self.hook, self.hook_gets
-        return Definition(self.name, self.definition, self.key, columns, *own)
+        rest = self.rows, self.chosen_key, self.hook, self.hook_gets
+        return Definition(self.name, self.definition, self.key, columns, *rest)
 
     def target(self, **more: Any) -> Target:
         """The current table with these columns."""

@@ -23,9 +23,9 @@ RELAYED = ("Consumer", "RelayClient")
 
 
 def test_no_name_changes_in_silence() -> None:
-    known, found = generate_api.NAMES.read_text("utf-8").splitlines(), generate_api.names().splitlines()
-    gone, new = [line for line in known if line not in found], [line for line in found if line not in known]
-    assert known == found, (
+    known, current = generate_api.NAMES.read_text("utf-8").splitlines(), generate_api.names().splitlines()
+    gone, new = [line for line in known if line not in current], [line for line in current if line not in known]
+    assert known == current, (
         "the public names or their signatures have changed. If that is meant, say in CHANGELOG.md what users have to"
         " do, then run python tools/generate_api.py --accept."
         f"\nno longer there: {gone}\nnew: {new}"

@@ -74,7 +74,7 @@ def test_a_position_of_the_ledger_is_a_start(position: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("yesterday", "expected current, earliest, a time or a GTID set"),
         ("2026-11-21 10", "a time looks like|add its zone"),
@@ -83,6 +83,6 @@ def test_a_position_of_the_ledger_is_a_start(position: tuple[int, int]) -> None:
         ("binlog.000003", "expected current"),
     ],
 )
-def test_what_is_no_start(text: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_what_is_no_start(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         parse_start(text)

@@ -24,9 +24,9 @@ def anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for target, anchor in re.findall(r"\]\(((?!http)[^)#\s]*)(?:#([^)]*))?\)", page.read_text("utf-8")):
-        found = page.parent / target if target else page
-        assert found.exists(), target
-        assert not anchor or anchor in anchors(found), f"{target}#{anchor}"
+        file = page.parent / target if target else page
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), f"{target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

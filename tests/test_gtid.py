@@ -92,10 +92,10 @@ def test_builder_keeps_what_goes_on_short() -> None:
 def test_arrays_hold_the_untagged_intervals(model: frozenset[Gtid]) -> None:
     sid, first, last = built(model).as_arrays()
     assert sid.shape == (len(first), 16)
-    found = {
+    members = {
         Gtid(sid[row].tobytes(), "", number) for row in range(len(first)) for number in range(first[row], last[row] + 1)
     }
-    assert found == {gtid for gtid in model if not gtid.tag}
+    assert members == {gtid for gtid in model if not gtid.tag}
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ from tools.check_language import check, main
 def test_what_the_rules_forbid_is_found(tmp_path: Path, line: str, advice: str) -> None:
     file = tmp_path / "module.py"
     file.write_text(f'"""First line."""\n{line}\n')
-    (found,) = check(file)
-    assert found.startswith(f"{file}:2: ")
-    assert advice in found
+    (finding,) = check(file)
+    assert finding.startswith(f"{file}:2: ")
+    assert advice in finding
     assert main([str(file)]) == 1
 
 
@@ -52,5 +52,5 @@ def test_what_they_allow_is_not(tmp_path: Path, line: str) -> None:
 def test_code_on_a_page_is_not_prose(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Title\n\n```python\nread_anew()  # anew\n```\n\nRead it\nanew.\n")
-    (found,) = check(page)
-    assert found == f"{page}:8: anew: again, from the start"
+    (finding,) = check(page)
+    assert finding == f"{page}:8: anew: again, from the start"

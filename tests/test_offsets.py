@@ -51,18 +51,16 @@ def test_chunk_round_trip(chunk: ChunkSpec) -> None:
 
 
 def test_gtid_is_normalised_and_parsed() -> None:
-    given = SourceOffset(gtid="", epoch=1).to_dict() | {"gtid": f"{A.upper()}:3:1-2"}
-    offset = SourceOffset.from_json(given)
+    fields = SourceOffset(gtid="", epoch=1).to_dict() | {"gtid": f"{A.upper()}:3:1-2"}
+    offset = SourceOffset.from_json(fields)
     assert offset.gtid == f"{A}:1-3"
     assert offset.gtid_set == GtidSet.parse(f"{A}:1-3")
 
 
-@pytest.mark.parametrize(
-    "given", ["", "{", "[]", "3", "null", '{"offset": 3}', '{"v": "1"}', '{"v": true}', '{"v": 0}']
-)
-def test_foreign_text_is_refused(given: str) -> None:
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '{"offset": 3}', '{"v": "1"}', '{"v": true}', '{"v": 0}'])
+def test_foreign_text_is_refused(text: str) -> None:
     with pytest.raises(OffsetFormatError):
-        SourceOffset.from_json(given)
+        SourceOffset.from_json(text)
 
 
 def test_a_newer_version_says_what_to_do() -> None:

@@ -47,9 +47,9 @@ def test_credentials_and_region(settings: dict[str, str], expected: dict[str, An
     ],
 )
 def test_another_stores_endpoint(settings: dict[str, str], scheme: str, host: str) -> None:
-    found = s3_arguments("b", settings.get)
-    assert (found["scheme"], found["endpoint_override"], found["region"]) == (scheme, host, "us-east-1")
-    assert found["force_virtual_addressing"] is True
+    arguments = s3_arguments("b", settings.get)
+    assert (arguments["scheme"], arguments["endpoint_override"], arguments["region"]) == (scheme, host, "us-east-1")
+    assert arguments["force_virtual_addressing"] is True
     assert s3_arguments("b", {**settings, "fs.s3a.path.style.access": "true"}.get)["force_virtual_addressing"] is False
 
 

@@ -37,11 +37,11 @@ def test_what_is_known_of_images() -> None:
     batch = FakeTable().batch(1, [("c", 1, 12, "x"), ("b", 2, 7, "x"), ("u", 2, 8, "x"), ("t", 3)])
     times = pa.array([2_000, 5_000, 5_000, 1_000], batch.schema.field("_ts").type)
     batch = batch.set_column(batch.schema.get_field_index("_ts"), "_ts", times)
-    found = Summary.of(batch, "id")
+    summary = Summary.of(batch, "id")
     counts = {"changes": 3, "growth": 1, "truncates": True}
     known = {**counts, "oldest_us": 1_000, "oldest_seq": (1, 1, 1, 0), "size": batch.nbytes}
-    assert found == Summary("7", "12", newest_us=5_000, newest_seq=(1, 1, 3, 0), **known)
-    assert Summary.from_json(found.to_json()) == found
+    assert summary == Summary("7", "12", newest_us=5_000, newest_seq=(1, 1, 3, 0), **known)
+    assert Summary.from_json(summary.to_json()) == summary
     assert Summary.of(batch, "item").low is None
     assert Summary.of(batch, None).high is None
     assert Summary.of(batch.slice(0, 0), "id") == Summary()
@@ -67,8 +67,8 @@ def test_bounds_of_keys(kind: str, values: list[Any], bounds: tuple[str | None, 
     made = table.batch(1, [("c", number, None) for number in range(len(values))])
     place = made.schema.get_field_index("id")
     column = pa.array(values).cast(made.schema.field("id").type)
-    found = Summary.of(made.set_column(place, "id", column), "id")
-    assert (found.low, found.high) == bounds
+    summary = Summary.of(made.set_column(place, "id", column), "id")
+    assert (summary.low, summary.high) == bounds
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3)), min_size=1))
@@ -76,8 +76,8 @@ def test_the_first_and_last_place_in_the_log_in_any_order(places: list[tuple[int
     names = ("epoch", "file", "pos", "ordinal")
     batch = FakeTable().batch(1, [("c", 1, 1, "x")] * len(places))
     seqs = pa.array([dict(zip(names, (7, *place), strict=True)) for place in places], batch.schema.field("_seq").type)
-    found = Summary.of(batch.set_column(1, "_seq", seqs), "id")
-    assert (found.oldest_seq, found.newest_seq) == ((7, *min(places)), (7, *max(places)))
+    summary = Summary.of(batch.set_column(1, "_seq", seqs), "id")
+    assert (summary.oldest_seq, summary.newest_seq) == ((7, *min(places)), (7, *max(places)))
 
 
 def test_the_summary_is_in_what_other_readers_ignore() -> None:

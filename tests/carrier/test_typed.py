@@ -27,10 +27,10 @@ def typed(fake: FakeBatch, schema: pa.Schema = SCHEMA) -> pa.Table:
 def test_images_of_log_and_chunks() -> None:
     fake = FakeBatch(3).images(TABLE, [("c", 10, 5, "x"), ("b", 20, 9, "x"), ("u", 20, 9, "y")])
     fake.chunk(TABLE, [(100, "z")]).ddl(TABLE.name, "ALTER", "alter", 5)
-    found = typed(fake)
-    assert found["_op"].to_pylist() == ["c", "b", "u", "r"]
-    assert set(found["_table"].to_pylist()) == {TABLE.name}
-    assert found[TABLE.carried.columns[0].name].to_pylist() == [5, 9, 9, 100]
+    images = typed(fake)
+    assert images["_op"].to_pylist() == ["c", "b", "u", "r"]
+    assert set(images["_table"].to_pylist()) == {TABLE.name}
+    assert images[TABLE.carried.columns[0].name].to_pylist() == [5, 9, 9, 100]
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_a_column_that_the_schema_lacks_is_an_error() -> None:
 
 
 def test_a_schema_with_absent_takes_whole_images_too() -> None:
-    found = typed(FakeBatch(3).images(TABLE, [("c", 10, 5, "x")]), SCHEMA.append(pa.field(ABSENT, pa.string())))
-    assert found[ABSENT].to_pylist() == [None]
+    images = typed(FakeBatch(3).images(TABLE, [("c", 10, 5, "x")]), SCHEMA.append(pa.field(ABSENT, pa.string())))
+    assert images[ABSENT].to_pylist() == [None]
 
 
 def test_a_column_with_the_name_of_one_of_ours_is_refused() -> None:

@@ -92,7 +92,7 @@ def decoded(messages: list[Message], most: int = 1 << 20) -> list[Message]:
 @given(st.lists(MESSAGES, min_size=1, max_size=5))
 def test_what_is_encoded_is_decoded(messages: list[Message]) -> None:
     assert decoded(messages) == messages
-    assert [found for message in messages for found in open_rows(encode(message))] == messages
+    assert [opened for message in messages for opened in open_rows(encode(message))] == messages
 
 
 @given(DEFINITIONS)
@@ -116,8 +116,8 @@ def test_small_images_come_along_until_it_is_enough() -> None:
     images = [Images.of("rows", t.carried, t.batch(1, [("c", 1, 1, "x")])) for t in (one, one, one, two, two, three)]
     assert images[0].data is not None
     size = images[0].data.size
-    found = decoded([*images], most=4 * size)
-    sent = [message.table for message in found if isinstance(message, Images) and message.data is not None]
+    received = decoded([*images], most=4 * size)
+    sent = [message.table for message in received if isinstance(message, Images) and message.data is not None]
     assert sent == ["shop.one", "shop.one", "shop.two", "shop.two"], "of one table at most half of all"
 
 

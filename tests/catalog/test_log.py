@@ -14,9 +14,9 @@ from headgate.errors import SchemaAmbiguousError, UnsupportedError
 def table_map(*columns: tuple[int, int], **fields: Any) -> TableMap:
     """A table map of ``(type code, metadata)``."""
     count = len(columns)
-    given: dict[str, Any] = {"names": tuple(f"c{n}" for n in range(count)), **fields}
+    arguments: dict[str, Any] = {"names": tuple(f"c{n}" for n in range(count)), **fields}
     codes = bytes(code for code, _ in columns)
-    return TableMap(7, "d", "t", codes, tuple(meta for _, meta in columns), (True,) * count, **given)
+    return TableMap(7, "d", "t", codes, tuple(meta for _, meta in columns), (True,) * count, **arguments)
 
 
 def one(code: int, meta: int = 0, **fields: Any) -> Column:
@@ -68,9 +68,9 @@ def test_keys_visibility_and_signs() -> None:
 
 
 def test_a_map_without_names_alone_says_too_little() -> None:
-    with pytest.raises(SchemaAmbiguousError, match="SET GLOBAL binlog_row_metadata = 'FULL'") as found:
+    with pytest.raises(SchemaAmbiguousError, match="SET GLOBAL binlog_row_metadata = 'FULL'") as caught:
         table_from_table_map(table_map((3, 0), names=None))
-    assert (found.value.table, found.value.reason) == ("d.t", "no server can be queried")
+    assert (caught.value.table, caught.value.reason) == ("d.t", "no server can be queried")
 
 
 KNOWN = TableDef(
@@ -131,9 +131,9 @@ def test_a_member_that_information_schema_may_show_wrongly(charset: str, fits: b
 
 @pytest.mark.parametrize("code", [7, 11, 12, 6, 200])
 def test_unknown_and_outdated_types_are_named(code: int) -> None:
-    with pytest.raises(UnsupportedError) as found:
+    with pytest.raises(UnsupportedError) as caught:
         one(code)
-    assert (found.value.table, found.value.column) == ("d.t", "c0")
+    assert (caught.value.table, caught.value.column) == ("d.t", "c0")
 
 
 def test_an_unknown_collation_is_named() -> None:

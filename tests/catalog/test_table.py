@@ -25,9 +25,9 @@ NOT_COMPARED = {"generated", "detail", "source_name", "rule"}
 def test_names() -> None:
     assert (TABLE.full_name, TABLE.key_names) == ("shop.orders", ("id",))
     assert TABLE.with_key(["name", "ID"]).key == (1, 0)
-    with pytest.raises(SchemaChangedError, match="gone") as found:
+    with pytest.raises(SchemaChangedError, match="gone") as caught:
         TABLE.with_key(["gone"])
-    assert (found.value.table, found.value.column) == ("shop.orders", "gone")
+    assert (caught.value.table, caught.value.column) == ("shop.orders", "gone")
 
 
 @pytest.mark.parametrize("field", [field.name for field in fields(Column)])
@@ -56,12 +56,12 @@ def test_the_common_fingerprint_does_not_see_what_is_visible(field: str) -> None
 
 
 def test_the_common_fingerprint_is_that_of_members_as_information_schema_shows_them() -> None:
-    logged, told, other = (
+    logged, shown, other = (
         replace(TABLE, columns=(ID, Column("e", "enum", charset="utf8mb4", members=members)))
         for members in (("\U0001f600", "\uffff"), ("?", "\uffff"), ("?", "?"))
     )
-    assert logged.common_fingerprint == told.common_fingerprint != other.common_fingerprint
-    assert logged.fingerprint != told.fingerprint
+    assert logged.common_fingerprint == shown.common_fingerprint != other.common_fingerprint
+    assert logged.fingerprint != shown.fingerprint
 
 
 def test_the_common_fingerprint_stays_as_it_is() -> None:
@@ -74,10 +74,10 @@ def test_fingerprints_are_the_same_in_another_process() -> None:
         "import pickle, sys; from headgate.catalog import TableDef;"
         "print(pickle.loads(bytes.fromhex(sys.argv[1])).fingerprint, 'numba' in sys.modules)"
     )
-    told = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code, pickle.dumps(TABLE).hex()], capture_output=True, text=True, check=True
     )
-    assert told.stdout.split() == [TABLE.fingerprint, "False"], "and definitions load no compiled kernels"
+    assert process.stdout.split() == [TABLE.fingerprint, "False"], "and definitions load no compiled kernels"
 
 
 @pytest.mark.parametrize(

@@ -187,9 +187,9 @@ def test_doubles_read_back(values: list[float]) -> None:
 
 @given(st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1))
 def test_floats_are_the_shortest_that_read_back(values: list[float]) -> None:
-    found = texts(Column("c", "float"), pa.array(values, pa.float32()))
-    assert [np.float32(json.loads(text)) for text in found] == [np.float32(value) for value in values]
-    assert [_digits(text) for text in found] == [_digits(str(np.float32(value))) for value in values]
+    documents = texts(Column("c", "float"), pa.array(values, pa.float32()))
+    assert [np.float32(json.loads(text)) for text in documents] == [np.float32(value) for value in values]
+    assert [_digits(text) for text in documents] == [_digits(str(np.float32(value))) for value in values]
 
 
 def _digits(text: str) -> int:
@@ -222,8 +222,8 @@ def _fixed(unit: int, scale: int) -> str:
 
 @given(st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
 def test_texts_read_back(values: list[str | None]) -> None:
-    found = texts(Column("c", "text", charset="utf8mb4"), pa.array(values, pa.string()))
-    assert [json.loads(text) for text in found] == values
+    documents = texts(Column("c", "text", charset="utf8mb4"), pa.array(values, pa.string()))
+    assert [json.loads(text) for text in documents] == values
 
 
 def test_every_control_character_is_escaped() -> None:
@@ -235,8 +235,8 @@ def test_every_control_character_is_escaped() -> None:
 
 @given(st.lists(st.none() | st.binary(max_size=70), min_size=1))
 def test_bytes_are_base64(values: list[bytes | None]) -> None:
-    found = [json.loads(text) for text in texts(Column("c", "blob"), pa.array(values, pa.binary()))]
-    assert found == [None if value is None else base64.b64encode(value).decode() for value in values]
+    encoded = [json.loads(text) for text in texts(Column("c", "blob"), pa.array(values, pa.binary()))]
+    assert encoded == [None if value is None else base64.b64encode(value).decode() for value in values]
 
 
 def test_geometry_and_vectors() -> None:

@@ -33,9 +33,9 @@ def batch(lake: Lake, epoch: int, definition: str) -> None:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
-    found = Lake.at(tmp_path)
-    write_deltalake(found.current("d.t"), pa.table({"id": pa.array(range(3), pa.int64())}))
-    return found
+    target = Lake.at(tmp_path)
+    write_deltalake(target.current("d.t"), pa.table({"id": pa.array(range(3), pa.int64())}))
+    return target
 
 
 @pytest.fixture
@@ -53,9 +53,9 @@ def test_all_rows_of_a_table(lake: Lake, supplier: LakeSupplier) -> None:
     part = supplier.plan(SOURCE, beginning.token, None)
     assert part is not None
     assert supplier.plan(SOURCE, beginning.token, part) is None
-    found = supplier.read(SOURCE, beginning.token, part, GtidSet(), None)
-    assert found is not None
-    assert (found.table, found.columns["id"].to_pylist()) == (TABLE, [0, 1, 2])
+    chunk = supplier.read(SOURCE, beginning.token, part, GtidSet(), None)
+    assert chunk is not None
+    assert (chunk.table, chunk.columns["id"].to_pylist()) == (TABLE, [0, 1, 2])
 
 
 def test_a_copy_that_has_changed_since_begins_again(lake: Lake, supplier: LakeSupplier) -> None:

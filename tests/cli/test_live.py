@@ -72,11 +72,11 @@ def test_from_the_first_moment_it_says_what_is_under_way() -> None:
     view.update(status(activity=activity("planning", 3)))
     assert drawn(view) == "planning the next batch, 3 s so far\n"
     view.update(reading(6, 131_072, rows_per_second=52_428.8, seconds_left=7.04))
-    told = drawn(view)
-    assert f"{NAME} │ snapshotting │ 131,072 of about 1,494,498 rows (8 %)" in told
-    assert f"\nreading {NAME} (chunks 1–3 of 7)\n" in told  # noqa: RUF001 - a range's dash
-    assert "\n131,072 of about 500,000 rows (26 %), 52,429 rows/s, 6 s so far, about 7 s left\n" in told
-    assert "waiting" not in told
+    picture = drawn(view)
+    assert f"{NAME} │ snapshotting │ 131,072 of about 1,494,498 rows (8 %)" in picture
+    assert f"\nreading {NAME} (chunks 1–3 of 7)\n" in picture  # noqa: RUF001 - a range's dash
+    assert "\n131,072 of about 500,000 rows (26 %), 52,429 rows/s, 6 s so far, about 7 s left\n" in picture
+    assert "waiting" not in picture
 
 
 def test_after_that_how_far_it_is_behind() -> None:
@@ -133,13 +133,13 @@ def test_the_picture_fits_the_terminal(height: int) -> None:
     view = LiveView(screen(width=80, height=height))
     tables = {f"shop.table_{i:04}": TableStatus(state="live", changes=10**12, rows=10**12) for i in range(1000)}
     tables |= {"shop.zz_bad": TableStatus(state="stopped", reason="gone"), NAME: TableStatus(state="snapshotting")}
-    told = reading(6, 131_072, rows_per_second=1e12, seconds_left=1e6).model_copy(
+    full_status = reading(6, 131_072, rows_per_second=1e12, seconds_left=1e6).model_copy(
         update={
             "tables": tables, "error": "cannot connect", "batch": batch().model_copy(update={"gtid": GTID * 9}),
             "snapshot": SnapshotStatus(tables=1, rows=10**12, rows_estimate=10**13, seconds_left=1e6),
         }
     )  # fmt: skip
-    view.update(told)
+    view.update(full_status)
     lines = drawn(view).splitlines()
     assert len(lines) <= height
     assert max(map(len, lines)) <= 80
@@ -170,13 +170,13 @@ def report(state: str, *, rows: int = 0, changes: int = 0, seconds: float = 2.0,
     )  # fmt: skip
 
 
-def logged(caplog: pytest.LogCaptureFixture, found: BatchReport, known: Status | None = None) -> list[str]:
+def logged(caplog: pytest.LogCaptureFixture, batch_report: BatchReport, known: Status | None = None) -> list[str]:
     caplog.clear()
     caplog.set_level("INFO", "headgate")
     view = LogView()
     if known is not None:
         view.update(known)
-    view.take(found)
+    view.take(batch_report)
     return [record.getMessage() for record in logged_here(caplog)]
 
 

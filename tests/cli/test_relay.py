@@ -35,7 +35,7 @@ def run(*words: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize(
-    ("code", "more", "said"),
+    ("code", "more", "message"),
     [
         (2, ["--scn", "guess"], "--scn is 'guess'; expected gtid-generation, binlog-offset, relay-generated, "),
         (2, ["--scn", "application"], "application and source-generated need scn_column"),
@@ -46,13 +46,13 @@ def run(*words: str) -> tuple[int, str, str]:
         (3, [], "127.0.0.1:1"),
     ],
 )
-def test_what_a_relay_refuses(tmp_path: Path, code: int, more: list[str], said: str) -> None:
+def test_what_a_relay_refuses(tmp_path: Path, code: int, more: list[str], message: str) -> None:
     file = tmp_path / "relay.toml"
     file.write_text(TOML)
     got, out, error = run("relay", "--sources", str(file), "--port", "0", *more)
     assert (got, out) == (code, "")
     assert error.startswith("error: ")
-    assert said in error
+    assert message in error
 
 
 def test_a_lake_is_the_copy_of_one_server(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_consumer_keeps_its_checkpoint_in_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "words", "said"),
+    ("code", "words", "message"),
     [
         (2, ["--group", "g", "--windows", "1"], "with --group the relay stores the checkpoints"),
         (2, ["--group", "g", "--checkpoints", "folder"], "with --group the relay stores the checkpoints"),
@@ -158,11 +158,11 @@ def test_a_consumer_keeps_its_checkpoint_in_a_table(tmp_path: Path) -> None:
         (2, ["--token-file", "nowhere"], "the token file nowhere cannot be read"),
     ],
 )
-def test_what_a_consumer_refuses(code: int, words: list[str], said: str) -> None:
+def test_what_a_consumer_refuses(code: int, words: list[str], message: str) -> None:
     with served() as relay:
         got, out, error = run("consume", f"http://127.0.0.1:{relay.port}", *words)
     assert (got, out) == (code, "")
-    assert said in error
+    assert message in error
 
 
 def test_a_consumer_gives_up_in_the_time_it_has() -> None:

@@ -66,13 +66,13 @@ def test_json_from_a_file_or_stdin(pipeline: Path, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(text)
     assert run(str(pipeline), "--json", str(tmp_path / "s.json"))[:2] == (0, "a/b\n")
     assert run(str(pipeline), "--json", "-", stdin=text)[0] == 0
-    found = written(pipeline, "a%2Fb")
-    assert isinstance(found, dict)
-    assert found["data"]["data-collections"] == ["x.y"]
+    signal = written(pipeline, "a%2Fb")
+    assert isinstance(signal, dict)
+    assert signal["data"]["data-collections"] == ["x.y"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "name a signal (execute-snapshot,"),
         (["dance"], "'dance' is not one of"),
@@ -87,8 +87,8 @@ def test_json_from_a_file_or_stdin(pipeline: Path, tmp_path: Path) -> None:
         (["set-binlog-position", "--position", "earliest"], "not a GTID set"),
     ],
 )
-def test_mistakes_are_told_and_nothing_is_written(pipeline: Path, words: list[str], said: str) -> None:
+def test_mistakes_are_told_and_nothing_is_written(pipeline: Path, words: list[str], message: str) -> None:
     code, out, err = run(str(pipeline), *words)
     assert (code, out) == (2, "")
-    assert said in err
+    assert message in err
     assert not (pipeline.parent / "lake").exists()

@@ -95,7 +95,7 @@ def test_freshness_indexes_and_merges_are_said(pipeline: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "code", "said"),
+    ("more", "code", "line"),
     [
         ({"state": "running"}, 0, "shop: running"),
         ({"state": "stopped"}, 0, "shop: stopped, written "),
@@ -105,11 +105,11 @@ def test_freshness_indexes_and_merges_are_said(pipeline: Path) -> None:
         ({"tables": {"shop.a": {"state": "snapshotting"}}}, 0, "shop.a snapshotting: waits to be read"),
     ],
 )
-def test_exit_codes(pipeline: Path, more: dict[str, Any], code: int, said: str) -> None:
+def test_exit_codes(pipeline: Path, more: dict[str, Any], code: int, line: str) -> None:
     put(pipeline, status(**more))
-    found, out, _ = run(str(pipeline))
-    assert found == code
-    assert said in out
+    exit_code, out, _ = run(str(pipeline))
+    assert exit_code == code
+    assert line in out
 
 
 def reading() -> dict[str, Any]:
@@ -130,8 +130,8 @@ def test_the_reading_of_a_batch_is_seen_before_it_is_done(pipeline: Path) -> Non
     code, out, _ = run(str(pipeline))
     assert code == 0
     assert out.startswith("shop: running, lag not known yet, 1,234.5 changes/s, written ")
-    told = "131,072 of about 500,000 rows (26 %), 52,429 rows/s, 4 s so far, about 7 s left"
-    assert f"\n  reading shop.big (chunks 1–2 of 5)\n  {told}\n" in out  # noqa: RUF001 - a range's dash
+    figures = "131,072 of about 500,000 rows (26 %), 52,429 rows/s, 4 s so far, about 7 s left"
+    assert f"\n  reading shop.big (chunks 1–2 of 5)\n  {figures}\n" in out  # noqa: RUF001 - a range's dash
     assert "  shop.big snapshotting: 131,072 of about 1,000,000 rows (13 %)\n" in out
     code, out, _ = run(str(pipeline), "--json")
     doing = json.loads(out)["activity"]

@@ -52,7 +52,7 @@ def test_a_page_until_ctrl_c(pipeline: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (["--host", "0.0.0.0"], "needs a token: --token-file FILE"),
         (["--token-file", "nowhere"], "the token file nowhere cannot be read"),
@@ -61,13 +61,13 @@ def test_a_page_until_ctrl_c(pipeline: Path) -> None:
         (["nothing.toml"], "nothing.toml cannot be read"),
     ],
 )
-def test_what_is_refused(pipeline: Path, more: list[str], said: str) -> None:
+def test_what_is_refused(pipeline: Path, more: list[str], message: str) -> None:
     token = pipeline.with_name("token")
     token.write_text("0123456789abcdef\n")
     words = [{"TOKEN": str(token), "PIPELINE": str(pipeline)}.get(word, word) for word in more]
     result = CliRunner().invoke(app, ["ui", str(pipeline), "--port", "0", *words])
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_inside_a_run_it_is_off_unless_asked_for(pipeline: Path) -> None:
@@ -115,9 +115,9 @@ def test_inside_a_run_the_file_can_be_replaced(pipeline: Path, monkeypatch: pyte
     taken = serving._listen
 
     def listen(host: str, _port: int) -> socket.socket:
-        found = taken(host, 0)
-        ports.append(found.getsockname()[1])
-        return found
+        listener = taken(host, 0)
+        ports.append(listener.getsockname()[1])
+        return listener
 
     def check(config: PipelineConfig) -> list[str]:
         if "gone.*" in config.source.tables:

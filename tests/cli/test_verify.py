@@ -144,8 +144,8 @@ def test_rows_that_skip_keeps_are_no_differences() -> None:
 
 def test_a_newer_row_is_waited_for_while_the_pipeline_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger(monkeypatch, alive=True, epochs=[1, 1, 2])
-    found = ledger.verification._newer_row(row(1))
-    assert (found and found.epoch, ledger.looks) == (2, 3)
+    newer = ledger.verification._newer_row(row(1))
+    assert (newer and newer.epoch, ledger.looks) == (2, 3)
     ledger = Ledger(monkeypatch, alive=False, epochs=[1, 2])
     assert ledger.verification._newer_row(row(1)) is None
     ledger = Ledger(monkeypatch, alive=True, epochs=[1, 2])
@@ -157,38 +157,38 @@ def test_a_newer_row_is_waited_for_while_the_pipeline_runs(monkeypatch: pytest.M
 
 def failing(error: Exception, patch: pytest.MonkeyPatch) -> list[int]:
     """``verify_table`` fails; the epochs as of which it was asked."""
-    asked: list[int] = []
+    epochs: list[int] = []
 
     def verify(_: Any, at: LedgerRow, *__: Any, **___: Any) -> TableResult:
-        asked.append(at.epoch)
+        epochs.append(at.epoch)
         raise error
 
     patch.setattr(headgate.lake, "verify_table", verify)
-    return asked
+    return epochs
 
 
 def test_a_table_that_is_disturbed_is_tried_as_of_newer_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     """And told as undecided in the end, so that the others are compared; an error that stays is raised."""
-    asked = failing(ChunkRetryError("it was written", table="s.t"), monkeypatch)
+    epochs = failing(ChunkRetryError("it was written", table="s.t"), monkeypatch)
     ledger = Ledger(monkeypatch, alive=False, epochs=[2, 3, 3])
     result, at = ledger.verification._verified(COMPARER, "s.t")
-    assert (asked, at.epoch) == ([1, 2, 3], 3)
+    assert (epochs, at.epoch) == ([1, 2, 3], 3)
     assert (result.state, result.remark) == ("undecided", "it was written")
     assert ledger.verification._row.epoch == 3, "the next table begins with the newer row"
-    asked = failing(ChunkRetryError("it was written", table="s.t"), monkeypatch)
+    epochs = failing(ChunkRetryError("it was written", table="s.t"), monkeypatch)
     ledger = Ledger(monkeypatch, alive=True, epochs=list(range(2, 100)))
     result, _ = ledger.verification._verified(COMPARER, "s.t")
-    assert (len(asked), result.state) == (verification._TRIES, "undecided")
-    asked = failing(UnsupportedError("a column", table="s.t"), monkeypatch)
+    assert (len(epochs), result.state) == (verification._TRIES, "undecided")
+    epochs = failing(UnsupportedError("a column", table="s.t"), monkeypatch)
     ledger = Ledger(monkeypatch, alive=True, epochs=[2, 2])
     with pytest.raises(HeadgateError, match="a column"):
         ledger.verification._verified(COMPARER, "s.t")
-    assert asked == [1, 2]
-    asked = failing(NeedsSparkError("a VARIANT"), monkeypatch)
+    assert epochs == [1, 2]
+    epochs = failing(NeedsSparkError("a VARIANT"), monkeypatch)
     ledger = Ledger(monkeypatch, alive=True, epochs=[2, 2])
     with pytest.raises(NeedsSparkError):
         ledger.verification._verified(COMPARER, "s.t")
-    assert (asked, ledger.looks) == ([1], 0)
+    assert (epochs, ledger.looks) == ([1], 0)
 
 
 # --- how far it is

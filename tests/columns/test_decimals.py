@@ -75,11 +75,11 @@ def test_an_impossible_shape() -> None:
 
 def test_wide_decimals_can_be_refused() -> None:
     for precision in (39, 65):
-        with pytest.raises(UnsupportedError, match='wide_decimals = "text"') as found:
+        with pytest.raises(UnsupportedError, match='wide_decimals = "text"') as caught:
             codec_for(
                 Column("c", "decimal", precision=precision), table="d.t", policies=Policies(wide_decimals="error")
             )
-        assert (found.value.table, found.value.column) == ("d.t", "c")
+        assert (caught.value.table, caught.value.column) == ("d.t", "c")
     codec_for(Column("c", "decimal", precision=38), table="d.t", policies=Policies(wide_decimals="error"))
 
 
@@ -105,6 +105,6 @@ def test_a_key_is_never_a_double() -> None:
 
 
 def test_text_that_is_no_double() -> None:
-    with pytest.raises(DecodeError, match=r"decimal\(5,2\)") as found:
+    with pytest.raises(DecodeError, match=r"decimal\(5,2\)") as caught:
         decode(Column("c", "decimal", precision=5, scale=2), "text", b"1.x0", decimals="double")
-    assert (found.value.table, found.value.column) == ("d.t", "c")
+    assert (caught.value.table, caught.value.column) == ("d.t", "c")

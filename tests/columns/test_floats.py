@@ -37,6 +37,6 @@ def test_a_float_is_selected_as_a_double_and_names_are_quoted() -> None:
 
 
 def test_text_that_is_no_number() -> None:
-    with pytest.raises(DecodeError, match="number") as found:
+    with pytest.raises(DecodeError, match="number") as caught:
         decode(Column("c", "double"), "text", b"1.5", b"1.5x")
-    assert found.value.column == "c"
+    assert caught.value.column == "c"

@@ -28,9 +28,9 @@ def test_both_roads_give_every_number_of_the_type(kind: str, unsigned: bool, dat
 
 @pytest.mark.parametrize("text", [b"", b"-", b"1x", b" 1", b"+1", b"1.0", b"128", b"-129", b"9" * 30, b"--1"])
 def test_text_that_is_no_tinyint_names_table_and_column(text: bytes) -> None:
-    with pytest.raises(DecodeError, match=f"0x{text.hex()} ") as found:
+    with pytest.raises(DecodeError, match=f"0x{text.hex()} ") as caught:
         decode(Column("c", "tinyint"), "text", b"1", text)
-    assert (found.value.table, found.value.column) == ("d.t", "c")
+    assert (caught.value.table, caught.value.column) == ("d.t", "c")
 
 
 @pytest.mark.parametrize("text", [b"18446744073709551616", b"-1", b"99999999999999999999", b"184467440737095516150"])
@@ -85,8 +85,8 @@ def test_unsigned_bigints_as_bigints(road: str) -> None:
     numbers = [0, 1, most]
     assert decode(column, road, *map(written, numbers), None, unsigned_bigint="bigint") == [*numbers, None]
     for above in (most + 1, 2**64 - 1):
-        with pytest.raises(DecodeError, match=f"{above} is above the largest BIGINT") as found:
+        with pytest.raises(DecodeError, match=f"{above} is above the largest BIGINT") as caught:
             decode(column, road, written(5), None, written(above), unsigned_bigint="bigint")
-        assert (found.value.table, found.value.column, found.value.row) == ("d.t", "c", 2)
+        assert (caught.value.table, caught.value.column, caught.value.row) == ("d.t", "c", 2)
     signed = Column("c", "bigint")
     assert decode(signed, "text", b"-1", unsigned_bigint="bigint") == [-1]

@@ -133,9 +133,9 @@ BROKEN = [
 
 @pytest.mark.parametrize("value", BROKEN)
 def test_broken_documents_are_refused(value: bytes) -> None:
-    with pytest.raises(DecodeError, match="JSON") as found:
+    with pytest.raises(DecodeError, match="JSON") as caught:
         decode(JSON, "log", document([1]), value)
-    assert (found.value.table, found.value.column) == ("d.t", "c")
+    assert (caught.value.table, caught.value.column) == ("d.t", "c")
 
 
 @given(VALUES, st.booleans(), st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=4))

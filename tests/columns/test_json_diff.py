@@ -76,12 +76,12 @@ def test_no_bytes_are_null() -> None:
 
 def places(value: Any, path: str = "$") -> list[str]:
     """The paths of all values but the root."""
-    found: list[str] = []
+    paths: list[str] = []
     children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, child in children:
         leg = f"[{key}]" if isinstance(value, list) else "." + json.dumps(key, ensure_ascii=False)
-        found += [path + leg, *places(child, path + leg)]
-    return found
+        paths += [path + leg, *places(child, path + leg)]
+    return paths
 
 
 def put(value: Any, path: str, new: Any) -> Any:

@@ -54,11 +54,11 @@ def test_a_key_whose_empty_text_may_be_two_values(kind: str, member: bytes) -> N
     for road in ("log", "text"):
         with pytest.raises(AmbiguousKeyError, match="the value 0"):
             decode(column, road, b"\x00", key=True)
-    told = [
+    texts = [
         decode(column, "log", member, b"\x00", b"\x01", None, key=True, ambiguous_keys="spell"),
         decode(column, "text", b"", b"\x00", b"\0a", None, key=True, ambiguous_keys="spell"),
     ]
-    assert told == [["", ZERO, "a", None]] * 2
+    assert texts == [["", ZERO, "a", None]] * 2
     assert decode(Column("c", kind, charset="ascii", members=("a",)), "log", b"\x00", key=True) == [""]
 
 

@@ -71,9 +71,11 @@ def test_two_columns_with_one_name(rules: object) -> None:
         lambda: TableCodec(TABLE, policies({"d.t": rules})),
         lambda: check_rules(policies({"d.t": rules}), [TABLE]),
     ):
-        with pytest.raises(UnsupportedError, match=r"both \w+ and \w+ would be named '\w+': give one of them") as found:
+        with pytest.raises(
+            UnsupportedError, match=r"both \w+ and \w+ would be named '\w+': give one of them"
+        ) as caught:
             refuse()
-        assert found.value.fields["table"] == "d.t"
+        assert caught.value.fields["table"] == "d.t"
 
 
 def test_a_name_does_not_bring_an_excluded_column_back() -> None:

@@ -43,8 +43,8 @@ def policies(rules: object, key: MaskKey | None = None) -> Policies:
 
 def test_the_last_rule_that_matches_counts() -> None:
     rules = {"*.*": {"SECRET": "null", "n*": "exclude"}, "d.*": {"note": "keep"}, "e.*": {"secret": "keep"}}
-    found = column_rules(policies(rules), TABLE)
-    assert [rule.kind for rule in found] == ["keep", "null", "keep", "keep", "keep", "keep"]
+    table_rules = column_rules(policies(rules), TABLE)
+    assert [rule.kind for rule in table_rules] == ["keep", "null", "keep", "keep", "keep", "keep"]
     assert column_rules(Policies(), TABLE) == (KEEP,) * 6
 
 
@@ -109,9 +109,9 @@ def test_an_unknown_member_is_an_error() -> None:
 
 @pytest.mark.parametrize("rule", ["exclude", "null", "hash", {"text": "x"}, {"truncate": 1}])
 def test_values_of_a_key_are_not_hidden(rule: object) -> None:
-    with pytest.raises(UnsupportedError, match="a column of the key") as found:
+    with pytest.raises(UnsupportedError, match="a column of the key") as caught:
         TableCodec(TABLE, policies({"d.t": {"id": rule}}))
-    assert found.value.fields["column"] == "id"
+    assert caught.value.fields["column"] == "id"
 
 
 def test_a_key_keeps_its_type() -> None:
@@ -138,9 +138,9 @@ def test_a_rule_for_another_type(column: str, rule: object) -> None:
 
 def test_an_error_does_not_show_a_masked_value(key: MaskKey) -> None:
     codec = TableCodec(TABLE, policies({"d.t": {"secret": "hash"}}, key))
-    with pytest.raises(DecodeError, match="masked column") as found:
+    with pytest.raises(DecodeError, match="masked column") as caught:
         codec.from_text(block([(b"1", b"ok", b"", b"1", b"a", b"1"), (b"2", b"\xffsecret", b"", b"1", b"a", b"1")]))
-    assert (found.value.fields["row"], "736563726574" in str(found.value)) == (1, False)
+    assert (caught.value.fields["row"], "736563726574" in str(caught.value)) == (1, False)
 
 
 def test_the_key_of_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,8 +174,8 @@ def test_rules_are_spelled_as_they_are_read() -> None:
     for value in ("keep", "exclude", "null", "hash", "boolean", "number", {"text": "x"}, {"truncate": 0}, *renamed):
         assert ColumnRule.parse(value).spelled() == value
     rules = {"d.*": {"a": "hash", "b": {"text": "-"}}}
-    given = Policies(columns=parse_rules(rules), mask_key=MaskKey(file="k"))
-    assert {name: given.as_options()[name] for name in ("columns", "mask_key_file")} == {
+    masking = Policies(columns=parse_rules(rules), mask_key=MaskKey(file="k"))
+    assert {name: masking.as_options()[name] for name in ("columns", "mask_key_file")} == {
         "columns": rules, "mask_key_file": "k"
     }  # fmt: skip
-    assert given.of("d.t").columns == given.columns
+    assert masking.of("d.t").columns == masking.columns

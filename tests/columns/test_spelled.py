@@ -15,7 +15,7 @@ def text_column(charset: str) -> Column:
     return Column("c", "varchar", length=4000, charset=charset)
 
 
-def told(charset: str, road: str, *values: object) -> list[str | None]:
+def key_texts(charset: str, road: str, *values: object) -> list[str | None]:
     return decode(text_column(charset), road, *values, key=True, ambiguous_keys="spell")
 
 
@@ -30,19 +30,19 @@ ODD = [
 @pytest.mark.parametrize("road", ["log", "text"])
 def test_only_what_does_not_come_back_is_spelled(charset: str, value: bytes, road: str) -> None:
     plain = b"\0x\0y" if charset == "ucs2" else b"xy"
-    found = told(charset, road, plain, None, value, value, b"", NOT_THERE, plain)
-    assert found == ["xy", None, f"{HEX_MARK}{charset}:{value.hex()}", found[2], "", None, "xy"]
-    assert read_hex_key(found[2]) == HexKey(charset, value)
-    assert read_hex_key(found[0]) is None
+    texts = key_texts(charset, road, plain, None, value, value, b"", NOT_THERE, plain)
+    assert texts == ["xy", None, f"{HEX_MARK}{charset}:{value.hex()}", texts[2], "", None, "xy"]
+    assert read_hex_key(texts[2]) == HexKey(charset, value)
+    assert read_hex_key(texts[0]) is None
 
 
 @pytest.mark.parametrize("charset", sorted({*SINGLE_BYTE, *MULTI_BYTE, "ucs2"}))
 @given(values=st.lists(st.binary(max_size=8), min_size=2, max_size=8, unique=True))
 def test_different_values_are_different_strings(charset: str, values: list[bytes]) -> None:
     """Of whatever bytes, also such as no column of the set can hold."""
-    found = told(charset, "log", *values)
-    assert len(set(found)) == len(values)
-    for value, text in zip(values, found, strict=True):
+    texts = key_texts(charset, "log", *values)
+    assert len(set(texts)) == len(values)
+    for value, text in zip(values, texts, strict=True):
         spelled = read_hex_key(text)
         if spelled is not None:
             assert spelled == HexKey(charset, value)
@@ -54,7 +54,7 @@ def test_different_values_are_different_strings(charset: str, values: list[bytes
 def test_sets_without_such_codes_have_the_mark_as_any_other_letter(charset: str) -> None:
     text = f"{HEX_MARK}gbk:00"
     stored = text.encode({"utf8mb4": "utf-8", "utf16": "utf-16-be", "utf32": "utf-32-be"}[charset])
-    assert told(charset, "log", stored) == [text]
+    assert key_texts(charset, "log", stored) == [text]
     assert not needs_hex(text_column(charset))
 
 

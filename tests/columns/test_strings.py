@@ -58,9 +58,9 @@ def test_what_is_accepted_as_utf8_is_what_python_accepts(value: bytes) -> None:
 
 def test_characters_must_not_begin_in_one_value_and_end_in_the_next() -> None:
     euro = "€".encode()
-    with pytest.raises(DecodeError) as found:
+    with pytest.raises(DecodeError) as caught:
         decode(text_column("utf8mb4"), "log", euro[:2], euro[2:])
-    assert (found.value.table, found.value.column) == ("d.t", "c")
+    assert (caught.value.table, caught.value.column) == ("d.t", "c")
 
 
 @pytest.mark.parametrize(
@@ -107,9 +107,9 @@ def test_multi_byte_character_sets_are_read_as_python_reads_them(charset: str) -
     assert len(text) > 7000
     pieces = [b"".join(codes[start : start + 5000]) for start in range(0, len(codes), 5000)]
     for road in ("log", "text"):
-        found = decode(text_column(charset), road, *pieces, None, NOT_THERE)
-        assert "".join(found[:-2]) == text
-        assert found[-2:] == [None, None]
+        decoded = decode(text_column(charset), road, *pieces, None, NOT_THERE)
+        assert "".join(decoded[:-2]) == text
+        assert decoded[-2:] == [None, None]
 
 
 @pytest.mark.parametrize("charset", sorted(MULTI_BYTE))
@@ -140,9 +140,9 @@ def test_a_code_without_character_is_a_question_mark_as_in_mysql() -> None:
 )  # fmt: skip
 def test_a_key_must_be_told_apart_by_its_text(charset: str, value: bytes) -> None:
     assert decode(text_column(charset), "log", value) != []
-    with pytest.raises(AmbiguousKeyError, match="as a key must be") as found:
+    with pytest.raises(AmbiguousKeyError, match="as a key must be") as caught:
         decode(text_column(charset), "log", b"fine?", value, key=True)
-    assert found.value.column == "c"
+    assert caught.value.column == "c"
 
 
 @pytest.mark.parametrize("charset", sorted(MULTI_BYTE))
@@ -154,9 +154,9 @@ def test_the_codes_that_a_key_may_have_mean_different_characters(charset: str) -
 
 
 def test_an_unknown_character_set_is_named() -> None:
-    with pytest.raises(UnsupportedError, match="klingon") as found:
+    with pytest.raises(UnsupportedError, match="klingon") as caught:
         codec_for(text_column("klingon"), table="d.t")
-    assert (found.value.table, found.value.column) == ("d.t", "c")
+    assert (caught.value.table, caught.value.column) == ("d.t", "c")
 
 
 @given(st.lists(st.binary(max_size=100)))

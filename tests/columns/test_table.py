@@ -42,9 +42,9 @@ def test_all_columns_or_the_wanted_ones() -> None:
 
 
 def test_an_unknown_type_is_named() -> None:
-    with pytest.raises(UnsupportedError, match="hologram") as found:
+    with pytest.raises(UnsupportedError, match="hologram") as caught:
         codec_for(Column("c", "hologram"), table="d.t")
-    assert (found.value.table, found.value.column) == ("d.t", "c")
+    assert (caught.value.table, caught.value.column) == ("d.t", "c")
 
 
 def test_policies_of_a_table_are_found_where_its_codecs_are_made() -> None:

@@ -117,9 +117,9 @@ ZEROS: list[tuple[str, str, bytes]] = [
 
 @pytest.mark.parametrize(("kind", "road", "value"), ZEROS)
 def test_dates_that_arrow_cannot_hold(kind: str, road: str, value: bytes) -> None:
-    with pytest.raises(DecodeError, match="zero_dates") as found:
+    with pytest.raises(DecodeError, match="zero_dates") as caught:
         decode(Column("c", kind), road, None, value)
-    assert (found.value.table, found.value.column) == ("d.t", "c")
+    assert (caught.value.table, caught.value.column) == ("d.t", "c")
     assert decode(Column("c", kind), road, None, value, zero_dates="null") == [None, None]
     with pytest.raises(DecodeError, match="key"):
         decode(Column("c", kind), road, value, zero_dates="null", key=True)

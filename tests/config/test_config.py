@@ -65,7 +65,7 @@ def test_where_a_pipeline_begins(lines: list[str], position: str | None) -> None
 
 
 @pytest.mark.parametrize(
-    ("lines", "said"),
+    ("lines", "message"),
     [
         (['start = "snapshot"', 'snapshot_mode = "no_data"'], 'use "current"'),
         (['start = "earliest"', 'snapshot_mode = "when_needed"'], "start is for snapshot_mode no_data and initial"),
@@ -73,8 +73,8 @@ def test_where_a_pipeline_begins(lines: list[str], position: str | None) -> None
         (['start = "earliest"', 'snapshot_cut = "start"'], "do not go together"),
     ],
 )
-def test_starts_that_mean_nothing(lines: list[str], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_starts_that_mean_nothing(lines: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         parse_config(with_source(*lines))
 
 
@@ -302,8 +302,8 @@ def test_a_chosen_key_is_not_for_histories() -> None:
 def test_watermarks() -> None:
     source = parse_config(GOOD).source
     assert (source.watermark, source.lock_hold, source.snapshot_locking_mode) == ("gtid", "setup", None)
-    given = '[source]\nwatermark = "lock"\nlock_hold = "read"\nsnapshot_locking_mode = "none"\nsnapshot_cut = "start"'
-    changed = parse_config(GOOD.replace("[source]", given)).source
+    section = '[source]\nwatermark = "lock"\nlock_hold = "read"\nsnapshot_locking_mode = "none"\nsnapshot_cut = "start"'
+    changed = parse_config(GOOD.replace("[source]", section)).source
     assert (changed.watermark, changed.lock_hold, changed.snapshot_locking_mode) == ("lock", "read", "none")
     assert changed.snapshot_cut == "start"
     with pytest.raises(ConfigError, match="lock_wait_seconds"):
@@ -323,16 +323,16 @@ def test_the_window_of_a_table_is_its_own_or_the_sources() -> None:
 
 
 def test_policies_of_values() -> None:
-    given = GOOD.replace("[target]", 'bit = "binary"\nzero_dates = "null"\n[target]') + 'zero_dates = "text"\n'
-    policies = parse_config(given).policies()
+    text = GOOD.replace("[target]", 'bit = "binary"\nzero_dates = "null"\n[target]') + 'zero_dates = "text"\n'
+    policies = parse_config(text).policies()
     assert policies.of("shop.orders") == Policies(zero_dates="text", bit="binary")
     assert policies.of("shop.items") == Policies(zero_dates="null", bit="binary")
     assert parse_config(GOOD).policies() == DEFAULT
 
 
 def test_json_is_a_key_though_pydantic_has_a_method_of_that_name() -> None:
-    given = GOOD.replace("[target]", 'json = "variant"\n[target]') + 'json = "string"\n'
-    policies = parse_config(given).policies()
+    text = GOOD.replace("[target]", 'json = "variant"\n[target]') + 'json = "string"\n'
+    policies = parse_config(text).policies()
     assert (policies.of("shop.items").json, policies.of("shop.orders").json) == ("variant", "string")
     with pytest.raises(ConfigError, match=r"unknown key source\.jsom; did you mean json\?"):
         parse_config(GOOD.replace("[target]", 'jsom = "variant"\n[target]'))
@@ -366,16 +366,16 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
     assert file.reread() is None
     assert file.reread(requested=True) is None, "it says the same"
     path.write_text(TEXT.replace('"a.*"', '"a.*", "b.*"'))
-    found = file.reread()
-    assert found is not None
-    assert found.source.tables == ("a.*", "b.*")
-    file.take(found)
+    changed = file.reread()
+    assert changed is not None
+    assert changed.source.tables == ("a.*", "b.*")
+    file.take(changed)
     assert file.reread() is None
-    assert file.config is found
+    assert file.config is changed
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "name is missing"),
         (TEXT.replace("a.*", "a"), "is not a table pattern"),
@@ -384,7 +384,7 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_cannot_be_followed_is_refused_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str | None, said: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str | None, message: str
 ) -> None:
     path = tmp_path / "pipeline.toml"
     path.write_text(TEXT)
@@ -392,7 +392,7 @@ def test_a_file_that_cannot_be_followed_is_refused_once(
     before = file.config
     path.write_text(text) if text is not None else path.unlink()
     assert file.reread() is None
-    assert said in caplog.text
+    assert message in caplog.text
     caplog.clear()
     assert file.reread() is None
     assert not logged_here(caplog), "said once"

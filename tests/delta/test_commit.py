@@ -36,8 +36,8 @@ def test_delta_rs_reads_and_names_what_was_committed(tmp_path: Path) -> None:
     table = DeltaTable(path)
     assert table.to_pyarrow_table().num_rows == 4
     assert table.transaction_version("a") == log.refresh().transactions["a"] == 0
-    told = table.history(1)[0]
-    assert (told["operation"], told["operationParameters"], told["readVersion"]) == ("WRITE", {"mode": "Append"}, 0)
+    entry = table.history(1)[0]
+    assert (entry["operation"], entry["operationParameters"], entry["readVersion"]) == ("WRITE", {"mode": "Append"}, 0)
 
 
 def test_of_many_writers_one_makes_a_version(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_of_many_writers_one_makes_a_version(tmp_path: Path) -> None:
         return made
 
     with ThreadPoolExecutor(4) as pool:
-        made = sorted(version for found in pool.map(work, range(4)) for version in found)
+        made = sorted(version for numbers in pool.map(work, range(4)) for version in numbers)
     assert made == list(range(1, len(made) + 1)), "each version once"
     assert versions <= len(made) < versions + 4
     assert DeltaTable(path).to_pyarrow_table().num_rows == 2 + 2 * len(made)

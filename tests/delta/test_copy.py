@@ -32,14 +32,14 @@ def test_the_rows_that_count_are_copied_in_their_order(
         action["deletionVector"] = vectors.add(positions_of(sorted(deleted)))
         vectors.write(str(folder))
 
-    def change(found: pa.RecordBatch) -> pa.RecordBatch:
-        return found.set_column(0, NEW.field(0), pc.cast(found["id"], pa.string()))
+    def change(records: pa.RecordBatch) -> pa.RecordBatch:
+        return records.set_column(0, NEW.field(0), pc.cast(records["id"], pa.string()))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("headgate.delta._copy._BATCH_ROWS", batch)
         copies = copy_file(str(folder), DataFile(action), NEW, "zstd", change, ["id"])
-    found = [row for copy in copies for row in pq.read_table(_path(folder, copy)).to_pylist()]
-    assert found == [{"added": str(n), "id": n} for n in range(30) if n not in deleted]
+    actual = [row for copy in copies for row in pq.read_table(_path(folder, copy)).to_pylist()]
+    assert actual == [{"added": str(n), "id": n} for n in range(30) if n not in deleted]
 
 
 def _path(folder: Path, action: str) -> Path:

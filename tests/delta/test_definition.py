@@ -93,8 +93,8 @@ def test_columns_come_where_they_are_asked_for(tmp_path: Path) -> None:
     table = TableLog(str(tmp_path)).refresh()
     assert names(table) == ["first", "second", "a", "b", "_before", "last"]
     assert table.features == frozenset({"appendOnly", "invariants", "timestampNtz"})
-    found = json.loads(DeltaTable(tmp_path).schema().to_json())["fields"]
-    assert [field["name"] for field in found[4]["type"]["fields"]] == ["a", "b"]
+    columns = json.loads(DeltaTable(tmp_path).schema().to_json())["fields"]
+    assert [field["name"] for field in columns[4]["type"]["fields"]] == ["a", "b"]
 
 
 def test_columns_that_do_not_fit_are_left_to_spark(tmp_path: Path) -> None:

@@ -104,9 +104,9 @@ def test_a_table_is_written_and_followed(table: str, tmp_path: Path) -> None:
     assert file.size == (tmp_path / "t" / file.name).stat().st_size
     gone = np.arange(0, 5000, 7, dtype=np.uint32)
     vectors = VectorFile()
-    told = vectors.add(positions_of(gone))
+    descriptor = vectors.add(positions_of(gone))
     vectors.write(table)
-    assert rows_of(read_vector(table, told)).tolist() == gone.tolist()
+    assert rows_of(read_vector(table, descriptor)).tolist() == gone.tolist()
     assert DeltaTable(str(tmp_path / "t")).to_pyarrow_table().num_rows == 5000
 
 

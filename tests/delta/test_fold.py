@@ -71,22 +71,22 @@ class Written:
             [pa.array(changes), pa.array(changes.values(), pa.int64()), pa.array(seqs, SEQ)], schema=self.schema
         )
         read = self.log.refresh()
-        found = self.table.find(read, keys_of([batch[self.key]]), Sequences.of(batch["_seq"]))
+        lookup = self.table.find(read, keys_of([batch[self.key]]), Sequences.of(batch["_seq"]))
         new = batch.filter(batch[self.value].is_valid()).combine_chunks()
         always = (self.key, "_seq")
         added = list(write_files(new.to_batches(), self.path, self.schema, "snappy", always, read.names))
-        self.finish(read, found, added)
+        self.finish(read, lookup, added)
         for key, value in changes.items():
             if value is None:
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = value
 
-    def finish(self, read: Any, found: KeyLookup, added: list[str]) -> None:
-        if found.deleted_rows or added:
-            actions: list[Any] = [*added, *self.table.actions(read, found)]
+    def finish(self, read: Any, lookup: KeyLookup, added: list[str]) -> None:
+        if lookup.deleted_rows or added:
+            actions: list[Any] = [*added, *self.table.actions(read, lookup)]
             commit(self.path, read, actions, "STREAMING UPDATE", {}, blind=False)
-            self.emptied |= {path for path, left in found.deleted_rows.items() if left is None}
+            self.emptied |= {path for path, left in lookup.deleted_rows.items() if left is None}
 
     def clear_before(self, epoch: int) -> None:
         read = self.log.refresh()
@@ -94,9 +94,9 @@ class Written:
 
     def read(self) -> dict[str, int]:
         query = f'SELECT "{self.key}", "{self.value}" FROM t'
-        found = pa.table(QueryBuilder().register("t", DeltaTable(self.path)).execute(query).read_all())
-        keys, values = (column.to_pylist() for column in found.columns)
-        assert found.num_rows == len(set(keys)), "no key twice"
+        result = pa.table(QueryBuilder().register("t", DeltaTable(self.path)).execute(query).read_all())
+        keys, values = (column.to_pylist() for column in result.columns)
+        assert result.num_rows == len(set(keys)), "no key twice"
         return dict(zip(keys, values, strict=True))
 
     def fold(self, sources: Any) -> Any:
@@ -150,9 +150,9 @@ def test_a_fold_keeps_values_order_and_statistics(tmp_path: Path) -> None:
     (file,) = table.log.refresh().files.values()
     assert file.action["dataChange"] is False
     assert (file.statistics.rows, file.statistics.least["k"], file.statistics.greatest["k"]) == (3, "a", "c")
-    found = pq.read_table(Path(table.path, file.name))
-    assert found["k"].to_pylist() == ["a", "b", "c"]
-    assert [row["epoch"] for row in found["_seq"].to_pylist()] == [2, 3, 1], "each row keeps its place in the stream"
+    rows = pq.read_table(Path(table.path, file.name))
+    assert rows["k"].to_pylist() == ["a", "b", "c"]
+    assert [row["epoch"] for row in rows["_seq"].to_pylist()] == [2, 3, 1], "each row keeps its place in the stream"
 
 
 def test_files_that_another_program_took_out_make_a_fold_void(tmp_path: Path) -> None:
@@ -201,8 +201,8 @@ def test_what_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(fold_module, "_FILES", 100)
     table.upsert(dict.fromkeys("defghij", 1))
     table.upsert(dict.fromkeys("defg"))
-    (found,) = choose_files(table.log.refresh())
-    assert (found.deleted, found.statistics.rows) == (4, 7), "many of its rows are deleted"
+    (file,) = choose_files(table.log.refresh())
+    assert (file.deleted, file.statistics.rows) == (4, 7), "many of its rows are deleted"
 
 
 def test_a_file_is_copied_when_a_reader_passes_over_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

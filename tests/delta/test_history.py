@@ -46,13 +46,13 @@ def at_version(path: str, version: int) -> Snapshot:
 
 def named_since(path: str, oldest: int) -> set[str]:
     """The files of all versions from ``oldest`` on."""
-    found = set()
+    names = set()
     for version in range(oldest, DeltaTable(path).version() + 1):
         for file in at_version(path, version).files.values():
-            found.add(file.name)
+            names.add(file.name)
             if file.vector is not None and file.vector["storageType"] == "u":
-                found.add(vectors_module.vector_file(file.vector))
-    return found
+                names.add(vectors_module.vector_file(file.vector))
+    return names
 
 
 def rows_at(path: str, version: int) -> list[Any]:

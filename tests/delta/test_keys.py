@@ -54,14 +54,14 @@ def test_the_index_finds_the_rows_of_equal_keys_and_no_others(names: tuple[str, 
     few = st.lists(st.tuples(*(COLUMNS[name][1] for name in names)), max_size=12)
     stored = data.draw(few)
     sought = list({tuple(map(same, row)): row for row in data.draw(few) + stored[::2]}.values())
-    asked, found = build_index(keys(kinds, stored)).find(keys(kinds, sought))
+    sought_rows, stored_rows = build_index(keys(kinds, stored)).find(keys(kinds, sought))
     expected = {
         (i, j)
         for i, mine in enumerate(sought)
         for j, theirs in enumerate(stored)
         if tuple(map(same, mine)) == tuple(map(same, theirs))
     }
-    pairs = list(zip(asked.tolist(), found.tolist(), strict=True))
+    pairs = list(zip(sought_rows.tolist(), stored_rows.tolist(), strict=True))
     assert set(pairs) == expected
     assert len(pairs) == len(expected)
 
@@ -79,14 +79,14 @@ def test_keys_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch) 
     stored, sought = (keys([pa.string()], [(text,) for text in texts]) for texts in ("abcde", "cx"))
     for one in (stored, sought):
         one.hashes[:] = 7
-    asked, found = build_index(stored).find(sought)
-    assert (asked.tolist(), found.tolist()) == ([0], [2])
+    sought_rows, stored_rows = build_index(stored).find(sought)
+    assert (sought_rows.tolist(), stored_rows.tolist()) == ([0], [2])
 
 
 def test_parts_of_many_chunks_and_slices() -> None:
     column = pa.chunked_array([pa.array(["x", "a", "b"])[1:], pa.array(["c"])])
-    asked, found = build_index(keys_of([column])).find(keys([pa.string()], [("b",), ("x",), ("c",)]))
-    assert sorted(zip(asked.tolist(), found.tolist(), strict=True)) == [(0, 1), (2, 2)]
+    sought_rows, stored_rows = build_index(keys_of([column])).find(keys([pa.string()], [("b",), ("x",), ("c",)]))
+    assert sorted(zip(sought_rows.tolist(), stored_rows.tolist(), strict=True)) == [(0, 1), (2, 2)]
 
 
 def test_what_is_no_key_is_refused() -> None:
@@ -115,10 +115,12 @@ def test_an_index_on_disk_is_the_one_in_memory(tmp_path: Path, kind: pa.DataType
         patch.setattr(local_tables, "_ON_DISK_ROWS", 1)
         cache = IndexCache(tmp_path, 1 << 20)
         made = cache.get("/t", "a", ["id"], lambda: [part(range(4000)), part(range(4000, 9000))])
-    found = IndexCache(tmp_path, 1 << 20).get("/t", "a", ["id"], fails)
+    reopened = IndexCache(tmp_path, 1 << 20).get("/t", "a", ["id"], fails)
     sought = keys_of([pa.array([0, 7919, 10_006, 20_000, 5]).cast(kind)])
     expected = [rows.tolist() for rows in build_index(part(range(9000))).find(sought)]
-    assert [rows.tolist() for rows in found.find(sought)] == [rows.tolist() for rows in made.find(sought)] == expected
+    assert (
+        [rows.tolist() for rows in reopened.find(sought)] == [rows.tolist() for rows in made.find(sought)] == expected
+    )
 
 
 def test_a_damaged_index_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,8 +157,8 @@ def test_the_cache_keeps_what_fits_and_loses_nothing_but_time(tmp_path: Path, mo
             made.append(file)
             return refill(rows)()
 
-        found = cache.get("/lake/t", file, ["id"], parts)
-        assert len(found.find(refill(rows)()[0])[0]) == rows
+        index = cache.get("/lake/t", file, ["id"], parts)
+        assert len(index.find(refill(rows)()[0])[0]) == rows
         return len(list(tmp_path.glob("*/*.keys")))
 
     cache = IndexCache(tmp_path, 10_000)
@@ -205,6 +207,6 @@ def test_a_folder_that_cannot_be_written_keeps_the_index_in_memory(
 ) -> None:
     monkeypatch.setattr(local_tables, "_ON_DISK_ROWS", 10)
     (tmp_path / "file").write_text("")
-    found = IndexCache(tmp_path / "file", 1000).get("/t", "a", ["id"], refill(50))
-    assert isinstance(found.row_numbers, np.ndarray)
-    assert len(found.row_numbers) == 50
+    index = IndexCache(tmp_path / "file", 1000).get("/t", "a", ["id"], refill(50))
+    assert isinstance(index.row_numbers, np.ndarray)
+    assert len(index.row_numbers) == 50

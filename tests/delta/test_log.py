@@ -25,9 +25,9 @@ def names(table: Snapshot) -> list[str]:
     return sorted(Path(file.name).name for file in table.files.values())
 
 
-def told(log: TableLog) -> tuple[int, list[str]]:
-    found = log.refresh()
-    return found.version, names(found)
+def version_and_names(log: TableLog) -> tuple[int, list[str]]:
+    snapshot = log.refresh()
+    return snapshot.version, names(snapshot)
 
 
 def theirs(path: str) -> list[str]:
@@ -38,19 +38,19 @@ def test_the_files_are_those_that_delta_rs_names(tmp_path: Path) -> None:
     path = str(tmp_path / "a table")
     write_deltalake(path, rows(1, 2))
     log = TableLog(path)
-    assert told(log) == (0, theirs(path))
+    assert version_and_names(log) == (0, theirs(path))
     for number in range(3, 9):
         write_deltalake(path, rows(number), mode="append")
     DeltaTable(path).delete("id = 2")
-    assert told(log) == (7, theirs(path))
+    assert version_and_names(log) == (7, theirs(path))
     DeltaTable(path).optimize.compact()
     DeltaTable(path).create_checkpoint()
     write_deltalake(path, rows(9), mode="append")
     for old in range(8):
         Path(path, "_delta_log", f"{old:020d}.json").unlink()  # as Delta removes what a checkpoint has
-    assert told(log) == (9, theirs(path))
+    assert version_and_names(log) == (9, theirs(path))
     anew = TableLog(path)
-    assert told(anew) == (9, theirs(path))
+    assert version_and_names(anew) == (9, theirs(path))
     assert all(file.statistics.rows for file in anew.refresh().files.values())
     assert all(json.dumps(file.action) for file in anew.refresh().files.values()), "as a commit may have it"
 
@@ -60,12 +60,12 @@ def test_another_table_in_the_same_folder_is_replayed_anew(tmp_path: Path) -> No
     write_deltalake(path, rows(1))
     write_deltalake(path, rows(2), mode="append")
     log, bare = TableLog(path), TableLog(path)
-    assert (told(log), bare.refresh(files=False).files) == ((1, theirs(path)), {})
+    assert (version_and_names(log), bare.refresh(files=False).files) == ((1, theirs(path)), {})
     before = bare.refresh(files=False).metadata["id"]
     shutil.rmtree(path)
     for number in range(5):
         write_deltalake(path, rows(number), mode="append")
-    assert told(log) == (4, theirs(path))
+    assert version_and_names(log) == (4, theirs(path))
     assert bare.refresh(files=False).metadata["id"] == log.refresh().metadata["id"] != before
     assert bare.refresh().files.keys() == log.refresh().files.keys(), "from now on it follows them, too"
 
@@ -97,12 +97,12 @@ def test_a_checkpoint_in_parts_counts_when_it_is_whole(tmp_path: Path) -> None:
     first, second = (folder / f"{1:020d}.checkpoint.{n:010d}.{2:010d}.parquet" for n in (1, 2))
     whole.rename(first)
     log = TableLog(path)
-    assert told(log) == (1, expected), "from the commits"
+    assert version_and_names(log) == (1, expected), "from the commits"
     second.write_bytes(first.read_bytes())
     for commit in folder.glob("*.json"):
         commit.unlink()
     anew = TableLog(path)
-    assert told(anew) == (1, expected)
+    assert version_and_names(anew) == (1, expected)
 
 
 def test_no_table_and_a_damaged_one(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_no_table_and_a_damaged_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "low", "high", "found"),
+    ("kind", "low", "high", "expected"),
     [
         (pa.int64(), "-5", "9223372036854775807", (-5, 2**63 - 1)),
         (
@@ -133,11 +133,11 @@ def test_no_table_and_a_damaged_one(tmp_path: Path) -> None:
         (pa.date32(), '"-5"', '"1970-01-02"', None),
     ],
 )
-def test_bounds_are_those_of_the_values_or_wider(kind: pa.DataType, low: str, high: str, found: object) -> None:
+def test_bounds_are_those_of_the_values_or_wider(kind: pa.DataType, low: str, high: str, expected: object) -> None:
     text = f'{{"numRecords":3,"minValues":{{"s":{{"a":{low}}}}},"maxValues":{{"s":{{"a":{high}}}}}}}'
     statistics = Statistics.parse(text)
     assert statistics.rows == 3
-    assert statistics.bounds(("s", "a"), kind) == found
+    assert statistics.bounds(("s", "a"), kind) == expected
     assert statistics.bounds(("s", "b"), kind) is None
     assert statistics.bounds(("s", "a", "c"), kind) is None
 

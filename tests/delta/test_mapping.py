@@ -41,12 +41,12 @@ NAMES = st.text("ab ,;{}()=.\n\t", min_size=1, max_size=4)
 KINDS = st.recursive(
     st.sampled_from([pa.int64(), pa.string(), pa.float64()]),
     lambda inside: st.one_of(
-        st.dictionaries(NAMES, inside, min_size=1, max_size=3).map(lambda found: pa.struct([*found.items()])),
+        st.dictionaries(NAMES, inside, min_size=1, max_size=3).map(lambda children: pa.struct([*children.items()])),
         inside.map(pa.list_),
     ),
     max_leaves=4,
 )
-SCHEMAS = st.dictionaries(NAMES, KINDS, min_size=1, max_size=4).map(lambda found: pa.schema([*found.items()]))
+SCHEMAS = st.dictionaries(NAMES, KINDS, min_size=1, max_size=4).map(lambda columns: pa.schema([*columns.items()]))
 
 
 def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
@@ -80,18 +80,18 @@ def append(folder: Path, table: Snapshot, rows: pa.Table, **options: Any) -> Sna
 
 def read(folder: Path, columns: list[str]) -> list[tuple[Any, ...]]:
     """Of all files as they are opened here, in any order."""
-    found: list[tuple[Any, ...]] = []
+    lines: list[tuple[Any, ...]] = []
     for file in TableLog(str(folder)).refresh().files.values():
         with file.open(str(folder)) as opened:
             rows = opened.read(columns)
-        found += [tuple(row.get(name) for name in columns) for row in rows.to_pylist()]
-    return sorted(found, key=repr)
+        lines += [tuple(row.get(name) for name in columns) for row in rows.to_pylist()]
+    return sorted(lines, key=repr)
 
 
 def by_delta_rs(folder: Path, columns: list[str]) -> list[tuple[Any, ...]]:
     chosen = ", ".join(f'"{name}"' for name in columns)
-    found = pa.table(QueryBuilder().register("t", DeltaTable(folder)).execute(f"SELECT {chosen} FROM t").read_all())
-    return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)
+    result = pa.table(QueryBuilder().register("t", DeltaTable(folder)).execute(f"SELECT {chosen} FROM t").read_all())
+    return sorted((tuple(row.values()) for row in result.to_pylist()), key=repr)
 
 
 def leaves(kind: Any, above: str = "") -> Iterator[tuple[str, int]]:
@@ -137,8 +137,8 @@ def test_rows_have_the_tables_names_before_and_after_a_file(
         assert [*leaves(stored)] == [*leaves(inside)]
         with file.open(str(folder)) as opened:
             assert opened.read([*schema.names, "none"]).to_pylist() == rows
-            (found,) = opened.rows(np.arange(len(rows)), schema.names)
-            assert found.to_pylist() == rows
+            (part,) = opened.rows(np.arange(len(rows)), schema.names)
+            assert part.to_pylist() == rows
             batches = [*opened.batches(2, schema.names, threads=False)]
         assert [row for batch in batches for row in batch.to_pylist()] == rows
 

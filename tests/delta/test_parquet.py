@@ -33,9 +33,9 @@ def added(texts: Iterator[str]) -> list[dict[str, Any]]:
 
 
 def stats(table: pa.Table) -> dict[str, Any]:
-    found = FileStatistics(table.schema)
-    found.add(table)
-    value: dict[str, Any] = json.loads(found.to_json(), parse_float=Decimal)
+    statistics = FileStatistics(table.schema)
+    statistics.add(table)
+    value: dict[str, Any] = json.loads(statistics.to_json(), parse_float=Decimal)
     return value
 
 
@@ -107,8 +107,10 @@ def test_large_data_becomes_row_groups_and_files(tmp_path: Path, monkeypatch: py
     ids = [n for file in files for n in file.read(["id"])["id"].to_pylist()]
     assert ids == list(range(1000))
     for add, file in zip(adds, files, strict=True):
-        found, own = json.loads(add["stats"]), file.read(["id"])["id"].to_pylist()
-        assert (found["numRecords"], found["minValues"]["id"], found["maxValues"]["id"]) == (len(own), own[0], own[-1])
+        statistics, values = json.loads(add["stats"]), file.read(["id"])["id"].to_pylist()
+        assert (statistics["numRecords"], statistics["minValues"]["id"], statistics["maxValues"]["id"]) == (
+            len(values), values[0], values[-1],
+        )  # fmt: skip
 
 
 def test_a_failure_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,9 +153,9 @@ def test_what_has_no_order_has_only_its_nulls() -> None:
             "huge": pa.array([float("inf"), 1.0]),
         }
     )
-    found = stats(table)
-    assert found["minValues"] == found["maxValues"] == {}
-    assert found["nullCount"] == {"flag": 1, "bytes": 0, "names": 1, "none": 2, "huge": 0}
+    statistics = stats(table)
+    assert statistics["minValues"] == statistics["maxValues"] == {}
+    assert statistics["nullCount"] == {"flag": 1, "bytes": 0, "names": 1, "none": 2, "huge": 0}
 
 
 def test_only_the_first_leaves_have_statistics() -> None:
@@ -163,11 +165,11 @@ def test_only_the_first_leaves_have_statistics() -> None:
 
 @given(st.lists(st.text(alphabet="ab\uffff\U0010ffff", max_size=40) | st.none(), min_size=1, max_size=5))
 def test_bounds_of_texts_are_bounds(texts: list[str | None]) -> None:
-    found = stats(pa.table({"t": pa.array(texts, pa.string())}))
+    statistics = stats(pa.table({"t": pa.array(texts, pa.string())}))
     given_texts = [text for text in texts if text is not None]
-    assert found["nullCount"]["t"] == len(texts) - len(given_texts)
-    if "t" in found["minValues"]:
-        low, high = found["minValues"]["t"], found["maxValues"]["t"]
+    assert statistics["nullCount"]["t"] == len(texts) - len(given_texts)
+    if "t" in statistics["minValues"]:
+        low, high = statistics["minValues"]["t"], statistics["maxValues"]["t"]
         assert all(low.encode() <= text.encode() <= high.encode() for text in given_texts)
         assert max(len(low), len(high)) <= 33
     else:
@@ -176,9 +178,9 @@ def test_bounds_of_texts_are_bounds(texts: list[str | None]) -> None:
 
 @given(st.lists(st.decimals(allow_nan=False, allow_infinity=False, places=10, min_value=-(10**27), max_value=10**27)))
 def test_decimals_keep_their_digits(values: list[Decimal]) -> None:
-    found = stats(pa.table({"d": pa.array(values, pa.decimal128(38, 10))}))
+    statistics = stats(pa.table({"d": pa.array(values, pa.decimal128(38, 10))}))
     expected = ({"d": min(values)}, {"d": max(values)}) if values else ({}, {})
-    assert (found["minValues"], found["maxValues"]) == expected
+    assert (statistics["minValues"], statistics["maxValues"]) == expected
 
 
 def test_only_types_that_spark_writes_the_same_are_plain() -> None:
@@ -224,11 +226,11 @@ def test_numbers_that_hardly_repeat_are_stored_as_differences(tmp_path: Path) ->
     )
     (add,) = added(write_files(table.to_batches(), str(tmp_path), table.schema, "snappy"))
     assert pq.read_table(tmp_path / add["path"]).equals(table)
-    found = encodings(tmp_path / add["path"])
-    assert {name for name, packed in found.items() if packed} == {
+    columns = encodings(tmp_path / add["path"])
+    assert {name for name, packed in columns.items() if packed} == {
         "key", "price", "at", "day", "s.unlike", "nulls", "a.b",
     }  # fmt: skip
-    assert {name for name, packed in found.items() if not packed} == {
+    assert {name for name, packed in columns.items() if not packed} == {
         "few", "text", "large", "ratio", "small", "lists.list.element", "s.like", "null",
     }  # fmt: skip
 

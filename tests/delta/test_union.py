@@ -84,8 +84,8 @@ class Union:
         return actions
 
     def read(self) -> list[tuple[str, int]]:
-        found = QueryBuilder().register("t", DeltaTable(self.folder)).execute("SELECT part, n FROM t").read_all()
-        return sorted((row["part"], row["n"]) for row in pa.table(found).to_pylist())
+        result = QueryBuilder().register("t", DeltaTable(self.folder)).execute("SELECT part, n FROM t").read_all()
+        return sorted((row["part"], row["n"]) for row in pa.table(result).to_pylist())
 
     def expected(self, *names: str) -> list[tuple[str, int]]:
         return sorted((name, n) for name in names or self.rows for n in self.rows[name])

@@ -47,9 +47,9 @@ class Reader:
         assert len(set(self.keys)) == count
 
     def read(self) -> Any:
-        found, end = self._at(0)
+        value, end = self._at(0)
         assert end == len(self.value)
-        return found
+        return value
 
     @staticmethod
     def _numbers(data: bytes, at: int, count: int, width: int) -> list[int]:
@@ -110,8 +110,8 @@ def _width(value: int) -> int:
 
 
 def read(text: str) -> Any:
-    (found,) = to_variant(pa.array([text]), "j").to_pylist()
-    return Reader(found).read()
+    (variant,) = to_variant(pa.array([text]), "j").to_pylist()
+    return Reader(variant).read()
 
 
 def model(document: Any) -> Any:
@@ -147,10 +147,10 @@ def test_rows_are_independent(texts: list[str | None], data: st.DataObject) -> N
     start = data.draw(st.integers(0, len(texts)))
     array = pa.array(texts, pa.string()).slice(start)
     alone = [None if text is None else to_variant(pa.array([text]), "j")[0].as_py() for text in texts[start:]]
-    found = to_variant(array, "j")
-    found.validate(full=True)
-    assert found.type.equals(VARIANT)
-    assert found.to_pylist() == alone
+    variants = to_variant(array, "j")
+    variants.validate(full=True)
+    assert variants.type.equals(VARIANT)
+    assert variants.to_pylist() == alone
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_variant, "_CALL_BYTES", data.draw(st.integers(0, 40)))
         assert to_variant(array, "j").to_pylist() == alone
@@ -189,10 +189,10 @@ def test_a_document_that_was_cut_or_changed_is_read_or_refused(text: str, data: 
     at = data.draw(st.integers(0, len(text)))
     cut = text[:at] + data.draw(st.sampled_from(["", '"', "[", "}", ",", "\\", "1e9"])) + text[at + 1 :]
     try:
-        found = to_variant(pa.array([cut]), "j")
+        variants = to_variant(pa.array([cut]), "j")
     except DecodeError:
         return
-    Reader(found[0].as_py()).read()
+    Reader(variants[0].as_py()).read()
 
 
 @pytest.mark.parametrize("text", ['"' + "x" * 100 + '"', "[" + "1e9," * 20 + "1]", '{"' + "k" * 100 + '":[]}'])

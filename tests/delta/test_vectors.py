@@ -25,11 +25,11 @@ def test_what_is_encoded_is_decoded(rows: set[int]) -> None:
 def test_small_vectors_stand_in_the_log_and_others_in_one_file(tmp_path: Path) -> None:
     file = VectorFile()
     small, large, runs = [1, 5, 2**32 - 1], list(range(0, 40_000, 7)), list(range(10_000, 90_000))
-    told = [file.add(positions_of(np.array(rows, np.uint32))) for rows in (small, large, runs)]
+    descriptors = [file.add(positions_of(np.array(rows, np.uint32))) for rows in (small, large, runs)]
     file.write(str(tmp_path))
-    assert [one["storageType"] for one in told] == ["i", "u", "i"], "a run takes some bytes"
-    assert [one["cardinality"] for one in told] == [3, len(large), 80_000]
-    assert [rows_of(read_vector(str(tmp_path), one)).tolist() for one in told] == [small, large, runs]
+    assert [one["storageType"] for one in descriptors] == ["i", "u", "i"], "a run takes some bytes"
+    assert [one["cardinality"] for one in descriptors] == [3, len(large), 80_000]
+    assert [rows_of(read_vector(str(tmp_path), one)).tolist() for one in descriptors] == [small, large, runs]
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -42,20 +42,20 @@ def test_no_file_is_written_if_no_vector_needs_it(tmp_path: Path) -> None:
 
 def test_damage_is_refused(tmp_path: Path) -> None:
     file = VectorFile()
-    told = file.add(positions_of(np.arange(0, 40_000, 7, dtype=np.uint32)))
+    vector = file.add(positions_of(np.arange(0, 40_000, 7, dtype=np.uint32)))
     file.write(str(tmp_path))
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
 
-    def refused(match: str, descriptor: dict[str, Any] = told, data: bytes = whole) -> None:
+    def refused(match: str, descriptor: dict[str, Any] = vector, data: bytes = whole) -> None:
         path.write_bytes(data)
         with pytest.raises(DecodeError, match=match):
             read_vector(str(tmp_path), descriptor)
 
     refused("checksum", data=whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
     refused("no deletion vector", data=whole[:-1])
-    refused("by the log", {**told, "cardinality": 5})
-    refused("storage type 'p'", {**told, "storageType": "p"})
+    refused("by the log", {**vector, "cardinality": 5})
+    refused("storage type 'p'", {**vector, "storageType": "p"})
     for data, match in (b"", "0 bytes"), (b"\x00" * 12, "another format"), (whole[5:30], "bitmap is damaged"):
         with pytest.raises(DecodeError, match=match):
             decode(data, "t")
@@ -75,14 +75,14 @@ def test_a_reader_that_is_not_ours_leaves_the_rows_out(tmp_path: Path) -> None:
     )
     file = VectorFile()
     gone = sorted({0, 4999, *range(1, 5000, 3)})
-    told = file.add(positions_of(np.array(gone, np.uint32)))
+    descriptor = file.add(positions_of(np.array(gone, np.uint32)))
     file.write(path)
-    assert told["storageType"] == "u"
+    assert descriptor["storageType"] == "u"
     stats = json.loads(add["stats"]) | {"tightBounds": False}
     actions = [
         {"remove": {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}},
-        {"add": {**add, "stats": json.dumps(stats), "deletionVector": told}},
+        {"add": {**add, "stats": json.dumps(stats), "deletionVector": descriptor}},
     ]
     Path(path, "_delta_log", f"{1:020d}.json").write_text("\n".join(map(json.dumps, actions)))
-    found = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute("SELECT id FROM t").read_all())
-    assert sorted(found["id"].to_pylist()) == sorted({*range(5000)} - {*gone})
+    result = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute("SELECT id FROM t").read_all())
+    assert sorted(result["id"].to_pylist()) == sorted({*range(5000)} - {*gone})

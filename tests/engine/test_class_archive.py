@@ -26,37 +26,37 @@ def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return modules
 
 
-def asked(
+def archive_request(
     folder: Path, options: str = "", memory: str = "2g", *, jars: tuple[str, ...] = (), writes: bool = True
 ) -> tuple[str, Path] | None:
     """What the JVM is to do, and the archive."""
-    found = archive_option(folder, jars, options, memory, writes=writes)
-    if found is None:
+    option = archive_option(folder, jars, options, memory, writes=writes)
+    if option is None:
         return None
-    match = re.match(r"'?-XX:(\w+)=([^ ]+\.jsa)'? .*-Xlog", found)
-    assert match is not None, found
+    match = re.match(r"'?-XX:(\w+)=([^ ]+\.jsa)'? .*-Xlog", option)
+    assert match is not None, option
     return match[1], Path(match[2])
 
 
 def written(folder: Path, options: str = "") -> Path:
-    found = asked(folder, options)
-    assert found is not None
-    assert found[0] == "ArchiveClassesAtExit"
-    found[1].write_bytes(MAGIC + b"classes")
-    return found[1]
+    request = archive_request(folder, options)
+    assert request is not None
+    assert request[0] == "ArchiveClassesAtExit"
+    request[1].write_bytes(MAGIC + b"classes")
+    return request[1]
 
 
 def test_the_first_writes_what_the_next_uses(tmp_path: Path) -> None:
     archive = written(tmp_path / "classes")
-    assert asked(tmp_path / "classes") == ("SharedArchiveFile", archive)
+    assert archive_request(tmp_path / "classes") == ("SharedArchiveFile", archive)
 
 
 def test_one_that_is_not_whole_is_left_alone_then_written_anew(tmp_path: Path) -> None:
     archive = written(tmp_path)
     archive.write_bytes(bytes(1000))  # the header comes last
-    assert asked(tmp_path) is None
+    assert archive_request(tmp_path) is None
     os.utime(archive, (0, 0))
-    assert asked(tmp_path) == ("ArchiveClassesAtExit", archive)
+    assert archive_request(tmp_path) == ("ArchiveClassesAtExit", archive)
 
 
 def test_other_options_jars_or_java_have_their_own(tmp_path: Path, java: Path) -> None:
@@ -67,9 +67,9 @@ def test_other_options_jars_or_java_have_their_own(tmp_path: Path, java: Path) -
     for change in (None, jar, java):
         if change is not None:
             change.write_bytes(b"something else")
-        found = asked(tmp_path, "-Xmx2g", jars=jars)
-        assert found is not None
-        names.add(found[1])
+        request = archive_request(tmp_path, "-Xmx2g", jars=jars)
+        assert request is not None
+        names.add(request[1])
     assert len(names) == 5
 
 
@@ -79,21 +79,21 @@ def test_other_options_jars_or_java_have_their_own(tmp_path: Path, java: Path) -
 )
 def test_neither_collector_nor_memory_nor_log_matters(tmp_path: Path, options: str, memory: str) -> None:
     archive = written(tmp_path)
-    assert asked(tmp_path, options, memory) == ("SharedArchiveFile", archive)
+    assert archive_request(tmp_path, options, memory) == ("SharedArchiveFile", archive)
 
 
 @pytest.mark.parametrize("memory", ["32g", "1T", "32768", "33554432k", "40gb"])
 def test_long_references_do(tmp_path: Path, memory: str) -> None:
     archive = written(tmp_path)
-    found = asked(tmp_path, memory=memory)
-    assert found is not None
-    assert found[1] != archive
+    request = archive_request(tmp_path, memory=memory)
+    assert request is not None
+    assert request[1] != archive
 
 
 def test_short_commands_write_none(tmp_path: Path) -> None:
-    assert asked(tmp_path, writes=False) is None
+    assert archive_request(tmp_path, writes=False) is None
     archive = written(tmp_path)
-    assert asked(tmp_path, writes=False) == ("SharedArchiveFile", archive)
+    assert archive_request(tmp_path, writes=False) == ("SharedArchiveFile", archive)
 
 
 def test_the_oldest_go(tmp_path: Path) -> None:

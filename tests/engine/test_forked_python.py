@@ -89,7 +89,7 @@ def drive(modules: Path, *words: str, **more: str) -> subprocess.Popen[str]:
     )
 
 
-def told(python: str, modules: Path, **more: str) -> dict[str, Any]:
+def report_of(python: str, modules: Path, **more: str) -> dict[str, Any]:
     done = subprocess.run(
         [python, "-m", "tells", "a b", "ü"],
         input="some text",
@@ -101,12 +101,12 @@ def told(python: str, modules: Path, **more: str) -> dict[str, Any]:
         check=False,
     )
     assert (done.returncode, done.stderr) == (7, "to the other stream\n")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
 
 
 def test_a_forked_process_is_as_a_new_python(python: str, modules: Path) -> None:
-    forked, new = told(python, modules), told(sys.executable, modules)
+    forked, new = report_of(python, modules), report_of(sys.executable, modules)
     assert forked.pop("loaded")
     assert not new.pop("loaded")
     assert forked.pop("parent") != new.pop("parent") == os.getpid()
@@ -122,33 +122,33 @@ def test_its_exit_is_that_of_the_module(python: str) -> None:
 
 def test_a_programs_text_is_run_too(python: str) -> None:
     code = "import os, sys; print(sys.argv, __name__, os.getppid(), [twice for twice in [2] if sys], sep='|')"
-    said = [
+    outputs = [
         subprocess.run([program, "-c", code, "x"], capture_output=True, text=True, timeout=60, check=True).stdout
         for program in (python, sys.executable)
     ]
-    forked, new = ([part for i, part in enumerate(line.split("|")) if i != 2] for line in said)
+    forked, new = ([part for i, part in enumerate(line.split("|")) if i != 2] for line in outputs)
     assert forked == new == ["['-c', 'x']", "__main__", "[2]\n"]
-    assert str(os.getpid()) not in said[0]
+    assert str(os.getpid()) not in outputs[0]
 
 
 @pytest.mark.parametrize("arguments", [["tells.py"], ["-m", "tells"]])
 def test_what_the_server_cannot_fork_is_a_new_python(python: str, modules: Path, arguments: list[str]) -> None:
     """A file; another seed of hashes than the server began with."""
     if arguments[0] == "-m":
-        found = told(python, modules, PYTHONHASHSEED="17")
+        report = report_of(python, modules, PYTHONHASHSEED="17")
     else:
         done = subprocess.run(
             [python, *arguments], input="", capture_output=True, text=True, timeout=60, check=False, cwd=modules
         )
-        found = json.loads(done.stdout)
-    assert (found["loaded"], found["parent"]) == (False, os.getpid())
+        report = json.loads(done.stdout)
+    assert (report["loaded"], report["parent"]) == (False, os.getpid())
 
 
 def test_without_a_server_there_is_a_new_python(python: str, modules: Path, tmp_path: Path) -> None:
     alone = tmp_path / "python"
     alone.write_bytes(Path(python).read_bytes())
     alone.chmod(0o700)
-    assert told(str(alone), modules)["parent"] == os.getpid()
+    assert report_of(str(alone), modules)["parent"] == os.getpid()
 
 
 def test_who_ends_the_launcher_ends_the_process(python: str, modules: Path) -> None:

@@ -14,10 +14,10 @@ JAVA = "spark.driver.extraJavaOptions"
     [("local", "local[1,4]"), ("local[3]", "local[3,4]"), ("local[2,9]", "local[2,4]"), ("yarn", "yarn")],
 )
 def test_the_users_settings_win(master: str, made: str) -> None:
-    found = session_settings("x", {"spark.master": master, "spark.driver.memory": "3g", "spark.sql.other": "1"})
-    assert (found["spark.master"], found["spark.driver.memory"], found["spark.sql.other"]) == (made, "3g", "1")
-    assert found["spark.app.name"] == "headgate x"
-    assert ("spark.driver.bindAddress" in found) == master.startswith("local")
+    settings = session_settings("x", {"spark.master": master, "spark.driver.memory": "3g", "spark.sql.other": "1"})
+    assert (settings["spark.master"], settings["spark.driver.memory"], settings["spark.sql.other"]) == (made, "3g", "1")
+    assert settings["spark.app.name"] == "headgate x"
+    assert ("spark.driver.bindAddress" in settings) == master.startswith("local")
 
 
 def test_java_options_stand_beside_those_that_keep_it_quiet() -> None:

@@ -26,12 +26,12 @@ def digests(values: list[int]) -> Digests:
 
 
 def bucket(*parts: list[int], number: int = 64) -> Buckets:
-    found = Buckets(number)
+    whole = Buckets(number)
     for part in parts:
-        one = found.empty()
+        one = whole.empty()
         one.add(digests(part), digests(part))
-        found.merge(one)
-    return found
+        whole.merge(one)
+    return whole
 
 
 @given(source=rows_of, target=rows_of, cut=st.integers(0, 40))
@@ -53,10 +53,10 @@ def test_sums_carry() -> None:
     keys = np.zeros(1, np.uint64), np.zeros(1, np.uint64)
 
     def of(*rows: tuple[Any, Any]) -> Buckets:
-        found = Buckets(64)
+        sums = Buckets(64)
         for row in rows:
-            found.add(keys, row)
-        return found
+            sums.add(keys, row)
+        return sums
 
     nothing, one, two = (np.full(1, n, np.uint64) for n in range(3))
     carried = of((most, nothing), (one, nothing))
@@ -87,15 +87,15 @@ def test_the_number_of_buckets(rows: int, number: int) -> None:
 
 @given(source=rows_of, target=rows_of)
 def test_pairs(source: list[int], target: list[int]) -> None:
-    found = pair(digests(source), digests(target))
+    pairs = pair(digests(source), digests(target))
     ours, theirs = np.array(source, np.int64), np.array(target, np.int64)
-    assert found.source.tolist() == sorted(found.source.tolist())
-    assert ours[found.source].tolist() == theirs[found.target].tolist()
-    assert Counter(ours[found.source].tolist()) == Counter(source) & Counter(target)
-    assert Counter(ours[found.only_source].tolist()) == Counter(source) - Counter(target)
-    assert Counter(theirs[found.only_target].tolist()) == Counter(target) - Counter(source)
-    assert sorted([*found.source, *found.only_source]) == list(range(len(source)))
-    assert sorted([*found.target, *found.only_target]) == list(range(len(target)))
+    assert pairs.source.tolist() == sorted(pairs.source.tolist())
+    assert ours[pairs.source].tolist() == theirs[pairs.target].tolist()
+    assert Counter(ours[pairs.source].tolist()) == Counter(source) & Counter(target)
+    assert Counter(ours[pairs.only_source].tolist()) == Counter(source) - Counter(target)
+    assert Counter(theirs[pairs.only_target].tolist()) == Counter(target) - Counter(source)
+    assert sorted([*pairs.source, *pairs.only_source]) == list(range(len(source)))
+    assert sorted([*pairs.target, *pairs.only_target]) == list(range(len(target)))
 
 
 @given(sides=st.lists(rows_of, min_size=1, max_size=3))

@@ -19,8 +19,8 @@ def at(scn: int) -> dict[str, Any]:
 
 
 def rows(path: Path) -> list[tuple[Any, ...]]:
-    found = DeltaTable(path).to_pyarrow_table().to_pylist()
-    return sorted((one["consumer"], one["partition"], one["generation"], one["scn"]) for one in found)
+    lines = DeltaTable(path).to_pyarrow_table().to_pylist()
+    return sorted((one["consumer"], one["partition"], one["generation"], one["scn"]) for one in lines)
 
 
 def test_a_row_for_each_consumer_and_partition(tmp_path: Path) -> None:

@@ -48,11 +48,11 @@ def test_a_column_that_was_added(tmp_path: Path) -> None:
     old, new = _opened(str(tmp_path), 0), _opened(str(tmp_path), 1)
     schema = ROWS.schema.append(pa.field("more", pa.int16()))
     assert (_lacking(old, schema), _lacking(new, schema)) == (["more"], [])
-    found = [_read(new, number, schema) for number in range(2)]
-    assert all(one.schema == schema for one in found)
-    assert sorted((one["more"].to_pylist() for one in found), key=len) == [[4, None], [None] * 10]
+    tables = [_read(new, number, schema) for number in range(2)]
+    assert all(one.schema == schema for one in tables)
+    assert sorted((one["more"].to_pylist() for one in tables), key=len) == [[4, None], [None] * 10]
     with pytest.raises(ValueError, match="more"):
-        _read(new, min(range(2), key=lambda number: found[number].num_rows), _strict(schema))
+        _read(new, min(range(2), key=lambda number: tables[number].num_rows), _strict(schema))
 
 
 def test_rows_that_are_marked_as_deleted_are_left_out(tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_rows_that_a_deletion_vector_takes_away(tmp_path: Path) -> None:
     vectors.write(str(tmp_path))
     version = open_version(str(tmp_path), 1)
     assert (version.rows, [part.rows for part in version.parts]) == (7, [4, 4, 2])
-    found = [_read(version, number, ROWS.schema)["id"].to_pylist() for number in range(3)]
-    assert found == [[1], [4, 5, 6, 7], [8, 9]]
+    ids = [_read(version, number, ROWS.schema)["id"].to_pylist() for number in range(3)]
+    assert ids == [[1], [4, 5, 6, 7], [8, 9]]
     few = [batch["id"].to_pylist() for batch in version.batches(version.parts, ["id"], rows=2)]
     assert few == [[1], [], [4, 5], [6, 7], [8, 9]]
 

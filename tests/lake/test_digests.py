@@ -50,14 +50,14 @@ def test_texts_are_filled_up_with_zeros(texts: list[bytes], slack: int) -> None:
     lengths = np.array([len(text) for text in texts], np.int64)
     state = begin((1, 2), len(texts))
     absorb_texts(*state, data, np.cumsum(lengths) - lengths, lengths)
-    found = finish(state, (lengths + 7) >> 3)
+    halves = finish(state, (lengths + 7) >> 3)
     for i, text in enumerate(texts):
         state = begin((1, 2), 1)
         words = np.frombuffer(text + bytes(-len(text) % 8), np.uint64)
         for word in words:
             absorb(*state, np.array([word]))
         low, high = finish(state, np.array([len(words)]))
-        assert (low[0], high[0]) == (found[0][i], found[1][i])
+        assert (low[0], high[0]) == (halves[0][i], halves[1][i])
 
 
 GEOMETRY = pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])
@@ -90,11 +90,11 @@ def test_each_value_has_its_own_digest(kind: pa.DataType, start: int) -> None:
     digests = RowDigests([kind], draw_key())
     values = VALUES[kind]
     array = pa.array([*values[:1] * start, *values, *values[-1:]], kind).slice(start, len(values))
-    found = pairs(digests([array], len(values)))
-    assert len({*found}) == len(values)
-    for value, digest in zip(values, found, strict=True):
+    digest_pairs = pairs(digests([array], len(values)))
+    assert len({*digest_pairs}) == len(values)
+    for value, digest in zip(values, digest_pairs, strict=True):
         assert pairs(digests([pa.array([value], kind)], 1)) == [digest]
-    assert pairs(digests([None], 1)) == found[:1]
+    assert pairs(digests([None], 1)) == digest_pairs[:1]
     assert pairs(digests([array.slice(0, 0)], 0)) == []
 
 
@@ -131,10 +131,10 @@ def test_many_rows_are_as_few() -> None:
     """Rows are taken in blocks."""
     numbers, texts = pa.array(range(9000)), pa.array([f"row {n}" for n in range(9000)])
     digests = RowDigests([pa.int64(), pa.string()], draw_key())
-    found = pairs(digests([numbers, texts], 9000))
-    assert len({*found}) == 9000
+    digest_pairs = pairs(digests([numbers, texts], 9000))
+    assert len({*digest_pairs}) == 9000
     for at in (0, 4095, 4096, 8999):
-        assert pairs(digests([numbers.slice(at, 1), texts.slice(at, 1)], 1)) == [found[at]]
+        assert pairs(digests([numbers.slice(at, 1), texts.slice(at, 1)], 1)) == [digest_pairs[at]]
 
 
 def test_another_key_gives_other_digests() -> None:

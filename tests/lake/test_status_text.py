@@ -47,8 +47,8 @@ def test_one_and_many() -> None:
 
 @given(st.integers(0, 10**13), st.integers(0, 10**13))
 def test_percent_never_says_that_all_is_done(done: int, estimate: int) -> None:
-    found = percent(done, estimate)
-    assert found is None if not estimate else found is not None and 0 <= found <= 99
+    share = percent(done, estimate)
+    assert share is None if not estimate else share is not None and 0 <= share <= 99
     assert ("%" in progress_text(done, estimate)) == (estimate > 0 and done <= estimate)
 
 

@@ -164,8 +164,8 @@ class Written:
         for row in rows:
             for state in row.tables.values():
                 folder = self.lake.current(state.table)
-                found = DeltaTable(folder, version=state.version, storage_options=self.options).to_pyarrow_table()
-                assert sorted(found["v"].to_pylist()) == self.expected[folder, state.version or 0]
+                table = DeltaTable(folder, version=state.version, storage_options=self.options).to_pyarrow_table()
+                assert sorted(table["v"].to_pylist()) == self.expected[folder, state.version or 0]
 
     def files(self, table: str) -> set[str]:
         return {file.name for file in data_files_in(self.lake.current(table))}
@@ -270,8 +270,8 @@ def test_a_table_that_stands_still_is_folded_with_the_batch_of_another(
     row = made.end()
     assert row.tables[STILL].version == 6
     assert len(TableLog(made.lake.current(STILL)).refresh().files) == 1
-    found = DeltaTable(made.lake.current(STILL)).to_pyarrow_table()["v"].to_pylist()
-    assert found == [0, 1, 2, 3, 4], "in the order of the commits"
+    values = DeltaTable(made.lake.current(STILL)).to_pyarrow_table()["v"].to_pylist()
+    assert values == [0, 1, 2, 3, 4], "in the order of the commits"
     made.check(made.rows)
     made.round()
     made.wait_for_folds()
@@ -293,8 +293,8 @@ def test_tables_of_an_earlier_headgate_get_properties(
     made.write(NAME, [1])
     row = made.end()
     assert (row.tables[STILL].version, row.tables[NAME].version) == (2, 2)
-    found = TableLog(made.lake.current(STILL)).refresh().properties
-    assert found == {"headgate.other": "stays", "headgate.key": "[]", **RETENTION_PROPERTIES}
+    properties = TableLog(made.lake.current(STILL)).refresh().properties
+    assert properties == {"headgate.other": "stays", "headgate.key": "[]", **RETENTION_PROPERTIES}
     made.check(made.rows)
     made.round()
     assert made.end().tables[STILL].version == 2
@@ -340,16 +340,16 @@ def test_a_store_is_not_asked_for_tables_that_rest(tmp_path: Path, monkeypatch: 
     made.write(NAME, [1])
     made.end()
     made.round()
-    asked = set[str]()
+    paths = set[str]()
 
     def opened(files: Any, name: str = "") -> Any:
-        asked.add(files._path)
+        paths.add(files._path)
         return open_file(files, name)
 
     def look() -> set[str]:
-        asked.clear()
+        paths.clear()
         made.round()
-        return asked & {made.lake.current(NAME), made.lake.current(STILL)}
+        return paths & {made.lake.current(NAME), made.lake.current(STILL)}
 
     open_file = files_module.Files._open
     monkeypatch.setattr(files_module.Files, "_open", opened)

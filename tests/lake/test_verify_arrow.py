@@ -37,7 +37,7 @@ from headgate.lake._workers import StoppedError
 from tests.lake.tables import make_table
 
 SCHEMA = pa.schema([("id", pa.int32()), ("v", pa.string()), ("x", pa.float64())])
-OWN = pa.schema([("_ts", pa.timestamp("us", "UTC"))])
+ADDED_COLUMNS = pa.schema([("_ts", pa.timestamp("us", "UTC"))])
 ROW = LedgerRow(0, 1, "u:1-5", datetime.now(UTC), {"s.t": TableState("s.t", "live", 0)})
 Row = tuple[Any, ...]
 
@@ -95,9 +95,11 @@ def copy(folder: Path, files: list[list[Row]], key: list[str], schema: pa.Schema
     for rows in files:
         fields = list(schema)[: len(rows[0])] if rows else list(schema)
         columns = [pa.array([row[i] for row in rows], one.type) for i, one in enumerate(fields)]
-        stamp = pa.nulls(len(rows), OWN.field(0).type)
-        tables.append(pa.table([*columns, stamp], schema=pa.schema([*fields, *OWN])))
-    make_table(lake.current("s.t"), tables, pa.schema([*schema, *OWN]), {"headgate.key": json.dumps(key)}, **protocol)
+        stamp = pa.nulls(len(rows), ADDED_COLUMNS.field(0).type)
+        tables.append(pa.table([*columns, stamp], schema=pa.schema([*fields, *ADDED_COLUMNS])))
+    make_table(
+        lake.current("s.t"), tables, pa.schema([*schema, *ADDED_COLUMNS]), {"headgate.key": json.dumps(key)}, **protocol
+    )
     return lake
 
 
@@ -110,23 +112,23 @@ def model(source: list[Row], target: list[Row], absent: dict[Any, list[str]]) ->
     left: dict[Any, list[Row]] = {}
     for row in target:
         left.setdefault(row[0], []).append(row)
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for row in source:
         mine, unknown = left.get(row[0], []), absent.get(row[0])
         if unknown is not None and mine:
             other = mine.pop(0)
             same = all(a == b for name, a, b in zip(SCHEMA.names, row, other, strict=True) if name not in unknown)
-            found["undecided" if same else "different"] += 1
+            totals["undecided" if same else "different"] += 1
         elif row in mine:
             mine.remove(row)
-            found["equal"] += 1
+            totals["equal"] += 1
         elif mine:
             mine.pop(0)
-            found["different"] += 1
+            totals["different"] += 1
         else:
-            found["only_source"] += 1
-    found["only_target"] = sum(len(rows) for rows in left.values())
-    return +found
+            totals["only_source"] += 1
+    totals["only_target"] = sum(len(rows) for rows in left.values())
+    return +totals
 
 
 def counts(result: TableResult) -> Counter[str]:
@@ -246,12 +248,12 @@ def test_a_large_table_with_one_row_that_differs(tmp_path: Path) -> None:
     """Only what is near to it is looked at a second time, and held."""
     rows = [(n, f"row {n}", float(n)) for n in range(60_000)]
     parts = [rows[at : at + 7_000] for at in range(0, len(rows), 7_000)]
-    told: Counter[str] = Counter()
+    progress: Counter[str] = Counter()
     lock = threading.Lock()
 
     def on_rows(table: str, number: int) -> None:
         with lock:
-            told[table] += number
+            progress[table] += number
 
     lake = copy(
         tmp_path, [[*rows[30_000:], (31, "other", 31.0)], [row for row in rows[:30_000] if row[0] != 31]], ["id"]
@@ -259,7 +261,7 @@ def test_a_large_table_with_one_row_that_differs(tmp_path: Path) -> None:
     result = compared(Source(parts), lake, on_rows=on_rows, memory_bytes=100_000)
     assert counts(result) == Counter(equal=59_999, different=1)
     assert result.samples == (Difference("different", {"id": 31}, {"v": ("row 31", "other")}),)
-    assert told == {"s.t": 120_000}
+    assert progress == {"s.t": 120_000}
 
 
 def test_memory_does_not_grow_with_the_parts(tmp_path: Path) -> None:

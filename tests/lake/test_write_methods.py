@@ -26,7 +26,7 @@ def reason(
 
 
 @pytest.mark.parametrize(
-    ("properties", "settings", "protocol", "said"),
+    ("properties", "settings", "protocol", "expected"),
     [
         (VECTORS, {}, {}, None),
         ({**VECTORS, "headgate.key": '["id"]', "delta.checkpointInterval": "50"}, {}, {}, None),
@@ -52,9 +52,9 @@ def reason(
     ],
 )  # fmt: skip
 def test_reasons(
-    tmp_path: Path, properties: dict[str, str], settings: dict[str, str], protocol: dict[str, Any], said: str | None
+    tmp_path: Path, properties: dict[str, str], settings: dict[str, str], protocol: dict[str, Any], expected: str | None
 ) -> None:
-    assert reason(tmp_path, properties, settings, **protocol) == said
+    assert reason(tmp_path, properties, settings, **protocol) == expected
 
 
 def test_a_table_that_is_not_there_yet(tmp_path: Path) -> None:

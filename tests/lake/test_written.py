@@ -44,30 +44,30 @@ def base() -> CommitBase:
     return CommitBase(Snapshot(0), SCHEMA, "zstd")
 
 
-def written(given: Changes, folder: Path) -> Written:
-    found = write_changes(given, base(), str(folder))
-    assert found is not None
-    return found
+def written(batch_changes: Changes, folder: Path) -> Written:
+    files = write_changes(batch_changes, base(), str(folder))
+    assert files is not None
+    return files
 
 
 def share(folder: Path, rows: Sequence[tuple[str, str, int]]) -> tuple[list[str], pa.Table]:
     """What a task gives, of a record batch."""
     last = fold(images(rows), ["id"])
-    found = written(changes(last), folder)
-    return [json.dumps({"add": add}) for add in found.adds], last
+    files = written(changes(last), folder)
+    return [json.dumps({"add": add}) for add in files.adds], last
 
 
 def counted(folder: Path, actions: Sequence[dict[str, Any]]) -> list[tuple[str, int]]:
     """Key and position of the rows that count."""
-    found: list[tuple[str, int]] = []
+    kept: list[tuple[str, int]] = []
     for action in actions:
         add = action["add"]
         rows = [(row["id"], row["_seq"]["pos"]) for row in pq.read_table(folder / add["path"]).to_pylist()]
         vector = add.get("deletionVector")
         void = set() if vector is None else set(rows_of(read_vector(str(folder), vector)).tolist())
         assert json.loads(add["stats"])["tightBounds"] is (vector is None)
-        found += [row for place, row in enumerate(rows) if place not in void]
-    return sorted(found)
+        kept += [row for place, row in enumerate(rows) if place not in void]
+    return sorted(kept)
 
 
 def test_a_later_image_in_another_share_takes_the_place_of_a_row(tmp_path: Path) -> None:
@@ -75,26 +75,26 @@ def test_a_later_image_in_another_share_takes_the_place_of_a_row(tmp_path: Path)
         share(tmp_path, [("u", "a", 10), ("u", "b", 20), ("d", "c", 30)]),
         share(tmp_path, [("c", "c", 40), ("u", "a", 5), ("d", "b", 50)]),
     ]
-    found = _join(parts, changes(None), SCHEMA, str(tmp_path))
-    assert found is not None
-    assert found.keys.count == 3
-    assert counted(tmp_path, found.actions(np.zeros(3, np.bool_))) == [("a", 10), ("c", 40)]
+    joined = _join(parts, changes(None), SCHEMA, str(tmp_path))
+    assert joined is not None
+    assert joined.keys.count == 3
+    assert counted(tmp_path, joined.actions(np.zeros(3, np.bool_))) == [("a", 10), ("c", 40)]
 
 
 def test_rows_that_the_table_has_as_new_are_marked_and_an_empty_file_is_left_out(tmp_path: Path) -> None:
-    found = written(changes(images([("u", "a", 10), ("d", "x", 15), ("u", "b", 20)])), tmp_path)
-    assert counted(tmp_path, found.actions(np.array([True, False, False]))) == [("b", 20)]
-    assert counted(tmp_path, found.actions(np.zeros(3, np.bool_))) == [("a", 10), ("b", 20)], (
+    files = written(changes(images([("u", "a", 10), ("d", "x", 15), ("u", "b", 20)])), tmp_path)
+    assert counted(tmp_path, files.actions(np.array([True, False, False]))) == [("b", 20)]
+    assert counted(tmp_path, files.actions(np.zeros(3, np.bool_))) == [("a", 10), ("b", 20)], (
         "a second look begins again"
     )
-    assert found.actions(np.array([True, True, True])) == []
+    assert files.actions(np.array([True, True, True])) == []
 
 
 @pytest.mark.parametrize("all_count", [True, False])
 def test_only_files_that_a_commit_names_stay(tmp_path: Path, all_count: bool) -> None:
-    found = written(changes(images([("u", "a", 10)])), tmp_path)
-    found.committed(found.actions(np.array([not all_count])))
-    found.discard()
+    files = written(changes(images([("u", "a", 10)])), tmp_path)
+    files.committed(files.actions(np.array([not all_count])))
+    files.discard()
     assert len(list(tmp_path.glob("*.parquet"))) == int(all_count)
 
 
@@ -104,9 +104,9 @@ def test_no_images_are_no_changes(tmp_path: Path) -> None:
 
 
 def test_deletions_alone_write_no_file(tmp_path: Path) -> None:
-    found = written(changes(images([("d", "a", 10), ("b", "c", 20)])), tmp_path)
-    assert found.keys.count == 2
-    assert found.actions(np.zeros(2, np.bool_)) == []
+    files = written(changes(images([("d", "a", 10), ("b", "c", 20)])), tmp_path)
+    assert files.keys.count == 2
+    assert files.actions(np.zeros(2, np.bool_)) == []
     assert not list(tmp_path.iterdir())
 
 
@@ -123,10 +123,10 @@ def test_shares_give_what_the_whole_gives(
     numbered = [(op, key, pos) for pos, (op, key) in enumerate(rows)]
     bounds = [0, *sorted({cut for cut in cuts if cut < len(rows)}), len(rows)]
     parts = [share(folder, numbered[start:end]) for start, end in pairwise(bounds)]
-    found = _join(parts, changes(None), SCHEMA, str(folder))
-    assert found is not None
+    joined = _join(parts, changes(None), SCHEMA, str(folder))
+    assert joined is not None
     last = {key: (op, pos) for op, key, pos in numbered}
     at = {pos: key for key, (_, pos) in last.items()}
-    left_out = np.array([at[int(pos)] in skipped for pos in found.sequences.pos])
+    left_out = np.array([at[int(pos)] in skipped for pos in joined.sequences.pos])
     expected = sorted((key, pos) for key, (op, pos) in last.items() if op not in "bd" and key not in skipped)
-    assert counted(folder, found.actions(left_out)) == expected
+    assert counted(folder, joined.actions(left_out)) == expected

@@ -32,17 +32,17 @@ class FakeSession:
     def sql(self, text: str) -> Any:
         if self.down:
             raise ConnectionError("no metastore\nat java")
-        if found := re.fullmatch(r"CREATE DATABASE IF NOT EXISTS (.+)", text):
-            self.schemas.append(found[1])
+        if match := re.fullmatch(r"CREATE DATABASE IF NOT EXISTS (.+)", text):
+            self.schemas.append(match[1])
             return None
-        if found := re.fullmatch(r"CREATE TABLE IF NOT EXISTS (.+) USING delta LOCATION '(.+)'", text):
-            if found[1] in self.refused:
-                raise AnalysisException(f"[INVALID_NAME] {found[1]}\nand more")
-            self.tables.setdefault(found[1], f"file:{found[2]}")
+        if match := re.fullmatch(r"CREATE TABLE IF NOT EXISTS (.+) USING delta LOCATION '(.+)'", text):
+            if match[1] in self.refused:
+                raise AnalysisException(f"[INVALID_NAME] {match[1]}\nand more")
+            self.tables.setdefault(match[1], f"file:{match[2]}")
             return None
-        found = re.fullmatch(r"DESCRIBE DETAIL (.+)", text)
-        assert found is not None, text
-        rows = [(self.tables[found[1]],)]
+        match = re.fullmatch(r"DESCRIBE DETAIL (.+)", text)
+        assert match is not None, text
+        rows = [(self.tables[match[1]],)]
         return SimpleNamespace(select=lambda _column: SimpleNamespace(collect=lambda: rows))
 
 
@@ -50,7 +50,7 @@ def row(*states: TableState, merged: tuple[MergedState, ...] = ()) -> LedgerRow:
     return LedgerRow(1, 1, "", datetime.now(UTC), {state.table: state for state in states}, merged=merged)
 
 
-def given(session: FakeSession, *states: TableState) -> list[str]:
+def warnings_of(session: FakeSession, *states: TableState) -> list[str]:
     """The warnings of a run whose newest ledger row has these tables."""
     warnings: list[str] = []
     names = CatalogNames(session, "lake", LAKE, warnings.append)  # type: ignore[arg-type]
@@ -62,20 +62,20 @@ def given(session: FakeSession, *states: TableState) -> list[str]:
 def test_tables_and_changelogs_get_names() -> None:
     session = FakeSession()
     unread = TableState(table="shop.unread", state="snapshotting")
-    assert given(session, ORDERS, ITEMS, unread) == []
+    assert warnings_of(session, ORDERS, ITEMS, unread) == []
     assert session.schemas == ["`lake`.`shop`", "`lake`.`shop_changelog`"]
     assert session.tables == {
         "`lake`.`shop`.`orders`": "file:/data/lake/shop/orders",
         "`lake`.`shop_changelog`.`orders`": "file:/data/lake/_changelog/shop/orders",
         "`lake`.`shop`.`items`": "file:/data/lake/shop/items",
     }
-    assert given(session, ORDERS) == [], "a later run finds its names"
+    assert warnings_of(session, ORDERS) == [], "a later run finds its names"
 
 
 def test_a_name_of_another_table_is_left_to_it() -> None:
     session = FakeSession()
     session.tables["`lake`.`shop`.`items`"] = "file:/data/mine"
-    (warning,) = given(session, ITEMS)
+    (warning,) = warnings_of(session, ITEMS)
     assert (
         warning == "`lake`.`shop`.`items` in the catalog is the table at /data/mine; /data/lake/shop/items gets no name"
     )
@@ -84,7 +84,7 @@ def test_a_name_of_another_table_is_left_to_it() -> None:
 
 def test_a_refused_name_does_not_stop_the_next() -> None:
     session = FakeSession("`lake`.`shop`.`orders`")
-    (warning,) = given(session, ORDERS, ITEMS)
+    (warning,) = warnings_of(session, ORDERS, ITEMS)
     assert warning == "`lake`.`shop`.`orders` cannot be a name in the catalog: [INVALID_NAME] `lake`.`shop`.`orders`"
     assert "`lake`.`shop`.`items`" in session.tables
 

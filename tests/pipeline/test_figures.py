@@ -53,11 +53,11 @@ def test_rates_are_never_more_than_what_was_done(batches: list[tuple[float, floa
     for pause, seconds, rows in batches:
         now += pause + seconds
         rates.add(now, seconds, {T: rows}, rows)
-    found = rates.at(now + later)
+    current = rates.at(now + later)
     done = sum(rows for *_, rows in batches)
-    assert 0 <= found.rows <= done + 0.1
-    assert found.rows * min(60.0, max(1.0, now + later)) <= done * 1.001 + 10
-    assert found.changes == found.rows
+    assert 0 <= current.rows <= done + 0.1
+    assert current.rows * min(60.0, max(1.0, now + later)) <= done * 1.001 + 10
+    assert current.changes == current.rows
 
 
 NOW_US = 1_700_000_000_000_000
@@ -70,31 +70,31 @@ def taken(*ages: float, changes: int = 1) -> list[Commits]:
     return [Commits(at_us, at_us, changes) for at_us in (NOW_US - round(age * 1e6) for age in ages)]
 
 
-def is_near(found: float | None, exact: float) -> bool:
+def is_near(estimate: float | None, exact: float) -> bool:
     """Between the same two limits, which are of a ratio of 1.1; the least one is 0.01 s."""
-    assert found is not None
+    assert estimate is not None
     if exact <= 0.0101:
-        return 0 < found <= 0.0111
-    return exact / 1.101 - 0.001 <= found <= exact * 1.101 + 0.001
+        return 0 < estimate <= 0.0111
+    return exact / 1.101 - 0.001 <= estimate <= exact * 1.101 + 0.001
 
 
 def test_without_changes_nothing_is_fresh_or_old() -> None:
     fresh = Freshness()
     fresh.add(0.0, NOW_US, [])
-    found = fresh.at(9.0)
-    assert (found.p50, found.p99, found.changes, found.seconds) == (None, None, 0, 0.0)
-    assert {count for _, count in found.buckets} == {0}
+    figures = fresh.at(9.0)
+    assert (figures.p50, figures.p99, figures.changes, figures.seconds) == (None, None, 0, 0.0)
+    assert {count for _, count in figures.buckets} == {0}
 
 
 @given(st.lists(AGES, min_size=1, max_size=60))
 def test_percentiles_are_those_of_the_changes(ages: list[float]) -> None:
     fresh = Freshness()
     fresh.add(0.0, NOW_US, taken(*ages))
-    found, ordered = fresh.at(1.0), sorted(ages)
-    for share, value in ((0.5, found.p50), (0.99, found.p99)):
+    figures, ordered = fresh.at(1.0), sorted(ages)
+    for share, value in ((0.5, figures.p50), (0.99, figures.p99)):
         assert is_near(value, ordered[math.ceil(share * len(ages)) - 1])
-    assert found.changes == len(ages)
-    assert found.seconds == pytest.approx(sum(ages), abs=0.01)
+    assert figures.changes == len(ages)
+    assert figures.seconds == pytest.approx(sum(ages), abs=0.01)
 
 
 @given(st.lists(st.tuples(AGES, AGES, st.integers(1, 10**6)), min_size=1, max_size=20), st.data())
@@ -127,16 +127,16 @@ def test_batches_count_alike_if_divided(parts: list[tuple[float, float, int]], d
 def test_a_bucket_holds_what_took_as_long_as_its_limit() -> None:
     fresh = Freshness()
     fresh.add(0.0, NOW_US, taken(0.1, 1.0, 1.000001, 3.0, 10**9))
-    found = dict(fresh.at(0.0).buckets)
-    assert (found[0.1], found[0.5], found[1.0], found[2.0], found[3.0], found[7200.0]) == (1, 1, 2, 3, 4, 4)
+    buckets = dict(fresh.at(0.0).buckets)
+    assert (buckets[0.1], buckets[0.5], buckets[1.0], buckets[2.0], buckets[3.0], buckets[7200.0]) == (1, 1, 2, 3, 4, 4)
 
 
 def test_changes_count_evenly_between_the_oldest_and_the_newest_commit() -> None:
     fresh = Freshness()
     fresh.add(0.0, NOW_US, [Commits(NOW_US - 10_000_000, NOW_US, 1000)])
-    found = fresh.at(0.0)
-    assert (found.p50, found.p99, found.seconds) == (5.0, 9.9, 5000.0)
-    assert [dict(found.buckets)[limit] for limit in (0.1, 1.0, 5.0, 10.0)] == [10, 100, 500, 1000]
+    figures = fresh.at(0.0)
+    assert (figures.p50, figures.p99, figures.seconds) == (5.0, 9.9, 5000.0)
+    assert [dict(figures.buckets)[limit] for limit in (0.1, 1.0, 5.0, 10.0)] == [10, 100, 500, 1000]
 
 
 def test_a_clock_that_is_ahead_makes_no_time_negative() -> None:
@@ -154,15 +154,15 @@ def test_percentiles_are_those_of_the_last_five_minutes(batches: list[tuple[floa
         fresh.add(now, NOW_US, taken(age))
         added.append((now, age))
     now += later
-    found = fresh.at(now)
+    figures = fresh.at(now)
     since = [age for at, age in added if at > now - 295]
     within = [age for at, age in added if at > now - 306]
-    assert (found.p50 is not None) or not since
+    assert (figures.p50 is not None) or not since
     if len(since) == len(within) and since:
-        assert is_near(found.p50, sorted(since)[math.ceil(len(since) / 2) - 1])
+        assert is_near(figures.p50, sorted(since)[math.ceil(len(since) / 2) - 1])
     if not within:
-        assert (found.p50, found.p99) == (None, None)
-    assert found.changes == len(batches), "what is counted since the run began stays"
+        assert (figures.p50, figures.p99) == (None, None)
+    assert figures.changes == len(batches), "what is counted since the run began stays"
 
 
 def test_thousands_of_record_batches_in_one_batch() -> None:
@@ -176,10 +176,10 @@ def test_a_point_of_the_history_has_the_greatest_lag_of_its_five_seconds() -> No
     assert history.status() == HistoryStatus()
     for second, lag in enumerate([None, 1.0, 4.0, 0.0, 2.0, 0.5, None]):
         history.add(NOW_US + second * 1_000_000, lag, float(second))
-    found = history.status()
-    assert found.at_us == (NOW_US + 4_000_000, NOW_US + 6_000_000)
-    assert (found.lag_seconds, found.changes_per_second) == ((4.0, 0.5), (4.0, 6.0))
-    goes_on = History(found)
+    status = history.status()
+    assert status.at_us == (NOW_US + 4_000_000, NOW_US + 6_000_000)
+    assert (status.lag_seconds, status.changes_per_second) == ((4.0, 0.5), (4.0, 6.0))
+    goes_on = History(status)
     goes_on.add(NOW_US + 7_000_000, 3.0, 0.0)
     assert goes_on.status().lag_seconds == (4.0, 3.0), "the next run has the points of the one before"
     goes_on.add(NOW_US + 5_000_000, 1.0, 0.0)
@@ -198,53 +198,53 @@ def test_a_history_is_bounded(steps: list[int]) -> None:
     assert list(times) == sorted(times)
 
 
-class Told:
+class FakeReports:
     """What a planner and tasks have said."""
 
     def __init__(self, plan: BatchPlan | None) -> None:
-        self.found: BatchPlan | None = plan
+        self.batch_plan: BatchPlan | None = plan
         self.done: tuple[Counter[str], Counter[str]] | None = None
 
     def plan(self, batch_id: int) -> BatchPlan | None:
         assert batch_id == 7
-        return self.found
+        return self.batch_plan
 
     def read(self, epoch: int) -> tuple[Counter[str], Counter[str]] | None:
         assert epoch == 9
         return self.done
 
 
-def reading(plan: BatchPlan | None = None) -> tuple[BatchUnderWay, Told]:
+def reading(plan: BatchPlan | None = None) -> tuple[BatchUnderWay, FakeReports]:
     table = PlannedTable(1, 3, rows=500, chunks_estimate=7, rows_estimate=1500)
-    told = Told(plan or BatchPlan(9, {T: table}, transactions=4, behind=2))
-    return BatchUnderWay(7, 100.0, told), told  # type: ignore[arg-type]
+    reports = FakeReports(plan or BatchPlan(9, {T: table}, transactions=4, behind=2))
+    return BatchUnderWay(7, 100.0, reports), reports  # type: ignore[arg-type]
 
 
 def test_the_reading_of_a_batch() -> None:
-    batch, told = reading()
+    batch, reports = reading()
     first = batch.activity(0, {})
     assert (first.phase, first.rows, first.rows_estimate, first.seconds_left) == ("reading", None, None, None)
     batch.update_progress(101.0)
     planned = batch.activity(0, {})
     assert (planned.rows, planned.rows_estimate, planned.transactions) == (None, 500, 4)
     assert batch.behind() == 6
-    told.done = Counter({T: 100}), Counter({T: 3})
+    reports.done = Counter({T: 100}), Counter({T: 3})
     batch.update_progress(105.0)
     now = batch.activity(0, {})
     assert (now.rows, now.changes, now.rows_per_second, now.seconds_left) == (100, 3, 20.0, 20.0)
     assert now.tables[T].model_dump() == {
         "first": 1, "last": 3, "chunks_estimate": 7, "rows": 100, "rows_estimate": 500, "table_rows_estimate": 1500,
     }  # fmt: skip
-    told.done = Counter({T: 600}), Counter()
+    reports.done = Counter({T: 600}), Counter()
     batch.update_progress(120.0)
     over = batch.activity(0, {})
     assert (over.rows, over.seconds_left) == (600, None), "the estimate was too low: nobody knows what is left"
 
 
 def test_the_rate_of_reading_is_that_of_the_last_seconds() -> None:
-    batch, told = reading()
+    batch, reports = reading()
     for second in range(1, 60):
-        told.done = Counter({T: 10 * second if second < 40 else 400 + (second - 40)}), Counter()
+        reports.done = Counter({T: 10 * second if second < 40 else 400 + (second - 40)}), Counter()
         batch.update_progress(100.0 + second)
     assert batch.activity(0, {}).rows_per_second == 1.0
     for second in range(60, 80):
@@ -267,8 +267,8 @@ def test_where_nobody_says_anything() -> None:
     batch = BatchUnderWay(7, 100.0, None)
     batch.update_progress(101.0)
     batch.counts_tasks(1, 4)
-    found = batch.activity(0, {})
-    assert (found.rows, found.changes, found.tasks_done, found.tasks) == (None, None, 1, 4)
+    activity = batch.activity(0, {})
+    assert (activity.rows, activity.changes, activity.tasks_done, activity.tasks) == (None, None, 1, 4)
     assert batch.behind() is None
 
 
@@ -301,9 +301,9 @@ def test_how_far_all_tables_are() -> None:
     live = TableStatus(state="live", rows=99)
     assert snapshot_status({"a": live}, 10.0) is None
     half = TableStatus(state="snapshotting", rows_read=500, rows_estimate=1000)
-    found = snapshot_status({"a": live, "b": half, "c": half}, 10.0)
-    assert found is not None
-    assert found.model_dump() == {"tables": 2, "rows": 1000, "rows_estimate": 2000, "seconds_left": 100.0}
+    total = snapshot_status({"a": live, "b": half, "c": half}, 10.0)
+    assert total is not None
+    assert total.model_dump() == {"tables": 2, "rows": 1000, "rows_estimate": 2000, "seconds_left": 100.0}
     waits = TableStatus(state="snapshotting")
     unknown = snapshot_status({"b": half, "c": waits}, 10.0)
     assert unknown is not None

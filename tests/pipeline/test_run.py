@@ -100,7 +100,7 @@ OSError: [Errno 28] No space left on device
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "said"),
+    ("text", "kind", "message"),
     [
         (
             "Job aborted\n  org.apache.spark.SparkException: Python worker failed to connect back.\n",
@@ -112,10 +112,10 @@ OSError: [Errno 28] No space left on device
         (FROM_A_WORKER, TargetError, "Spark failed: OSError: [Errno 28] No space left on device"),
     ],
 )
-def test_failures_of_spark_are_one_line(text: str, kind: type[HeadgateError], said: str) -> None:
+def test_failures_of_spark_are_one_line(text: str, kind: type[HeadgateError], message: str) -> None:
     error = spark_failure(text)
     assert type(error) is kind
-    assert said in str(error)
+    assert message in str(error)
     assert "\n" not in str(error)
 
 
@@ -166,14 +166,14 @@ class FakeRun:
     """A query that ends when the configuration changes, or at once."""
 
     begun: ClassVar[list[tuple[str, ...]]] = []
-    told: ClassVar[list[int]] = []
+    warned: ClassVar[list[int]] = []
 
     def __init__(self, pipeline: Pipeline, *_: Any) -> None:
         self.begun.append(pipeline.config.source.tables)
         self.pipeline, self.writer, self.batches, self.superseded = pipeline, self, 0, False
 
     def warn_of_stopped(self) -> None:
-        self.told.append(len(self.begun))
+        self.warned.append(len(self.begun))
 
     def check_targets(self, _spark: Any, tables: list[str]) -> None:
         self.begun.append(tuple(tables))
@@ -196,7 +196,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigFile:
     monkeypatch.setattr(_pipeline, "_Run", FakeRun)
     monkeypatch.setattr(_pipeline, "_courier", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(FakeRun, "begun", [])
-    monkeypatch.setattr(FakeRun, "told", [])
+    monkeypatch.setattr(FakeRun, "warned", [])
     return ConfigFile(path)
 
 
@@ -206,24 +206,26 @@ def test_a_changed_configuration_begins_another_query_with_its_tables(file: Conf
     pipeline._follow(None, None, ["a.*!"], False, [], None)  # type: ignore[arg-type]
     assert FakeRun.begun == [("a.*",), ("a.*!",), ("a.*", "b.*"), ("a.*!", "b.*!")]
     assert pipeline.config is file.config
-    assert FakeRun.told == [1], "what is stopped is said when the run begins"
+    assert FakeRun.warned == [1], "what is stopped is said when the run begins"
 
 
 class Purged:
     """Queries whose position the server has purged, some of them after a batch."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *batches: int) -> None:
-        self.left, self.forgotten, self.asked = list(batches), 0, [dict[str, Any]()]
+        self.left, self.forgotten, self.requests = list(batches), 0, [dict[str, Any]()]
         purged = self
 
         class Run(FakeRun):
-            def __init__(self, *given: Any) -> None:
-                super().__init__(*given)
+            def __init__(self, *arguments: Any) -> None:
+                super().__init__(*arguments)
                 self.ledger = SimpleNamespace(last=SimpleNamespace(epoch=1))
-                self.inbox = SimpleNamespace(send_request=lambda _name, request: purged.asked.append(asdict(request)))
+                self.inbox = SimpleNamespace(
+                    send_request=lambda _name, request: purged.requests.append(asdict(request))
+                )
 
             def until_end(self, once: bool, *_: Any) -> BinlogPurgedError | None:  # type: ignore[override]
-                purged.asked.append({"once": once})
+                purged.requests.append({"once": once})
                 if not purged.left:
                     return None
                 self.batches = purged.left.pop(0)
@@ -247,8 +249,8 @@ def test_a_purged_position_is_given_up_where_the_mode_says_so(
     purged = Purged(monkeypatch, 0, 5, 3)
     purged.follow(file, mode)
     assert purged.forgotten == 3
-    asked = [value for value in purged.asked if "tables" in value]
-    assert asked == ([{"tables": ("a.*",), "reason": None}] if mode == "always" else [])
+    requests = [value for value in purged.requests if "tables" in value]
+    assert requests == ([{"tables": ("a.*",), "reason": None}] if mode == "always" else [])
 
 
 def test_a_purged_position_ends_a_run_that_gets_nowhere(file: ConfigFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +263,7 @@ def test_a_purged_position_ends_a_run_that_gets_nowhere(file: ConfigFile, monkey
         with pytest.raises(BinlogPurgedError):
             purged.follow(file, mode)
         assert purged.forgotten == 0
-        assert purged.asked[-1] == {"once": mode == "initial_only"}
+        assert purged.requests[-1] == {"once": mode == "initial_only"}
 
 
 def test_a_configuration_that_the_server_does_not_allow_is_refused(
@@ -299,9 +301,9 @@ def test_hangup_has_the_file_read_again(file: ConfigFile) -> None:
 def test_a_hangup_that_comes_while_one_looks_is_not_forgotten(file: ConfigFile) -> None:
     class Interrupted(threading.Event):
         def is_set(self) -> bool:
-            found = super().is_set()
+            was_set = super().is_set()
             self.set()  # by a signal's handler
-            return found
+            return was_set
 
     pipeline, looks = Pipeline(file.config, file=file), file.path.stat()
     pipeline._reload = Interrupted()

@@ -75,8 +75,8 @@ def batch(first: int, last: int, behind: int = 0) -> Batch:
 
 def report(number: int, last: int, **more: Any) -> BatchReport:
     tables = more.pop("tables", {"shop.orders": TableState("shop.orders", "live", version=number)})
-    given = {"start": f"{UUID}:1-{last - 2}", "seconds": 1.25, "planned_us": START_US, **more}
-    return BatchReport(number, 1000 + number, f"{UUID}:1-{last}", tables, **given)
+    fields = {"start": f"{UUID}:1-{last - 2}", "seconds": 1.25, "planned_us": START_US, **more}
+    return BatchReport(number, 1000 + number, f"{UUID}:1-{last}", tables, **fields)
 
 
 def test_from_start_to_a_clean_stop(run: Run) -> None:
@@ -220,22 +220,27 @@ def test_freshness_is_from_the_commit_to_the_ledger(run: Run) -> None:
     def ends(number: int, seconds: float, **more: Any) -> Status:
         now = run.clocks.wall_us()
         made = Commits(now - int(seconds * 1e6), now - int(seconds * 1e6), 10)
-        given = {"commits": {"shop.orders": [made], "shop.gone": [made]}, "committed_us": now, **more}
-        writer.ends(report(number, 2 * number + 2, **given))
+        fields = {"commits": {"shop.orders": [made], "shop.gone": [made]}, "committed_us": now, **more}
+        writer.ends(report(number, 2 * number + 2, **fields))
         return run.read()
 
     with run.writer as writer:
         assert run.read().freshness.changes == 0
-        found = ends(1, 2.0).freshness
-        assert (found.changes, found.seconds, dict(found.buckets)[2.0], dict(found.buckets)[1.0]) == (10, 20.0, 10, 0)
-        assert found.p50 == pytest.approx(2.0, rel=0.1)
-        assert ends(1, 9.0, replayed=True, committed_us=None).freshness == found, "it was in the ledger already"
+        figures = ends(1, 2.0).freshness
+        assert (figures.changes, figures.seconds, dict(figures.buckets)[2.0], dict(figures.buckets)[1.0]) == (
+            10,
+            20.0,
+            10,
+            0,
+        )
+        assert figures.p50 == pytest.approx(2.0, rel=0.1)
+        assert ends(1, 9.0, replayed=True, committed_us=None).freshness == figures, "it was in the ledger already"
         held = {"shop.orders": TableState("shop.orders", "stale")}
-        assert ends(2, 9.0, tables=held).freshness == found, "the table does not take its changes"
+        assert ends(2, 9.0, tables=held).freshness == figures, "the table does not take its changes"
         assert run.beat(310).freshness.p50 is None
         assert run.read().freshness.changes == 10
-    found = run.read().freshness
-    assert (found.p50, found.changes) == (None, 10)
+    figures = run.read().freshness
+    assert (figures.p50, figures.changes) == (None, 10)
     with Run(Path(run.inbox.path).parent).writer:
         assert run.read().freshness.changes == 0, "totals begin at 0 with each run"
 
@@ -251,9 +256,9 @@ def test_the_history_of_lag_and_rate(run: Run) -> None:
         run.clocks.now += 2.5
         now = run.clocks.wall_us()
         writer.ends(report(1, 4, changes={"shop.orders": 60}, planned_us=now - 1_000_000, committed_us=now))
-        found = run.read().history
-        assert found.lag_seconds[-1] == 11.5, "what it was just before the batch was in the ledger"
-        assert found.changes_per_second[-1] > 0
+        history = run.read().history
+        assert history.lag_seconds[-1] == 11.5, "what it was just before the batch was in the ledger"
+        assert history.changes_per_second[-1] > 0
         for _ in range(500):
             run.beat(2)
         assert len(run.read().history.at_us) == 120
@@ -278,16 +283,16 @@ def test_how_tables_are_written(run: Run, caplog: pytest.LogCaptureFixture) -> N
         return run.read(), [record.getMessage() for record in logged_here(caplog)]
 
     with run.writer as writer:
-        status, said = ends(1, orders=upserted, items=merged)
+        status, messages = ends(1, orders=upserted, items=merged)
         assert status.writes == {"append": 1, "merge": 1, "upsert": 1}
         assert (status.tables[orders].merged, status.tables[items].merged) == (None, "no vectors")
-        assert said == ["shop.items is written by MERGE, which takes seconds a batch: no vectors"]
-        status, said = ends(2, orders=upserted)
+        assert messages == ["shop.items is written by MERGE, which takes seconds a batch: no vectors"]
+        status, messages = ends(2, orders=upserted)
         assert status.tables[items].merged == "no vectors", "it had no changes meanwhile"
         assert ends(3, items=merged)[1] == [], "it was said"
         assert ends(4, items={WriteMethod.MERGE: "constraints"})[1] != []
-        status, said = ends(5, items=upserted)
-        assert (status.tables[items].merged, said) == (None, [])
+        status, messages = ends(5, items=upserted)
+        assert (status.tables[items].merged, messages) == (None, [])
         assert status.writes == {"append": 2, "merge": 3, "upsert": 3}
 
 
@@ -523,19 +528,19 @@ def test_a_status_of_the_version_before_is_understood(run: Run) -> None:
         part["images"] = part.pop("changes")
     old = {"v": 1, "lag": {"seconds": 0.0, "transactions": 0}}
     run.inbox.write("status.json", {k: v for k, v in {**value, **old}.items() if k not in ("activity", "as_of_us")})
-    found = run.read()
-    assert (found.tables["shop.orders"].changes, found.recent[0].changes, found.v) == (4, 4, 1)
+    status = run.read()
+    assert (status.tables["shop.orders"].changes, status.recent[0].changes, status.v) == (4, 4, 1)
     with Run(Path(run.inbox.path).parent).writer:
         assert (run.read().v, run.read().as_of_us, run.read().lag.seconds) == (2, None, None)
 
 
 def test_who_is_told_of_the_status(tmp_path: Path) -> None:
     """At each look, however rarely the file is written."""
-    told: list[Status] = []
+    statuses: list[Status] = []
     clocks = Clocks()
     inbox = ControlFolder(str(tmp_path))
     writer = StatusWriter(
-        inbox, "shop", clock=clocks.monotonic, wall_us=clocks.wall_us, on_status=told.append, beat_seconds=5.0
+        inbox, "shop", clock=clocks.monotonic, wall_us=clocks.wall_us, on_status=statuses.append, beat_seconds=5.0
     )
     writer._ending.wait = lambda timeout=None: True  # type: ignore[method-assign]
     with writer:
@@ -548,7 +553,7 @@ def test_who_is_told_of_the_status(tmp_path: Path) -> None:
             writer._tick()
             written = read_status(inbox)
             assert written is not None
-            seen.append((told[-1].updated_us - START_US, told[-1].updated_us - written.updated_us))
+            seen.append((statuses[-1].updated_us - START_US, statuses[-1].updated_us - written.updated_us))
         assert [at for at, _ in seen] == [second * 1_000_000 for second in range(1, 11)]
         assert sum(age == 0 for _, age in seen) == 2, "idle: each five seconds"
         writer.reads(1)
@@ -557,5 +562,5 @@ def test_who_is_told_of_the_status(tmp_path: Path) -> None:
             clocks.now += 1
             writer._tick()
             written = read_status(inbox)
-            count += written is not None and written.updated_us == told[-1].updated_us
+            count += written is not None and written.updated_us == statuses[-1].updated_us
         assert count == 5, "while something is under way, each two seconds"

@@ -78,9 +78,9 @@ def test_values(mysql: str, spark: str, array: pa.Array, expected: list[Any]) ->
 
 def messages(images: list[tuple[Any, ...]], table: FakeTable = TABLE, envelope: Envelope = ENVELOPE) -> list[Any]:
     """(part, key, value, header, other key) of each message, with the value's JSON parsed."""
-    found = envelope.records(table.carried, table.batch(7, images))
-    assert found.schema == RECORDS
-    rows = sorted(found.to_pylist(), key=lambda row: [row[name] for name in ("file", "pos", "ordinal", "part")])
+    records = envelope.records(table.carried, table.batch(7, images))
+    assert records.schema == RECORDS
+    rows = sorted(records.to_pylist(), key=lambda row: [row[name] for name in ("file", "pos", "ordinal", "part")])
     return [
         (
             row["part"],
@@ -93,9 +93,9 @@ def messages(images: list[tuple[Any, ...]], table: FakeTable = TABLE, envelope: 
     ]
 
 
-def shown(found: list[Any]) -> list[Any]:
+def shown(parsed: list[Any]) -> list[Any]:
     """(key, op, before, after) of each message."""
-    return [(key, value and (value["op"], value["before"], value["after"])) for _, key, value, _, _ in found]
+    return [(key, value and (value["op"], value["before"], value["after"])) for _, key, value, _, _ in parsed]
 
 
 def test_an_insert_as_a_whole() -> None:
@@ -119,11 +119,11 @@ def test_an_insert_as_a_whole() -> None:
 
 def test_each_change() -> None:
     a, b = {"id": 1, "item": "a"}, {"id": 1, "item": "b"}
-    found = messages(
+    parsed = messages(
         [("c", 10, 1, "a"), ("b", 20, 1, "a"), ("u", 20, 1, "b"), ("d", 30, 1, "b"), ("t", 40, None, None)]
     )
     key = {"id": 1}
-    assert shown(found) == [
+    assert shown(parsed) == [
         (key, ("c", None, a)),
         (key, ("u", a, b)),
         (key, ("d", b, None)),
@@ -133,13 +133,13 @@ def test_each_change() -> None:
 
 
 def test_a_changed_key() -> None:
-    found = messages([("b", 20, 1, "a"), ("u", 20, 2, "a")])
-    assert shown(found) == [
+    parsed = messages([("b", 20, 1, "a"), ("u", 20, 2, "a")])
+    assert shown(parsed) == [
         ({"id": 1}, ("d", {"id": 1, "item": "a"}, None)),
         ({"id": 1}, None),
         ({"id": 2}, ("c", None, {"id": 2, "item": "a"})),
     ]
-    assert [(header, other) for *_, header, other in found] == [
+    assert [(header, other) for *_, header, other in parsed] == [
         (NEW_KEY, b'{"id":2}'),
         (None, None),
         (OLD_KEY, b'{"id":1}'),
@@ -153,19 +153,19 @@ def test_numbers_in_a_transaction(schemas: bool) -> None:
     values = envelope.records(TABLE.carried, images)["value"]
     places = Places(pa.array(["u:1", "u:1", 'u:"2', "u:3"]), np.array([1, 2, 3, 4]), np.array([5, 6, 7, 2**40]))
     numbered = envelope.numbered(values, places)
-    found = [value and json.loads(value) for value in numbered.to_pylist()]
-    assert [one is None for one in found] == [False, False, False, True]
-    payloads = [one["payload"] if schemas else one for one in found if one]
+    parsed = [value and json.loads(value) for value in numbered.to_pylist()]
+    assert [one is None for one in parsed] == [False, False, False, True]
+    payloads = [one["payload"] if schemas else one for one in parsed if one]
     assert [one["transaction"] for one in payloads] == [
         {"id": "u:1", "total_order": 1, "data_collection_order": 5},
         {"id": "u:1", "total_order": 2, "data_collection_order": 6},
         {"id": 'u:"2', "total_order": 3, "data_collection_order": 7},
     ]
     plain = [one and json.loads(one) for one in values.to_pylist()]
-    for one in (*plain, *found):
+    for one in (*plain, *parsed):
         if one:
             (one["payload"] if schemas else one)["transaction"] = None
-    assert found == plain
+    assert parsed == plain
 
 
 def test_a_snapshot_row() -> None:
@@ -177,17 +177,17 @@ def test_a_snapshot_row() -> None:
 
 def test_without_a_key_tombstones_and_truncates() -> None:
     keyless = FakeTable(columns=TABLE.columns, key=())
-    found = messages([("b", 20, 1, "a"), ("u", 20, 2, "a"), ("d", 30, 2, "a")], keyless)
-    assert [(key, value and value["op"]) for _, key, value, *_ in found] == [(None, "u"), (None, "d")]
+    parsed = messages([("b", 20, 1, "a"), ("u", 20, 2, "a"), ("d", 30, 2, "a")], keyless)
+    assert [(key, value and value["op"]) for _, key, value, *_ in parsed] == [(None, "u"), (None, "d")]
     plain = Envelope(JsonForm(SOURCE), tombstones=False)
-    found = messages([("d", 10, 1, "a"), ("t", 40, None, None)], envelope=plain)
-    assert [value and value["op"] for _, _, value, *_ in found] == ["d"]
+    parsed = messages([("d", 10, 1, "a"), ("t", 40, None, None)], envelope=plain)
+    assert [value and value["op"] for _, _, value, *_ in parsed] == ["d"]
 
 
 def test_columns_that_an_image_leaves_out() -> None:
-    found = messages([("b", 20, 1, ...), ("u", 20, 1, "b"), ("c", 30, 2, "c")])
-    assert shown(found)[0] == ({"id": 1}, ("u", {"id": 1}, {"id": 1, "item": "b"}))
-    assert shown(found)[1] == ({"id": 2}, ("c", None, {"id": 2, "item": "c"}))
+    parsed = messages([("b", 20, 1, ...), ("u", 20, 1, "b"), ("c", 30, 2, "c")])
+    assert shown(parsed)[0] == ({"id": 1}, ("u", {"id": 1}, {"id": 1, "item": "b"}))
+    assert shown(parsed)[1] == ({"id": 2}, ("c", None, {"id": 2, "item": "c"}))
 
 
 def test_no_images_and_half_an_update() -> None:
@@ -220,17 +220,17 @@ def fits(value: Any, schema: dict[str, Any]) -> None:
 def test_messages_with_their_schemas_fit_them() -> None:
     envelope = Envelope(JsonForm(SOURCE, schemas=True), truncates=True)
     images = [("c", 10, 1, "a"), ("b", 20, 1, "a"), ("u", 20, 2, "b"), ("d", 30, 2, "b"), ("t", 40, None, None)]
-    found = messages(images, envelope=envelope)
-    assert len(found) == 7
-    for _, key, value, header, other in found:
+    parsed = messages(images, envelope=envelope)
+    assert len(parsed) == 7
+    for _, key, value, header, other in parsed:
         for one in filter(None, (key, value, header and json.loads(other))):
             fits(one["payload"], one["schema"])
-    schema = found[0][2]["schema"]
+    schema = parsed[0][2]["schema"]
     assert schema["name"] == "shop.shop.orders.Envelope"
     assert schema["fields"][1]["fields"] == [
         {"type": "int32", "optional": False, "field": "id"}, {"type": "string", "optional": True, "field": "item"},
     ]  # fmt: skip
-    assert found[0][1]["schema"]["name"] == "shop.shop.orders.Key"
+    assert parsed[0][1]["schema"]["name"] == "shop.shop.orders.Key"
 
 
 @pytest.mark.parametrize(("mysql", "spark", "array", "expected"), VALUES, ids=[f"{v[0]} {v[1]}" for v in VALUES])

@@ -84,13 +84,13 @@ def test_values(mysql: str, spark: str, array: pa.Array, expected: list[Any], op
         held = values if optional else values.drop_null()
         layout = Layout(len(held), avro=True)
         layout.lane(avro_lane(column, held), before=b"\x02" if optional else b"")
-        found = [decoded(schema, one)["c"] for one in layout.write([np.arange(len(held))]).to_pylist()]
+        actual = [decoded(schema, one)["c"] for one in layout.write([np.arange(len(held))]).to_pylist()]
         wanted = [plain(one, connect) for one in expected if optional or one is not None]
         if spark == "float":
             wanted = [np.float32(one) for one in wanted]
         if mysql == "bigint unsigned":
             wanted = [one - 2**64 for one in wanted]  # Debezium's ``long``
-        assert found == wanted
+        assert actual == wanted
 
 
 @given(st.lists(st.decimals(-(10**65) + 1, 10**65 - 1, places=0), max_size=8))
@@ -108,23 +108,23 @@ def test_unscaled_numbers(numbers: list[Decimal]) -> None:
     for one in texts:
         assert decimal_text_bytes(pa.array(one, pa.string()), 30).to_pylist() == expected
     small = [one % 10**38 - 10**37 for one in whole]
-    found = decimal_bytes(pa.array([Decimal(one) for one in small], pa.decimal128(38)))
-    assert found.to_pylist() == [*map(shortest, small)]
+    encoded = decimal_bytes(pa.array([Decimal(one) for one in small], pa.decimal128(38)))
+    assert encoded.to_pylist() == [*map(shortest, small)]
 
 
 def both(images: list[tuple[Any, ...]], table: FakeTable = TABLE) -> tuple[list[Any], list[Any], Schemas]:
     """Messages in JSON and in Avro, (key, value, other key), and the schemas of the latter."""
     schemas, batch = Schemas(), table.batch(7, images)
-    found = []
+    parsed = []
     for form in (JsonForm(SOURCE), AvroForm(SOURCE, schemas, lambda name: f"shop.{name}")):
         records = Envelope(form, truncates=True).records(table.carried, batch).to_pylist()
         read = json.loads if isinstance(form, JsonForm) else schemas.read
         names = ("key", "value", "other_key")
-        found.append([[row[name] and read(row[name]) for name in names] for row in records])
-    for _, value, _ in [*found[0], *found[1]]:
+        parsed.append([[row[name] and read(row[name]) for name in names] for row in records])
+    for _, value, _ in [*parsed[0], *parsed[1]]:
         for stamp in ("ts_ms", "ts_us", "ts_ns"):
             assert value is None or value.pop(stamp) > 1_700_000_000_000
-    return found[0], found[1], schemas
+    return parsed[0], parsed[1], schemas
 
 
 def test_messages_are_those_in_json() -> None:
@@ -139,8 +139,8 @@ def test_messages_are_those_in_json() -> None:
 
 
 def test_columns_that_an_image_leaves_out_are_null() -> None:
-    _, found, _ = both([("b", 20, 1, ...), ("u", 20, 1, "b"), ("c", 30, 2, "c")])
-    assert [(value["before"], value["after"]) for _, value, _ in found] == [
+    _, messages, _ = both([("b", 20, 1, ...), ("u", 20, 1, "b"), ("c", 30, 2, "c")])
+    assert [(value["before"], value["after"]) for _, value, _ in messages] == [
         ({"id": 1, "item": None}, {"id": 1, "item": "b"}),
         (None, {"id": 2, "item": "c"}),
     ]
@@ -198,15 +198,15 @@ def test_numbers_in_a_transaction() -> None:
     envelope = Envelope(AvroForm(SOURCE, schemas, lambda name: name))
     records = envelope.records(TABLE.carried, TABLE.batch(7, [("d", 20, 1, "a"), ("c", 30, 3, "x" * 100)]))
     places = Places(pa.array(["u:1", "u:3", "u:1"]), np.array([1, 2, 3]), np.array([5, 2**40, 7]))
-    found = [value and schemas.read(value) for value in envelope.numbered(records["value"], places).to_pylist()]
-    assert [one and one.pop("transaction") for one in found] == [
+    parsed = [value and schemas.read(value) for value in envelope.numbered(records["value"], places).to_pylist()]
+    assert [one and one.pop("transaction") for one in parsed] == [
         {"id": "u:1", "total_order": 1, "data_collection_order": 5},
         {"id": "u:3", "total_order": 2, "data_collection_order": 2**40},
         None,
     ]
     without = [value and schemas.read(value) for value in records["value"].to_pylist()]
     assert [one and one.pop("transaction") for one in without] == [None, None, None]
-    assert found == without
+    assert parsed == without
 
 
 def test_messages_that_are_not_of_rows() -> None:

@@ -66,7 +66,7 @@ def test_an_alter() -> None:
 
 def test_statements_of_several_tables() -> None:
     """One message for each statement, but one for each table of a DROP TABLE."""
-    found = changes(
+    messages = changes(
         row("rename", "RENAME TABLE a TO b, c TO d", 1, 0, "shop.a", new_name="shop.b", schema=TABLE.to_json()),
         row("rename", "RENAME TABLE a TO b, c TO d", 1, 1, "shop.c", new_name="shop.d"),
         row("truncate", "TRUNCATE b", 2),
@@ -77,15 +77,15 @@ def test_statements_of_several_tables() -> None:
         DdlRow("shop.old", "missing", "drop", (9, 0, 0, 0), None, None),
     )
     assert [
-        (one.pos, one.value["ddl"], [(c["type"], c["id"]) for c in one.value["tableChanges"]]) for one in found
+        (one.pos, one.value["ddl"], [(c["type"], c["id"]) for c in one.value["tableChanges"]]) for one in messages
     ] == [
         (1, "RENAME TABLE a TO b, c TO d", [("ALTER", '"shop"."b"')]),
         (3, "DROP TABLE `shop`.`b`", [("DROP", '"shop"."b"')]),
         (3, "DROP TABLE `shop`.`d`", [("DROP", '"shop"."d"')]),
         (4, "drop database other", [("DROP", '"other"."x"'), ("DROP", '"other"."y"')]),
     ]
-    assert found[0].value["source"]["table"] == "b,d"
-    json.dumps([one.value for one in found])
+    assert messages[0].value["source"]["table"] == "b,d"
+    json.dumps([one.value for one in messages])
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(1, 3), st.integers(0, 30)), max_size=8), max_size=5), st.data())
@@ -101,11 +101,11 @@ def test_order(batches: list[list[tuple[int, int]]], data: st.DataObject) -> Non
         columns = {"file": [file for file, _ in part], "pos": [pos for _, pos in part]}
         records.append(pa.RecordBatch.from_pydict(columns, pa.schema({"file": pa.int32(), "pos": pa.int64()})))
     messages = [SchemaChange(*place, {}, {}) for place in sorted(places)]
-    found: list[tuple[int, int]] = []
+    order: list[tuple[int, int]] = []
     for one in interleaved(records, messages):
         if isinstance(one, SchemaChange):
-            found.append((one.file, one.pos))
+            order.append((one.file, one.pos))
         else:
             assert one.num_rows
-            found += zip(one["file"].to_pylist(), one["pos"].to_pylist(), strict=True)
-    assert found == sorted([*rows, *places])
+            order += zip(one["file"].to_pylist(), one["pos"].to_pylist(), strict=True)
+    assert order == sorted([*rows, *places])

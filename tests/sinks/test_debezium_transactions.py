@@ -42,13 +42,13 @@ def test_numbers(log: list[list[tuple[str, bool]]], cuts: list[int]) -> None:
                 expected.append((f"u:{number}", sum(counts.values()), counts[table]))
         ends.append(TransactionEnd(f"u:{number}", number, {name: n for name, n in counts.items() if n}))
     bounds = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
-    numbers, found, ended = TransactionNumbers(), [], []
+    numbers, actual, ended = TransactionNumbers(), [], []
     for start, end in pairwise(bounds):
         places, more = numbers.number(records(rows[start:end]))
         numbered = zip(places.gtid.to_pylist(), places.total.tolist(), places.in_table.tolist(), strict=True)
-        found += [place for place, (*_, counted) in zip(numbered, rows[start:end], strict=True) if counted]
+        actual += [place for place, (*_, counted) in zip(numbered, rows[start:end], strict=True) if counted]
         ended += more
-    assert found == expected
+    assert actual == expected
     assert [
         one._replace(counts={k: v for k, v in one.counts.items() if v}) for one in (*ended, *numbers.rest())
     ] == ends

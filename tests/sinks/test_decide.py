@@ -362,8 +362,8 @@ def test_a_name_given_to_another_table_is_read_again() -> None:
     assert [outcome.done for outcome in work.outcomes] == ["stopped", "re-read"]
     assert decided(swap(9), strict=True).state.state == "stopped"
     stopped = TableState("shop.orders", "stopped", held_epoch=3, reason="r")
-    given = FakeBatch(9).ddl("shop.copy", "RENAME TABLE copy TO orders", "rename", 5, new_name="shop.orders")
-    assert decided(given, stopped).state.state == "stale"
+    renamed = FakeBatch(9).ddl("shop.copy", "RENAME TABLE copy TO orders", "rename", 5, new_name="shop.orders")
+    assert decided(renamed, stopped).state.state == "stale"
 
 
 def test_a_batch_names_both_tables_of_a_rename() -> None:
@@ -473,10 +473,10 @@ def test_what_is_read_again_is_not_exact() -> None:
 @pytest.mark.parametrize(("strict", "state"), [(False, "stale"), (True, "stopped")])
 def test_a_table_that_turned_out_wrong_while_it_was_written(strict: bool, state: str) -> None:
     work = decided(FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")]))
-    found = suspend(work, "rows are missing", 9, strict=strict)
-    assert (found.state.state, found.state.held_epoch, found.reread is None) == (state, 9, strict)
-    assert "rows are missing" in (found.state.reason or "")
-    assert found.warnings
+    suspended = suspend(work, "rows are missing", 9, strict=strict)
+    assert (suspended.state.state, suspended.state.held_epoch, suspended.reread is None) == (state, 9, strict)
+    assert "rows are missing" in (suspended.state.reason or "")
+    assert suspended.warnings
 
 
 def test_a_column_with_one_of_our_names_stops_the_table() -> None:
@@ -892,9 +892,9 @@ def test_images_that_contradict_the_table(images: str, *, strict: bool) -> None:
     assert "--resnapshot 'shop.orders'" in (stopped.state.reason or "")
     with pytest.raises(
         SchemaChangedError, match=r'is "fail": set "reread", "stop" or "skip" in \[tables."shop.orders"\]'
-    ) as found:
+    ) as caught:
         decided(fake, strict=strict, changelog=False, inconsistent_images="fail")
-    assert found.value.table == "shop.orders"
+    assert caught.value.table == "shop.orders"
     held = replace(LIVE, state="stale", held_epoch=3, reason="altered")
     assert decided(fake, held, changelog=False, inconsistent_images="fail").state.state == "stale", (
         "its images do not count"

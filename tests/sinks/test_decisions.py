@@ -86,8 +86,8 @@ def partial() -> FakeBatch:
 
 
 def some_rows() -> FakeBatch:
-    found = changes().about(TABLE, state="snapshotting", since_epoch=EPOCH, last=True, partial=True)
-    return found.chunk(ORDERS, [(2, "y")])
+    fake = changes().about(TABLE, state="snapshotting", since_epoch=EPOCH, last=True, partial=True)
+    return fake.chunk(ORDERS, [(2, "y")])
 
 
 CASCADE = "foreign keys change its rows"
@@ -144,10 +144,10 @@ BRINGS: Mapping[str, Callable[[], Brought]] = {
 
 
 def decided(brings: str, before: str) -> str:
-    found, known_row = BRINGS[brings](), BEFORE[before]
-    shape = found.shape.target(since_epoch=found.appended_since)
+    brought, known_row = BRINGS[brings](), BEFORE[before]
+    shape = brought.shape.target(since_epoch=brought.appended_since)
     known = TableBefore(known_row, None if known_row is None else shape)
-    decision = decide(Arrival(TABLE, found.batch.described(), found.unseen), known, Policy(strict=found.strict))
+    decision = decide(Arrival(TABLE, brought.batch.described(), brought.unseen), known, Policy(strict=brought.strict))
     return " ".join([decision.state.state, *(type(action).__name__ for action in decision.actions)])
 
 
@@ -230,9 +230,9 @@ def is_sound(before: TableState | None, decision: Decision) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(fake=batches(), before=st.sampled_from([*BEFORE]), policy=st.builds(Policy), asked=st.booleans())
-def test_any_batch(fake: FakeBatch, before: str, policy: Policy, *, asked: bool) -> None:
-    known = TableBefore(BEFORE[before], None if before == "new" else ORDERS.target(), None, asked)
+@given(fake=batches(), before=st.sampled_from([*BEFORE]), policy=st.builds(Policy), reread_requested=st.booleans())
+def test_any_batch(fake: FakeBatch, before: str, policy: Policy, *, reread_requested: bool) -> None:
+    known = TableBefore(BEFORE[before], None if before == "new" else ORDERS.target(), None, reread_requested)
     decision = decide(Arrival(TABLE, fake.described()), known, policy)
     is_sound(BEFORE[before], decision)
     assert decide(Arrival(TABLE, fake.described()), known, policy) == decision, "a replay decides the same"

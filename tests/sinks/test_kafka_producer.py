@@ -54,7 +54,7 @@ def read(bootstrap: str, topic: str) -> dict[int, list[tuple[bytes | None, bytes
     settings = {"bootstrap.servers": bootstrap, "group.id": "g", "enable.partition.eof": True, "log_level": 0}
     consumer = Consumer({**settings, "enable.auto.commit": False, "isolation.level": "read_committed"})
     consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-    found: dict[int, list[tuple[bytes | None, bytes | None, Any]]] = {number: [] for number in range(PARTITIONS)}
+    by_partition: dict[int, list[tuple[bytes | None, bytes | None, Any]]] = {number: [] for number in range(PARTITIONS)}
     ended = 0
     while ended < PARTITIONS:
         message = consumer.poll(60)
@@ -64,9 +64,9 @@ def read(bootstrap: str, topic: str) -> dict[int, list[tuple[bytes | None, bytes
         if message.error():
             ended += 1
         else:
-            found[partition].append((message.key(), message.value(), message.headers()))
+            by_partition[partition].append((message.key(), message.value(), message.headers()))
     consumer.close()
-    return found
+    return by_partition
 
 
 def produce_all(producer: Producer, topic: str, values: pa.Array, keys: pa.Array, partition: int = 0) -> None:
@@ -84,14 +84,14 @@ def test_each_message_once_and_in_order(bootstrap: str, room: int) -> None:
         sender.produce_all(topic, ANY_PARTITION, keys, values, np.arange(start, start + 500))
     flush(sender)
     sender.close()
-    found = read(bootstrap, topic)
+    by_partition = read(bootstrap, topic)
     by_key: dict[bytes, list[bytes | None]] = {}
-    for messages in found.values():
+    for messages in by_partition.values():
         for key, value, _ in messages:
             assert key is not None
             by_key.setdefault(key, []).append(value)
     assert by_key == {b"k%d" % k: [b"v%d" % n for n in range(k, 1000, 7)] for k in range(7)}
-    assert all(len({key for key, *_ in messages}) < 7 for messages in found.values())
+    assert all(len({key for key, *_ in messages}) < 7 for messages in by_partition.values())
 
 
 def test_as_confluents_producer(bootstrap: str) -> None:
@@ -199,8 +199,8 @@ def test_a_transaction_with_a_new_topic(bootstrap: str, partition: int) -> None:
     flush(sender)
     sender.commit_transaction(60)
     sender.close()
-    (found,) = filter(None, read(bootstrap, topic).values())
-    assert [value for _, value, _ in found] == values
+    (messages,) = filter(None, read(bootstrap, topic).values())
+    assert [value for _, value, _ in messages] == values
 
 
 def test_a_transaction_that_fails_says_why() -> None:

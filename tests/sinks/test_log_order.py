@@ -39,17 +39,17 @@ def test_pieces_are_the_images_in_order(size: int, places: list[tuple[int, int, 
     whole = images.to_batches()[0] if images.num_rows else TABLE.batch(1, [])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_log_order, "_SLICE_BYTES", size)
-        found = divided(whole)
-    order = [(file, number) for file, number, _ in found]
+        numbered = divided(whole)
+    order = [(file, number) for file, number, _ in numbered]
     assert order == sorted(set(order))
-    assert [row for *_, piece in found for row in piece.to_pylist()] == whole.to_pylist()
-    assert all(piece["_op"][-1].as_py() != "b" for *_, piece in found)
+    assert [row for *_, piece in numbered for row in piece.to_pylist()] == whole.to_pylist()
+    assert all(piece["_op"][-1].as_py() != "b" for *_, piece in numbered)
 
 
 def test_rows_of_a_snapshot_are_divided_by_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_log_order, "_SLICE_ROWS", 3)
-    found = divided(TABLE.batch(1, [("r", n, n, "x") for n in range(1, 8)]))
-    assert [(number, piece["id"].to_pylist()) for _, number, piece in found] == [
+    numbered = divided(TABLE.batch(1, [("r", n, n, "x") for n in range(1, 8)]))
+    assert [(number, piece["id"].to_pylist()) for _, number, piece in numbered] == [
         (0, [1, 2]),
         (1, [3, 4, 5]),
         (2, [6, 7]),
@@ -64,17 +64,17 @@ def test_the_order_of_the_log(parts: list[list[tuple[int, int]]]) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_log_order, "_SLICE_ROWS", 4)
-        found = list(log_order([record(rows) for rows in parts], ["a", "b"]))
-    assert all(batch.num_rows <= 4 for batch in found)
-    rows = [(row["a"], row["b"]) for batch in found for row in batch.to_pylist()]
+        ordered = list(log_order([record(rows) for rows in parts], ["a", "b"]))
+    assert all(batch.num_rows <= 4 for batch in ordered)
+    rows = [(row["a"], row["b"]) for batch in ordered for row in batch.to_pylist()]
     assert rows == sorted(row for rows in parts for row in rows)
 
 
 def test_many_messages_are_sorted_by_numbers() -> None:
     numbers = np.random.default_rng(1).permutation(200_000)
     batch = pa.RecordBatch.from_arrays([pa.array(numbers)], names=["n"])
-    found = pa.Table.from_batches(log_order([batch], ["n"]))
-    assert np.array_equal(found["n"].to_numpy(), np.arange(200_000))
+    ordered = pa.Table.from_batches(log_order([batch], ["n"]))
+    assert np.array_equal(ordered["n"].to_numpy(), np.arange(200_000))
 
 
 # --- images as they arrive
@@ -112,13 +112,13 @@ def test_images_in_order_as_they_arrive(size: int, owners: dict[tuple[int, int],
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_log_order, "_SLICE_ROWS", size)
         slices = list(slices_in_order(iter(images), arrivals))
-    found = []
+    order = []
     for one in slices:
         batches = [images.images for images in one]
         assert all(batch["_op"][-1].as_py() != "b" for batch in batches)
         assert sum(batch.num_rows for batch in batches) <= max(size, 2)
-        found += sorted({place for batch in batches for place in places(batch)})
-    assert found == sorted(owners)
+        order += sorted({place for batch in batches for place in places(batch)})
+    assert order == sorted(owners)
     assert sum(images.images.num_rows for one in slices for images in one) == sum(
         images.images.num_rows for images in images
     )
@@ -143,8 +143,8 @@ def test_images_in_files_need_no_spark(tmp_path: Path) -> None:
     described = Batch.of(decode(pa.Table.from_batches(describe(map(encode, messages), most=0))))
     assert all(part.local_images() is None for (part,) in described.parts.values())
     slices = fetch_slices(None, described.parts)  # type: ignore[arg-type]
-    found = [[(one.definition.table, places(one.images)) for one in images] for images in slices]
-    assert found == [
+    contents = [[(one.definition.table, places(one.images)) for one in images] for images in slices]
+    assert contents == [
         [("shop.a", [(1, 1)])],
         [("shop.a", [(1, 5)]), ("shop.b", [(1, 2), (1, 3)])],
         [("shop.a", [(1, 8), (1, 9)])],

@@ -69,19 +69,19 @@ def logs(draw: st.DrawFn) -> tuple[Store, list[Image]]:
 def one_by_one(store: Store, images: list[Image]) -> Store:
     """The brute-force model."""
     store = {key: dict(row) for key, row in store.items()}
-    found: dict[str, Any] | None = None
+    before: dict[str, Any] | None = None
     paired = False
     for op, _, values, absent in images:
         key = key_of(values)
         if op == "b":
-            found, paired = store.pop(key, None), True
+            before, paired = store.pop(key, None), True
             continue
         if op == "d":
             store.pop(key, None)
         elif not absent:
             store[key] = dict(values)
         else:
-            base = found if paired else store.get(key)
+            base = before if paired else store.get(key)
             if base is not None:
                 store[key] = {**base, **{name: v for name, v in values.items() if name not in absent}}
         paired = False
@@ -173,7 +173,7 @@ def test_deleted_rows_keep_their_last_values(
 
 def _after_nothing(images: list[Image]) -> list[Image]:
     """Those of these images that a log can have whose table is empty at first."""
-    found: list[Image] = []
+    possible: list[Image] = []
     held: set[Key] = set()
     keeps_pair = True
     for number, (op, place, values, absent) in enumerate(images):
@@ -190,8 +190,8 @@ def _after_nothing(images: list[Image]) -> list[Image]:
             held.add(key)
         elif op != "u" or paired or key not in held:
             continue
-        found.append((op, place, values, absent))
-    return found
+        possible.append((op, place, values, absent))
+    return possible
 
 
 def image(op: str, place: Any, k: int, a: int | None = None, b: str | None = None, absent: str = "") -> Image:
@@ -201,12 +201,12 @@ def image(op: str, place: Any, k: int, a: int | None = None, b: str | None = Non
 def folded(*images: Image, truncated: int | None = None) -> list[tuple[Any, ...]]:
     """Key, op, ``a``, ``b``; what is absent, the origin, whether the key vanishes without it."""
     bound = None if truncated is None else (5, 1, truncated, 0)
-    found = []
+    rows = []
     for line in fold_partial(as_table(list(images)), TABLE.key, bound).to_pylist():
         absent = line["_absent"]
         rest = () if absent is None else (absent["columns"], absent["old"]["k0"], absent["vanishes"])
-        found.append((line["k"], line["_op"], line["a"], line["b"], *rest))
-    return sorted(found)
+        rows.append((line["k"], line["_op"], line["a"], line["b"], *rest))
+    return sorted(rows)
 
 
 def test_keys_that_swap_carry_their_origins() -> None:
@@ -224,13 +224,13 @@ def test_keys_that_swap_carry_their_origins() -> None:
 
 
 def test_updates_of_a_row_are_joined_and_a_whole_image_ends_the_search() -> None:
-    found = folded(
+    rows = folded(
         image("u", 1, 1, a=5, absent="b"),
         image("u", 2, 1, a=6, absent="b"),
         image("c", 1, 2, a=1, b="x"),
         image("u", 2, 2, b="y", absent="a"),
     )
-    assert found == [(1, "u", 6, None, ["b"], 1, False), (2, "u", 1, "y")]
+    assert rows == [(1, "u", 6, None, ["b"], 1, False), (2, "u", 1, "y")]
 
 
 def test_an_update_of_what_the_batch_deleted_is_ignored() -> None:

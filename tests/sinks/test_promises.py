@@ -78,20 +78,20 @@ def plans(draw: st.DrawFn, length: int) -> list[tuple[int, list[Chunk]]]:
     """Batches: where each ends, and the chunks that it reads; all keys are read once."""
     bounds = sorted(draw(st.sets(st.integers(1, KEYS - 1), max_size=3)))
     ranges = list(zip([0, *bounds], [*bounds, KEYS], strict=True))
-    found: list[tuple[int, list[Chunk]]] = []
+    batches: list[tuple[int, list[Chunk]]] = []
     end = draw(st.integers(0, length))
     while ranges:
         chunks = []
-        for _ in range(draw(st.integers(0 if found else 1, len(ranges)))):
+        for _ in range(draw(st.integers(0 if batches else 1, len(ranges)))):
             low, high = ranges.pop(0)
             seen = draw(st.integers(end, length))
             chunks.append(Chunk(low, high, seen, draw(st.integers(seen, length))))
-        found.append((end, chunks))
+        batches.append((end, chunks))
         end = draw(st.integers(end, length))
     for _ in range(draw(st.integers(0, 2))):
-        found.append((end, []))
+        batches.append((end, []))
         end = draw(st.integers(end, length))
-    return [*found, (length, [])]
+    return [*batches, (length, [])]
 
 
 def rows_of(history: History, chunk: Chunk, end: int, rule: str) -> Rows:
@@ -105,8 +105,8 @@ def rows_of(history: History, chunk: Chunk, end: int, rule: str) -> Rows:
     window.add(TABLE.batch(0, [(op, place, key, item) for place, (op, key, item) in enumerate(images)]))
 
     def in_range(keys: pa.Table) -> np.ndarray:
-        found = np.asarray(keys["id"])
-        return (found >= chunk.low) & (found < chunk.high)
+        ids = np.asarray(keys["id"])
+        return (ids >= chunk.low) & (ids < chunk.high)
 
     result = window.drop(rows) if rule == "drop" else window.rewind(rows, in_range)
     return dict(zip(result["id"].to_pylist(), result["item"].to_pylist(), strict=True))
@@ -141,9 +141,9 @@ class Model:
         if log:
             fake.images(TABLE, [(op, place, key, item) for place, (op, key, item) in enumerate(log)])
         for chunk in chunks:
-            found = rows_of(self.history, chunk, end, self.rule)
-            self.rows = {key: item for key, item in self.rows.items() if not chunk.low <= key < chunk.high} | found
-            fake.chunk(TABLE, list(found.items()))
+            rows = rows_of(self.history, chunk, end, self.rule)
+            self.rows = {key: item for key, item in self.rows.items() if not chunk.low <= key < chunk.high} | rows
+            fake.chunk(TABLE, list(rows.items()))
             touched = any(self.history.images[number] for number in range(end, chunk.end))
             if touched and self.rule != "rewind":
                 fake.watermark("shop.orders", f"{UUID}:1-{chunk.end}")

@@ -43,7 +43,7 @@ def test_every_course_leads_somewhere_and_every_transition_is_on_one() -> None:
                 for event in (Event.IS_EXACT, Event.IS_EXACT_LATER, Event.IS_INEXACT):
                     taken.add((event, state))
                     assert follow(state, event) not in (*SUSPENDED, State.NEW)
-    assert taken == {(event, state) for event, found in TRANSITIONS.items() for state in found}
+    assert taken == {(event, state) for event, states in TRANSITIONS.items() for state in states}
 
 
 def test_nothing_but_a_reading_that_began_later_ends_a_hold() -> None:

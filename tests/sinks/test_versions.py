@@ -105,20 +105,20 @@ def test_versions_are_those_of_the_model(count: int) -> None:
         images = history(choice)
         shuffled = list(images)
         choice.shuffle(shuffled)
-        found = fold_versions(arrow(shuffled), ["k"])
+        folded = fold_versions(arrow(shuffled), ["k"])
         rows = [
             (
                 row["k"], row["_seq"]["pos"], _us(row["_valid_from"]), (row["v"], row["tags"]),
                 row["_end_seq"] and row["_end_seq"]["pos"], _us(row["_valid_to"]),
             )
-            for row in found.rows.to_pylist()
+            for row in folded.rows.to_pylist()
         ]  # fmt: skip
         ends = [
             (row["k"], row["_end_seq"]["pos"], _us(row["_valid_to"]), row["_only_read"])
-            for row in found.ends.to_pylist()
+            for row in folded.ends.to_pylist()
         ]
         assert (sorted(rows), sorted(ends)) == model(images), f"history {seed}: {images}"
-        for row in found.rows.to_pylist():
+        for row in folded.rows.to_pylist():
             assert row["_is_current"] == (row["_end_seq"] is None) == (row["_valid_to"] is None)
             assert row["_end_gtid"] == (row["_end_seq"] and f"g{row['_end_seq']['pos']}")
 
@@ -143,17 +143,17 @@ def test_keys_of_several_columns_and_variants() -> None:
         image("r", 91, "x", 2, b"2"),  # differs
         image("r", 92, "y", 1, b"1"),  # alone
     ]
-    found = fold_versions(pa.Table.from_pylist(images, schema=schema), ["a", "n"])
-    lines = [(row["a"], row["n"], row["_seq"]["pos"], row["_is_current"]) for row in found.rows.to_pylist()]
+    folded = fold_versions(pa.Table.from_pylist(images, schema=schema), ["a", "n"])
+    lines = [(row["a"], row["n"], row["_seq"]["pos"], row["_is_current"]) for row in folded.rows.to_pylist()]
     assert sorted(lines) == [("x", 1, 1, True), ("x", 2, 2, False), ("x", 2, 91, True), ("y", 1, 92, True)]
-    assert {(row["a"], row["n"]): row["_only_read"] for row in found.ends.to_pylist()} == {
+    assert {(row["a"], row["n"]): row["_only_read"] for row in folded.ends.to_pylist()} == {
         ("x", 1): False, ("x", 2): False, ("y", 1): True,
     }  # fmt: skip
 
 
 def test_a_batch_without_images() -> None:
-    found = fold_versions(SCHEMA.empty_table(), ["k"])
-    assert (len(found.rows), len(found.ends)) == (0, 0)
+    folded = fold_versions(SCHEMA.empty_table(), ["k"])
+    assert (len(folded.rows), len(folded.ends)) == (0, 0)
     only = fold_versions(arrow([("t", 1, 1, None, None, None)]), ["k"])
     assert (len(only.rows), len(only.ends)) == (0, 0)
 
@@ -176,10 +176,10 @@ def opened(key: float, value: int | None, begun: int, seen: int = 4) -> dict[str
 
 def settled(images: list[Image], rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     """Key, value, times and last epoch of the rows that are written in place of these."""
-    found = fold_versions(arrow(images), ["k"])
-    keys = found.ends["k"].to_pylist()
+    folded = fold_versions(arrow(images), ["k"])
+    keys = folded.ends["k"].to_pylist()
     numbers = np.array([keys.index(row["k"]) for row in rows], np.int64)
-    table = found.settle(pa.Table.from_pylist(rows, schema=TABLE), numbers, ["k", "v", "tags"], 5)
+    table = folded.settle(pa.Table.from_pylist(rows, schema=TABLE), numbers, ["k", "v", "tags"], 5)
     assert table.schema == TABLE
     return [
         (row["k"], row["v"], _us(row["_valid_from"]), _us(row["_valid_to"]), row["_seen"], row["dropped"])

@@ -79,13 +79,13 @@ def test_each_distribution_has_its_suite(
 
 
 @pytest.mark.parametrize(
-    ("tools", "release", "said"),
+    ("tools", "release", "message"),
     [(False, "debian", "needs apt-get, apt-cache, dpkg"), (True, "fedora", "Debian and Ubuntu only")],
 )
-def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch, tools: bool, release: str, said: str) -> None:
+def test_what_is_missing_is_one_line(monkeypatch: pytest.MonkeyPatch, tools: bool, release: str, message: str) -> None:
     monkeypatch.setattr("shutil.which", lambda name, path=None: "/usr/bin/x" if tools else None)
     monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"ID": release})
-    with pytest.raises(ConfigError, match=said) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         _mysql_program.private_program()
     assert "HEADGATE_TEST_MYSQL_URL" in str(caught.value)
     assert "\n" not in str(caught.value)
