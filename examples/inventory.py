@@ -160,13 +160,13 @@ class Inventory:
 
     def state(self, report: BatchReport, table: str) -> str:
         """``live``, ``snapshotting``, or ``""`` for a table that the pipeline does not have."""
-        found = report.tables.get(f"{self.db}.{table}")
-        return "" if found is None else found.state
+        table_report = report.tables.get(f"{self.db}.{table}")
+        return "" if table_report is None else table_report.state
 
     def rows(self, spark: SparkSession, table: str) -> list[tuple[int, int]]:
         """What the lake has of a table."""
-        found = spark.read.format("delta").load(self.lake.current(f"{self.db}.{table}")).select("id", "v")
-        return sorted((row["id"], row["v"]) for row in found.toArrow().to_pylist())
+        rows = spark.read.format("delta").load(self.lake.current(f"{self.db}.{table}")).select("id", "v")
+        return sorted((row["id"], row["v"]) for row in rows.toArrow().to_pylist())
 
     def source(self, table: str) -> list[tuple[int, int]]:
         """What the server has of it."""

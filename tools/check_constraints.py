@@ -67,8 +67,8 @@ def roots(pyproject: Mapping[str, Any]) -> list[Requirement]:
     project = pyproject["project"]
     extras = [text for extra in project.get("optional-dependencies", {}).values() for text in extra]
     texts = [*project["dependencies"], *extras, *pyproject["dependency-groups"]["dev"]]
-    found = [Requirement(text) for text in texts]
-    return [one for one in found if one.name != project.get("name")]  # extras that are made of other extras
+    requirements = [Requirement(text) for text in texts]
+    return [one for one in requirements if one.name != project.get("name")]  # extras that are made of other extras
 
 
 def applying(constraints: Iterable[Requirement], version: str) -> dict[NormalizedName, str]:
@@ -79,12 +79,12 @@ def applying(constraints: Iterable[Requirement], version: str) -> dict[Normalize
 
 def installed(pins: Mapping[NormalizedName, str]) -> dict[NormalizedName, Package]:
     """The pinned packages that are installed here, in their pinned version and without compiled code."""
-    found: dict[NormalizedName, Package] = {}
+    packages: dict[NormalizedName, Package] = {}
     for one in metadata.distributions():
         name, tags = canonicalize_name(one.name), one.read_text("WHEEL") or ""
         if pins.get(name) == one.version and re.search(r"^Tag: \S*py3-none-any$", tags, re.MULTILINE):
-            found[name] = Package.of(one.metadata.json)
-    return found
+            packages[name] = Package.of(one.metadata.json)
+    return packages
 
 
 def fetched(pins: Mapping[NormalizedName, str], version: str) -> dict[NormalizedName, Package]:
@@ -179,7 +179,7 @@ def _environment(version: str) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    found = check(ROOT)
-    for fault in found:
+    faults = check(ROOT)
+    for fault in faults:
         print(fault, file=sys.stderr)
-    sys.exit(bool(found))
+    sys.exit(bool(faults))

@@ -53,8 +53,8 @@ def rooms() -> str:
 def layers() -> list[list[str]]:
     """From the top."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
-    (found,) = (one["layers"] for one in contracts if one["type"] == "layers")
-    return [layer.split(" | ") for layer in found]
+    (layers,) = (one["layers"] for one in contracts if one["type"] == "layers")
+    return [layer.split(" | ") for layer in layers]
 
 
 def responsibilities() -> Iterator[tuple[str, str]]:

@@ -58,8 +58,8 @@ LEFT, RIGHT, ROW = 290, 880, 46
 
 def freshness(results: Iterable[Mapping[str, Any]]) -> str:
     """Bars: from the commit until another program reads the row; beside them, MERGEs of what one batch has changed."""
-    found = {row["shape"]: row for row in results}
-    rows = [found[name] for name in NAMES if name in found]
+    by_shape = {row["shape"]: row for row in results}
+    rows = [by_shape[name] for name in NAMES if name in by_shape]
     most = max(float(value) for row in rows for value in (row["p99_s"], row.get("merge_s") or 0))
     seconds = int(most) + 1
     parts = [text(10, 24, "From the commit until another program reads it from the table, seconds", "title")]

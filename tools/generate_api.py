@@ -124,7 +124,7 @@ def _members(name: str, thing: Any) -> Iterator[tuple[str, str]]:
     fields = thing.model_fields if issubclass(thing, BaseModel) else {}
     for field, about in fields.items():
         yield f"{name}.{field}: {_annotation(about.annotation)}", about.description or ""
-    for member, value in _own(thing).items():
+    for member, value in _public(thing).items():
         function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
         if isinstance(value, property):
             answer = _annotation(inspect.signature(value.fget).return_annotation) if value.fget else ""
@@ -134,13 +134,13 @@ def _members(name: str, thing: Any) -> Iterator[tuple[str, str]]:
             yield f"{kind}{_signature(f'{name}.{member}', function)}", _summary(function)
 
 
-def _own(thing: type) -> dict[str, Any]:
+def _public(thing: type) -> dict[str, Any]:
     """The public members that classes of headgate define, by name."""
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     for kind in reversed(thing.__mro__):
         if kind.__module__.partition(".")[0] == "headgate":
-            found |= {key: value for key, value in vars(kind).items() if not key.startswith("_")}
-    return dict(sorted(found.items()))
+            members |= {key: value for key, value in vars(kind).items() if not key.startswith("_")}
+    return dict(sorted(members.items()))
 
 
 def _summary(thing: Any) -> str:
@@ -156,7 +156,7 @@ def _section(name: str, thing: Any) -> str:
     ]
     if members:
         parts.append("\n".join(["| member | |", "|---|---|", *members]))
-    for member, function in _own(thing).items() if inspect.isclass(thing) else ():
+    for member, function in _public(thing).items() if inspect.isclass(thing) else ():
         more = _paragraphs(inspect.getdoc(function) or "")[1:] if inspect.isfunction(function) else []
         parts += [f"### {name}.{member}", *more] if more else []
     return "\n" + "\n\n".join(parts) + "\n"

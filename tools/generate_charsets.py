@@ -68,9 +68,9 @@ def stored_codes(cursor: Cursor, charset: str, size: int, first: int, count: int
         f" HEX(CONVERT(CONVERT(c USING utf8mb4) USING {charset})) = HEX(b) FROM {DATABASE}.codes"
         " WHERE HEX(c) = HEX(b) AND CHAR_LENGTH(c) = 1"
     )
-    found = cursor.fetchall()
+    rows = cursor.fetchall()
     cursor.execute(f"DROP TABLE {DATABASE}.codes")
-    for code, text, returns in found:
+    for code, text, returns in rows:
         yield int(code), ord(bytes.fromhex(text).decode("utf-8")), bool(returns)
 
 

@@ -102,10 +102,10 @@ class Declarative:
         return list(self.server.query(f"SELECT id, customer, total FROM `{self.db}`.orders ORDER BY id"))
 
     def _rows(self, table: str) -> list[dict[str, object]]:
-        found: list[dict[str, object]] = (
+        rows: list[dict[str, object]] = (
             DeltaTable(str(self.folder / "warehouse" / table)).to_pyarrow_table().to_pylist()
         )
-        return found
+        return rows
 
 
 def _copy(source: Path, target: Path, places: dict[str, str]) -> None:

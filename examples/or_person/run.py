@@ -86,7 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, help="the relay's port; by default 11115, 0: any that is free")
     parser.add_argument("--keep", action="store_true", help="let the relay run until Ctrl-C")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headgate-relay-") as folder, MySQLServer.start() as server:
         create_person(server)
         shutil.copytree(HERE / "conf" / "schemas_registry", Path(folder) / "schemas_registry")  # the relay adds to it
@@ -94,8 +94,8 @@ def main() -> None:
             sys.executable, "-m", "headgate.cli", "relay", "--sources", str(sources_for(server, Path(folder))),
             "--properties", str(HERE / "conf" / "relay_or_person.properties"),
         ]  # fmt: skip
-        if given.port is not None:
-            command += ["--port", str(given.port)]
+        if arguments.port is not None:
+            command += ["--port", str(arguments.port)]
         relay = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True, env=os.environ)
         with relay:
             assert relay.stdout is not None
@@ -104,7 +104,7 @@ def main() -> None:
                 if not base:
                     raise SystemExit("the relay did not start")
                 show(base, server)
-                if given.keep:
+                if arguments.keep:
                     say(f"{base} answers until Ctrl-C; the server is {server.url}")
                     relay.wait()
             except KeyboardInterrupt:

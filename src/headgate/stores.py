@@ -85,10 +85,10 @@ def check_bucket(path: str) -> None:
         return
     try:
         store, _ = open_store(path)
-        found = store.get_file_info(_parts(path)[1]).type is not pafs.FileType.NotFound
+        exists = store.get_file_info(_parts(path)[1]).type is not pafs.FileType.NotFound
     except (OSError, pa.ArrowException) as error:
         raise TargetError(f"{path} cannot be reached: {' '.join(str(error).split())}") from None
-    if not found:
+    if not exists:
         raise TargetError(f"{path}: there is no such bucket; create it, or choose another target.path")
 
 
