@@ -82,8 +82,8 @@ class Consumers:
         """What they had; ends them unless they end by themselves."""
         if not self._answer.poll(_PATIENCE_SECONDS):
             raise RuntimeError("the consumers did not say what they had")
-        found: Consumed = self._answer.recv()
-        return found
+        consumed: Consumed = self._answer.recv()
+        return consumed
 
     def stop(self) -> Consumed:
         """End them now."""

@@ -81,10 +81,10 @@ def measure(load: Workloads, rows: int) -> DebeziumRun:
 
 
 def java() -> str:
-    found = shutil.which("java")
-    if found is None:
+    path = shutil.which("java")
+    if path is None:
         raise RuntimeError("there is no Java on PATH, and the Debezium engine needs it")
-    return found
+    return path
 
 
 def jars() -> Path:

@@ -21,7 +21,7 @@ _COMMANDS = {
 """What a command line contains → the part."""
 _CLIENT_THREAD = "(rdk:"
 _TICKS = os.sysconf("SC_CLK_TCK")
-_PARENT, _OWN, _ENDED = 1, slice(11, 13), slice(11, 15)
+_PARENT, _TIMES, _ENDED = 1, slice(11, 13), slice(11, 15)
 """Fields after a process's name: its parent, its CPU time, and that with what its children took that have ended."""
 
 
@@ -37,7 +37,7 @@ def cpu_seconds() -> dict[str, float]:
         seconds[part] += _seconds(_read(process / "stat"), _ENDED)
         if part == "driver":
             threads = [_read(stat) for stat in process.glob("task/*/stat")]
-            client = sum(_seconds(stat, _OWN) for stat in threads if _CLIENT_THREAD in stat)
+            client = sum(_seconds(stat, _TIMES) for stat in threads if _CLIENT_THREAD in stat)
             seconds["driver"] -= client
             seconds["client"] += client
     return seconds
@@ -57,11 +57,11 @@ def _descendants(ancestor: int) -> dict[Path, Path]:
     """Return each descendant's parent."""
     stats = [(process, _fields(_read(process / "stat"))) for process in Path("/proc").glob("[0-9]*")]
     parents = {process: Path("/proc", fields[_PARENT]) for process, fields in stats if fields}
-    found, newest = dict[Path, Path](), {Path("/proc", str(ancestor))}
+    tree, newest = dict[Path, Path](), {Path("/proc", str(ancestor))}
     while newest:
         newest = {process for process, parent in parents.items() if parent in newest}
-        found |= {process: parents[process] for process in newest}
-    return found
+        tree |= {process: parents[process] for process in newest}
+    return tree
 
 
 def _seconds(stat: str, fields: slice) -> float:

@@ -137,10 +137,10 @@ def measure(rows: int) -> dict[str, object]:
         assert ours.equals(theirs), field.name
     roads = {"log": (codec.from_log, log), "text": (codec.from_text, text)}
     result: dict[str, object] = {"rows": rows}
-    for name, (decode, given) in roads.items():
-        result[f"{name}_rows_per_second"] = round(rows / best(partial(decode, given)))
+    for name, (decode, cells) in roads.items():
+        result[f"{name}_rows_per_second"] = round(rows / best(partial(decode, cells)))
         result[f"{name}_ns_per_cell"] = {
-            column.name: round(best(partial(decode, given, columns=[index])) / rows * 1e9, 1)
+            column.name: round(best(partial(decode, cells, columns=[index])) / rows * 1e9, 1)
             for index, column in enumerate(ORDERS.columns)
         }
     return result

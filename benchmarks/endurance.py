@@ -133,14 +133,14 @@ class Series:
         first, last = (percentiles(some) for some in (self.seconds[:HUNDRED], self.seconds[-HUNDRED:]))
         middle, end = self.samples[len(self.samples) // 2], self.samples[-1]
         early = next((sample for sample in self.samples if sample.batches >= HUNDRED), end)
-        found = [
+        lines = [
             line(part, "batch p50, s", last[0], "first hundred", first[0], BATCH_RATIO),
             line(part, "batch p99, s", last[1], "first hundred", first[1]),
         ]
         if self.fresh:
-            found.append(line(part, "batch p50, s", last[0], "a fresh lake's", percentiles(self.fresh)[0], BATCH_RATIO))
+            lines.append(line(part, "batch p50, s", last[0], "a fresh lake's", percentiles(self.fresh)[0], BATCH_RATIO))
         return [
-            *found,
+            *lines,
             reads.line(part, "full read, s", "seconds", READ_RATIO),
             reads.line(part, "full read, CPU s", "cpu_seconds"),
             reads.line(part, "opening, s", "opening_seconds"),
@@ -174,12 +174,12 @@ def megabytes(sizes: Iterable[int]) -> float:
 
 def sizes_in(folder: Path) -> list[tuple[bool, int]]:
     """Of each file below a folder: whether it is one of a table's log, and its bytes."""
-    found = []
+    sizes = []
     for path, _, names in os.walk(folder):
         for name in names:
             with suppress(FileNotFoundError):
-                found.append((path.endswith("_delta_log"), Path(path, name).stat().st_size))
-    return found
+                sizes.append((path.endswith("_delta_log"), Path(path, name).stat().st_size))
+    return sizes
 
 
 def memories(process: int) -> tuple[int, int]:
@@ -202,7 +202,7 @@ class Read:
     seconds: float
     opening_seconds: float
     cpu_seconds: float
-    found: list[float]
+    totals: list[float]
 
     @classmethod
     def of(cls, path: Path) -> Read:
@@ -230,15 +230,15 @@ class Reads:
         rows = QueryBuilder().register("t", DeltaTable(table)).execute(f"SELECT * FROM t ORDER BY {key}").read_all()
         write_deltalake(copy, rows)
         DeltaTable(copy).optimize.compact()
-        found = cls([], [])
+        reads = cls([], [])
         for number in range(READS + 1):
             ours, theirs = Read.of(table), Read.of(copy)
-            if not all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(ours.found, theirs.found, strict=True)):
-                raise RuntimeError(f"the copy holds {theirs.found}, the table {ours.found}")
+            if not all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(ours.totals, theirs.totals, strict=True)):
+                raise RuntimeError(f"the copy holds {theirs.totals}, the table {ours.totals}")
             if number:  # the first of each brings the files into the system's cache
-                found.table.append(ours)
-                found.copy.append(theirs)
-        return found
+                reads.table.append(ours)
+                reads.copy.append(theirs)
+        return reads
 
     def line(self, part: str, measure: str, figure: str, bound: float | None = None) -> dict[str, Any]:
         """A line of the result: the medians of a figure."""
@@ -248,12 +248,12 @@ class Reads:
 
 def leaves(fields: Sequence[Mapping[str, Any]], inside: str = "") -> list[tuple[str, Any]]:
     """The columns of a table, those in structs by their expressions, with their types."""
-    found = []
+    columns = []
     for one in fields:
         name = f"{inside}['{one['name']}']" if inside else f'"{one["name"]}"'
         kind = one["type"]
-        found += leaves(kind["fields"], name) if isinstance(kind, dict) else [(name, kind)]
-    return found
+        columns += leaves(kind["fields"], name) if isinstance(kind, dict) else [(name, kind)]
+    return columns
 
 
 def expression(name: str, kind: str) -> str:
@@ -291,7 +291,7 @@ class Replay:
     def end(self) -> None:
         """End the writer, and check the table."""
         self.writer.close()
-        found = pa.table(
+        sums = pa.table(
             QueryBuilder()
             .register("t", DeltaTable(self.table))
             .execute("SELECT count(*), sum(id), sum(mark) FROM t")
@@ -299,8 +299,8 @@ class Replay:
         )
         recording, last = self._recording, self._epoch - 1
         wanted = [recording.rows, int(recording.ids[last]), int(recording.marks[last])]
-        if [column[0].as_py() for column in found.columns] != wanted:
-            raise RuntimeError(f"after batch {self._epoch} the table holds {found.to_pylist()}, not {wanted}")
+        if [column[0].as_py() for column in sums.columns] != wanted:
+            raise RuntimeError(f"after batch {self._epoch} the table holds {sums.to_pylist()}, not {wanted}")
 
 
 def recorded(args: argparse.Namespace, folder: Path) -> tuple[Series, Reads]:

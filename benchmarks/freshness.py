@@ -227,8 +227,8 @@ class Ledger:
             self._table = self._lake.open(LEDGER)
         self._table.update_incremental()
         files = set(self._table.file_uris())
-        found = [pq.read_table(name.removeprefix("s3://"), filesystem=self._lake.files) for name in files - self._known]
-        rows = [row for table in found for row in table.to_pylist()]
+        parts = [pq.read_table(name.removeprefix("s3://"), filesystem=self._lake.files) for name in files - self._known]
+        rows = [row for table in parts for row in table.to_pylist()]
         self._known = files
         return max(rows, key=lambda row: row["batch_id"], default=None)
 
@@ -327,9 +327,9 @@ def check(lake: Place, versions: dict[str, tuple[int | None, int | None]], shape
     current, changelog = versions[f"{DB}.{name}"]
     logged = "current" not in shape.mode
     table = lake.open(paths(shape)[name], version=changelog if logged else current)
-    found = pa.table(QueryBuilder().register("t", table).execute("SELECT max(mark) FROM t").read_all())
-    if found.column(0)[0].as_py() != done:
-        raise RuntimeError(f"{name} holds transaction {found.column(0)[0]} as the newest, not {done}")
+    newest = pa.table(QueryBuilder().register("t", table).execute("SELECT max(mark) FROM t").read_all())
+    if newest.column(0)[0].as_py() != done:
+        raise RuntimeError(f"{name} holds transaction {newest.column(0)[0]} as the newest, not {done}")
 
 
 def paths(shape: Shape) -> dict[str, str]:
@@ -348,8 +348,8 @@ def delays(seen: Seen, commits: Commits, from_us: int) -> Any:
 
 def merges(lake: Place, shape: Shape) -> tuple[int, int]:
     """Of the commits that changed rows of changing tables: how many were a MERGE, and how many there are."""
-    found = [commit["operation"] for path in paths(shape).values() for commit in lake.open(path).history()]
-    changes = [name for name in found if name in ("MERGE", "STREAMING UPDATE")]
+    operations = [commit["operation"] for path in paths(shape).values() for commit in lake.open(path).history()]
+    changes = [name for name in operations if name in ("MERGE", "STREAMING UPDATE")]
     return changes.count("MERGE"), len(changes)
 
 
@@ -363,13 +363,13 @@ class Memory(NamedTuple):
 
 
 def memory_mb(process: int) -> Memory:
-    own, mapped = [0], 0
+    private, mapped = [0], 0
     for one in (psutil.Process(process), *psutil.Process(process).children(recursive=True)):
         with suppress(OSError):
             anonymous, of_files = memory_of(one.pid)
-            own.append(anonymous)
+            private.append(anonymous)
             mapped += of_files
-    return Memory(sum(own) >> 10, mapped >> 10, max(own) >> 10)
+    return Memory(sum(private) >> 10, mapped >> 10, max(private) >> 10)
 
 
 def memory_of(process: int) -> tuple[int, int]:
@@ -402,7 +402,7 @@ def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dic
         bounds = ((p50, shape.p50), (p99, shape.p99), (batch, shape.batch))
         missed = any(bound and value > bound for value, bound in bounds)
         merged, changed = merges(lake, shape)
-        found = {
+        result = {
             "shape": shape.name, "tables": shape.tables, "rows": shape.rows, "key": shape.key,
             "mode": " ".join(shape.mode), "tx_s": round(writer.commits.rate(from_us, seen.at_us[-1])),
             "batches": len(seen.at_us), "batch_s": round(batch, 2), "p50_s": round(p50, 2), "p99_s": round(p99, 2),
@@ -416,8 +416,8 @@ def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dic
             merge = merge_seconds(
                 [Path(lake.uri, path) for path in paths(shape).values()], KEYS[shape.key][3], folder / "merged"
             )
-            found |= {"merge_s": round(merge, 2), "ratio": round(merge / batch, 1)}
-        return found
+            result |= {"merge_s": round(merge, 2), "ratio": round(merge / batch, 1)}
+        return result
 
 
 def main() -> int:

@@ -148,23 +148,23 @@ class Stream:
         first = self.until(lambda arrival: bool(arrival.end.snapshot.chunks))
         before = len(self.arrivals) - 1
         last = first if not first.reading else self.until(lambda arrival: not arrival.reading)
-        batches = [found.batch for found in self.arrivals[before:] if found.end.snapshot.chunks]
+        batches = [arrival.batch for arrival in self.arrivals[before:] if arrival.end.snapshot.chunks]
         return Reading(signalled, first.done_us, last.done_us, 0), batches
 
     def rows_of(self, batches: list[int]) -> int:
         """Rows of all kinds in these batches, as Spark counted them."""
-        found = {one["batchId"]: one["numInputRows"] for one in self.query.recentProgress}
-        return sum(found[batch] for batch in batches)
+        rows = {one["batchId"]: one["numInputRows"] for one in self.query.recentProgress}
+        return sum(rows[batch] for batch in batches)
 
     def changes_of(self, batches: list[int]) -> int:
         """Transactions that these batches brought."""
-        ends = {found.batch: found.end.gtid_set.count() for found in self.arrivals}
+        ends = {arrival.batch: arrival.end.gtid_set.count() for arrival in self.arrivals}
         return sum(ends[batch] - ends[batch - 1] for batch in batches)
 
     def delays(self, commits: Commits) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Seconds from each commit to the end of the batch that had it."""
-        ends = np.array([found.end.gtid_set.count() for found in self.arrivals])
-        done = np.array([found.done_us for found in self.arrivals])
+        ends = np.array([arrival.end.gtid_set.count() for arrival in self.arrivals])
+        done = np.array([arrival.done_us for arrival in self.arrivals])
         numbers = np.arange(commits.first, commits.first + len(commits.at_us))
         return (done[np.searchsorted(ends, numbers)] - commits.at_us) / 1e6
 
@@ -181,11 +181,11 @@ def executed(load: Workloads) -> GtidSet:
     return GtidSet.parse(load.mysql.gtid_executed)
 
 
-def check_rows(found: int, load: Workloads) -> int:
+def check_rows(rows: int, load: Workloads) -> int:
     """A figure for rows that did not come would mean nothing."""
-    if found != load.rows:
-        raise RuntimeError(f"{found:,} rows came, and the table has {load.rows:,}")
-    return found
+    if rows != load.rows:
+        raise RuntimeError(f"{rows:,} rows came, and the table has {load.rows:,}")
+    return rows
 
 
 def warm_up(stream: Stream, load: Workloads) -> None:
@@ -388,7 +388,7 @@ def line(
     }  # fmt: skip
 
 
-def lines_of(found: dict[str, tuple[list[Reading], dict[str, Any]]], reference: float) -> list[dict[str, Any]]:
+def lines_of(results: dict[str, tuple[list[Reading], dict[str, Any]]], reference: float) -> list[dict[str, Any]]:
     return [
         line(
             name,
@@ -398,7 +398,7 @@ def lines_of(found: dict[str, tuple[list[Reading], dict[str, Any]]], reference: 
             reference,
             load,
         )
-        for name, (readings, load) in found.items()
+        for name, (readings, load) in results.items()
     ]
 
 
@@ -433,18 +433,18 @@ def main() -> int:
         }  # fmt: skip
         spark = build_session("benchmark", settings, quiet=True)
         register(spark)
-        found: dict[str, tuple[list[Reading], dict[str, Any]]] = {}
+        results: dict[str, tuple[list[Reading], dict[str, Any]]] = {}
         if not args.lake:
             progress("snapshots beside a stream to noop")
             stream = Stream(spark, load, Path(scratch), args.chunk_rows)
             warm_up(stream, load)
-            found = {"idle": (idle(stream, load, args.rounds), {}), "beside": beside(stream, load, args)}
+            results = {"idle": (idle(stream, load, args.rounds), {}), "beside": beside(stream, load, args)}
             stream.query.stop()
         progress("snapshots beside a pipeline into Delta")
-        found |= {name: ([one], {}) for name, one in into_lake(spark, load, Path(scratch), args.chunk_rows).items()}
+        results |= {name: ([one], {}) for name, one in into_lake(spark, load, Path(scratch), args.chunk_rows).items()}
         spark.stop()
         reference, theirs = debezium(load, args)
-    return report("incremental", theirs + lines_of(found, reference), output=args.output)
+    return report("incremental", theirs + lines_of(results, reference), output=args.output)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def main() -> int:
                         timing = Timing(partial(together, partial(read, load, settings), readers))
                         if number:  # the first round warms up
                             timings[name].append(timing)
-                seconds = {name: median(found) for name, found in timings.items()}
+                seconds = {name: median(rounds) for name, rounds in timings.items()}
                 results += [
                     {
                         "what": f"read from the {name}", "readers": readers, "rows": args.rows,

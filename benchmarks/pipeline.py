@@ -66,7 +66,7 @@ def contenders(
 ) -> dict[str, Callable[[], None]]:
     """What is measured, by name. Each begins with ``load()``, as a user's query does."""
     prebuilt = {"file": str(path), "tasks": str(TASKS)}
-    found = {
+    runs = {
         "prebuilt": lambda: drop(spark.read.format("prebuilt").options(**prebuilt).load()),
         "mysql-cdc": lambda: drop(source(spark, load, **options)),
     }
@@ -74,8 +74,8 @@ def contenders(
         share = rows // TASKS
         half = f"SELECT * FROM {DB}.orders WHERE id >= {{task}} * {share} AND id < ({{task}} + 1) * {share}"
         drained = {**prebuilt, "url": f"{load.mysql.url}/?tls=disabled", "drain": half}
-        found["drained"] = lambda: drop(spark.read.format("prebuilt").options(**drained).load())
-    return found
+        runs["drained"] = lambda: drop(spark.read.format("prebuilt").options(**drained).load())
+    return runs
 
 
 def compare(road: str, runs: dict[str, Callable[[], None]], args: argparse.Namespace) -> list[dict[str, Any]]:
@@ -86,7 +86,7 @@ def compare(road: str, runs: dict[str, Callable[[], None]], args: argparse.Names
             timing = Timing(run)
             if number:  # the first round warms up
                 timings[name].append(timing)
-    seconds = {name: median(found) for name, found in timings.items()}
+    seconds = {name: median(rounds) for name, rounds in timings.items()}
     reference = "drained" if "drained" in runs else "prebuilt"
     return [
         {

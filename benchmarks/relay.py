@@ -91,8 +91,8 @@ class RelayProcess:
 
     def stats(self) -> dict[str, Any]:
         with urllib.request.urlopen(f"{self.url}/containerStats/inbound/events/total") as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
+            counts: dict[str, Any] = json.load(answer)
+            return counts
 
     def cpu_seconds(self) -> float:
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -165,15 +165,15 @@ def lateness(seconds: float) -> str:
     return f"2 ms of work waited {np.percentile(waited, 50):.1f}/{np.percentile(waited, 99):.0f} ms for a core"
 
 
-def delays(name: str, found: Consumed, relay: RelayProcess, late: str) -> list[dict[str, Any]]:
-    if found.disorder or not len(found.delays_ms):
-        raise RuntimeError(f"{found.disorder} events out of order, {len(found.delays_ms)} delays")
-    p50, p99, worst = (float(np.percentile(found.delays_ms, q)) for q in (50, 99, 100))
+def delays(name: str, result: Consumed, relay: RelayProcess, late: str) -> list[dict[str, Any]]:
+    if result.disorder or not len(result.delays_ms):
+        raise RuntimeError(f"{result.disorder} events out of order, {len(result.delays_ms)} delays")
+    p50, p99, worst = (float(np.percentile(result.delays_ms, q)) for q in (50, 99, 100))
     cores = relay.cores
     return [
         {
             "part": name, "what": what, "value": value, "bound": bound, "events_per_s": 0, "cpu": cores,
-            "note": f"{len(found.events)} consumers, {len(found.delays_ms):,} delays, worst {worst:.0f} ms; {late}",
+            "note": f"{len(result.events)} consumers, {len(result.delays_ms):,} delays, worst {worst:.0f} ms; {late}",
             "ok": "ok" if value <= bound else "MISSED",
         }
         for what, value, bound in (("p50 ms", p50, P50_MS), ("p99 ms", p99, P99_MS))
@@ -199,8 +199,8 @@ def measure_delay(mysql: MySQLServer, args: argparse.Namespace) -> list[dict[str
         with Consumers(relay.port, CONSUMERS, warm=WARM_SECONDS) as consumers:
             relay.begin()
             late = lateness(WARM_SECONDS + args.seconds)
-            found = consumers.stop()
-            rows = delays("delay", found, relay, late)
+            result = consumers.stop()
+            rows = delays("delay", result, relay, late)
     return [{**row, "events_per_s": int(kept(writer))} for row in rows]
 
 
@@ -215,8 +215,8 @@ def measure_tables(mysql: MySQLServer, args: argparse.Namespace) -> list[dict[st
         with Consumers(relay.port, CONSUMERS, sources=sources, warm=WARM_SECONDS) as consumers:
             relay.begin()
             late = lateness(WARM_SECONDS + args.seconds)
-            found = consumers.stop()
-        rows = delays("tables", found, relay, late)
+            result = consumers.stop()
+        rows = delays("tables", result, relay, late)
     return [{**row, "events_per_s": int(kept(writer))} for row in rows]
 
 
@@ -232,8 +232,8 @@ def measure_stall(mysql: MySQLServer, args: argparse.Namespace) -> list[dict[str
             with Consumers(relay.port, CONSUMERS, warm=WARM_SECONDS) as consumers:
                 relay.begin()
                 late = lateness(WARM_SECONDS + args.stall)
-                found = consumers.stop()
-            rows = delays("stall", found, relay, late)
+                result = consumers.stop()
+            rows = delays("stall", result, relay, late)
             stalled.settimeout(60)
             whole = len(_rest(stalled))
     if whole < STALLED_BYTES // 2:
@@ -300,15 +300,15 @@ def measure_out(relay: RelayProcess, args: argparse.Namespace, count: int, bare:
     each = args.events if count < 100 else args.events // 4
     with Consumers(relay.port, count, since="oldest", until=each) as consumers:
         relay.begin()
-        found = consumers.result()
+        result = consumers.result()
         cores = relay.cores
-    if found.disorder:
-        raise RuntimeError(f"{found.disorder} events out of order")
+    if result.disorder:
+        raise RuntimeError(f"{result.disorder} events out of order")
     return {
-        "part": "out", "what": f"{count} consumers, of a bare socket", "value": found.bytes / found.seconds / bare,
-        "bound": "-", "events_per_s": int(sum(found.events) / found.seconds), "cpu": cores,
-        "note": f"{found.bytes / found.seconds / 1e6:,.0f} MB/s; {int(min(found.events) / found.seconds):,} events/s "
-        f"to each; consumers took {found.cpu_seconds / found.seconds:.2f} cores", "ok": "-",
+        "part": "out", "what": f"{count} consumers, of a bare socket", "value": result.bytes / result.seconds / bare,
+        "bound": "-", "events_per_s": int(sum(result.events) / result.seconds), "cpu": cores,
+        "note": f"{result.bytes / result.seconds / 1e6:,.0f} MB/s; {int(min(result.events) / result.seconds):,} "
+        f"events/s to each; consumers took {result.cpu_seconds / result.seconds:.2f} cores", "ok": "-",
     }  # fmt: skip
 
 
@@ -350,13 +350,13 @@ def measure_memory(mysql: MySQLServer, args: argparse.Namespace) -> list[dict[st
                 while time.monotonic() < end:
                     time.sleep(1)
                     seen.append(relay.rss_mb)
-                found = consumers.stop()
+                result = consumers.stop()
                 cores = relay.cores
         rate, times = kept(writer), relay.stats()["sizeDataEvents"] / SMALL_BUFFER
     quarter = max(1, len(seen) // 4)
     first, last = median(seen[:quarter]), median(seen[-quarter:])
-    if found.disorder:
-        raise RuntimeError(f"{found.disorder} events out of order")
+    if result.disorder:
+        raise RuntimeError(f"{result.disorder} events out of order")
     return [
         {
             "part": "memory", "what": "last quarter / first", "value": last / first, "bound": GROWTH,

@@ -127,13 +127,13 @@ def measure(mysql: MySQLServer, broker: KafkaBroker, folder: Path, rows: int, ch
 
 
 def line(name: str, rounds: list[dict[str, Any]], sizes: dict[str, int]) -> dict[str, Any]:
-    found: dict[str, Any] = {"shape": name}
+    result: dict[str, Any] = {"shape": name}
     for what, size in sizes.items():
         middle = median(one[name][what] for one in rounds)
-        found[f"{what}_seconds"] = round(middle, 2)
-        found[f"{what}_per_second"] = int(size / middle)
-        found[f"{what}_of_current"] = round(median(one[name][what] / one[PLAIN][what] for one in rounds), 2)
-    return found
+        result[f"{what}_seconds"] = round(middle, 2)
+        result[f"{what}_per_second"] = int(size / middle)
+        result[f"{what}_of_current"] = round(median(one[name][what] / one[PLAIN][what] for one in rounds), 2)
+    return result
 
 
 def main() -> int:

@@ -65,7 +65,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output")
     args = parser.parse_args()
-    found: dict[str, list[float]] = {name: [] for name in BOUNDS}
+    times: dict[str, list[float]] = {name: [] for name in BOUNDS}
     with MySQLServer.start() as mysql, tempfile.TemporaryDirectory() as scratch:
         make(mysql, SHAPE)
         for number in range(args.rounds + 1):
@@ -74,8 +74,8 @@ def main() -> int:
             progress(f"lake {number}")
             seconds = {"first reading": first_reading(folder, mysql), "first change": first_change(folder, mysql)}
             for name in BOUNDS if number else ():
-                found[name].append(seconds[name])
-    return report("starts", [line(name, found[name]) for name in BOUNDS], output=args.output)
+                times[name].append(seconds[name])
+    return report("starts", [line(name, times[name]) for name in BOUNDS], output=args.output)
 
 
 def line(name: str, seconds: list[float]) -> dict[str, Any]:

@@ -97,10 +97,10 @@ class Run:
             self._news.put(None)
 
     def next(self) -> BatchReport:
-        found = self._news.get(timeout=PATIENCE)
-        if found is None:
+        batch_report = self._news.get(timeout=PATIENCE)
+        if batch_report is None:
             raise RuntimeError("the pipeline has ended") from (self._failed[0] if self._failed else None)
-        return found
+        return batch_report
 
     def until_live(self, tables: int) -> None:
         """All tables are read."""
@@ -109,10 +109,10 @@ class Run:
 
     def until(self, gtid: GtidSet) -> list[BatchReport]:
         """The batches up to the one that holds this set."""
-        found = [self.next()]
-        while not gtid <= GtidSet.parse(found[-1].gtid):
-            found.append(self.next())
-        return found
+        reports = [self.next()]
+        while not gtid <= GtidSet.parse(reports[-1].gtid):
+            reports.append(self.next())
+        return reports
 
     def stop(self) -> None:
         self.pipeline.stop()
@@ -186,13 +186,13 @@ def _planning(figures: Figures, query: Any, batch: int) -> None:
     """From Spark's progress report, which comes a moment after the batch."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        found = next((one for one in query.recentProgress if one["batchId"] == batch), None)
-        if found is not None:
+        batch_progress = next((one for one in query.recentProgress if one["batchId"] == batch), None)
+        if batch_progress is not None:
             break
         if time.monotonic() > deadline:
             raise RuntimeError(f"Spark says nothing of batch {batch}")
         time.sleep(0.05)
-    spent = found["durationMs"]
+    spent = batch_progress["durationMs"]
     figures.planning_ms.append(sum(spent.get(part, 0) for part in ("latestOffset", "getBatch", "queryPlanning")))
     figures.trigger_seconds.append(spent["triggerExecution"] / 1000)
 
@@ -212,20 +212,20 @@ def _peak_mb(pid: int) -> int:
     return next(int(line.split()[1]) >> 10 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
-def line(found: Figures, args: argparse.Namespace, few: Figures) -> dict[str, Any]:
+def line(figures: Figures, args: argparse.Namespace, few: Figures) -> dict[str, Any]:
     """``few``: the pipeline of the tables that change alone."""
-    touches_those = not found.strangers and set(found.touched) == {args.changing}
+    touches_those = not figures.strangers and set(figures.touched) == {args.changing}
     flat = (
-        found.offset_bytes <= OFFSET_BOUND * few.offset_bytes
-        and median(found.batch_seconds) <= BATCH_BOUND * median(few.batch_seconds)
-        and median(found.planning_ms) <= median(few.planning_ms) + PLANNING_BOUND_MS
+        figures.offset_bytes <= OFFSET_BOUND * few.offset_bytes
+        and median(figures.batch_seconds) <= BATCH_BOUND * median(few.batch_seconds)
+        and median(figures.planning_ms) <= median(few.planning_ms) + PLANNING_BOUND_MS
     )
     return {
-        "tables": found.tables, "changing": args.changing, "plan_ms": round(median(found.planning_ms)),
-        "offset_b": found.offset_bytes, "batch_s": round(median(found.batch_seconds), 2),
-        "trigger_s": round(median(found.trigger_seconds), 2), "touched": max(found.touched),
-        "heap_mb": found.heap_mb, "jvm_mb": found.jvm_mb, "python_mb": found.python_mb,
-        "snapshot_s": round(found.snapshot_seconds, 1), "ok": "ok" if touches_those and flat else "MISSED",
+        "tables": figures.tables, "changing": args.changing, "plan_ms": round(median(figures.planning_ms)),
+        "offset_b": figures.offset_bytes, "batch_s": round(median(figures.batch_seconds), 2),
+        "trigger_s": round(median(figures.trigger_seconds), 2), "touched": max(figures.touched),
+        "heap_mb": figures.heap_mb, "jvm_mb": figures.jvm_mb, "python_mb": figures.python_mb,
+        "snapshot_s": round(figures.snapshot_seconds, 1), "ok": "ok" if touches_those and flat else "MISSED",
     }  # fmt: skip
 
 

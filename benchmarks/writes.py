@@ -52,14 +52,14 @@ def batch_seconds(run: Run, load: Workloads, statement: str) -> float:
 
 def best(rounds: int, prepare: Callable[[], str], work: Callable[[str], Any]) -> float:
     """Seconds of the quickest round, each on a table of its own."""
-    found = []
+    seconds = []
     for _ in range(rounds):
         path = prepare()
         started = time.perf_counter()
         work(path)
-        found.append(time.perf_counter() - started)
+        seconds.append(time.perf_counter() - started)
         shutil.rmtree(path)
-    return min(found)
+    return min(seconds)
 
 
 def measure(load: Workloads, folder: Path, rounds: int) -> list[dict[str, Any]]:
@@ -103,9 +103,9 @@ def measure(load: Workloads, folder: Path, rounds: int) -> list[dict[str, Any]]:
         spark.sql(f"UPDATE delta.`{target}` SET colour = 7")
 
     updated = best(rounds, restored, fill)
-    found = spark.read.format("delta").load(path).selectExpr("count(*)", "min(colour)", "count_if(note = 'changed')")
-    if tuple(found.collect()[0]) != (load.rows, 7, -(-load.rows // 2)):
-        raise RuntimeError(f"the table holds {found.collect()}")
+    summary = spark.read.format("delta").load(path).selectExpr("count(*)", "min(colour)", "count_if(note = 'changed')")
+    if tuple(summary.collect()[0]) != (load.rows, 7, -(-load.rows // 2)):
+        raise RuntimeError(f"the table holds {summary.collect()}")
     spark.stop()
     return [
         line("changes", load.rows // 2, changes, merged, ok=merged / changes >= CHANGES_RATIO, bound="≥ 4 times"),
@@ -128,8 +128,8 @@ def main() -> int:
     args = parser.parse_args()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with server(args.rows, 0) as load, tempfile.TemporaryDirectory() as scratch:
-        found = measure(load, Path(scratch), args.rounds)
-    return report("writes", found, output=args.output)
+        results = measure(load, Path(scratch), args.rounds)
+    return report("writes", results, output=args.output)
 
 
 if __name__ == "__main__":

@@ -77,9 +77,9 @@ class Log:
             uuid = str(connection.query("SELECT @@global.server_uuid")[0][0])
         chunk = ChunkSpec(f"{self.db}.{table}", 0, None, None)
         read = ChunkRead(self.settings, [chunk], end, uuid, epoch=1, planned_us=0)
-        found = list(read_chunks(read, ChunkOptions(**options)))
-        assert not any(isinstance(item, Redo) for item in found), str(found)
-        return plain(found)
+        items = list(read_chunks(read, ChunkOptions(**options)))
+        assert not any(isinstance(item, Redo) for item in items), str(items)
+        return plain(items)
 
     def following(self) -> Following:
         """A stream from the mark on that stays open."""

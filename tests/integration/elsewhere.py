@@ -31,9 +31,9 @@ mode = ["current", "changelog"]
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300)"
 
 
-def merged(told: str) -> list[str]:
+def merged(output: str) -> list[str]:
     """The tables of which a log says that they go through MERGE, without their database."""
-    return sorted(set(re.findall(r"\.(\w+) is written by MERGE", told)))
+    return sorted(set(re.findall(r"\.(\w+) is written by MERGE", output)))
 
 
 class Elsewhere:
@@ -95,12 +95,12 @@ class Elsewhere:
     def follow(self) -> str:
         """Read all tables, follow changes, compare with the source; all that the commands printed."""
         self.fill()
-        told = self.command("run", "--once")
+        output = self.command("run", "--once")
         self.change()
-        told += self.command("run", "--once")
+        output += self.command("run", "--once")
         verified = self.command("verify")
         assert "all 3 tables are equal" in verified, verified
-        return told + verified
+        return output + verified
 
 
 def with_jars(*more: Path) -> dict[str, str]:

@@ -82,7 +82,7 @@ def _images(kind: int, body: bytes, table: TableMap) -> Iterator[list[tuple[int,
 def read_table(connection: pymysql.Connection, start: tuple[str, int], name: str) -> tuple[TableMap, RowBlock]:
     """The last table map of ``db.table`` from ``start`` on and all its row images, as one block."""
     maps: dict[int, TableMap] = {}
-    found: TableMap | None = None
+    table_map: TableMap | None = None
     pieces: list[bytes] = []
     rows: list[list[tuple[int, int, int]]] = []
     base = 0
@@ -94,20 +94,20 @@ def read_table(connection: pymysql.Connection, start: tuple[str, int], name: str
             table = maps[int.from_bytes(body[:6], "little")]
             if f"{table.db}.{table.table}" != name:
                 continue
-            found = table
+            table_map = table
             rows.extend(
                 [(at + base if valid == 1 else 0, size, valid) for at, size, valid in cells]
                 for cells in _images(kind, body, table)
             )
             pieces.append(body)
             base += len(body)
-    assert found is not None, f"no rows of {name} in the log"
-    cells_array = np.array(rows, np.int64).reshape(len(rows), len(found.types), 3)
+    assert table_map is not None, f"no rows of {name} in the log"
+    cells_array = np.array(rows, np.int64).reshape(len(rows), len(table_map.types), 3)
     buf = np.frombuffer(b"".join(pieces), np.uint8)
     offset = np.ascontiguousarray(cells_array[:, :, 0].T)
     length = np.ascontiguousarray(cells_array[:, :, 1].T.astype(np.int32))
     valid = np.ascontiguousarray(cells_array[:, :, 2].T.astype(np.uint8))
-    return found, RowBlock(buf, offset, length, valid, len(rows))
+    return table_map, RowBlock(buf, offset, length, valid, len(rows))
 
 
 def text_block(rows: list[tuple[bytes | None, ...]]) -> RowBlock:

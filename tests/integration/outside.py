@@ -12,9 +12,9 @@ from deltalake import DeltaTable, QueryBuilder
 
 from headgate.testing import MySQLServer
 
-__all__ = ["OWN", "Rows", "lake_dicts", "lake_rows", "logged", "operations", "source_rows"]
+__all__ = ["HEADGATE_COLUMNS", "Rows", "lake_dicts", "lake_rows", "logged", "operations", "source_rows"]
 
-OWN = ("_seq", "_gtid", "_ts", "_row_hash", "_row_copy")
+HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts", "_row_hash", "_row_copy")
 """Columns of a current table that its source does not have."""
 
 Rows = Counter[tuple[Any, ...]]
@@ -25,16 +25,16 @@ def lake_rows(folder: str, columns: Sequence[str] = (), *, version: int | None =
 
     :param columns: SQL expressions; without any all columns that the source has.
     """
-    found = _read(DeltaTable(folder, version), columns, where)
-    return Counter(zip(*([_plain(value) for value in column.to_pylist()] for column in found.columns), strict=True))
+    table = _read(DeltaTable(folder, version), columns, where)
+    return Counter(zip(*([_plain(value) for value in column.to_pylist()] for column in table.columns), strict=True))
 
 
 def lake_dicts(
     folder: str, columns: Sequence[str] = (), *, version: int | None = None, where: str = "true"
 ) -> list[dict[str, Any]]:
     """The rows of a Delta table by the names of its columns, as in :func:`lake_rows`."""
-    found = _read(DeltaTable(folder, version), columns, where)
-    return [{name: _plain(value) for name, value in row.items()} for row in found.to_pylist()]
+    table = _read(DeltaTable(folder, version), columns, where)
+    return [{name: _plain(value) for name, value in row.items()} for row in table.to_pylist()]
 
 
 def logged(folder: str, *, version: int | None = None, where: str = "true") -> list[dict[str, Any]]:
@@ -60,7 +60,7 @@ def source_rows(server: MySQLServer, table: str, columns: str = "*") -> Rows:
 
 
 def _read(table: DeltaTable, columns: Sequence[str], where: str) -> pa.Table:
-    wanted = columns or [f'"{field.name}"' for field in table.schema().fields if field.name not in OWN]
+    wanted = columns or [f'"{field.name}"' for field in table.schema().fields if field.name not in HEADGATE_COLUMNS]
     sql = f"SELECT {', '.join(wanted)} FROM t WHERE {where}"
     return pa.table(QueryBuilder().register("t", table).execute(sql).read_all())
 

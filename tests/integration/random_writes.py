@@ -217,18 +217,23 @@ class RandomWriter:
 
     def _alter(self, table: str) -> str:
         columns = self.columns(table)
-        own = [one for one in columns if one.name in NAMES]
-        free = [name for name in NAMES if name not in {one.name for one in own}]
+        changeable = [one for one in columns if one.name in NAMES]
+        free = [name for name in NAMES if name not in {one.name for one in changeable}]
         if not columns:
             return self.created[table]
-        kinds = ["upheaval", "none", *(["add"] * 4 if len(own) < 5 else []), *(["change"] * 6 if own and free else [])]
+        kinds = [
+            "upheaval",
+            "none",
+            *(["add"] * 4 if len(changeable) < 5 else []),
+            *(["change"] * 6 if changeable and free else []),
+        ]
         match self.chosen.choice(kinds):
             case "upheaval":
                 return self._upheaval(table, columns)
             case "add":
                 return self._add(table, self.chosen.choice(free), columns)
             case "change":
-                return self._redefine(table, own, self.chosen.choice(free))
+                return self._redefine(table, changeable, self.chosen.choice(free))
         charset = self.chosen.choice(("utf8mb4", "utf8mb4 COLLATE utf8mb4_bin"))
         some = ("COMMENT 'x'", "ENGINE=InnoDB", f"CONVERT TO CHARACTER SET {charset}", "ADD INDEX (v)")
         return f"ALTER TABLE {table} {self.chosen.choice(some)}"
@@ -254,13 +259,13 @@ class RandomWriter:
         )
         return f"ALTER TABLE {table} ADD {name} {definition}{self._place(columns)}"
 
-    def _redefine(self, table: str, own: Sequence[Column], free: str) -> str:
-        one, other = self.chosen.choice(own), self.chosen.choice(own)
+    def _redefine(self, table: str, changeable: Sequence[Column], free: str) -> str:
+        one, other = self.chosen.choice(changeable), self.chosen.choice(changeable)
         action = self.chosen.choice(
             [
                 f"DROP COLUMN {one.name}",
                 f"DROP {one.name}, ADD {one.name} {self.chosen.choice(TYPES)}",
-                f"MODIFY {one.name} {self.chosen.choice(TYPES)}{self._place(own)}",
+                f"MODIFY {one.name} {self.chosen.choice(TYPES)}{self._place(changeable)}",
                 f"MODIFY {one.name} {one.type} COMMENT 'moved' FIRST",
                 f"ALTER COLUMN {one.name} SET DEFAULT NULL",
                 f"RENAME COLUMN {one.name} TO {other.name}, RENAME COLUMN {other.name} TO {one.name}",

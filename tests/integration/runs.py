@@ -62,7 +62,7 @@ class Runs:
         self.inbox = ControlFolder(self.lake.inbox)
         folder.mkdir(exist_ok=True)
         (folder / "secret").write_text(server._password)
-        self._given = {"url": server.url, "secret": folder / "secret", "db": db, "lake": self.lake.path}
+        self._template_values = {"url": server.url, "secret": folder / "secret", "db": db, "lake": self.lake.path}
         self.reports: list[BatchReport] = []
         self.name = "modes"
         self.tables = f'["{db}.*", "!{db}.signals"]'
@@ -97,8 +97,8 @@ class Runs:
             )
 
     def text(self) -> str:
-        own = {"name": self.name, "tables": self.tables, "modes": self.modes, "reads": self.reads, "more": self.more}
-        return TEXT.format(**self._given, **own)
+        chosen = {"name": self.name, "tables": self.tables, "modes": self.modes, "reads": self.reads, "more": self.more}
+        return TEXT.format(**self._template_values, **chosen)
 
     def config(self) -> PipelineConfig:
         return parse_config(self.text())
@@ -138,10 +138,10 @@ class Runs:
     def state(self, table: str) -> str:
         return self.reports[-1].tables[table].state
 
-    def told(self) -> list[Any]:
+    def notifications(self) -> list[Any]:
         """All notifications of the ledger."""
-        found = ledger_notifications(self.spark, self.lake, after=0, limit=1000)
-        return [one for _, batch in found for one in batch]
+        batches = ledger_notifications(self.spark, self.lake, after=0, limit=1000)
+        return [one for _, batch in batches for one in batch]
 
     def purge(self) -> None:
         """The log up to now is gone."""

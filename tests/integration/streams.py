@@ -123,8 +123,8 @@ class Copy:
         filled: dict[str, Any] = {}
         if isinstance(action, Upsert):
             filled = {name: default_value(text, types[name]) for name, text in action.fills.items()}
-            place = [found for found in place if action.bound is None or found[0] > tuple(action.bound)]
-        for _, _, image in sorted(place, key=lambda found: found[:2]):
+            place = [entry for entry in place if action.bound is None or entry[0] > tuple(action.bound)]
+        for _, _, image in sorted(place, key=lambda entry: entry[:2]):
             named = {action.names.get(name, name): value for name, value in image.items()}
             key = tuple(named[name] for name in key_names)
             self.rows.pop(key, None)

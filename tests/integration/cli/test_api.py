@@ -48,8 +48,8 @@ class Shop:
 
     def read(self, **options: str) -> DataFrame:
         """What the source gives of the log since the database was made."""
-        given = {"url": self.server.url, "start": self.before, **options}
-        return self.spark.read.format("mysql-cdc").options(**given).load()
+        source_options = {"url": self.server.url, "start": self.before, **options}
+        return self.spark.read.format("mysql-cdc").options(**source_options).load()
 
 
 @pytest.fixture
@@ -72,10 +72,10 @@ def test_examples(name: str, shop: Shop) -> None:
 
 def rows(frame: DataFrame) -> list[dict[str, Any]]:
     """In the order of the log; the batch's epoch is of the reading, not of the rows."""
-    found: list[dict[str, Any]] = frame.toArrow().to_pylist()
-    for row in found:
+    records: list[dict[str, Any]] = frame.toArrow().to_pylist()
+    for row in records:
         row["_seq"].pop("epoch")
-    return sorted(found, key=lambda row: (*row["_seq"].values(), row["_op"] != "b"))
+    return sorted(records, key=lambda row: (*row["_seq"].values(), row["_op"] != "b"))
 
 
 CHANGES = (
@@ -91,13 +91,13 @@ def test_the_rows_are_those_of_the_typed_source(shop: Shop) -> None:
         carried = shop.read(tables=f"{shop.db}.*", images=images)
         for table in ("orders", "items"):
             typed = shop.read(table=f"{shop.db}.{table}", images=images)
-            found = headgate.expand(carried, f"{shop.db}.{table}")
-            assert found.dtypes == typed.dtypes
+            expanded = headgate.expand(carried, f"{shop.db}.{table}")
+            assert expanded.dtypes == typed.dtypes
             expected = rows(typed)
             if images == "keys":  # expand cannot know that this `b` row stands for a delete, and leaves it as it is
                 expected = [row | {"_op": "b"} if row["_op"] == "d" and row["id"] == 1 else row for row in expected]
-            assert rows(found) == expected
-            assert rows(headgate.expand(carried, f"{shop.db}.{table}", typed.schema)) == rows(found)
+            assert rows(expanded) == expected
+            assert rows(headgate.expand(carried, f"{shop.db}.{table}", typed.schema)) == rows(expanded)
 
 
 def test_rows_from_before_and_after_schema_changes(shop: Shop) -> None:
@@ -108,11 +108,11 @@ def test_rows_from_before_and_after_schema_changes(shop: Shop) -> None:
         "INSERT INTO orders VALUES (18446744073709551615, 'wide', 99999999.9999)",
     )
     carried = shop.read(tables=f"{shop.db}.*")
-    found = headgate.expand(carried, f"{shop.db}.orders")
-    assert found.dtypes[5:] == [
+    expanded = headgate.expand(carried, f"{shop.db}.orders")
+    assert expanded.dtypes[5:] == [
         ("id", "decimal(20,0)"), ("note", "string"), ("total", "decimal(12,4)"), ("customer", "string"),
     ]  # fmt: skip
-    assert [[str(row[name]) for name in ("id", "note", "total", "customer")] for row in rows(found)] == [
+    assert [[str(row[name]) for name in ("id", "note", "total", "customer")] for row in rows(expanded)] == [
         ["1", "None", "12.5000", "Ada"], ["2", "None", "7.0000", "Ben"], ["3", "None", "0.0000", "Cy"],
         ["4", "new", "1.2345", "Di"], ["18446744073709551615", "wide", "99999999.9999", "None"],
     ]  # fmt: skip
@@ -125,8 +125,8 @@ def test_a_column_that_became_something_else_needs_a_schema(shop: Shop) -> None:
     carried = shop.read(tables=f"{shop.db}.items")
     with pytest.raises(SchemaChangedError, match="column id was int and became string"):
         headgate.expand(carried, f"{shop.db}.items")
-    found = headgate.expand(carried, f"{shop.db}.items", "id STRING, name STRING")
-    assert [row["id"] for row in rows(found)] == ["1", "2", "k"]
+    expanded = headgate.expand(carried, f"{shop.db}.items", "id STRING, name STRING")
+    assert [row["id"] for row in rows(expanded)] == ["1", "2", "k"]
 
 
 def test_a_table_without_images_has_the_columns_of_all_tables(shop: Shop) -> None:
@@ -139,13 +139,13 @@ def test_a_table_without_images_has_the_columns_of_all_tables(shop: Shop) -> Non
 def test_partial_images_say_what_is_not_known(shop: Shop) -> None:
     shop.do("SET SESSION binlog_row_image = 'MINIMAL'", "UPDATE orders SET total = 1 WHERE id = 1")
     carried = shop.read(tables=f"{shop.db}.*")
-    found = headgate.expand(carried, f"{shop.db}.orders")
-    assert found.columns[-1] == "_absent"
-    assert [row["_absent"] for row in rows(found)] == [None] * 3 + ['["customer", "total"]', '["customer"]']
-    own = "id INT, customer STRING, total DECIMAL(10,2)"
+    expanded = headgate.expand(carried, f"{shop.db}.orders")
+    assert expanded.columns[-1] == "_absent"
+    assert [row["_absent"] for row in rows(expanded)] == [None] * 3 + ['["customer", "total"]', '["customer"]']
+    schema = "id INT, customer STRING, total DECIMAL(10,2)"
     with pytest.raises(Exception, match=r"UnsupportedError.*_absent"):
-        headgate.expand(carried, f"{shop.db}.orders", own).toArrow()
-    assert rows(headgate.expand(carried, f"{shop.db}.orders", f"_absent STRING, {own}")) == rows(found)
+        headgate.expand(carried, f"{shop.db}.orders", schema).toArrow()
+    assert rows(headgate.expand(carried, f"{shop.db}.orders", f"_absent STRING, {schema}")) == rows(expanded)
 
 
 def test_a_stream_with_a_schema(shop: Shop, tmp_path: Path) -> None:

@@ -226,8 +226,8 @@ def test_rows_with_partial_images_are_refused_or_kept_and_made_right_by_tail(
         base = rows.pop(before.get("id"), {})
         if after and (base or change["op"] == "c"):
             rows[after["id"]] = {**base, **after}
-    found = server.query(f"SELECT id, a, b FROM {mysql_db}.t")
-    assert sorted(tuple(row.values()) for row in rows.values()) == sorted(found)
+    selected = server.query(f"SELECT id, a, b FROM {mysql_db}.t")
+    assert sorted(tuple(row.values()) for row in rows.values()) == sorted(selected)
     code, out, err = run("snapshot", server.url, *tables, "--window", "drop")
     assert (code, out) == (2, "")
     assert "'rewind', 'keep'" in err

@@ -226,9 +226,9 @@ def test_who_waits_for_a_table_that_is_not_there_is_told(since: Since) -> None:
     with start(since, "odrers") as process:
         try:
             assert process.stderr is not None
-            told = f"warning: no table matches {since.db}.odrers yet: check the spelling (case counts) and the grants\n"
+            line = f"warning: no table matches {since.db}.odrers yet: check the spelling (case counts) and the grants\n"
             assert select.select([process.stderr], [], [], 60)[0], "nothing was said"
-            assert process.stderr.readline() == told
+            assert process.stderr.readline() == line
         finally:
             process.kill()
 

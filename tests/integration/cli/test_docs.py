@@ -122,15 +122,15 @@ def test_the_page_of_the_source(runs: Runs, tmp_path: Path, before: str) -> None
     runs.do("CREATE TABLE tmp_x (id INT PRIMARY KEY)", "INSERT INTO tmp_x VALUES (1)")
     page.run(carrier)
     page.run(show)
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
 
     def both(frame: DataFrame, batch: int) -> None:
         page.names["show"](frame, batch)
-        found.extend((row["_kind"], row["_table"]) for row in frame.toArrow().to_pylist())
+        pairs.extend((row["_kind"], row["_table"]) for row in frame.toArrow().to_pylist())
 
     frame = page.names["stream"].writeStream.foreachBatch(both)
     started_again(frame.option("checkpointLocation", str(tmp_path / "carrier")))
-    assert {table for kind, table in found if kind == "chunk"} == {f"{db}.orders", f"{db}.items"}
+    assert {table for kind, table in pairs if kind == "chunk"} == {f"{db}.orders", f"{db}.items"}
     assert sum(images.num_rows for images in shown) == 139
     assert page.typed == blocks("docs/spark.md")[:-1]
     file = Path("examples/declarative/transformations/order_changes.py").read_text("utf-8")
@@ -152,7 +152,7 @@ def test_grants_readers_and_signals_of_a_pipeline(runs: Runs, tmp_path: Path) ->
     grants, reading, signals = blocks("docs/operations.md", "sql")
     runs.do(*filter(str.strip, page.placed(grants).split(";")))
     (tmp_path / "secret").write_text("…", encoding="utf-8")
-    runs._given["url"] = runs.server.url.replace("root@", "headgate@")
+    runs._template_values["url"] = runs.server.url.replace("root@", "headgate@")
     table, signal = page.placed(signals).split("\n", 1)
     runs.do(table)
     runs.reads = f'signal_table = "{runs.db}.signals"'
@@ -161,9 +161,9 @@ def test_grants_readers_and_signals_of_a_pipeline(runs: Runs, tmp_path: Path) ->
     (block,) = blocks("docs/operations.md")
     assert page.run(block).count() == 20
     ledger, past = page.placed(reading).split(";\n\n")
-    found = {row["table"]: row for row in runs.spark.sql(ledger).collect()}
-    assert {name: row["state"] for name, row in found.items()} == dict.fromkeys(page.names["tables"], "live")
-    version = found[f"{runs.db}.orders"]["version"]
+    tables = {row["table"]: row for row in runs.spark.sql(ledger).collect()}
+    assert {name: row["state"] for name, row in tables.items()} == dict.fromkeys(page.names["tables"], "live")
+    version = tables[f"{runs.db}.orders"]["version"]
     at_version = past.strip().rstrip(";").replace("VERSION AS OF 42", f"VERSION AS OF {version}")
     assert runs.spark.sql(at_version).count() == 150
 

@@ -113,9 +113,9 @@ def url_of(server: MySQLServer) -> str:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MySQLServer]:
-    with MySQLServer.start() as own:
-        fill(own)
-        yield own
+    with MySQLServer.start() as mysql:
+        fill(mysql)
+        yield mysql
 
 
 pytestmark = pytest.mark.needs_own_server
@@ -186,8 +186,8 @@ def test_policies_of_a_table_that_is_not_there(
     text = CONFIG.format(url=url_of(server), tables="e.*", lake=tmp_path / "lake", more="")
     tables = ['[tables."e.t"]\ntime = "text"\n', '[tables."e.T"]\ntime = "text"\n']
     assert check_source(parse_config(text + "".join(tables))) == ["e.t"]
-    told = [record.getMessage() for record in logged_here(caplog)]
-    assert told == ['[tables."e.T"] matches no followed table: check the spelling (case counts)']
+    messages = [record.getMessage() for record in logged_here(caplog)]
+    assert messages == ['[tables."e.T"] matches no followed table: check the spelling (case counts)']
 
 
 def test_a_dry_run_tells_what_a_run_would_end_with(
@@ -196,7 +196,7 @@ def test_a_dry_run_tells_what_a_run_would_end_with(
     monkeypatch.setenv("HEADGATE_ERRORS_PASSWORD", PASSWORD)
     file = tmp_path / "pipeline.toml"
     text = CONFIG.format(url=url_of(server), tables="e.*", lake=tmp_path / "lake", more="")
-    for more, code, said in (
+    for more, code, message in (
         ("", 0, ""), ('[tables."e.t"]\ncondition = "x > 3"\n', 2, 'the condition of [tables."e.t"] is refused'),
         ('[tables."e.t"]\nrows = "x > 3"\n', 2, "rows of e.t: the table has no column x"),
         ('[tables."e.t"]\nkey = ["v"]\n', 2, "key of e.t: the table has the key (id): remove `key`"),
@@ -205,7 +205,7 @@ def test_a_dry_run_tells_what_a_run_would_end_with(
         file.write_text(text + more)
         done = CliRunner().invoke(app, ["run", "--dry-run", str(file)])
         assert (done.exit_code, "int32" in done.stdout) == (code, True), "the plan is shown in any case"
-        assert said in done.stderr
+        assert message in done.stderr
         assert (f"nothing prevents a run; next: headgate run {file}" in done.stdout) == (code == 0)
     assert not (tmp_path / "lake").exists()
 
@@ -268,19 +268,19 @@ def test_cascades_that_the_server_does_not_log(runs: Runs, caplog: pytest.LogCap
         assert runs.nothing_written()
         secret = runs.lake.with_name("secret")
         secret.write_text(PASSWORD)
-        given = CONFIG.format(url=url, tables="e.*", lake=runs.lake, more="").replace(
+        text = CONFIG.format(url=url, tables="e.*", lake=runs.lake, more="").replace(
             'password_env = "HEADGATE_ERRORS_PASSWORD"', f'password_file = "{secret}"'
         )
         accepted = [f'[tables."e.{name}"]\nforeign_keys = "accept"\n' for name in ("child", "orphan")]
         with pytest.raises(ServerSettingError, match=r"e\.orphan"):
-            check_source(parse_config(given + accepted[0]))
+            check_source(parse_config(text + accepted[0]))
         caplog.clear()
-        assert check_source(parse_config(given + "".join(accepted))) == ["e.child", "e.orphan", "e.strict", "e.t"]
-        told = [record for record in caplog.records if "change its rows unseen" in record.getMessage()]
-        assert [record.levelname for record in told] == ["WARNING", "WARNING"]
+        assert check_source(parse_config(text + "".join(accepted))) == ["e.child", "e.orphan", "e.strict", "e.t"]
+        warnings = [record for record in caplog.records if "change its rows unseen" in record.getMessage()]
+        assert [record.levelname for record in warnings] == ["WARNING", "WARNING"]
         assert "e.child change its rows unseen" in caplog.text
         server.restart({"innodb_native_foreign_keys": "OFF"})
-        assert check_source(parse_config(given)) == ["e.child", "e.orphan", "e.strict", "e.t"]
+        assert check_source(parse_config(text)) == ["e.child", "e.orphan", "e.strict", "e.t"]
 
 
 def test_gtids_off_and_the_remedy(runs: Runs) -> None:
@@ -390,11 +390,11 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm(server: MySQLServer, runs: Runs
                 assert process.poll() is None
                 assert time.monotonic() < deadline
             process.send_signal(signal.SIGINT)
-            said = process.communicate(timeout=120)[1]  # the JVM holds the pipe's other end, too
+            output = process.communicate(timeout=120)[1]  # the JVM holds the pipe's other end, too
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-    assert (process.returncode, said) == (0, "")
+    assert (process.returncode, output) == (0, "")
 
 
 @pytest.mark.parametrize("all_at_once", [True, False])
@@ -408,14 +408,14 @@ def test_a_jvm_that_ends(server: MySQLServer, runs: Runs, all_at_once: bool) -> 
     with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             assert process.stderr is not None
-            told = next((line for line in process.stderr if " INFO batch " in line), None)
-            assert told is not None
+            batch_line = next((line for line in process.stderr if " INFO batch " in line), None)
+            assert batch_line is not None
             if all_at_once:
                 os.killpg(process.pid, signal.SIGTERM)
             else:
-                found = jvm_of(process)
-                assert found is not None
-                os.kill(found, signal.SIGKILL)
+                jvm = jvm_of(process)
+                assert jvm is not None
+                os.kill(jvm, signal.SIGKILL)
             last = [line for line in process.communicate(timeout=120)[1].splitlines() if " INFO " not in line]
         finally:
             with contextlib.suppress(ProcessLookupError):

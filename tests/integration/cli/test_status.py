@@ -37,9 +37,9 @@ def test_the_status_of_a_run(mysql_server: MySQLServer, mysql_db: str, spark: Sp
     inbox = ControlFolder(lake.inbox)
 
     def read() -> Status:
-        found = read_status(inbox)
-        assert found is not None
-        return found
+        current = read_status(inbox)
+        assert current is not None
+        return current
 
     seen: list[Status] = []
 
@@ -80,7 +80,7 @@ class Large:
         self.table = f"{db}.large"
         self.view = LogView()
         self.seen: list[Status] = []
-        self.found: dict[str, Any] = {}
+        self.status_file: dict[str, Any] = {}
         numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {self.rows})"
         server.execute(
             f"CREATE TABLE {self.table} (id INT PRIMARY KEY, pad CHAR(100))",
@@ -90,16 +90,16 @@ class Large:
         )
 
     def run(self, enough: Callable[[dict[str, Any]], bool]) -> None:
-        """Until its end; ``found`` is the file when it was ``enough``, before the first batch is done."""
+        """Until its end; ``status_file`` is the file when it was ``enough``, before the first batch is done."""
         with Proxy(self.server.host, self.server.port) as proxy:
             proxy.limit(400_000)
 
             def tell(status: Status) -> None:
                 self.view.update(status)
                 self.seen.append(status)
-                file = {} if self.found or status.batches else self.runs.inbox.read("status.json") or {}
+                file = {} if self.status_file or status.batches else self.runs.inbox.read("status.json") or {}
                 if (file.get("activity") or {}).get("phase") == "reading" and enough(file["activity"]):
-                    self.found = file
+                    self.status_file = file
                     proxy.restore()
 
             text = (
@@ -122,7 +122,7 @@ def large(mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_pat
 def test_the_reading_of_a_large_table_is_seen_while_it_is_read(large: Large, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "headgate")
     large.run(lambda doing: bool(doing["rows"]) and any(line.startswith("reading") for line in caplog.messages))
-    file, table = large.found, large.table
+    file, table = large.status_file, large.table
     doing = file["activity"]
     assert (file["state"], file["batches"], doing["phase"], doing["batch_id"]) == ("running", 0, "reading", 0)
     part = doing["tables"][table]
@@ -149,7 +149,7 @@ def test_tasks_without_a_share_in_the_folder_are_counted(large: Large, monkeypat
     """As on a cluster with a lake elsewhere: what is read is known, and how many tasks are done."""
     monkeypatch.setattr("headgate.spark.BatchProgress.begin", lambda _self: None)
     large.run(lambda doing: bool(doing["tasks"]))
-    doing = large.found["activity"]
+    doing = large.status_file["activity"]
     assert (doing["rows"], doing["changes"], doing["seconds_left"]) == (None, None, None)
     assert doing["tables"][large.table]["last"] == 3
     assert 0 < doing["rows_estimate"] <= 100_000
@@ -170,9 +170,9 @@ def test_an_update_is_one_change_also_with_a_changelog(
 
     def run() -> Status:
         Pipeline(runs.config(), spark).run(once=True, on_progress=reports.append)
-        found = read_status(runs.inbox)
-        assert found is not None
-        return found
+        current = read_status(runs.inbox)
+        assert current is not None
+        return current
 
     assert (run().tables[table].changes, run().tables[table].rows) == (0, 0), "the second run had nothing to do"
     begun = time.time()

@@ -56,8 +56,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
     pip(sys.executable, "wheel", "-q", "--no-deps", "-w", folder / "out", folder)
-    (found,) = (folder / "out").glob("headgate-*.whl")
-    return found
+    (file,) = (folder / "out").glob("headgate-*.whl")
+    return file
 
 
 class Installed:
@@ -142,8 +142,8 @@ def test_alone_it_has_the_log_and_snapshots(
     assert [line["after"]["name"] for line in map(json.loads, logged.splitlines()) if "after" in line] == ["Ada", "Ben"]
     assert "Ada" in here.run("headgate", "snapshot", *tables).stdout
     file = here.file("pipeline.toml", pipeline(mysql_server, mysql_db))
-    told = here.run("headgate", "run", file, code=2).stderr
-    assert told == "error: pyspark is not installed. This needs headgate[spark]: pip install 'headgate[spark]'\n"
+    message = here.run("headgate", "run", file, code=2).stderr
+    assert message == "error: pyspark is not installed. This needs headgate[spark]: pip install 'headgate[spark]'\n"
 
 
 @pytest.mark.slow

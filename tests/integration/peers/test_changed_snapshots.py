@@ -28,8 +28,8 @@ def stream(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Stream:
 
 
 def execute_snapshot(stream: Stream, table: str, **data: str) -> None:
-    asked = {"type": "execute-snapshot", "data": {"data-collections": [f"{stream.db}\\.{table}"], **data}}
-    submit(stream.inbox, parse_signal(asked))
+    signal = {"type": "execute-snapshot", "data": {"data-collections": [f"{stream.db}\\.{table}"], **data}}
+    submit(stream.inbox, parse_signal(signal))
 
 
 def rows(stream: Stream, table: str) -> dict[int, dict[str, object]]:
@@ -47,10 +47,10 @@ def test_26_schema_changes(stream: Stream) -> None:
     assert stream.batch("ALTER TABLE a MODIFY aa VARCHAR(5)", "INSERT INTO a VALUES (3000, 'word')")
     assert stream.redone, "there were chunks whose table was altered while they were read"
     stream.finish()
-    found = rows(stream, "a")
-    assert len(found) == ROWS + 10
-    assert (found[1], found[2001]) == ({"pk": 1, "aa": "0"}, {"pk": 2001, "aa": "2"})
-    assert found[3000]["aa"] == "word"
+    by_key = rows(stream, "a")
+    assert len(by_key) == ROWS + 10
+    assert (by_key[1], by_key[2001]) == ({"pk": 1, "aa": "0"}, {"pk": 2001, "aa": "2"})
+    assert by_key[3000]["aa"] == "word"
 
 
 def test_27_rename_table(stream: Stream) -> None:
@@ -68,10 +68,10 @@ def test_27_rename_table(stream: Stream) -> None:
         pass
     states = {name.partition(".")[2]: state.state for name, state in stream.states.items()}
     assert states == {"a": "live", "b": "live", "old_table": "live", "new_table": "stopped"}
-    found = rows(stream, "a")
-    assert len(found) == ROWS
-    assert {row["c"] for row in found.values()} == {"c"}
-    assert [key for key, row in found.items() if row["aa"] == 99] == list(range(ROWS - 9, ROWS + 1))
+    by_key = rows(stream, "a")
+    assert len(by_key) == ROWS
+    assert {row["c"] for row in by_key.values()} == {"c"}
+    assert [key for key, row in by_key.items() if row["aa"] == 99] == list(range(ROWS - 9, ROWS + 1))
     assert len(rows(stream, "old_table")) == ROWS
 
 

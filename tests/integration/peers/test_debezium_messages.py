@@ -120,13 +120,13 @@ def with_json(row: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def comparable(messages: list[tuple[str, Any, Any]]) -> list[tuple[str, Any, Any]]:
     """Messages without what must differ: the times at which they were made, and docs/kafka.md's list."""
-    found = []
+    result = []
     for topic, key, value in messages:
         if key is None and value is None:
             continue  # the engine's tombstone of a table without a key
         if value is not None and "source" in value:
-            own = ("version", "server_id", "thread", "row")
-            source = {name: one for name, one in value["source"].items() if name not in own}
+            ignored = ("version", "server_id", "thread", "row")
+            source = {name: one for name, one in value["source"].items() if name not in ignored}
             rows = {name: with_json(value[name]) for name in ("before", "after")}
             value = {**value, **rows, "source": source}  # noqa: PLW2901
             for unit in ("ms", "us", "ns"):
@@ -136,8 +136,8 @@ def comparable(messages: list[tuple[str, Any, Any]]) -> list[tuple[str, Any, Any
             counts = value.get("data_collections")
             if counts:  # the engine's order is that of a hash table
                 value["data_collections"] = sorted(counts, key=lambda one: one["data_collection"])
-        found.append((topic, key, value))
-    return found
+        result.append((topic, key, value))
+    return result
 
 
 def differences(mine: Any, its: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -195,15 +195,15 @@ def test_messages_equal_debeziums(
     topics = [runs.topic(name) for name in ("t", "pair", "keyless")]
     for topic in topics:
         expected = comparable([one for one in theirs if one[0] == topic])
-        found = comparable([one[:3] for one in runs.messages(topic)])
-        assert len(found) == len(expected)
-        differing = [one for pair in zip(found, expected, strict=True) for one in differences(*pair)]
+        ours = comparable([one[:3] for one in runs.messages(topic)])
+        assert len(ours) == len(expected)
+        differing = [one for pair in zip(ours, expected, strict=True) for one in differences(*pair)]
         assert differing == []
     ids = {one[2]["transaction"]["id"] for one in theirs if one[0] in topics and one[2]}
     name = f"{runs.prefix}.transaction"
     expected = comparable([one for one in theirs if one[0] == name and one[2]["id"] in ids])
-    found = comparable([one[:3] for one in runs.messages(name) if one.value["id"] in ids])
-    by_status = [sorted(each, key=lambda one: (one[2]["id"], one[2]["status"])) for each in (found, expected)]
+    ours = comparable([one[:3] for one in runs.messages(name) if one.value["id"] in ids])
+    by_status = [sorted(each, key=lambda one: (one[2]["id"], one[2]["status"])) for each in (ours, expected)]
     assert by_status[0] == by_status[1]
 
 
@@ -233,8 +233,8 @@ def test_schemas_equal_debeziums(
     for topic in (runs.topic("t"), f"{runs.prefix}.transaction", heartbeats):
         mine, its = runs.messages(topic)[0], next(one for one in theirs if one[0] == topic)
         assert [*differences(mine.key["schema"], its[1]["schema"])] == []
-        found = [*differences(by_name(mine.value["schema"]), by_name(its[2]["schema"]))]
-        assert found == []
+        mismatches = [*differences(by_name(mine.value["schema"]), by_name(its[2]["schema"]))]
+        assert mismatches == []
 
 
 def by_name(schema: Any) -> Any:

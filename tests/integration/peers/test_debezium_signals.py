@@ -67,12 +67,12 @@ class Run:
     topic: KafkaTopic | None = None
 
     def __post_init__(self) -> None:
-        given = {"chunk_rows": "100", "slots": "2", "poll_ms": "1", "start": "current", "append": "false"}
-        given |= {"url": self.server.url, "tables": f"{self.db}.*", "control_path": str(self.folder), **self.options}
+        texts = {"chunk_rows": "100", "slots": "2", "poll_ms": "1", "start": "current", "append": "false"}
+        texts |= {"url": self.server.url, "tables": f"{self.db}.*", "control_path": str(self.folder), **self.options}
         secret = self.folder / "secret"
         self.folder.mkdir(exist_ok=True)
         secret.write_text(self.server._password)
-        self.given = Options.parse({**given, "secret_file": str(secret)})
+        self.parsed = Options.parse({**texts, "secret_file": str(secret)})
         self.settings = ConnectionSettings.from_url(self.server.url)
         self.inbox = ControlFolder(str(self.folder))
         self.tables: dict[str, Held] = {}
@@ -80,7 +80,7 @@ class Run:
         self.headers: list[dict[str, Any]] = []
         self.missed: list[str] = []
         self.under_way = OpenSnapshots()
-        self.told: list[Notification] = []
+        self.notifications: list[Notification] = []
         self._open()
         self.offset = self.planner.initial()
 
@@ -90,9 +90,9 @@ class Run:
         self._open()
 
     def _open(self) -> None:
-        self._eyes = server_of(self.given)
+        self._eyes = server_of(self.parsed)
         self._topic = None if self.topic is None else KafkaSignals(self.topic)
-        self.planner = Planner(self.given, self._eyes, ControlFolder(str(self.folder)), topic=self._topic)
+        self.planner = Planner(self.parsed, self._eyes, ControlFolder(str(self.folder)), topic=self._topic)
 
     def close(self) -> None:
         self._eyes.drop()
@@ -125,13 +125,15 @@ class Run:
         if killed:
             self.restart()
         uuid = self.planner.server_uuid()
-        tasks = plan_tasks(self.offset, end, server_uuid=uuid, slots=self.given.slots, chunk_rows=self.given.chunk_rows)
+        tasks = plan_tasks(
+            self.offset, end, server_uuid=uuid, slots=self.parsed.slots, chunk_rows=self.parsed.chunk_rows
+        )
         (header,) = [as_json(task.header) for task in tasks if task.header is not None]
-        found: list[tuple[tuple[int, ...], str, dict[str, Any], tuple[str, ...]]] = []
+        rows: list[tuple[tuple[int, ...], str, dict[str, Any], tuple[str, ...]]] = []
         missed: set[str] = set()
         inserted: list[dict[str, Any]] = []
         for task in tasks:
-            for item in read_task(self.settings, task, "all", ChunkOptions(self.given.policies)):
+            for item in read_task(self.settings, task, "all", ChunkOptions(self.parsed.policies)):
                 if isinstance(item, Redo):
                     missed.add(item.chunk.table)
                     self.missed.append(item.reason)
@@ -143,9 +145,9 @@ class Run:
                     for row in item.batch.to_pylist():
                         seq = row.pop("_seq")
                         place = (seq["file"], seq["pos"], seq["ordinal"], row["_op"] not in "bd")
-                        found.append((place, item.table.full_name, row, item.table.key_names))
-        self._apply(header, sorted(found, key=lambda one: one[0]), missed)
-        self._tell(header, [table for _, table, row, _ in found if row["_op"] == "r"], missed)
+                        rows.append((place, item.table.full_name, row, item.table.key_names))
+        self._apply(header, sorted(rows, key=lambda one: one[0]), missed)
+        self._tell(header, [table for _, table, row, _ in rows if row["_op"] == "r"], missed)
         for name, value in inbox_files(inserted):
             self.inbox.write(name, value)
         self.headers.append(header)
@@ -153,8 +155,8 @@ class Run:
         self.planner.finished(end)
         return True
 
-    def _apply(self, header: dict[str, Any], found: list[Any], missed: set[str]) -> None:
-        for _, table, row, names in found:
+    def _apply(self, header: dict[str, Any], rows: list[Any], missed: set[str]) -> None:
+        for _, table, row, names in rows:
             held = self.tables.setdefault(table, Held())
             op = row["_op"]
             values = tuple(value for name, value in row.items() if not name.startswith("_"))
@@ -177,14 +179,14 @@ class Run:
 
     def _tell(self, header: dict[str, Any], rows: list[str], missed: set[str]) -> None:
         facts = BatchFacts("p", header["epoch"], 1, header["actions"], readings_of(header), Counter(rows), missed)
-        self.under_way, told = batch_notifications(self.under_way, facts)
-        self.told += told
+        self.under_way, notifications = batch_notifications(self.under_way, facts)
+        self.notifications += notifications
 
     def heard(self, *types: str) -> list[tuple[str, str, dict[str, str]]]:
         """(id, type, additional data without the batch's epoch) of what was told; of these types only."""
         return [
             (one.id, one.type, {name: text for name, text in one.additional_data.items() if name != "epoch"})
-            for one in self.told
+            for one in self.notifications
             if not types or one.type in types
         ]
 
@@ -227,7 +229,7 @@ def start(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Iterator[
     yield begin
     for run in runs:
         run.close()
-        ids = [one.event_id for one in run.told]
+        ids = [one.event_id for one in run.notifications]
         assert len(set(ids)) == len(ids)
 
 
@@ -336,7 +338,7 @@ def test_07_what_was_read_before_a_kill_is_not_read_again(start: Callable[..., R
 def test_09_filtered_events(start: Callable[..., Run]) -> None:
     """A table that is not followed is written all the time: the snapshot ends, and nothing of it comes."""
     run = start("a", "b")
-    run.given = replace(run.given, patterns=(f"{run.db}.a",))
+    run.parsed = replace(run.parsed, patterns=(f"{run.db}.a",))
     run.restart()
     run.signal("execute-snapshot", "a")
     number = 0
@@ -382,9 +384,9 @@ def test_11_a_table_without_a_key_and_with_nulls(start: Callable[..., Run]) -> N
     run.drain()
     held = run.tables[f"{run.db}.a42"]
     assert held.live
-    found = [row for row, _ in held.rows.values()]
-    assert len(found) == 9
-    assert set(found) == set(run.server.query(f"SELECT * FROM {run.db}.a42"))
+    rows = [row for row, _ in held.rows.values()]
+    assert len(rows) == 9
+    assert set(rows) == set(run.server.query(f"SELECT * FROM {run.db}.a42"))
 
 
 def test_08_empty_high_watermark(start: Callable[..., Run]) -> None:
@@ -527,7 +529,7 @@ def test_21_additional_conditions(start: Callable[..., Run], restarted: bool) ->
     run.drain()
     run.check("a")
     run.reads.clear()
-    run.given = replace(run.given, chunk_rows=4)
+    run.parsed = replace(run.parsed, chunk_rows=4)
     run.restart()
     run.do("UPDATE a SET aa = 12345678 WHERE pk % 100 = 0")
     run.signal("execute-snapshot", "a", additional_conditions=run.where("a", "aa = 12345678"))
@@ -588,16 +590,16 @@ def test_23_surrogate_key(start: Callable[..., Run]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("column", "said"),
+    ("column", "problem"),
     [("aa", "must be NOT NULL"), ("nothing", "there is no column nothing"), ("bb", "no index begins with column bb")],
 )
-def test_24_invalid_surrogate(start: Callable[..., Run], column: str, said: str) -> None:
+def test_24_invalid_surrogate(start: Callable[..., Run], column: str, problem: str) -> None:
     run = start()
     run.do("ALTER TABLE a ADD bb INT NOT NULL DEFAULT 1")
     run.drain()
     run.signal("execute-snapshot", "a", surrogate_key=column)
     run.drain()
-    assert said in run.actions[-1]["error"]
+    assert problem in run.actions[-1]["error"]
     assert run.reads == {}
     run.signal("execute-snapshot", "a")
     run.drain()
@@ -607,13 +609,13 @@ def test_24_invalid_surrogate(start: Callable[..., Run], column: str, said: str)
 def test_25_a_table_that_is_included_after_a_restart(start: Callable[..., Run]) -> None:
     """Nobody has captured its schema: nothing is missing for reading it."""
     run = start("a", "b", new_tables="wait")
-    run.given = replace(run.given, patterns=(f"{run.db}.a",))
+    run.parsed = replace(run.parsed, patterns=(f"{run.db}.a",))
     run.restart()
     run.signal("execute-snapshot", "a")
     run.drain()
     run.check("a")
     run.do("ALTER TABLE b ADD late INT DEFAULT 7")
-    run.given = replace(run.given, patterns=(f"{run.db}.*",))
+    run.parsed = replace(run.parsed, patterns=(f"{run.db}.*",))
     run.restart()
     name = run.signal("execute-snapshot", "b")
     run.batch(lambda: run.do("UPDATE b SET aa = 0 WHERE pk < 50", "INSERT INTO b VALUES (2000, 1, 2)"))
@@ -645,7 +647,7 @@ def test_29_notifications(start: Callable[..., Run]) -> None:
     scanned = {**common, "scanned_collection": table, "total_rows_scanned": "1000", "status": "SUCCEEDED"}
     assert heard[-2] == (name, "TABLE_SCAN_COMPLETED", scanned)
     assert heard[-1] == (name, "COMPLETED", listed)
-    assert {one.aggregate_type for one in run.told} == {"Incremental Snapshot"}
+    assert {one.aggregate_type for one in run.notifications} == {"Incremental Snapshot"}
 
 
 def test_29_stopping_is_told(start: Callable[..., Run]) -> None:

@@ -24,14 +24,14 @@ def changes_in_log(server: MySQLServer, tables: Collection[str], wanted: GtidSet
     """The changes in the transactions ``wanted``."""
     settings = ConnectionSettings.from_url(server.url)
     patterns = TablePatterns(list(tables))
-    found: Changes = Counter()
+    changes: Changes = Counter()
     for item in read_range(LogRead(settings, wanted=wanted, executed=end), DecodeOptions(patterns)):
         if isinstance(item, LogBlock):
             for image in item.images:
                 for row in image.batch.select(["_op", "_seq", "_gtid"]).to_pylist():
                     if row["_op"] != "b":
-                        found[image.table.full_name, row["_op"], row["_gtid"], row["_seq"]["ordinal"]] += 1
-    return found
+                        changes[image.table.full_name, row["_op"], row["_gtid"], row["_seq"]["ordinal"]] += 1
+    return changes
 
 
 def changes_in_lake(lake: Lake, tables: Collection[str], *, after: int = 0) -> Changes:
@@ -39,8 +39,8 @@ def changes_in_lake(lake: Lake, tables: Collection[str], *, after: int = 0) -> C
 
     :param after: only of later epochs.
     """
-    found: Changes = Counter()
+    changes: Changes = Counter()
     for table in tables:
         columns = [f"'{table}'", "_op", "_gtid", "_seq['ordinal']"]
-        found += lake_rows(lake.changelog(table), columns, where=f"_op <> 'r' AND _seq['epoch'] > {after}")
-    return found
+        changes += lake_rows(lake.changelog(table), columns, where=f"_op <> 'r' AND _seq['epoch'] > {after}")
+    return changes

@@ -63,8 +63,8 @@ def document(value: str) -> str | None:
         return "null" if kind else None
     numbers = [choice.randrange(-(10 ** choice.randrange(1, 25)), 10**20), choice.random(), choice.random() * 1e30]
     more: dict[str, Any] = {"a": [], "": None, "ü\U0001f600": choice.random() < 0.5}
-    found = {"value": value, "n": numbers, choice.choice("abc"): more}
-    return json.dumps(found, ensure_ascii=choice.random() < 0.5)
+    content = {"value": value, "n": numbers, choice.choice("abc"): more}
+    return json.dumps(content, ensure_ascii=choice.random() < 0.5)
 
 
 @dataclass
@@ -85,26 +85,26 @@ class History:
 
     def images(self, count: int) -> list[tuple[Any, ...]]:
         """Changes of the rows there are."""
-        found: list[tuple[Any, ...]] = []
+        images: list[tuple[Any, ...]] = []
         for _ in range(count):
             self.pos += 10
             n, value = self.choice.randrange(60), f"v{self.epoch}.{self.pos}"
             if n not in self.rows:
-                found.append(("c", self.pos, *self.values(n, value)))
+                images.append(("c", self.pos, *self.values(n, value)))
                 self.rows[n] = value
                 continue
             old = self.values(n, self.rows[n])
             free = [m for m in range(60) if m not in self.rows]
             kind = self.choice.choice(["update", "update", "delete", "move"])
             if kind == "delete" or not free:
-                found.append(("d", self.pos, *old))
+                images.append(("d", self.pos, *old))
                 del self.rows[n]
                 continue
             to = self.choice.choice(free) if kind == "move" else n
-            found += [("b", self.pos, *old), ("u", self.pos, *self.values(to, value))]
+            images += [("b", self.pos, *old), ("u", self.pos, *self.values(to, value))]
             del self.rows[n]
             self.rows[to] = value
-        return found
+        return images
 
     def next(self) -> FakeBatch:
         self.epoch += 1
@@ -152,12 +152,12 @@ class Modelled(History):
     """Random batches of one of many tables, with a brute-force model that a subclass keeps."""
 
     def images(self, count: int) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = []
+        images: list[tuple[Any, ...]] = []
         for _ in range(count):
             before = dict(self.rows)
-            found += super().images(1)
+            images += super().images(1)
             self.changed(before)
-        return found
+        return images
 
     def changed(self, before: dict[int, str]) -> None:
         """Note one change, at ``pos``; the rows before it."""
@@ -296,8 +296,8 @@ class Copy:
         folder = self.lake.current(NAME)
         names = [field.name for field in DeltaTable(folder).schema().fields]
         if "doc" not in names:
-            found = lake_dicts(folder, [f'"{name}"' for name in names])
-            return sorted((tuple(row.values()) for row in found), key=repr)
+            rows = lake_dicts(folder, [f'"{name}"' for name in names])
+            return sorted((tuple(row.values()) for row in rows), key=repr)
         table = self.delta().read()
         kinds = dict(table.dtypes)
         quoted = {name: quote_name(name) for name in names}

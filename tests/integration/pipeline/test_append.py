@@ -86,8 +86,8 @@ def test_statistics_hide_no_row_and_skip_files(spark: SparkSession, tmp_path: Pa
     frame = ours.read()
     for row in ROWS[:2]:
         literals = _literals(spark.createDataFrame([row], COLUMNS))
-        found = [frame.where(f"{name} = {value}").selectExpr(f"'{name}'", "i64") for name, value in literals.items()]
-        assert {tuple(one) for one in reduce(DataFrame.union, found).collect()} == {(name, row[3]) for name in literals}
+        parts = [frame.where(f"{name} = {value}").selectExpr(f"'{name}'", "i64") for name, value in literals.items()]
+        assert {tuple(one) for one in reduce(DataFrame.union, parts).collect()} == {(name, row[3]) for name in literals}
     assert frame.where("small IS NULL AND _seq.epoch IS NULL").count() == 1
     assert len(frame.where("_seq.epoch > 5").inputFiles()) == 1
 
@@ -289,7 +289,7 @@ def test_a_table_that_is_made_without_spark_is_the_one_that_spark_makes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, key: str, last: str, vectors: str
 ) -> None:
     """As made, and after columns were added; and Spark writes to ours."""
-    found = []
+    descriptions = []
     for name, local in (("ours", True), ("theirs", False)):
         delta = DeltaPath(spark, str(tmp_path / name))
         with monkeypatch.context() as patch:
@@ -304,8 +304,8 @@ def test_a_table_that_is_made_without_spark_is_the_one_that_spark_makes(
         (detail,) = spark.sql(f"DESCRIBE DETAIL {delta.sql}").collect()
         properties = {key: value for key, value in detail["properties"].items() if not key.startswith("delta.feature.")}
         protocol = (detail["minReaderVersion"], detail["minWriterVersion"], set(detail["tableFeatures"]))
-        found.append((delta.read().schema, properties, protocol))
-    assert found[0] == found[1]
+        descriptions.append((delta.read().schema, properties, protocol))
+    assert descriptions[0] == descriptions[1]
     if kind not in ("bigint", "variant"):  # a few are enough, with vectors and without, and with both kinds of names
         return
     ours = DeltaPath(spark, str(tmp_path / "ours"))

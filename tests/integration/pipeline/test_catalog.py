@@ -45,9 +45,9 @@ def test_tables_are_read_by_name(mysql_server: MySQLServer, mysql_db: str, tmp_p
     pipeline = Elsewhere(mysql_server, mysql_db, tmp_path, str(tmp_path / "the lake"), settings)
     text = pipeline.file.read_text()
     pipeline.file.write_text(text.replace("[target]\n", '[target]\ncatalog = "spark_catalog"\n'))
-    told = pipeline.follow()
-    assert "gets no name" not in told
-    assert "cannot be a name" not in told
+    output = pipeline.follow()
+    assert "gets no name" not in output
+    assert "cannot be a name" not in output
     spark = {f"spark.{name}": value for name, value in settings.items()}
     done = subprocess.run(
         [sys.executable, "-c", READ, json.dumps({**spark, "spark.driver.memory": "1g"}), mysql_db],

@@ -22,8 +22,8 @@ def java(*options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-@pytest.mark.parametrize("given", ["-XX:+UseSerialGC", "-XX:+UseG1GC -Xmx2g", "-Xmx31g"])
-def test_what_one_jvm_writes_the_next_uses(tmp_path: Path, given: str) -> None:
+@pytest.mark.parametrize("options", ["-XX:+UseSerialGC", "-XX:+UseG1GC -Xmx2g", "-Xmx31g"])
+def test_what_one_jvm_writes_the_next_uses(tmp_path: Path, options: str) -> None:
     """Whatever its collector, and its memory below 32 GB."""
     first = archive_option(tmp_path, (), "", "1g", writes=True)
     assert first is not None
@@ -32,7 +32,7 @@ def test_what_one_jvm_writes_the_next_uses(tmp_path: Path, given: str) -> None:
     second = archive_option(tmp_path, (), "", "1g", writes=True)
     assert second is not None
     assert "SharedArchiveFile" in second
-    used = java(*shlex.split(second), *given.split(), "-Xshare:on", "-Xlog:class+load")  # fails if it does not fit
+    used = java(*shlex.split(second), *options.split(), "-Xshare:on", "-Xlog:class+load")  # fails if it does not fit
     assert used.returncode == 0, used.stdout + used.stderr
     assert "source: shared objects file (top)" in used.stdout
 

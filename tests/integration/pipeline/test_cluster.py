@@ -23,8 +23,8 @@ def test_a_lake_in_a_folder_that_all_share(
     mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, spark_cluster: SparkCluster
 ) -> None:
     settings = {**settings_of(spark_cluster), **with_jars()}
-    told = Elsewhere(mysql_server, mysql_db, tmp_path, str(tmp_path / "lake"), settings).follow()
-    assert merged(told) == ["bare"], "only the table without a key"
+    output = Elsewhere(mysql_server, mysql_db, tmp_path, str(tmp_path / "lake"), settings).follow()
+    assert merged(output) == ["bare"], "only the table without a key"
 
 
 @pytest.mark.slow
@@ -35,9 +35,9 @@ def test_a_lake_on_s3(
     """Executors have no variable of AWS: what reaches the store comes from the pipeline file alone."""
     settings = {**settings_of(spark_cluster), **with_jars(*s3_jars()), **object_store.hadoop_settings}
     bucket = object_store.create_bucket("lake-of-cluster")
-    told = Elsewhere(mysql_server, mysql_db, tmp_path, f"{bucket}/lake", settings).follow()
-    assert merged(told) == ["bare"], "only the table without a key"
-    assert object_store.secret_key not in told
+    output = Elsewhere(mysql_server, mysql_db, tmp_path, f"{bucket}/lake", settings).follow()
+    assert merged(output) == ["bare"], "only the table without a key"
+    assert object_store.secret_key not in output
 
 
 HOOK = """\
@@ -69,9 +69,9 @@ def test_a_hook_whose_file_spark_ships(
     only_here.fill()
     with monkeypatch.context() as patch:
         patch.setenv("PYTHONPATH", f"{tmp_path / 'hooks'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-        told = only_here.command("run", "--once", code=3)
-    assert "the hook shipped_hooks:shouted cannot be imported: ModuleNotFoundError" in told
-    assert "for the driver and the executors" in told
+        output = only_here.command("run", "--once", code=3)
+    assert "the hook shipped_hooks:shouted cannot be imported: ModuleNotFoundError" in output
+    assert "for the driver and the executors" in output
     shipped = {**settings, "submit.pyFiles": str(tmp_path / "hooks/shipped_hooks.py")}
     everywhere = Elsewhere(mysql_server, mysql_db, tmp_path, str(lake), shipped, hook)
     everywhere.command("run", "--once")

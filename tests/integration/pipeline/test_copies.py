@@ -51,11 +51,11 @@ class Copy:
 
         :param both: tables that Spark compares, too; by default all.
         """
-        row, found = newest(self.spark, self.lake), dict[str, TableResult]()
+        row, results = newest(self.spark, self.lake), dict[str, TableResult]()
         for table in sorted(row.tables):
             name = table.removeprefix(f"{self.db}.")
-            found[name] = verify(self.spark if both is None or name in both else None, self.config, row, table)
-        return found
+            results[name] = verify(self.spark if both is None or name in both else None, self.config, row, table)
+        return results
 
 
 @pytest.fixture(scope="module")
@@ -80,11 +80,11 @@ def seen(
     )
     copy = Copy(mysql_server, spark, db, tmp_path_factory.mktemp("copies"))
     tables = ("t1", "t2", "t3", "unseen", "pairs", "moved")
-    found: dict[str, Any] = {}
+    outcomes: dict[str, Any] = {}
 
     def run(name: str) -> None:
         copy.run()
-        found[name] = {table: copy.rows(table) for table in tables}
+        outcomes[name] = {table: copy.rows(table) for table in tables}
 
     writers = [mysql_server.connect(database=db) for _ in range(4)]
     try:
@@ -114,8 +114,8 @@ def seen(
         writers[3].rollback()
         mysql_server.execute(f"DELETE FROM {db}.pairs WHERE a = 9 LIMIT 1")
         run("all committed")
-        found["verify"] = copy.verify(both=("moved", "pairs", "t1"))
-        yield found
+        outcomes["verify"] = copy.verify(both=("moved", "pairs", "t1"))
+        yield outcomes
     finally:
         for writer in writers:
             writer.close()
@@ -152,8 +152,8 @@ def test_16_primary_key_changing_update(seen: dict[str, Any]) -> None:
 
 
 def test_verify_finds_them_equal(seen: dict[str, Any]) -> None:
-    found = {table: (result.state, result.equal, result.differences) for table, result in seen["verify"].items()}
-    assert found == {
+    results = {table: (result.state, result.equal, result.differences) for table, result in seen["verify"].items()}
+    assert results == {
         "moved": ("live", 3, 0),
         "pairs": ("live", 4, 0),
         "t1": ("live", 1000, 0),

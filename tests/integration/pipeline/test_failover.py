@@ -95,11 +95,11 @@ def check(spark: SparkSession, config: PipelineConfig, site: Site) -> None:
         assert not result.differences, result
     with Connection.open(ConnectionSettings.from_url(site.source.url)) as connection:
         end = gtid_executed(connection)
-    found = changes_in_lake(lake, TABLES)
-    assert max(found.values()) == 1
-    began = min(Gtid.parse(gtid).number for _, _, gtid, _ in found if gtid.startswith(site.origin))
+    changes = changes_in_lake(lake, TABLES)
+    assert max(changes.values()) == 1
+    began = min(Gtid.parse(gtid).number for _, _, gtid, _ in changes if gtid.startswith(site.origin))
     before = GtidSet.parse(f"{site.origin}:1-{began - 1}")
-    assert found == changes_in_log(site.source, TABLES, end - before, end)
+    assert changes == changes_in_log(site.source, TABLES, end - before, end)
 
 
 def test_in_a_snapshot_and_back_in_the_stream(spark: SparkSession, tmp_path: Path) -> None:

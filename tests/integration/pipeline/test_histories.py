@@ -96,12 +96,12 @@ class Histories:
 
     def check(self, ours: Copy, merged: Copy) -> None:
         columns = [*(f'"{name}"' for name, _ in self.tables[0].columns), *SEQ]
-        found: Counter[tuple[Any, ...]] = Counter()
+        all_rows: Counter[tuple[Any, ...]] = Counter()
         for number, (table, history) in enumerate(zip(self.tables, self.each, strict=True)):
             rows = lake_rows(ours.lake.current(table.name), [*columns, str(number)])
             assert sorted(row[0] for row in rows.elements()) == sorted(history.rows.values())
-            found += rows
-        assert found == lake_rows(merged.lake.current(self.together.name), [*columns, '"h"'])
+            all_rows += rows
+        assert all_rows == lake_rows(merged.lake.current(self.together.name), [*columns, '"h"'])
 
 
 def operations(folder: str) -> set[str]:

@@ -82,7 +82,7 @@ class Story(Modelled):
         return sorted((v.value, v.end is None, *v.begin, *(v.end or (None, None))) for v in self.versions)
 
 
-OWN = ["_is_current", "_seq['epoch']", "_seq['pos']", "_end_seq['epoch']", "_end_seq['pos']"]
+VERSION_COLUMNS = ["_is_current", "_seq['epoch']", "_seq['pos']", "_end_seq['epoch']", "_end_seq['pos']"]
 RIGHT = (
     "(_valid_to IS NULL) = _is_current AND (_valid_to IS NULL OR _valid_to >= _valid_from) AND _seen >= _seq['epoch']"
 )
@@ -91,11 +91,11 @@ RIGHT = (
 def check(copy: Copy, story: Story, epoch: int) -> None:
     """Compare the table with the model, by a reader that is not ours."""
     names = [f'"{name}"' for name in (story.table.columns[0][0], *story.table.key)]
-    found = list(lake_rows(copy.lake.current(story.table.name), [RIGHT, *OWN, *names]).elements())
-    rows = sorted(((row[6], *row[1:6]) for row in found), key=repr)
+    versions = list(lake_rows(copy.lake.current(story.table.name), [RIGHT, *VERSION_COLUMNS, *names]).elements())
+    rows = sorted(((row[6], *row[1:6]) for row in versions), key=repr)
     assert rows == sorted(story.expected(), key=repr), f"batch {epoch}"
-    assert all(row[0] for row in found), "its period"
-    keys = [row[7:] for row in found if row[1]]
+    assert all(row[0] for row in versions), "its period"
+    keys = [row[7:] for row in versions if row[1]]
     assert len(keys) == len(set(keys)) == len(story.rows), "one current version a key"
 
 

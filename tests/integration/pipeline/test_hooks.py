@@ -161,8 +161,8 @@ def test_an_alter_reads_the_table_again_because_old_rows_may_differ(runs: HookRu
         assert not any(row["_is_current"] for row in old)
         rows = [row for row in rows if row["_is_current"]]
     names = ("id", "n", "extra", "product", "text", "columns")
-    found = {row["id"]: tuple(row[name] for name in names[1:]) for row in rows}
-    assert found == runs.made(columns=4)
+    by_id = {row["id"]: tuple(row[name] for name in names[1:]) for row in rows}
+    assert by_id == runs.made(columns=4)
     one = runs.spark if mode == "history" else None
     result = verify(one, runs.config(), newest_row(runs.lake), table)
     assert (result.equal, result.differences) == (40, 0)
@@ -208,8 +208,8 @@ def test_a_history_has_the_versions_that_the_hook_makes(runs: HookRuns) -> None:
     runs.run()
     rows = lake_dicts(runs.lake.current(table), where="id < 3")
     rows.sort(key=lambda row: (row["id"], row["_valid_from"]))
-    found = [(row["id"], row["text"], row["product"], row["_is_current"]) for row in rows]
-    assert found == [(1, "v=1", 2, False), (1, "v=30", 60, False), (1, "v=31", 62, True), (2, "v=2", 4, False)]
+    versions = [(row["id"], row["text"], row["product"], row["_is_current"]) for row in rows]
+    assert versions == [(1, "v=1", 2, False), (1, "v=30", 60, False), (1, "v=31", 62, True), (2, "v=2", 4, False)]
     result = verify(None, runs.config(), newest_row(runs.lake), table)
     assert (result.equal, result.differences) == (19, 0)
 
@@ -364,8 +364,8 @@ def test_the_outbox_example(runs: HookRuns, monkeypatch: pytest.MonkeyPatch) -> 
             connection.commit()
     runs.run()
     names = ("_op", "id", "aggregatetype", "aggregateid", "type", "order_id", "customer", "total_cents", "tags")
-    found = [tuple(row[name] for name in names) for row in runs.changelog(f"{runs.db}.outbox")]
-    assert found == [
+    changes = [tuple(row[name] for name in names) for row in runs.changelog(f"{runs.db}.outbox")]
+    assert changes == [
         ("c", "e1", "Order", "1", "Paid", 1, "Ada", 1250, ["a", "b"]),
         ("c", "e2", "Order", "1", "Sent", 1, None, 1250, None),
         ("c", "e3", "Customer", "7", "CustomerMoved", None, None, None, None),

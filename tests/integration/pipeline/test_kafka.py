@@ -52,8 +52,8 @@ class KafkaRuns(Runs):
 
     def text(self) -> str:
         kafka = f'bootstrap = "{self.broker.bootstrap}"\ntopic_prefix = "{self.prefix}"\n{self.settings}'
-        own = {"name": self.name, "tables": self.tables, "modes": self.modes, "reads": self.reads}
-        return TEXT.format(**self._given, **own, more=f"[target.kafka]\n{kafka}\n{self.more}")
+        chosen = {"name": self.name, "tables": self.tables, "modes": self.modes, "reads": self.reads}
+        return TEXT.format(**self._template_values, **chosen, more=f"[target.kafka]\n{kafka}\n{self.more}")
 
     def topic(self, table: str) -> str:
         return f"{self.prefix}.{self.db}.{table}"
@@ -73,7 +73,7 @@ class KafkaRuns(Runs):
                 "log_level": 0,
             }
         )
-        found: list[Consumed] = []
+        messages: list[Consumed] = []
         try:
             known = consumer.list_topics(timeout=30).topics
             parts = [(topic, number) for topic in topics if topic in known for number in known[topic].partitions]
@@ -89,10 +89,10 @@ class KafkaRuns(Runs):
                 pairs: Any = message.headers() or ()
                 headers = {name: json.loads(value) for name, value in pairs}
                 key, value = (None if one is None else json.loads(one) for one in (message.key(), message.value()))
-                found.append(Consumed(topic, key, value, headers, partition))
+                messages.append(Consumed(topic, key, value, headers, partition))
         finally:
             consumer.close()
-        return found
+        return messages
 
     def expected(self, table: str) -> dict[str, dict[str, Any]]:
         """The source's rows, as ``folded`` has them."""
@@ -214,9 +214,9 @@ def test_transactions_and_schemas(runs: KafkaRuns, monkeypatch: pytest.MonkeyPat
     runs.do("UPDATE b SET id = 33 WHERE id = 3")
     runs.run()
     topics = [runs.topic("a"), runs.topic("b")]
-    found = [one for one in runs.messages(*topics, committed=True) if one.value]
-    assert {one.key["schema"]["name"] for one in found} == {f"{topic}.Key" for topic in topics}
-    values = [one.value["payload"] for one in found]
+    messages = [one for one in runs.messages(*topics, committed=True) if one.value]
+    assert {one.key["schema"]["name"] for one in messages} == {f"{topic}.Key" for topic in topics}
+    values = [one.value["payload"] for one in messages]
     assert all(value["transaction"] is None for value in values if value["op"] == "r")
     numbered = sorted(
         (int(value["transaction"]["id"].rpartition(":")[2]), value["transaction"]["total_order"],
@@ -254,10 +254,10 @@ def test_statements(runs: KafkaRuns, form: str) -> None:
         "DROP TABLE b",
     )
     runs.run()
-    found = runs.messages(runs.prefix, committed=True)
+    messages = runs.messages(runs.prefix, committed=True)
     if form == "json-schema":
-        assert {one.value["schema"]["name"] for one in found} == {"io.debezium.connector.mysql.SchemaChangeValue"}
-    values = [one.value["payload"] if form == "json-schema" else one.value for one in found]
+        assert {one.value["schema"]["name"] for one in messages} == {"io.debezium.connector.mysql.SchemaChangeValue"}
+    values = [one.value["payload"] if form == "json-schema" else one.value for one in messages]
     kinds = [(one["ddl"].split("(")[0].strip(), [c["type"] for c in one["tableChanges"]]) for one in values]
     assert kinds == [
         ("ALTER TABLE a ADD COLUMN more VARCHAR", ["ALTER"]),
@@ -366,8 +366,8 @@ def test_rows_that_pass_skipped_operations_and_a_chosen_key(runs: KafkaRuns) -> 
     folded = runs.folded(*topics.values())
     passing = {key: row for key, row in runs.expected("a").items() if row["v"] < 5}
     assert folded[topics["a"]] == passing
-    told = [(one.key["id"], one.value["op"]) for one in runs.messages(topics["a"]) if one.value is not None]
-    assert [one for one in told if one[1] != "r"] == [(3, "d"), (8, "c"), (2, "d")]
+    operations = [(one.key["id"], one.value["op"]) for one in runs.messages(topics["a"]) if one.value is not None]
+    assert [one for one in operations if one[1] != "r"] == [(3, "d"), (8, "c"), (2, "d")]
     assert folded[topics["b"]] == {**runs.expected("b"), '{"id": 5}': {"id": 5, "v": 5, "n": None}}
     assert folded[topics["c"]] == {'{"id": 2}': {"v": 5, "id": 2}}
 

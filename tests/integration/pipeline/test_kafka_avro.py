@@ -55,15 +55,15 @@ def raw_messages(broker: KafkaBroker, topic: str) -> list[tuple[bytes | None, by
 
     settings = {"group.id": "test", "enable.auto.commit": False, "enable.partition.eof": True, "log_level": 0}
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "isolation.level": "read_committed", **settings})
-    found = []
+    messages = []
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         while (message := consumer.poll(60)) is not None and message.error() is None:
-            found.append((message.key(), message.value()))
+            messages.append((message.key(), message.value()))
         assert message is not None
     finally:
         consumer.close()
-    return found
+    return messages
 
 
 def differences(plain: Any, avro: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
@@ -88,12 +88,12 @@ def without_times(value: Any) -> Any:
     """A value without what differs between two runs."""
     if value is None or "ts_ms" not in value:
         return value
-    own = {name: one for name, one in value.items() if not name.startswith("ts_")}
-    if own.get("op") == "r":
-        own["source"] = {name: one for name, one in own["source"].items() if not name.startswith("ts_")}
-    if "source" in own:
-        own["source"] = {name: one for name, one in own["source"].items() if name != "name"}
-    return own
+    timeless = {name: one for name, one in value.items() if not name.startswith("ts_")}
+    if timeless.get("op") == "r":
+        timeless["source"] = {name: one for name, one in timeless["source"].items() if not name.startswith("ts_")}
+    if "source" in timeless:
+        timeless["source"] = {name: one for name, one in timeless["source"].items() if name != "name"}
+    return timeless
 
 
 @pytest.fixture
@@ -106,14 +106,14 @@ def pair(
     schema_registry: SchemaRegistry,
 ) -> list[KafkaRuns]:
     """Two pipelines of one database: in JSON, and in Avro by transactions."""
-    found = []
+    pipelines = []
     for form in ("json", "avro"):
         (folder := tmp_path / form).mkdir()
         runs = KafkaRuns(spark, mysql_server, mysql_db, folder, kafka_broker)
         runs.settings = f'format = "{form}"\ntransactions = true\nschema_changes_topic = true\nheartbeat_ms = 60000\n'
-        found.append(runs)
-    found[1].settings += f'registry = "{schema_registry.url}"\ndelivery = "exactly-once"\n'
-    return found
+        pipelines.append(runs)
+    pipelines[1].settings += f'registry = "{schema_registry.url}"\ndelivery = "exactly-once"\n'
+    return pipelines
 
 
 def test_messages_are_those_in_json(pair: list[KafkaRuns], schema_registry: SchemaRegistry) -> None:

@@ -63,7 +63,7 @@ def counted(broker: KafkaBroker, topic: str) -> dict[int, list[int]]:
         "enable.partition.eof": True, "isolation.level": "read_committed",
     }  # fmt: skip
     consumer = Consumer(settings)
-    found: dict[int, list[int]] = defaultdict(list)
+    values: dict[int, list[int]] = defaultdict(list)
     places: dict[int, set[int]] = defaultdict(set)
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
@@ -75,12 +75,12 @@ def counted(broker: KafkaBroker, topic: str) -> dict[int, list[int]]:
                 ended += 1
                 continue
             value = json.loads(message.value() or b"")
-            found[value["after"]["id"]].append(value["after"]["n"])
+            values[value["after"]["id"]].append(value["after"]["n"])
             places[value["after"]["id"]].add(message.partition() or 0)
     finally:
         consumer.close()
     assert all(len(partitions) == 1 for partitions in places.values())
-    return found
+    return values
 
 
 def batches_in(log: Path) -> int:
@@ -134,8 +134,8 @@ def test_each_change_once_and_in_order(tmp_path: Path, transactions: int, kills:
         with server.connect(database="k") as connection, connection.cursor() as cursor:
             cursor.execute("SELECT id, n FROM counters WHERE n > 0")
             counters = dict(cursor.fetchall())
-        found = counted(broker, "killed.k.counters")
-    assert sum(map(len, found.values())) == writer.written * CHANGED
-    wrong = Counter(key for key, values in found.items() if values != list(range(1, counters[key] + 1)))
-    assert not wrong, f"{len(wrong)} keys, such as {next(iter(wrong))}: {found[next(iter(wrong))]}"
-    assert found.keys() == counters.keys()
+        consumed = counted(broker, "killed.k.counters")
+    assert sum(map(len, consumed.values())) == writer.written * CHANGED
+    wrong = Counter(key for key, values in consumed.items() if values != list(range(1, counters[key] + 1)))
+    assert not wrong, f"{len(wrong)} keys, such as {next(iter(wrong))}: {consumed[next(iter(wrong))]}"
+    assert consumed.keys() == counters.keys()

@@ -83,11 +83,11 @@ def test_killed_at_random_moments(
             assert (result.state, result.differences) == ("live", 0), result
         with Connection.open(settings) as connection:
             end = gtid_executed(connection)
-        found = changes_in_lake(Lake.at(lake), TABLES)
-        assert found, "the pipeline never got as far as the stream"
-        assert max(found.values()) == 1
+        changes = changes_in_lake(Lake.at(lake), TABLES)
+        assert changes, "the pipeline never got as far as the stream"
+        assert max(changes.values()) == 1
         # The stream began at some GTID set while the writers ran: from its first change on, all must be there.
-        began = GtidSet.parse(",".join({gtid for _, _, gtid, _ in found}))
+        began = GtidSet.parse(",".join({gtid for _, _, gtid, _ in changes}))
         numbers = {gtid.number for gtid in began}
         wanted = GtidSet({(uuid, tag): [(min(numbers), high)] for uuid, tag, _, high in end.intervals()})
-        assert found == changes_in_log(server, TABLES, wanted, end)
+        assert changes == changes_in_log(server, TABLES, wanted, end)

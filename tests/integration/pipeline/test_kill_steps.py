@@ -51,11 +51,11 @@ class Step:
     """Text in the file."""
 
     def files(self, lake: Path) -> set[Path]:
-        found = set()
+        files = set()
         for folder in lake.glob(self.where):
             with suppress(FileNotFoundError):
-                found |= {path for path in folder.iterdir() if re.fullmatch(self.name, path.name)}
-        return found
+                files |= {path for path in folder.iterdir() if re.fullmatch(self.name, path.name)}
+        return files
 
     def seen(self, before: set[Path], now: set[Path]) -> bool:
         if self.goes:
@@ -124,13 +124,13 @@ def run_to_the_end(file: Path, spark: SparkSession) -> None:
 def check(server: MySQLServer, lake: Lake) -> None:
     for table in TABLES:
         assert lake_rows(lake.current(table)) == source_rows(server, table), table
-    found = changes_in_lake(lake, TABLES)
-    assert max(found.values()) == 1
+    changes = changes_in_lake(lake, TABLES)
+    assert max(changes.values()) == 1
     # The stream began at some GTID set while the writers ran: from its first change on, all must be there.
-    numbers = [gtid.number for gtid in GtidSet.parse(",".join({gtid for _, _, gtid, _ in found}))]
+    numbers = [gtid.number for gtid in GtidSet.parse(",".join({gtid for _, _, gtid, _ in changes}))]
     end = GtidSet.parse(server.gtid_executed)
     wanted = GtidSet({(uuid, tag): [(min(numbers), high)] for uuid, tag, _, high in end.intervals()})
-    assert found == changes_in_log(server, TABLES, wanted, end)
+    assert changes == changes_in_log(server, TABLES, wanted, end)
 
 
 @pytest.mark.needs_own_server

@@ -27,10 +27,10 @@ def rows(version: TableVersion, batch_rows: int) -> list[str]:
         batches = version.batches(parts, version.schema.names, rows=batch_rows)
         return [line for batch in batches for line in lines(pa.Table.from_batches([batch]), version.schema.names)]
 
-    found = sorted(read(version.parts))
-    assert len(found) == version.rows
-    assert sorted(line for part in version.parts for line in read([part])) == found
-    return found
+    whole = sorted(read(version.parts))
+    assert len(whole) == version.rows
+    assert sorted(line for part in version.parts for line in read([part])) == whole
+    return whole
 
 
 def lines(table: pa.Table, names: list[str]) -> list[str]:

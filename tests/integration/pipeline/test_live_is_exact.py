@@ -63,8 +63,8 @@ class Scene:
 
     def run(self, resnapshot: list[str]) -> None:
         """One run; what the ledger said of each table after each batch is in ``states``."""
-        for told in self.states.values():
-            told.clear()
+        for states in self.states.values():
+            states.clear()
 
         def progress(report: BatchReport) -> None:
             for table, state in report.tables.items():
@@ -154,8 +154,8 @@ def test_a_table_is_not_live_in_the_batch_that_brings_its_last_rows(
         settling = {table: state for table, state in row.tables.items() if state.state == "settling"}
         assert all(str(state.settles_at) in str(state.reason) for state in settling.values())
         assert not settling.keys() & read_as_of(spark, scene.lake.path, batch=row.epoch).keys()
-        told = [verify(spark, scene.config, row, table) for table in settling]
-        assert [(result.state, result.equal) for result in told] == [("settling", 0)] * len(settling)
+        results = [verify(spark, scene.config, row, table) for table in settling]
+        assert [(result.state, result.equal) for result in results] == [("settling", 0)] * len(settling)
         scene.check()
         scene.run([])
         assert scene.check() == len(WINDOWS)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAME = "shop.odd"
-OWN = ("_seq", "_gtid", "_ts")
+HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
 
 
 class Turns:
@@ -35,24 +35,24 @@ class Turns:
     def rows(self, columns: list[str], *, by_spark: bool = True) -> list[tuple[Any, ...]]:
         """Of the current table, as delta-rs, a verification and Spark, which takes seconds, have them."""
         folder = self.lake.current(NAME)
-        found = sorted(lake_rows(folder).elements())
+        rows = sorted(lake_rows(folder).elements())
         if by_spark:
             frame = self.spark.read.format("delta").load(folder)
-            assert frame.columns == [*columns, *OWN]
-            assert sorted(tuple(row) for row in frame.drop(*OWN).collect()) == found
+            assert frame.columns == [*columns, *HEADGATE_COLUMNS]
+            assert sorted(tuple(row) for row in frame.drop(*HEADGATE_COLUMNS).collect()) == rows
         assert self.writer.ledger.last is not None
         version = open_version(folder, self.writer.ledger.last.tables[NAME].version or 0)
         lines = [line for batch in version.batches(version.parts, columns, rows=100) for line in batch.to_pylist()]
-        assert sorted(tuple(line.get(name) for name in columns) for line in lines) == found
-        return found
+        assert sorted(tuple(line.get(name) for name in columns) for line in lines) == rows
+        return rows
 
     def engines(self, folder: str) -> dict[str, set[str]]:
         """Who has made which kinds of commits."""
-        found: dict[str, set[str]] = {}
+        operations: dict[str, set[str]] = {}
         for commit in sorted(Path(folder, "_delta_log").glob("*.json")):
             about = json.loads(commit.read_text().splitlines()[0])["commitInfo"]
-            found.setdefault(about["engineInfo"].split("/")[0], set()).add(about["operation"])
-        return found
+            operations.setdefault(about["engineInfo"].split("/")[0], set()).add(about["operation"])
+        return operations
 
 
 @pytest.mark.parametrize(

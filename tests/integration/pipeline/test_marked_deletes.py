@@ -71,8 +71,8 @@ def check_documents(copy: Copy, story: MarkedHistory) -> None:
     rows = copy.spark.read.format("delta").load(copy.lake.current(story.table.name))
     texts = [(value, document(value)) for value, _ in story.model.values()]
     expected = copy.spark.createDataFrame(texts, "value string, text string")
-    found = rows.selectExpr(f"`{name}`", "to_json(doc)").collect()
-    assert Counter(map(tuple, found)) == Counter(
+    documents = rows.selectExpr(f"`{name}`", "to_json(doc)").collect()
+    assert Counter(map(tuple, documents)) == Counter(
         map(tuple, expected.selectExpr("value", "to_json(parse_json(text))").collect())
     )
 

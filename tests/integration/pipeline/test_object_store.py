@@ -30,9 +30,9 @@ def test_a_lake_on_s3(
     bucket = object_store.create_bucket("lake-of-one")
     routes = f'[routes]\n"{mysql_db}.numbers" = {{ to = "all.numbers", shard = "of {{db}}" }}\n'
     pipeline = Elsewhere(mysql_server, mysql_db, tmp_path, f"{bucket}/some/lake", settings, routes)
-    told = pipeline.follow()
-    assert merged(told) == ["bare"], "only the table without a key"
-    assert object_store.secret_key not in told
+    output = pipeline.follow()
+    assert merged(output) == ["bare"], "only the table without a key"
+    assert object_store.secret_key not in output
     planned = pipeline.command("maintain", "--dry-run")
     assert "_headgate/ledger: " in planned
     assert "all tables: " in planned

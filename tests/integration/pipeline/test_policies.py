@@ -71,23 +71,23 @@ def test_each_table_has_its_policies_on_both_roads_and_in_verify(
     for table in tables:
         result = verify(spark, config, row, table, without_spark=False)  # a VARIANT
         assert (result.equal, result.differences) == (6, 0), result
-    own, plain = (
+    configured, plain = (
         spark.read.format("delta").load(lake.current(table)).withColumn("j", expr("to_json(j)")).orderBy("id").collect()
         for table in tables
     )
-    assert [line["d"] for line in own] == ["2024-00-00", "2025-12-00", None, "2024-00-00", "2024-02-29", None]
+    assert [line["d"] for line in configured] == ["2024-00-00", "2025-12-00", None, "2024-00-00", "2024-02-29", None]
     assert [line["d"] and str(line["d"]) for line in plain] == [None, None, None, None, "2024-02-29", None]
-    assert [line["at"] for line in own][::3] == ["0000-00-00 00:00:00.000"] * 2
-    assert [line["t"] for line in own] == [-3_020_399_000_000, 250_000, None] * 2
+    assert [line["at"] for line in configured][::3] == ["0000-00-00 00:00:00.000"] * 2
+    assert [line["t"] for line in configured] == [-3_020_399_000_000, 250_000, None] * 2
     assert [line["t"] for line in plain] == ["-838:59:59.00", "00:00:00.25", None] * 2
-    assert [line["b"] and bytes(line["b"]) for line in own] == [b"\0\5", b"\0\0", None] * 2
-    assert [line["w"] for line in own] == [1.5, None, None] * 2
+    assert [line["b"] and bytes(line["b"]) for line in configured] == [b"\0\5", b"\0\0", None] * 2
+    assert [line["w"] for line in configured] == [1.5, None, None] * 2
     assert [line["w"] for line in plain] == ["1.500", None, None] * 2
-    assert [line["price"] for line in own] == [-0.5, 1234567.89, None] * 2
+    assert [line["price"] for line in configured] == [-0.5, 1234567.89, None] * 2
     assert [line["price"] for line in plain] == [Decimal("-0.50"), Decimal("1234567.89"), None] * 2
-    assert [type(line["big"]) for line in (own[0], plain[0])] == [int, Decimal]
-    assert [line["big"] for line in own] == [line["big"] for line in plain] == [7, 2**63 - 1, None] * 2
-    for lines in (own, plain):
+    assert [type(line["big"]) for line in (configured[0], plain[0])] == [int, Decimal]
+    assert [line["big"] for line in configured] == [line["big"] for line in plain] == [7, 2**63 - 1, None] * 2
+    for lines in (configured, plain):
         assert [line["j"] for line in lines] == ['{"a":[1.5,null]}', "[2]", None, '{"a":[1.5,null]}', "null", None]
 
 
@@ -97,10 +97,10 @@ def test_a_refused_type_stops_with_table_column_and_remedy(
     mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY, w DECIMAL(39,0))")
     register(spark)
     options = {"url": mysql_server.url, "table": f"{mysql_db}.t", "wide_decimals": "error"}
-    with pytest.raises(Exception, match='wide_decimals = "text"') as found:
+    with pytest.raises(Exception, match='wide_decimals = "text"') as caught:
         spark.read.format("mysql-cdc").options(**options).load()
-    assert UnsupportedError.__name__ in str(found.value)
-    assert f"{mysql_db}.t" in str(found.value)
+    assert UnsupportedError.__name__ in str(caught.value)
+    assert f"{mysql_db}.t" in str(caught.value)
 
 
 def test_policies_of_keys_and_of_added_columns(
@@ -130,13 +130,13 @@ def test_policies_of_keys_and_of_added_columns(
     Pipeline(config, spark).run(once=True)
     lake = Lake.at(str(tmp_path / "lake"))
     row = newest(spark, lake)
-    found = {}
+    rows = {}
     for name in keys:
         result = verify(spark, config, row, f"{mysql_db}.{name}")
         assert (result.state, result.equal, result.differences) == ("live", 4, 0), result
-        found[name] = sorted(lake_rows(lake.current(f"{mysql_db}.{name}"), ["id", "v", "price"]).elements())
-    assert found["texts"] == [("10.00", 1, "1.50"), ("1000.00", 3, "0.25"), ("7.00", 1, "1.50"), ("9.00", 2, "1.50")]
-    assert [key for key, *_ in found["numbers"]] == [7, 9, 10, 1000]
-    assert {type(key) for key, *_ in found["numbers"]} == {int}
+        rows[name] = sorted(lake_rows(lake.current(f"{mysql_db}.{name}"), ["id", "v", "price"]).elements())
+    assert rows["texts"] == [("10.00", 1, "1.50"), ("1000.00", 3, "0.25"), ("7.00", 1, "1.50"), ("9.00", 2, "1.50")]
+    assert [key for key, *_ in rows["numbers"]] == [7, 9, 10, 1000]
+    assert {type(key) for key, *_ in rows["numbers"]} == {int}
     doubles = ((7, 1, 1.5), (9, 2, 1.5), (10, 1, 1.5), (1000, 3, 0.25))
-    assert found["doubles"] == [(Decimal(key), v, price) for key, v, price in doubles]
+    assert rows["doubles"] == [(Decimal(key), v, price) for key, v, price in doubles]

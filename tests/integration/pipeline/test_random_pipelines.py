@@ -24,7 +24,7 @@ from headgate.errors import ConfigError
 from headgate.lake import Form, NeedsSparkError, newest_row
 from headgate.pipeline import Pipeline
 from headgate.testing import MySQLServer
-from tests.integration.outside import OWN, Rows, lake_dicts
+from tests.integration.outside import HEADGATE_COLUMNS, Rows, lake_dicts
 from tests.integration.pipeline.verifying import verify
 from tests.integration.random_writes import RandomWriter, as_text
 from tests.integration.runs import Runs
@@ -85,14 +85,14 @@ class Scene:
 
     def columns(self, table: str) -> dict[str, str]:
         """The columns that a table has in the lake, each with its SQL at MySQL."""
-        found = {one.name: one.sql for one in self.writer.columns(table)}
+        columns = {one.name: one.sql for one in self.writer.columns(table)}
         if table == "hooked":
-            found["count"] = str(len(found))
+            columns["count"] = str(len(columns))
         if table == "masked":
-            found.pop("a", None)
-            found |= {"b": "NULL"} if "b" in found else {}
-            found |= {"renamed": found.pop("c")} if "c" in found else {}
-        return dict(sorted(found.items()))
+            columns.pop("a", None)
+            columns |= {"b": "NULL"} if "b" in columns else {}
+            columns |= {"renamed": columns.pop("c")} if "c" in columns else {}
+        return dict(sorted(columns.items()))
 
     def source(self, table: str) -> Rows:
         where = ROWS if table == "filtered" else "TRUE"
@@ -103,8 +103,8 @@ class Scene:
         folder = self.runs.lake.current(f"{self.runs.db}.{table}")
         if table.startswith("shard") and not self.has_history:
             folder = f"{self.runs.lake.current('shop.shards')}/_shards/origin={table}"
-        own = {*OWN, *(name for form in Form for name in form.columns)}
-        present = {field.name for field in DeltaTable(folder).schema().fields} - own
+        added = {*HEADGATE_COLUMNS, *(name for form in Form for name in form.columns)}
+        present = {field.name for field in DeltaTable(folder).schema().fields} - added
         names = [*self.columns(table)]
         assert present == {*names} or (self.has_history and present >= {*names}), (table, present)
         where = "_is_current" if self.has_history else "NOT _deleted" if table == "marked" else "true"

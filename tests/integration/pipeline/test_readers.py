@@ -94,10 +94,10 @@ def on_page(language: str, lake: Lake) -> list[str]:
         "shop.orders": KINDS.name,
     }
     names |= {"shop.items": KINDS.name, "status": "flag", "order_id": "id", "version => 42": "version => 1"}
-    found = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    blocks = re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
     for there, here in names.items():
-        found = [block.replace(there, here) for block in found]
-    return found
+        blocks = [block.replace(there, here) for block in blocks]
+    return blocks
 
 
 def test_the_page_about_reading(lake: Lake, spark: SparkSession) -> None:
@@ -182,9 +182,9 @@ def test_other_readers_read_what_spark_reads(
             with pytest.raises(Exception, match=UNABLE[reader, table.name]):
                 READERS[reader](folder)
         else:
-            found, expected = READERS[reader](folder), by_spark(folder)
-            assert lines(found) == expected
-            assert found.num_rows == expected.total() > 0
+            actual, expected = READERS[reader](folder), by_spark(folder)
+            assert lines(actual) == expected
+            assert actual.num_rows == expected.total() > 0
 
 
 def test_polars_cannot_read_a_variant_that_spark_wrote(spark: SparkSession, tmp_path: Path) -> None:

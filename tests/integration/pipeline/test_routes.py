@@ -35,13 +35,13 @@ def merged(runs: Runs, reader: str = "delta-rs") -> set[tuple[Any, ...]]:
     """The merged table's rows, by another program."""
     table = READERS[reader](runs.lake.current("shop.orders"))
     rows = table.drop_columns([name for name in META if name in table.column_names]).to_pylist()
-    found = {tuple(sorted(row.items(), key=str)) for row in rows}
-    assert len(found) == len(rows)
-    return found
+    distinct = {tuple(sorted(row.items(), key=str)) for row in rows}
+    assert len(distinct) == len(rows)
+    return distinct
 
 
 def source(runs: Runs, *tables: str) -> set[tuple[Any, ...]]:
-    found = set()
+    rows = set()
     for table in tables or SHARDS:
         names = [name for (name,) in runs.server.query(
             "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s",
@@ -49,8 +49,8 @@ def source(runs: Runs, *tables: str) -> set[tuple[Any, ...]]:
         )]  # fmt: skip
         for values in runs.server.query(f"SELECT {', '.join(names)} FROM {runs.db}.{table}"):
             row = {**dict(zip(names, values, strict=True)), "origin": table}
-            found.add(tuple(sorted(row.items(), key=str)))
-    return found
+            rows.add(tuple(sorted(row.items(), key=str)))
+    return rows
 
 
 def maintain(runs: Runs, retention_seconds: float) -> None:

@@ -398,15 +398,15 @@ def test_a_reread_sweeps_what_the_source_no_longer_has(bench: Bench) -> None:
 
 def test_inserts_of_the_signal_table_reach_the_inbox_when_their_batch_counts(bench: Bench) -> None:
     bench.write(first_read((1, "a")))
-    asked = {"id": "ad hoc", "type": "pause-snapshot", "data": None}
-    batch = live(2, ("c", 1, 2, "b")).signal("ops.signals", asked, {"problem": "unreadable"})
+    signal = {"id": "ad hoc", "type": "pause-snapshot", "data": None}
+    batch = live(2, ("c", 1, 2, "b")).signal("ops.signals", signal, {"problem": "unreadable"})
     bench.crash_before_ledger(batch)
     assert bench.writer.inbox.signals() == {}
     bench.write(batch)
     signals = bench.writer.inbox.signals()
     names = list(signals)
     assert [signals[name] for name in names] == [
-        {**asked, "submitted_us": 1}, {"problem": "unreadable", "submitted_us": 2}
+        {**signal, "submitted_us": 1}, {"problem": "unreadable", "submitted_us": 2}
     ]  # fmt: skip
     assert "ops.signals" not in bench.writer.ledger.tables()
     for name in names:  # killed after the ledger's row
@@ -561,14 +561,14 @@ def test_what_a_batch_has_to_tell_is_committed_with_it(bench: Bench) -> None:
     batch = reads(first_read((1, "a"), (2, "b")))
     bench.crash_before_ledger(batch)
     assert ledger_notifications(bench.spark, bench.lake, after=0, limit=9) == []
-    told = bench.write(reads(first_read((1, "a"), (2, "b")))).notifications
-    assert [one.type for one in told] == ["STARTED", "IN_PROGRESS", "TABLE_SCAN_COMPLETED", "COMPLETED"]
+    notifications = bench.write(reads(first_read((1, "a"), (2, "b")))).notifications
+    assert [one.type for one in notifications] == ["STARTED", "IN_PROGRESS", "TABLE_SCAN_COMPLETED", "COMPLETED"]
     again = bench.write(batch)
-    assert (again.replayed, again.notifications) == (True, told)
+    assert (again.replayed, again.notifications) == (True, notifications)
     bench.restart()
-    assert bench.write(batch).notifications == told
+    assert bench.write(batch).notifications == notifications
     assert bench.write(live(2, ("c", 10, 4, "d"))).notifications == ()
-    assert ledger_notifications(bench.spark, bench.lake, after=0, limit=9) == [(1, told)]
+    assert ledger_notifications(bench.spark, bench.lake, after=0, limit=9) == [(1, notifications)]
     assert ledger_notifications(bench.spark, bench.lake, after=1, limit=9) == []
 
 

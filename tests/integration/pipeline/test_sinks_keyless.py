@@ -37,15 +37,15 @@ def rows(bench: Bench) -> list[Row]:
     """The table's own columns; the copies of each row are numbered from 0 without gaps."""
     folder = bench.lake.current(NAME)
     names = [field.name for field in DeltaTable(folder).schema().fields if field.name not in ("_seq", "_gtid", "_ts")]
-    found = [*lake_rows(folder, [f'"{name}"' for name in names]).elements()]
+    stored = [*lake_rows(folder, [f'"{name}"' for name in names]).elements()]
     copies: dict[str, list[int]] = {}
     contents: dict[str, set[Row]] = {}
-    for *content, row_hash, copy in found:
+    for *content, row_hash, copy in stored:
         copies.setdefault(row_hash, []).append(copy)
         contents.setdefault(row_hash, set()).add(tuple(content))
     assert all(sorted(numbers) == list(range(len(numbers))) for numbers in copies.values())
     assert all(len(content) == 1 for content in contents.values())
-    return sorted((tuple(row[:-2]) for row in found), key=repr)
+    return sorted((tuple(row[:-2]) for row in stored), key=repr)
 
 
 def read(*values: Row) -> FakeBatch:

@@ -42,8 +42,8 @@ def test_variants_in_current_and_changelog(spark: SparkSession, tmp_path: Path) 
         (4, '{"k":null}', None),
     ]
     log = spark.read.format("delta").load(bench.lake.changelog(name)).orderBy("_seq")
-    found = log.selectExpr("_op", f"to_json({quoted})", f"to_json(_before.{quoted})", "_before IS NULL").collect()
-    assert [tuple(row) for row in found] == [
+    changes = log.selectExpr("_op", f"to_json({quoted})", f"to_json(_before.{quoted})", "_before IS NULL").collect()
+    assert [tuple(row) for row in changes] == [
         ("r", '{"a":[1.5,18446744073709551615]}', None, True), ("r", "null", None, True), ("r", None, None, True),
         ("u", '"text"', '{"a":[1.5,18446744073709551615]}', False), ("u", None, None, False),
         ("c", '{"k":null}', None, True),

@@ -43,7 +43,7 @@ class Reader:
     """Reads the table again and again: it must have these rows, or later those."""
 
     def __init__(self, folder: str, old: Rows, new: Rows) -> None:
-        self.folder, self.old, self.new, self.found = folder, old, new, Counter[str]()
+        self.folder, self.old, self.new, self.counts = folder, old, new, Counter[str]()
 
     def read(self, _choice: random.Random, stop: threading.Event) -> None:
         while not stop.is_set():
@@ -53,8 +53,8 @@ class Reader:
         rows = lake_rows(self.folder)
         which = "new" if rows == self.new else "old"
         assert rows == self.new or rows == self.old, f"{rows.total()} rows of neither table"
-        assert which == "new" or not self.found["new"], "the old table came back"
-        self.found[which] += 1
+        assert which == "new" or not self.counts["new"], "the old table came back"
+        self.counts[which] += 1
 
 
 @pytest.mark.needs_own_server
@@ -92,16 +92,16 @@ def test_killed_while_a_table_is_made_again(
             chosen = sorted(steps, key=[*STEPS].index) if number == 0 else choice.choices(sorted(steps), k=kills)
             with beside(reader.read, 1):
                 for name in chosen[:kills]:
-                    if reader.found["new"]:
+                    if reader.counts["new"]:
                         break
                     server.execute("UPDATE k.names SET v = v + 1 WHERE name = 'name 7'")  # a batch, in any case
                     times = 1 if name in ONCE or number == 0 else choice.choice([1, 2, 3])
                     happened[kill_at(name, config, Path(lake.path), choice, step=STEPS[name], times=times)] += 1
-                    print(happened.total(), dict(happened), dict(reader.found), flush=True)
+                    print(happened.total(), dict(happened), dict(reader.counts), flush=True)
                 run_to_the_end(config, request.getfixturevalue("spark"))
             reader.look()
             assert lake_rows(folder) == reader.new
-            assert reader.found["old"]
+            assert reader.counts["old"]
             server.execute(f"UPDATE {TABLE} SET v = v + 1 WHERE id % 7 = 0", f"DELETE FROM {TABLE} WHERE id = {number}")
             run_to_the_end(config, request.getfixturevalue("spark"))
             assert lake_rows(folder) == source_rows(server, TABLE)

@@ -55,8 +55,8 @@ class Bench:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """The rows that delta-rs reads at the table's path."""
-        found = lake_rows(self.folder)
-        return sorted(found.elements())
+        rows = lake_rows(self.folder)
+        return sorted(rows.elements())
 
     def successors(self) -> list[str]:
         """The folders of successors, those with a log first."""

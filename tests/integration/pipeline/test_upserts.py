@@ -63,16 +63,16 @@ def test_the_table_is_the_one_that_a_merge_makes(
             foreign(spark, ours, choice)
         if choice.random() < 0.7:
             ours.fold()
-        found = ours.rows()
-        assert found == merged.rows()
-        assert sorted(row[0] for row in found) == sorted(history.rows.values())
+        rows = ours.rows()
+        assert rows == merged.rows()
+        assert sorted(row[0] for row in rows) == sorted(history.rows.values())
     assert merge_reason(ours.lake, NAME, spark.conf.get) is None
     if seed % 3 == 2:
-        assert [_parsed(row[1]) for row in found] == [_parsed(document(row[0])) for row in found]
+        assert [_parsed(row[1]) for row in rows] == [_parsed(document(row[0])) for row in rows]
     assert "STREAMING UPDATE" in ours.operations()
     assert "MERGE" not in ours.operations()
     assert "MERGE" in merged.operations()
-    _read_by_others(ours, found)
+    _read_by_others(ours, rows)
 
 
 def _parsed(text: str | None) -> Any:
@@ -83,8 +83,8 @@ def _read_by_others(copy: Copy, rows: list[tuple[Any, ...]]) -> None:
     """By a reader that is neither Spark nor ours."""
     table = DeltaTable(copy.lake.current(NAME))
     first = table.schema().fields[0].name
-    found = pa.table(QueryBuilder().register("t", table).execute(f'SELECT "{first}" FROM t').read_all())
-    assert sorted(found[first].to_pylist()) == sorted(row[0] for row in rows)
+    result = pa.table(QueryBuilder().register("t", table).execute(f'SELECT "{first}" FROM t').read_all())
+    assert sorted(result[first].to_pylist()) == sorted(row[0] for row in rows)
 
 
 def test_a_replay_from_another_server_takes_out_what_the_first_try_wrote(spark: SparkSession, tmp_path: Path) -> None:

@@ -55,12 +55,12 @@ def verify(
     with comparer("spark", spark, config, samples=1000) as one, comparer("arrow", spark, config, samples=1000) as other:
         result = verify_table(one, row, table)
         try:
-            found = verify_table(other, row, table)
+            arrow_result = verify_table(other, row, table)
         except NeedsSparkError:
             assert not without_spark
             return result
         assert without_spark
-    assert _sorted(found) == _sorted(result)
+    assert _sorted(arrow_result) == _sorted(result)
     return result
 
 
@@ -74,7 +74,7 @@ def _sorted(result: TableResult) -> TableResult:
 
 def newest(spark: SparkSession, lake: Lake) -> LedgerRow:
     """The newest row of the ledger, which is the same without Spark."""
-    row, found = find_row(spark, lake), newest_row(lake)
-    assert replace(found, committed_at=row.committed_at) == row
-    assert found.committed_at.astimezone().replace(tzinfo=None) == row.committed_at.replace(tzinfo=None)
+    row, without_spark = find_row(spark, lake), newest_row(lake)
+    assert replace(without_spark, committed_at=row.committed_at) == row
+    assert without_spark.committed_at.astimezone().replace(tzinfo=None) == row.committed_at.replace(tzinfo=None)
     return row

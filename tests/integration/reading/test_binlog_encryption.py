@@ -124,8 +124,8 @@ def test_hints_into_files_of_either_kind(log: Log) -> None:
 
     hint = None
     for n, (before, after) in enumerate(pairwise(sets)):
-        found, hint = read(after - before, hint)
-        assert found == of(n)
+        row_ids, hint = read(after - before, hint)
+        assert row_ids == of(n)
     names = [name for name, *_ in files(log)][-4:]
     for n, name in enumerate(names):
         assert read(sets[n + 1] - sets[n], LogHint(uuid, name, 4))[0] == of(n)
@@ -135,8 +135,8 @@ def test_hints_into_files_of_either_kind(log: Log) -> None:
     log.do("SET GLOBAL binlog_encryption = OFF", "INSERT INTO t VALUES (60, 'o')")
     first = log.executed()
     log.do("INSERT INTO t VALUES (61, 'p')", "SET GLOBAL binlog_encryption = ON", "INSERT INTO t VALUES (62, 'q')")
-    found, here = read(first - sets[-1], hint)
-    assert (found, read(log.executed() - first, here)[0]) == ([60], [61, 62])
+    row_ids, here = read(first - sets[-1], hint)
+    assert (row_ids, read(log.executed() - first, here)[0]) == ([60], [61, 62])
     commit = commit_time(log.settings, first - sets[-1])
     assert commit == commit_time(log.settings, first - sets[-1], hint=hint)
 

@@ -191,7 +191,7 @@ def test_readers_that_no_planner_stands_behind(tmp_path: Path) -> None:
 def test_a_running_pipeline(spark: SparkSession, tmp_path: Path) -> None:
     with pair(UNORDERED) as servers:
         runs = Runs(spark, servers.primary, "d", tmp_path)
-        runs._given["url"] = servers.proxy.url
+        runs._template_values["url"] = servers.proxy.url
         table = runs.table("t")
 
         def meanwhile(number: int) -> None:
@@ -211,7 +211,7 @@ def test_a_server_that_does_not_log_what_foreign_keys_do(spark: SparkSession, tm
     """The tables they change are stopped with the first batch that it plans, though nothing in there speaks of them."""
     with pair({"innodb_native_foreign_keys": "ON"}) as servers:
         runs = Runs(spark, servers.primary, "d", tmp_path)
-        runs._given["url"] = servers.proxy.url
+        runs._template_values["url"] = servers.proxy.url
         key = "FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE"
         runs.do(
             "CREATE TABLE parent (id INT PRIMARY KEY)", f"CREATE TABLE child (id INT PRIMARY KEY, p INT, {key})",

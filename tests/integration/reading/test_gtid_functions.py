@@ -17,9 +17,9 @@ interval = st.tuples(st.integers(1, 12), st.integers(1, 12)).map(lambda ends: f"
 
 def texts(tags: list[str]) -> st.SearchStrategy[str]:
     part = st.lists(interval, min_size=1, max_size=3).map(":".join)
-    tagged = st.tuples(st.sampled_from(tags), part).map(lambda found: ":".join(word for word in found if word))
+    tagged = st.tuples(st.sampled_from(tags), part).map(lambda parts: ":".join(word for word in parts if word))
     source = st.tuples(st.sampled_from(UUIDS), st.lists(tagged, min_size=1, max_size=3))
-    return st.lists(source.map(lambda found: ":".join((found[0], *found[1]))), max_size=3).map(",\n".join)
+    return st.lists(source.map(lambda parts: ":".join((parts[0], *parts[1]))), max_size=3).map(",\n".join)
 
 
 def check(server: MySQLServer, left: str, right: str) -> None:

@@ -29,8 +29,8 @@ def test_every_moment_of_a_log_in_several_files() -> None:
         assert not gtids_before(settings, times[0])
         for had, at in enumerate(times):
             for moment, count in ((at, had), (at + 1, had + 1)):
-                found = gtids_before(settings, moment)
-                assert found == GtidSet.parse(f"{uuid}:1-{count}" if count else ""), (had, moment - at)
+                gtids = gtids_before(settings, moment)
+                assert gtids == GtidSet.parse(f"{uuid}:1-{count}" if count else ""), (had, moment - at)
         with Connection.open(settings) as connection:
             assert start_of(connection, "2020-01-01T00:00:00Z")[0] == GtidSet()
             assert start_of(connection, "2020-01-01 00:00:00+01:00")[0] == GtidSet()

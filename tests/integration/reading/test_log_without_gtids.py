@@ -83,15 +83,15 @@ class Scene:
         return list(read_range(read, DecodeOptions(TABLES, epoch=1, **options)))
 
     def chunk(self, executed: GtidSet) -> list[dict[str, Any]]:
-        found = list(
+        items = list(
             read_chunks(
                 ChunkRead(
                     self.settings, [ChunkSpec("d.t", 0)], executed, self.server.server_uuid, epoch=1, planned_us=0
                 )
             )
         )
-        assert not any(isinstance(item, Redo) for item in found), found
-        return plain(found)
+        assert not any(isinstance(item, Redo) for item in items), items
+        return plain(items)
 
 
 def changes(items: list[Any]) -> list[tuple[Any, ...]]:
@@ -135,10 +135,10 @@ def test_stretches_are_divided_anywhere_between_transactions(scene: Scene) -> No
     for statement in WRITES:
         scene.do(statement)
         places.append(scene.position())
-    found = []
+    rows = []
     for start, end in itertools.pairwise(places):
-        found += changes(scene.read(start, end)) if start != end else []
-    assert found == CHANGES
+        rows += changes(scene.read(start, end)) if start != end else []
+    assert rows == CHANGES
     cut = cut_in_order(scene.settings, scene.start, places[-1], limit_rows=3)
     assert cut == places[2]
     assert cut_in_order(scene.settings, scene.start, places[-1], limit_rows=100) == places[-1]
@@ -166,10 +166,10 @@ def test_a_chunk_is_exact_at_a_place(scene: Scene) -> None:
 
 def test_statements(scene: Scene) -> None:
     scene.do("ALTER TABLE t ADD COLUMN n INT", "INSERT INTO t VALUES (70, 'x', 7)", "TRUNCATE TABLE t")
-    found = scene.read()
-    (ddl,) = [item for item in found if isinstance(item, Ddl)]
+    items = scene.read()
+    (ddl,) = [item for item in items if isinstance(item, Ddl)]
     assert (ddl.action, ddl.table, ddl.gtid) == ("alter", "t", None)
-    rows = plain(found)
+    rows = plain(items)
     assert [row["_op"] for row in rows] == ["c", "t"]
     assert rows[0]["n"] == 7
 

@@ -227,11 +227,11 @@ def _value(cells: Cells, row: int) -> bytes | None:
 
 
 def read(connection: Connection, sql: str, rows: int = 65536) -> list[tuple[bytes | None, ...]]:
-    found: list[tuple[bytes | None, ...]] = []
+    values: list[tuple[bytes | None, ...]] = []
     for block in select_blocks(connection, sql, rows=rows):
         columns = [block.column(index) for index in range(block.offset.shape[0])]
-        found += [tuple(_value(cells, row) for cells in columns) for row in range(block.rows)]
-    return found
+        values += [tuple(_value(cells, row) for cells in columns) for row in range(block.rows)]
+    return values
 
 
 @pytest.mark.parametrize("tls", ["disabled", "required"])

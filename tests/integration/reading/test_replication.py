@@ -55,8 +55,8 @@ def images(items: Iterable[Any]) -> list[dict[str, Any]]:
 
 def running_dumps(server: MySQLServer) -> set[int]:
     """Connections that read the log; also of readers that have gone, for a moment."""
-    found = server.query("SELECT id FROM performance_schema.processlist WHERE command LIKE 'Binlog Dump%'")
-    return {int(row[0]) for row in found}
+    rows = server.query("SELECT id FROM performance_schema.processlist WHERE command LIKE 'Binlog Dump%'")
+    return {int(row[0]) for row in rows}
 
 
 class Range:

@@ -59,14 +59,14 @@ class Source:
         return dict(self.server.query(f"SELECT id, amount FROM {self.name} WHERE {ROWS}"))
 
     def chunk(self, executed: GtidSet) -> dict[int, Any]:
-        found = read_chunks(
+        items = read_chunks(
             ChunkRead(
                 self.settings, [ChunkSpec(self.name, 0)], executed, self.server.server_uuid, epoch=1, planned_us=0
             ),
             ChunkOptions(self.policies),
         )
         rows: dict[int, Any] = {}
-        for item in found:
+        for item in items:
             assert isinstance(item, ImageBatch), item
             assert item.batch.schema.names[4:] == ["id", "country", "amount"]
             assert item.batch["country"].null_count == item.batch.num_rows
@@ -74,11 +74,11 @@ class Source:
         return rows
 
     def images(self, start: GtidSet, end: GtidSet, images: str) -> list[tuple[str, int, Any]]:
-        found = read_range(
+        items = read_range(
             LogRead(self.settings, wanted=end - start, executed=end),
             DecodeOptions(TablePatterns([self.name]), epoch=1, images=images, policies=self.policies),
         )
-        batches = [image.batch for item in found if isinstance(item, LogBlock) for image in item.images]
+        batches = [image.batch for item in items if isinstance(item, LogBlock) for image in item.images]
         return [(row["_op"], row["id"], row["amount"]) for batch in batches for row in batch.to_pylist()]
 
 

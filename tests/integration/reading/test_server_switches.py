@@ -99,10 +99,10 @@ def test_checksums_are_switched_off_and_on(log: Log) -> None:
 def test_a_session_that_logs_statements_is_refused(log: Log, kind: str) -> None:
     table(log)
     log.do(f"SET SESSION binlog_format = {kind}", "INSERT INTO t VALUES (1, 1)")
-    with pytest.raises(UnsupportedError, match=r"SET GLOBAL binlog_format = 'ROW', and in the session") as found:
+    with pytest.raises(UnsupportedError, match=r"SET GLOBAL binlog_format = 'ROW', and in the session") as caught:
         log.rows()
-    assert found.value.statement == "INSERT INTO t VALUES (1, 1)"
-    assert found.value.gtid
+    assert caught.value.statement == "INSERT INTO t VALUES (1, 1)"
+    assert caught.value.gtid
     log.mark()
     log.do("INSERT INTO t VALUES (2, 2)")
     assert ids(log.rows()) == [2], "other sessions are as before"
@@ -225,9 +225,9 @@ def test_anonymous_transactions_are_refused(log: Log) -> None:
         assert refused.value.message.endswith(": SET PERSIST gtid_mode = ON;")
         log.do("SET gtid_next = 'ANONYMOUS'", "INSERT INTO t VALUES (3, 3)", "SET gtid_next = 'AUTOMATIC'")
         log.do("INSERT INTO t VALUES (4, 4)")
-        with pytest.raises(ServerSettingError, match="SET GLOBAL gtid_mode = ON") as found:
+        with pytest.raises(ServerSettingError, match="SET GLOBAL gtid_mode = ON") as caught:
             stream.rows()
-        assert found.value.setting == "gtid_mode"
+        assert caught.value.setting == "gtid_mode"
         with pytest.raises(ServerSettingError, match="SET GLOBAL gtid_mode = ON"):
             log.rows()
     finally:

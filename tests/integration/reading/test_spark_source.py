@@ -73,14 +73,14 @@ def folded(rows: list[dict[str, Any]], key: str, columns: tuple[str, ...]) -> di
 
 def expanded(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
     """Carrier rows as typed rows, by table."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_table: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         if row["_kind"] in ("rows", "chunk"):
             images = pa.ipc.open_stream(row["_data"]).read_all()
             assert images.num_rows == row["_count"]
             assert [f.name for f in images.schema][4:] == [c["name"] for c in json.loads(row["_schema"])["columns"]]
-            found.setdefault(row["_table"], []).extend(images.to_pylist())
-    return found
+            by_table.setdefault(row["_table"], []).extend(images.to_pylist())
+    return by_table
 
 
 def headers(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -201,7 +201,7 @@ def test_killed_batch_is_replayed_whole(
 ) -> None:
     """A sink that fails leaves an unfinished batch: the next run gives the same one again, then goes on."""
     db = orders.partition(".")[0]
-    given = {**options, "tables": orders, "chunk_rows": "100"}
+    settings = {**options, "tables": orders, "chunk_rows": "100"}
     failed: list[list[dict[str, Any]]] = []
 
     def fail(frame: DataFrame, batch: int) -> None:
@@ -209,13 +209,13 @@ def test_killed_batch_is_replayed_whole(
         if batch == 1:
             raise RuntimeError("killed")
 
-    frame = spark.readStream.format("mysql-cdc").options(**given).load()
+    frame = spark.readStream.format("mysql-cdc").options(**settings).load()
     query = frame.writeStream.foreachBatch(fail).option("checkpointLocation", str(tmp_path / "checkpoint"))
     started = query.trigger(availableNow=True).start()
     with pytest.raises(Exception, match="killed"):
         started.awaitTermination(120)
     mysql_server.execute(f"UPDATE `{db}`.orders SET item = 'later'", f"DELETE FROM `{db}`.orders WHERE id > 490")
-    stream = Stream(spark, given, tmp_path)
+    stream = Stream(spark, settings, tmp_path)
     rest = stream.run()
     assert headers(stream.batches[0]) == headers(failed[1])
     again, before = expanded(stream.batches[0])[orders], expanded(failed[1])[orders]
@@ -241,8 +241,8 @@ def test_backlog_over_several_files_is_read_in_parallel(
             f"UPDATE `{mysql_db}`.t SET v = v + 1 WHERE id >= {file * 100}",  # so that the files are of one size
             "FLUSH BINARY LOGS",
         )
-    given = {**options, "tables": table, "start": start, "slots": "3"}
-    frame = spark.readStream.format("mysql-cdc").options(**given).load()
+    settings = {**options, "tables": table, "start": start, "slots": "3"}
+    frame = spark.readStream.format("mysql-cdc").options(**settings).load()
     seen: list[tuple[int, list[dict[str, Any]]]] = []
     query = (
         frame.writeStream.foreachBatch(lambda f, _: seen.append((f.rdd.getNumPartitions(), f.toArrow().to_pylist())))
@@ -257,7 +257,7 @@ def test_backlog_over_several_files_is_read_in_parallel(
     assert len(images) == 400 + 2 * 400
     assert folded(images, "id", ("id", "v")) == source_state(mysql_server, table, "id, v")
     assert sum(row["_kind"] == "end" for row in rows_given) == 1
-    changes = spark.read.format("mysql-cdc").options(**{**given, "end": mysql_server.gtid_executed}).load().toArrow()
+    changes = spark.read.format("mysql-cdc").options(**{**settings, "end": mysql_server.gtid_executed}).load().toArrow()
     assert len(expanded(changes.to_pylist())[table]) == len(images)
 
 
@@ -289,10 +289,10 @@ def test_batch_read_is_exact_as_of_a_gtid_set(
         f"DELETE FROM `{db}`.orders WHERE id % 5 = 0",
         f"INSERT INTO `{db}`.orders (id, item) VALUES (-1, 'new')",
     )
-    given = {**options, "table": orders, "chunk_rows": "90", "meta": "false"}
+    settings = {**options, "table": orders, "chunk_rows": "90", "meta": "false"}
 
     def load(**more: str) -> DataFrame:
-        return spark.read.format("mysql-cdc").options(**{**given, **more}).load()
+        return spark.read.format("mysql-cdc").options(**{**settings, **more}).load()
 
     now = load()
     assert now.columns == ["id", "item", "price", "at", "seen"]
@@ -307,7 +307,7 @@ def test_idle_stream_asks_little(
     query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
         query.processAllAvailable()
-        since, asked = time.monotonic(), questions(mysql_server)
+        since, earlier = time.monotonic(), questions(mysql_server)
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline and query.isActive:
             query.awaitTermination(1)
@@ -315,7 +315,7 @@ def test_idle_stream_asks_little(
     finally:
         query.stop()
     # Two a second are ours; the two counts themselves make a few more.
-    assert later - asked <= 2 * (until - since) + 8
+    assert later - earlier <= 2 * (until - since) + 8
 
 
 def questions(server: MySQLServer) -> int:
@@ -325,9 +325,9 @@ def questions(server: MySQLServer) -> int:
 def test_passwords_are_refused_as_options(spark: SparkSession, options: dict[str, str], orders: str) -> None:
     bad = [{**options, "table": orders, "password": "hunter2"}]
     bad.append({**options, "table": orders, "url": options["url"].replace("@", ":hunter2@")})
-    for given in bad:
+    for settings in bad:
         with pytest.raises(Exception, match="Spark shows options") as caught:
-            spark.read.format("mysql-cdc").options(**given).load()
+            spark.read.format("mysql-cdc").options(**settings).load()
         assert "hunter2" not in str(caught.value)
 
 
@@ -342,8 +342,8 @@ def test_secret_is_in_no_plan(
     )
     secret = tmp_path / "reader"
     secret.write_text("hunter2\n")
-    given = {**options, "url": f"mysql://reader@{mysql_server.host}:{mysql_server.port}", "secret_file": str(secret)}
-    frame = spark.read.format("mysql-cdc").options(**{**given, "table": orders}).load()
+    settings = {**options, "url": f"mysql://reader@{mysql_server.host}:{mysql_server.port}", "secret_file": str(secret)}
+    frame = spark.read.format("mysql-cdc").options(**{**settings, "table": orders}).load()
     assert frame.count() == 500
     assert "hunter2" not in frame._jdf.queryExecution().toString()
     mysql_server.execute("DROP USER reader@'%'")
@@ -359,8 +359,8 @@ def test_server_that_restarts_does_not_end_the_stream(
 ) -> None:
     headgate.register(spark)
     own_server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)", "INSERT INTO d.t VALUES (1), (2)")
-    given = {"url": own_server.url, "table": "d.t", "poll_ms": "50", "slots": "1"}
-    frame = spark.readStream.format("mysql-cdc").options(**given).load()
+    settings = {"url": own_server.url, "table": "d.t", "poll_ms": "50", "slots": "1"}
+    frame = spark.readStream.format("mysql-cdc").options(**settings).load()
     rows: list[dict[str, Any]] = []
     query = (
         frame.writeStream.foreachBatch(lambda f, _: rows.extend(f.toArrow().to_pylist()))

@@ -75,7 +75,7 @@ class World:
 
     def contents(self) -> dict[str, Any]:
         """Of each database the rows of all its tables."""
-        found: dict[str, Any] = {}
+        contents: dict[str, Any] = {}
         for name in self.databases:
             tables = [
                 row[0]
@@ -84,8 +84,8 @@ class World:
                     f" WHERE TABLE_SCHEMA = '{name}' AND TABLE_TYPE = 'BASE TABLE'"
                 )
             ]
-            found[name] = {table: self.server.query(f"SELECT * FROM {name}.{table}") for table in sorted(tables)}
-        return found
+            contents[name] = {table: self.server.query(f"SELECT * FROM {name}.{table}") for table in sorted(tables)}
+        return contents
 
     def read(self, start: GtidSet, *patterns: str) -> list[Any]:
         end = GtidSet.parse(self.server.gtid_executed)
@@ -98,13 +98,13 @@ class World:
 
     def refused(self, start: GtidSet) -> set[str]:
         """The databases whose followers cannot go on from here."""
-        found = set()
+        refused = set()
         for name in self.databases:
             try:
                 self.read(start, f"{name}.*")
             except UnsupportedError:
-                found.add(name)
-        return found
+                refused.add(name)
+        return refused
 
     def now(self) -> GtidSet:
         return GtidSet.parse(self.server.gtid_executed)
@@ -266,21 +266,21 @@ def test_plain_changes_elsewhere_are_passed_over(world: World, tmp_path: Path, k
     world.server.execute(f"INSERT INTO {here}.t VALUES (2, 2)", f"DELETE FROM {here}.t WHERE id = 1")
     end, expected = world.now(), [("c", 2), ("d", 1)]
 
-    def told(items: list[Any]) -> list[tuple[str, int]]:
+    def operations(items: list[Any]) -> list[tuple[str, int]]:
         return [(row["_op"], row["id"]) for row in plain(items)]
 
-    assert told(world.read(start, f"{here}.*")) == expected
+    assert operations(world.read(start, f"{here}.*")) == expected
     with Connection.open(world.settings) as connection:
         place = log_status(connection)
     window = WindowReader(world.settings, start, server_uuid=None, tables=TablePatterns([f"{here}.t"]))
-    assert told(list(window.read_to(*place))) == expected
+    assert operations(list(window.read_to(*place))) == expected
     stream, items = follow(world.settings, start, DecodeOptions(TablePatterns([f"{here}.*"]))), []
     for item in stream:
         items.append(item)
         if isinstance(item, Idle) and end <= item.gtid:
             break
     stream.close()  # type: ignore[attr-defined]
-    assert told(items) == expected
+    assert operations(items) == expected
     assert cut_in_order(world.settings, start, end, limit_rows=1) > start
     chunk = read_chunks(
         ChunkRead(
@@ -292,7 +292,7 @@ def test_plain_changes_elsewhere_are_passed_over(world: World, tmp_path: Path, k
             planned_us=1,
         )
     )
-    assert told(list(chunk)) == [("r", 1)], "the window from the set on is read over these changes"
+    assert operations(list(chunk)) == [("r", 1)], "the window from the set on is read over these changes"
 
 
 def binlog_events(server: MySQLServer) -> list[tuple[Any, ...]]:
@@ -310,9 +310,9 @@ def test_load_data_into_a_followed_table_is_one_error(world: World, tmp_path: Pa
         cursor.execute("SELECT CONNECTION_ID()")
         session = cursor.fetchall()[0][0]
         cursor.execute(f"LOAD DATA {local}INFILE '{file}' REPLACE INTO TABLE t FIELDS TERMINATED BY '\t'")
-    with pytest.raises(UnsupportedError, match="a change as a statement instead of rows") as found:
+    with pytest.raises(UnsupportedError, match="a change as a statement instead of rows") as caught:
         world.read(start, f"{db}.*")
-    error = found.value
+    error = caught.value
     assert f"(a change in database {db})" in error.message
     assert f"session {session} had binlog_format=STATEMENT or MIXED, default database {db}." in error.message
     assert "SET GLOBAL binlog_format = 'ROW'" in error.message
@@ -400,12 +400,12 @@ def test_a_log_without_gtids(own_server: Callable[..., MySQLServer]) -> None:
     undone = {str(row[5]).rpartition("; ")[2] for row in binlog_events(server)}
     assert {"ROLLBACK", "ROLLBACK TO `a`"} <= undone
     arguments = ["tail", server.url, "--from", place, "--until-current", "-t"]
-    found = CliRunner().invoke(app, [*arguments, "shop.*"])
-    assert (found.exit_code, found.stderr) == (0, "")
-    assert [json.loads(line)["after"] for line in found.stdout.splitlines()] == [{"id": 1}]
-    found = CliRunner().invoke(app, [*arguments, "logs.*"])
-    assert (found.exit_code, found.stdout) == (3, "")
-    assert "a change in database logs" in found.stderr
+    result = CliRunner().invoke(app, [*arguments, "shop.*"])
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert [json.loads(line)["after"] for line in result.stdout.splitlines()] == [{"id": 1}]
+    result = CliRunner().invoke(app, [*arguments, "logs.*"])
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "a change in database logs" in result.stderr
 
 
 def test_a_relay_keeps_a_log_with_statements_for_those_who_can_read_on(
@@ -455,7 +455,7 @@ def test_a_pipeline_goes_on_beside_statements_elsewhere_and_names_those_that_it_
             with world.session("MIXED") as cursor:
                 cursor.execute("INSERT INTO t VALUES (3, 3)")
 
-    with pytest.raises(UnsupportedError, match="binlog_format=STATEMENT or MIXED") as found:
+    with pytest.raises(UnsupportedError, match="binlog_format=STATEMENT or MIXED") as caught:
         runs.run(once=False, meanwhile=meanwhile)
-    assert "statement=INSERT INTO t VALUES (3, 3)" in str(found.value)
+    assert "statement=INSERT INTO t VALUES (3, 3)" in str(caught.value)
     assert runs.rows(f"{here}.t") == {1: (1,), 2: (2,)}

@@ -110,8 +110,8 @@ def test_40_odd_names_in_every_statement(log: Log, ansi: bool) -> None:
                 f"drop {name}",
             ]
             expected.append(seen)
-    found = [line for line in log.look() if line != "drop nowhere"]
-    assert found == [line for seen in expected for line in seen]
+    lines = [line for line in log.look() if line != "drop nowhere"]
+    assert lines == [line for seen in expected for line in seen]
 
 
 def test_34_which_tables_a_drop_drops(log: Log, other: str) -> None:
@@ -127,8 +127,8 @@ def test_34_which_tables_a_drop_drops(log: Log, other: str) -> None:
     log.do(
         "DROP TABLE IF EXISTS t3, `t4` , nowhere RESTRICT", f"DROP TABLE {other}.t6, t5", "/*!50001 DROP */ TABLE t6"
     )
-    found = log.look()
-    assert [line for line in found if "nowhere" not in line] == [f"drop t{number}" for number in range(7)]
+    lines = log.look()
+    assert [line for line in lines if "nowhere" not in line] == [f"drop t{number}" for number in range(7)]
     log.do(f"DROP TABLE `{log.db}`.`t7`", f"DROP TABLE {log.db}.t8, {other}.t7", db=other)
     log.do(f"DROP DATABASE `{other}`")
     assert log.look() == ["drop t7", "drop t8"]
@@ -154,9 +154,9 @@ def test_29_four_forms_of_create_table_select(log: Log, other: str) -> None:
         )
         log.do(f"INSERT INTO {log.db}.t SELECT id + 10, v FROM {log.db}.t WHERE id < 3", db=db)
         log.do("DELETE FROM t WHERE id > 10")
-        found = log.look()
-        made = [line for line in found if not line.endswith(" t")]
-        assert [line for line in found if line.endswith(" t")] == ["c t", "c t", "d t", "d t"]
+        lines = log.look()
+        made = [line for line in lines if not line.endswith(" t")]
+        assert [line for line in lines if line.endswith(" t")] == ["c t", "c t", "d t", "d t"]
         if db == other:
             assert made == []
     assert made == [line for m in ("m1", "m2", "m3", "m4") for line in (f"create {m}", f"c {m}", f"c {m}")] + [

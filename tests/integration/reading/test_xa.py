@@ -288,7 +288,7 @@ def test_a_chunk_shows_what_was_committed_at_e(site: Site) -> None:
     end = site.executed()
 
     def chunk() -> list[tuple[int, str]]:
-        found = read_chunks(
+        items = read_chunks(
             ChunkRead(
                 site.settings,
                 [ChunkSpec(f"{site.db}.t", 0, None, None)],
@@ -298,7 +298,7 @@ def test_a_chunk_shows_what_was_committed_at_e(site: Site) -> None:
                 planned_us=1,
             )
         )
-        rows = [row for item in found if isinstance(item, ImageBatch) for row in item.batch.to_pylist()]
+        rows = [row for item in items if isinstance(item, ImageBatch) for row in item.batch.to_pylist()]
         return sorted((row["id"], row["v"]) for row in rows)
 
     old = [(1, "old"), (2, "old"), (3, "old")]
@@ -331,11 +331,11 @@ def test_following_gives_them_at_their_commit(site: Site) -> None:
     stream: Any = follow(site.settings, site.start, site.options())
 
     def until_idle() -> list[tuple[str, int]]:
-        wanted, found = site.executed(), []
+        wanted, items = site.executed(), []
         for item in stream:
-            found.append(item)
+            items.append(item)
             if isinstance(item, Idle) and wanted <= item.gtid:
-                return short(images(found))
+                return short(images(items))
         raise AssertionError
 
     assert until_idle() == []

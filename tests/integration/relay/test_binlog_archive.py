@@ -94,18 +94,18 @@ def read(settings: ConnectionSettings, server: MySQLServer, db: str, wanted: Gti
 
 
 def rows_of(items: list[Any]) -> list[Any]:
-    found: list[Any] = []
+    rows: list[Any] = []
     for item in items:
         if isinstance(item, LogBlock):
             for image in item.images:
                 batch = image.batch
-                found += zip(
+                rows += zip(
                     [image.table.full_name] * batch.num_rows, [item.file] * batch.num_rows, batch.to_pylist(),
                     strict=True,
                 )  # fmt: skip
         elif isinstance(item, Ddl):
-            found.append(item)
-    return found
+            rows.append(item)
+    return rows
 
 
 def much_happens(server: MySQLServer, db: str) -> None:
@@ -184,7 +184,7 @@ def test_a_window_waits_until_the_relay_has_it(mysql_server: MySQLServer, mysql_
         kept.wait_for(server.gtid_executed)
         spool = kept.relay.partitions[1].spool
         assert spool is not None
-        store, asked = spool.store, threading.Event()
+        store, waiting = spool.store, threading.Event()
         held = threading.Event()
 
         def slowly(item: Any) -> None:
@@ -195,16 +195,16 @@ def test_a_window_waits_until_the_relay_has_it(mysql_server: MySQLServer, mysql_
         do(server, db, "UPDATE t SET v = 20 WHERE id = 2", "DELETE FROM t WHERE id = 3", "INSERT INTO t VALUES (4, 4)")
         has_reached = spool._reaches_until
 
-        def told(request: LogRequest) -> bool:
-            found = has_reached(request)
-            if not found:
-                asked.set()
-            return found
+        def reaches(request: LogRequest) -> bool:
+            reached = has_reached(request)
+            if not reached:
+                waiting.set()
+            return reached
 
-        spool._reaches_until = told  # type: ignore[method-assign]
-        found: list[Any] = []
+        spool._reaches_until = reaches  # type: ignore[method-assign]
+        items: list[Any] = []
         reader = threading.Thread(
-            target=lambda: found.extend(
+            target=lambda: items.extend(
                 read_chunks(
                     ChunkRead(
                         replace(direct, log=kept.log),
@@ -218,11 +218,11 @@ def test_a_window_waits_until_the_relay_has_it(mysql_server: MySQLServer, mysql_
             )
         )
         reader.start()
-        assert asked.wait(DEADLINE_SECONDS)
-        assert not found
+        assert waiting.wait(DEADLINE_SECONDS)
+        assert not items
         held.set()
         reader.join(DEADLINE_SECONDS)
-    (chunk,) = found
+    (chunk,) = items
     rows = chunk.batch.to_pylist()
     assert sorted((row["id"], row["v"]) for row in rows) == [(1, 1), (2, 2), (3, 3)]
 
@@ -278,15 +278,15 @@ def test_what_is_not_kept(mysql_server: MySQLServer, mysql_db: str, tmp_path: Pa
 def test_check(mysql_server: MySQLServer, tmp_path: Path) -> None:
     def row(*more: str) -> dict[str, str]:
         out = CliRunner().invoke(app, ["check", mysql_server.url, "--format", "json", *more]).stdout
-        (found,) = [one for one in json.loads(out) if one["name"] == "relay"]
-        return dict(found)
+        (result,) = [one for one in json.loads(out) if one["name"] == "relay"]
+        return dict(result)
 
     with keeping(mysql_server, tmp_path) as kept:
         kept.wait_for(mysql_server.gtid_executed)
         assert row("--relay", kept.log.url)["status"] == "ok"
-        found = row("--relay", kept.log.url, "--relay-source", "other")
-        assert found["status"] == "fail"
-        assert "no physical source other" in found["actual"]
+        failure = row("--relay", kept.log.url, "--relay-source", "other")
+        assert failure["status"] == "fail"
+        assert "no physical source other" in failure["actual"]
     assert "does not answer" in row("--relay", kept.log.url)["actual"]
 
 

@@ -150,8 +150,8 @@ def test_a_table_that_is_not_there_is_told(
     mysql_server.execute(f"CREATE TABLE {mysql_db}.orders (id INT PRIMARY KEY)")
     sources = (LogicalSource(1, "a.Order", f"{mysql_db}.orders"), LogicalSource(2, "a.Item", f"{mysql_db}.itmes"))
     with relaying(mysql_server, *sources, LogicalSource(9, "a.All", f"{mysql_db}.x*")):
-        told = [record.getMessage() for record in logged_here(caplog)]
-    assert told == [
+        messages = [record.getMessage() for record in logged_here(caplog)]
+    assert messages == [
         f"test: there is no table {mysql_db}.itmes (source a.Item) yet: check the spelling (case counts) and the grants"
     ]
 
@@ -227,8 +227,8 @@ def test_tables_by_pattern_keep_their_ids(mysql_server: MySQLServer, mysql_db: s
                 consumer.sources = "1002"
                 consumer.until(lambda one: one.events)
                 assert [event.source for event in consumer.events] == [1002]
-            _, _, found = consumer.get("sources")
-            assert json.loads(found) == [
+            _, _, answer = consumer.get("sources")
+            assert json.loads(answer) == [
                 {"name": f"test.{db}.{table}", "id": 1000 + n} for n, table in enumerate(tables)
             ]
     assert sorted(file.name for file in (tmp_path / "schemas").iterdir()) == [f"test.{db}.{t}.1.avsc" for t in "abc"]

@@ -96,7 +96,7 @@ def consume(port: int, tables: Tables, checkpoints: CheckpointFile | None = None
 
 def plain(rows: Rows) -> dict[str, dict[Any, None]]:
     """By the name of the table, without keys: they are in the rows."""
-    return {source.rpartition(".")[2]: dict.fromkeys(found.values()) for source, found in rows.items() if found}
+    return {source.rpartition(".")[2]: dict.fromkeys(by_key.values()) for source, by_key in rows.items() if by_key}
 
 
 class Log:
@@ -133,8 +133,8 @@ def serving(server: MySQLServer, account: str | None = None, **config: Any) -> I
         source = replace(source, settings=ConnectionSettings.from_url(url))
     relay = Relay(RelayConfig((source,), **config), lambda _: start)
     suppliers = {1: ChunkSupplier(source.settings, Policies(), chunk_rows=CHUNK_ROWS)}
-    with relay, Serving(create_app(relay, suppliers=suppliers), "127.0.0.1", 0) as found:
-        yield found.port
+    with relay, Serving(create_app(relay, suppliers=suppliers), "127.0.0.1", 0) as service:
+        yield service.port
 
 
 def rounds(
@@ -144,9 +144,9 @@ def rounds(
     before = GtidSet.parse(server.gtid_executed)
     create_tables(server)
     with writing(server, seed):
-        found = [once(server, seed * 1000 + number, path / str(number)) for number in range(count)]
+        results = [once(server, seed * 1000 + number, path / str(number)) for number in range(count)]
     log = Log(server, before)
-    for scn, rows in sorted(found, key=lambda one: one[0]):
+    for scn, rows in sorted(results, key=lambda one: one[0]):
         expected, got = log.at(scn), plain(rows)
         for name in TABLES:
             assert got.get(name) == expected.get(name), (name, scn)
@@ -524,13 +524,13 @@ def test_parts_of_a_table_of_large_rows(mysql_server: MySQLServer, mysql_db: str
         f"ANALYZE TABLE {mysql_db}.large",
     )
     source = LogicalSource(40, "a.Large", f"{mysql_db}.large")
-    supplier, found, part = ChunkSupplier(physical(server, source).settings, Policies()), list[int](), None
+    supplier, counts, part = ChunkSupplier(physical(server, source).settings, Policies()), list[int](), None
     executed = GtidSet.parse(server.gtid_executed)
     while (part := supplier.plan(source, {}, part)) is not None:
         rows = supplier.read(source, {}, part, executed, None)
-        found.append(0 if rows is None else rows.columns.num_rows)
-    assert sum(found) == 100
-    assert max(found) <= 40
+        counts.append(0 if rows is None else rows.columns.num_rows)
+    assert sum(counts) == 100
+    assert max(counts) <= 40
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -560,9 +560,9 @@ def test_every_kind_of_scn(mysql_server: MySQLServer, tmp_path: Path, kind: Kind
     def run() -> None:
         relay = Relay(config, lambda _: start)
         suppliers = {1: ChunkSupplier(source.settings, Policies(), chunk_rows=CHUNK_ROWS)}
-        with relay, Serving(create_app(relay, suppliers=suppliers), "127.0.0.1", 0) as found:
+        with relay, Serving(create_app(relay, suppliers=suppliers), "127.0.0.1", 0) as service:
             tables.client = RelayClient(
-                f"http://127.0.0.1:{found.port}", [one.name for one in sources], tables, checkpoints, bootstrap=True
+                f"http://127.0.0.1:{service.port}", [one.name for one in sources], tables, checkpoints, bootstrap=True
             )
             tables.client.run()
 

@@ -108,9 +108,9 @@ def test_rows_out_of_a_lake(mysql_server: MySQLServer, mysql_db: str, spark: Spa
         assert beginning.gtid is not None
         assert beginning.gtid <= executed
         assert beginning.gtid != executed
-        found = bootstrapped(relay, {1: lake})
-        assert found == bootstrapped(relay, {})
-        assert len(found) == 900 - 12 + 1 + 3 + 3
+        rows = bootstrapped(relay, {1: lake})
+        assert rows == bootstrapped(relay, {})
+        assert len(rows) == 900 - 12 + 1 + 3 + 3
         server.execute(f"ALTER TABLE {db}.b ADD COLUMN more INT")
         with pytest.raises(ChunkRetryError, match="columns more"):
             lake.read(LogicalSource(1, "b", f"{db}.b"), beginning.token, {"part": 0}, executed, None)
@@ -120,9 +120,9 @@ def test_rows_out_of_a_lake(mysql_server: MySQLServer, mysql_db: str, spark: Spa
             lake.read(LogicalSource(1, "b", f"{db}.b"), beginning.token, {"part": 0}, executed, None)
         executed = GtidSet.parse(server.gtid_executed)
         assert feeder.position.wait(lambda state: state.gtid >= executed, 60) is not None
-        found = bootstrapped(relay, {1: lake})
-        assert found == bootstrapped(relay, {})
-        assert sorted(str(row.get("more")) for (source, _), row in found.items() if source.endswith(".b")) == [
+        rows = bootstrapped(relay, {1: lake})
+        assert rows == bootstrapped(relay, {})
+        assert sorted(str(row.get("more")) for (source, _), row in rows.items() if source.endswith(".b")) == [
             "20240102", "None", "None",
         ]  # fmt: skip
         server.execute(f"ALTER TABLE {db}.b MODIFY more DATE")
@@ -182,10 +182,10 @@ def test_a_copy_of_another_definition(
         assert feeder.position.wait(lambda state: state.gtid >= executed, 60) is not None
         waiting = Tables()
         with ThreadPoolExecutor(1) as pool:
-            found = pool.submit(bootstrapped, relay, {1: lake}, waiting)
+            future = pool.submit(bootstrapped, relay, {1: lake}, waiting)
             assert waiting.waits.wait(60)
             copy.run()
-            assert found.result(60) == bootstrapped(relay, {})
+            assert future.result(60) == bootstrapped(relay, {})
         for table in changed:
             with pytest.raises(PlanGoneError, match="definition since"):
                 read(table)

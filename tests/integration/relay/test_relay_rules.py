@@ -77,13 +77,13 @@ def answers(consumer: Consumer) -> dict[str, bytes]:
         "physicalBuffers": {}, "containerStats/inbound/events/total": {}, "relayStats/outbound/http/clients": {},
         "events": {"sources": consumer.sources, "seconds": "1", "maxev": "2"},
     }  # fmt: skip
-    found = {path: consumer.get(path, **parameters)[2] for path, parameters in paths.items()}
+    bodies = {path: consumer.get(path, **parameters)[2] for path, parameters in paths.items()}
     for output in ("binary", "json", "json_plain_value", "rows", "arrow"):
-        status, _, found[output] = consumer.get(
+        status, _, bodies[output] = consumer.get(
             "stream", sources=consumer.sources, size="1000000", output=output, maxev="2"
         )
-        assert status == 200, found[output]
-    return found
+        assert status == 200, bodies[output]
+    return bodies
 
 
 def hits(contents: dict[str, bytes]) -> list[str]:
@@ -112,10 +112,10 @@ def test_nothing_has_a_hidden_value(
             (1, 10, served(10)), (2, 10, served(10)), (1, 11, after), (1, 11, {**after, "open": "y"}),
             (2, 0, served(0)),
         ]  # fmt: skip
-        found = answers(consumer)
-        assert hits(found) == []
-        assert hashed(f"{SECRET}new").encode() in found["rows"]
-        assert b'"before":{"customer":11' in found["rows"], found["rows"]
+        bodies = answers(consumer)
+        assert hits(bodies) == []
+        assert hashed(f"{SECRET}new").encode() in bodies["rows"]
+        assert b'"before":{"customer":11' in bodies["rows"], bodies["rows"]
 
         # Predicates see what is served.
         def rows_where(where: list[Any]) -> int:
@@ -153,8 +153,8 @@ def test_rows_of_a_bootstrap(mysql_server: MySQLServer, mysql_db: str, config: d
     source = physical(server, LogicalSource(1, "test.People", f"{db}.people"))
     start = GtidSet.parse(server.gtid_executed)
     with Relay(RelayConfig((source,), **config), lambda _: start) as relay:
-        found = bootstrapped(relay, {})
-    assert [row for _, row in sorted(found.items())] == [served(n) for n in range(5)]
+        rows = bootstrapped(relay, {})
+    assert [row for _, row in sorted(rows.items())] == [served(n) for n in range(5)]
 
 
 def test_other_rules_drop_the_buffer(
@@ -193,8 +193,8 @@ def test_refused_before_it_serves(mysql_server: MySQLServer, mysql_db: str, conf
     source = LogicalSource(1, "test.People", f"{db}.people")
 
     def begin(rules: dict[str, Any], **more: Any) -> None:
-        given = {**config, "columns": parse_rules({"*.people": rules}), **more}
-        with relaying(server, source, **given):
+        options = {**config, "columns": parse_rules({"*.people": rules}), **more}
+        with relaying(server, source, **options):
             pass
 
     for rules, more, error, message in (
@@ -236,8 +236,8 @@ def test_rows_out_of_a_lake_with_the_same_rules(
         Pipeline(pipeline, spark).run(once=True)
         executed = GtidSet.parse(server.gtid_executed)
         assert relay.partitions[1].feeder.position.wait(lambda state: state.gtid >= executed, 60) is not None
-        found = bootstrapped(relay, {1: LakeSupplier(lake, source.settings, relay_config.policies)})
-    assert [row for _, row in sorted(found.items())] == [served(n) for n in (0, 1, 2, 4)]
+        rows = bootstrapped(relay, {1: LakeSupplier(lake, source.settings, relay_config.policies)})
+    assert [row for _, row in sorted(rows.items())] == [served(n) for n in (0, 1, 2, 4)]
     others = RelayConfig((source,)).policies
     supplier = LakeSupplier(lake, source.settings, others)
     with pytest.raises(ChunkRetryError, match="has other rules for"):

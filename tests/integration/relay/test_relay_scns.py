@@ -85,8 +85,8 @@ def test_every_kind_after_a_reset_and_a_purge(tmp_path: Path) -> None:
             last = {kind: scns_of(one, [3, 4])[-1] for kind, one in first.items()}
         server.execute("RESET BINARY LOGS AND GTIDS")
         insert(server, 10, 11)
-        with relays(server, tmp_path / "reset") as told:
-            for one in told.values():
+        with relays(server, tmp_path / "reset") as consumers:
+            for one in consumers.values():
                 problem(one, "its binlog was reset")
                 assert one.pull(wait_ms=1) == 0
         with relays(server, tmp_path / "reset", had="", anew=True) as anew:

@@ -33,21 +33,21 @@ def both(server: MySQLServer, db: str, ddl: str, insert: str) -> tuple[TableDef,
         start = log_end(connection)
         server.execute(f"INSERT INTO {db}.t {insert}")
         table_map, _ = read_table(connection, start, f"{db}.t")
-    (told,) = load_tables(server.query, TablePatterns([f"{db}.t"]))
-    return table_from_table_map(table_map), told
+    (loaded,) = load_tables(server.query, TablePatterns([f"{db}.t"]))
+    return table_from_table_map(table_map), loaded
 
 
 def test_every_type(mysql_server: MySQLServer, mysql_db: str) -> None:
-    logged, told = both(mysql_server, mysql_db, ALL_TYPES, "(a, d) VALUES (1, 2)")
-    for ours, theirs in zip(logged.columns, told.columns, strict=True):
+    logged, loaded = both(mysql_server, mysql_db, ALL_TYPES, "(a, d) VALUES (1, 2)")
+    for ours, theirs in zip(logged.columns, loaded.columns, strict=True):
         assert ours == theirs
-    assert logged == told
-    assert logged.fingerprint == told.fingerprint
-    assert told.key_names == ("d", "a")
-    members = told.columns[told.index("e")].members
+    assert logged == loaded
+    assert logged.fingerprint == loaded.fingerprint
+    assert loaded.key_names == ("d", "a")
+    members = loaded.columns[loaded.index("e")].members
     assert members == ("a", "b'c", "d\\e", "f\ng", "h,i", "ü")
-    assert [column.name for column in told.columns if column.generated] == ["x", "xs"]
-    assert [column.name for column in told.columns if not column.visible] == ["iv"]
+    assert [column.name for column in loaded.columns if column.generated] == ["x", "xs"]
+    assert [column.name for column in loaded.columns if not column.visible] == ["iv"]
 
 
 def test_a_unique_key_stands_in_for_a_primary_key(mysql_server: MySQLServer, mysql_db: str) -> None:
@@ -55,10 +55,10 @@ def test_a_unique_key_stands_in_for_a_primary_key(mysql_server: MySQLServer, mys
         "a int not null, b varchar(20) not null, c int, d int not null, e int not null,"
         " unique k0 (b(5)), unique k1 (c), unique k2 ((a + 1)), unique z3 (d, a), unique k5 (e), index k6 (e)"
     )
-    logged, told = both(mysql_server, mysql_db, ddl, "VALUES (1, 'a', 2, 3, 4)")
+    logged, loaded = both(mysql_server, mysql_db, ddl, "VALUES (1, 'a', 2, 3, 4)")
     assert logged.key_names == ("d", "a"), "the first in the table, neither by name nor by length"
-    assert logged == told
-    assert told.with_key(("e",)).key_names == ("e",)
+    assert logged == loaded
+    assert loaded.with_key(("e",)).key_names == ("e",)
 
 
 @pytest.mark.parametrize(
@@ -77,15 +77,15 @@ def test_a_key_that_mysql_does_not_use_as_primary_is_none(
     mysql_server: MySQLServer, mysql_db: str, ddl: str, key: tuple[str, ...]
 ) -> None:
     """The log does not name it. So what information_schema has now would be taken for what it had then."""
-    logged, told = both(mysql_server, mysql_db, ddl, "(a) VALUES (1)")
-    assert logged == told
-    assert told.key_names == key
+    logged, loaded = both(mysql_server, mysql_db, ddl, "(a) VALUES (1)")
+    assert logged == loaded
+    assert loaded.key_names == key
 
 
 def test_no_key_at_all(mysql_server: MySQLServer, mysql_db: str) -> None:
-    logged, told = both(mysql_server, mysql_db, "a int, unique (a)", "VALUES (1)")
-    assert logged == told
-    assert told.key == ()
+    logged, loaded = both(mysql_server, mysql_db, "a int, unique (a)", "VALUES (1)")
+    assert logged == loaded
+    assert loaded.key == ()
 
 
 def test_a_generated_invisible_primary_key_is_a_column(mysql_server: MySQLServer, mysql_db: str) -> None:
@@ -102,9 +102,9 @@ def test_a_generated_invisible_primary_key_is_a_column(mysql_server: MySQLServer
             cursor.execute(sql, args or None)
             return list(cursor.fetchall())
 
-        (told,) = load_tables(query, TablePatterns([f"{mysql_db}.*"]))
-    assert told == table_from_table_map(table_map)
-    assert told.key_names == ("my_row_id",)
+        (loaded,) = load_tables(query, TablePatterns([f"{mysql_db}.*"]))
+    assert loaded == table_from_table_map(table_map)
+    assert loaded.key_names == ("my_row_id",)
 
 
 def test_only_base_tables_that_match(mysql_server: MySQLServer, mysql_db: str) -> None:
@@ -114,11 +114,11 @@ def test_only_base_tables_that_match(mysql_server: MySQLServer, mysql_db: str) -
         f"CREATE VIEW {mysql_db}.seen AS SELECT * FROM {mysql_db}.one",
     )
     for patterns in ([f"{mysql_db}.*", "!*.tmp_*"], [f"{mysql_db[:-1]}?.*", "!*.tmp_*"]):
-        found = load_tables(mysql_server.query, TablePatterns(patterns))
-        assert f"{mysql_db}.one" in [table.full_name for table in found]
-        assert not {f"{mysql_db}.tmp_two", f"{mysql_db}.seen"} & {table.full_name for table in found}
+        loaded = load_tables(mysql_server.query, TablePatterns(patterns))
+        assert f"{mysql_db}.one" in [table.full_name for table in loaded]
+        assert not {f"{mysql_db}.tmp_two", f"{mysql_db}.seen"} & {table.full_name for table in loaded}
     assert load_tables(mysql_server.query, TablePatterns(["!a.b"])) == []
     stats = load_stats(mysql_server.query, TablePatterns([f"{mysql_db}.*"]))
-    assert {name: found.engine for name, found in stats.items()} == {
+    assert {name: stat.engine for name, stat in stats.items()} == {
         f"{mysql_db}.one": "InnoDB", f"{mysql_db}.tmp_two": "MyISAM",
     }  # fmt: skip

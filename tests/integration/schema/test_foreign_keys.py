@@ -64,7 +64,7 @@ def keys(log: Log, more: str = "") -> ForeignKeys:
     return ForeignKeys(parse_config(CONFIG.format(url=log.server.url, db=log.db) + more), log.settings)
 
 
-def found(
+def find_unseen(
     log: Log, more: str = "", *, begins: str | None = None, server_before: str | None = None
 ) -> dict[str, Unseen]:
     """What a batch of everything since the mark brings; tables without their database.
@@ -79,10 +79,10 @@ def found(
         fake.snapshot(f"{log.db}.{begins}", 9, append=False, first=True, last=True)
     batch = fake.described()
     batch = replace(batch, header=replace(batch.header, server_uuid=log.server.server_uuid))
-    asked = keys(log, more)
-    asked._server = server_before or log.server.server_uuid
-    unseen = asked.unseen(batch)
-    assert asked.unseen(replace(batch, ddl=[], header=replace(batch.header, tables={}))) == {}, "once a server"
+    foreign_keys = keys(log, more)
+    foreign_keys._server = server_before or log.server.server_uuid
+    unseen = foreign_keys.unseen(batch)
+    assert foreign_keys.unseen(replace(batch, ddl=[], header=replace(batch.header, tables={}))) == {}, "once a server"
     return {table.removeprefix(f"{log.db}."): why for table, why in unseen.items()}
 
 
@@ -103,12 +103,12 @@ ARRIVALS = {
 @pytest.mark.parametrize("way", ARRIVALS)
 def test_a_key_that_changes_rows_unseen_holds_its_table(log: Log, way: str) -> None:
     log.do(*(statement.format(key=CASCADE) for statement in ARRIVALS[way]))
-    unseen = found(log)
+    unseen = find_unseen(log)
     assert list(unseen) == ["child"]
     assert not unseen["child"].over
     assert f"foreign keys of {log.db}.child: " in unseen["child"].reason
     assert f'foreign_keys = "accept" in [tables."{log.db}.child"]' in unseen["child"].reason
-    accepted = found(log, accept(log))
+    accepted = find_unseen(log, accept(log))
     assert list(accepted) == ["child"]
     assert accepted["child"].accepted
     assert not accepted["child"].over
@@ -121,30 +121,30 @@ def accept(log: Log) -> str:
 
 def test_a_key_that_came_and_went_has_the_table_read_again(log: Log) -> None:
     log.do(f"ALTER TABLE child ADD CONSTRAINT c {CASCADE}", "ALTER TABLE child DROP FOREIGN KEY c")
-    unseen = found(log)
+    unseen = find_unseen(log)
     assert unseen["child"].over
     assert not unseen["child"].accepted
-    assert found(log, accept(log))["child"] == replace(unseen["child"], accepted=True)
+    assert find_unseen(log, accept(log))["child"] == replace(unseen["child"], accepted=True)
     assert "ADD CONSTRAINT c" in unseen["child"].reason
 
 
 def test_a_reading_that_begins_asks_for_the_keys_that_are_there(log: Log) -> None:
     log.do(f"ALTER TABLE child ADD {CASCADE}")
     log.mark()
-    assert found(log) == {}, "a batch that gives no cause asks nothing"
-    assert list(found(log, begins="child")) == ["child"]
-    assert found(log, begins="parent") == {}
+    assert find_unseen(log) == {}, "a batch that gives no cause asks nothing"
+    assert list(find_unseen(log, begins="child")) == ["child"]
+    assert find_unseen(log, begins="parent") == {}
 
 
 def test_another_server_is_asked_about_all_tables(log: Log) -> None:
     """So is the one that answers first in a run: an earlier version called tables live that are accepted."""
     log.do(f"ALTER TABLE child ADD {CASCADE}", f"CREATE TABLE other (id INT PRIMARY KEY, p INT, {CASCADE})")
     log.mark()
-    unseen = found(log, server_before="the one before")
+    unseen = find_unseen(log, server_before="the one before")
     assert list(unseen) == ["child"]
     assert not unseen["child"].over
     assert not unseen["child"].accepted
-    accepted = found(log, accept(log), server_before="the one before")
+    accepted = find_unseen(log, accept(log), server_before="the one before")
     assert list(accepted) == ["child"]
     assert accepted["child"].accepted
 
@@ -155,7 +155,7 @@ def test_keys_that_change_nothing_or_that_of_others(log: Log) -> None:
         "ALTER TABLE child ADD FOREIGN KEY (p) REFERENCES parent (id) ON DELETE RESTRICT ON UPDATE NO ACTION",
         "ALTER TABLE child COMMENT 'REFERENCES parent (id) ON DELETE CASCADE'", "RENAME TABLE parent TO guardian",
     )  # fmt: skip
-    assert found(log) == {}
+    assert find_unseen(log) == {}
 
 
 def test_where_the_server_logs_cascades_every_key_is_followed(mysql_server: MySQLServer, mysql_db: str) -> None:
@@ -165,8 +165,8 @@ def test_where_the_server_logs_cascades_every_key_is_followed(mysql_server: MySQ
         log.do("INSERT INTO parent VALUES (1), (2)", "INSERT INTO child VALUES (1, 1), (2, 2)")
         log.do(f"ALTER TABLE child ADD CONSTRAINT c {CASCADE}", "DELETE FROM parent WHERE id = 1")
         log.do("ALTER TABLE child DROP FOREIGN KEY c")
-        assert found(log, begins="child") == {}
-        assert found(log, server_before="the one before") == {}
+        assert find_unseen(log, begins="child") == {}
+        assert find_unseen(log, server_before="the one before") == {}
         deleted = [row for row in log.rows() if row["_op"] == "d"]
         assert sorted(deleted, key=len) == [{"_op": "d", "id": 1}, {"_op": "d", "id": 1, "p": 1}]
         assert log.chunk("child") == [{"_op": "r", "id": 2, "p": 2}]

@@ -65,13 +65,13 @@ class Ignoring(Follower):
         :param columns: of the lake → an expression over MySQL's columns.
         """
         for table in tables or TABLES:
-            own = ("_deleted",) if table == "marked" else ()
-            where = "NOT _deleted" if own else "true"
+            added = ("_deleted",) if table == "marked" else ()
+            where = "NOT _deleted" if added else "true"
             with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
                 cursor.execute(f"SELECT {', '.join(columns.values())} FROM {table}")
                 expected = sorted(cursor.fetchall())
             folder = self.lake.current(f"{self.db}.{table}")
-            names = {name for name in lake_dicts(folder)[0] if name not in own}
+            names = {name for name in lake_dicts(folder)[0] if name not in added}
             assert names == {"id", "a", "c"}, table
             assert sorted(lake_rows(folder, list(columns), where=where).elements()) == expected, table
         row = newest(self.spark, self.lake)
@@ -143,7 +143,7 @@ def test_the_lakes_columns_stay_as_they_are(
     assert follower.run(*TABLES) == live
     follower.assert_as({"id": "id", "a": "d"})
     assert follower.ignored().names == {"d": "a", "k": None, "u": None, "a": None, "c": None}
-    text = CONFIG.format(tables=[f"{mysql_db}.*"], more=ADDING.format(db=mysql_db), **follower.given)
+    text = CONFIG.format(tables=[f"{mysql_db}.*"], more=ADDING.format(db=mysql_db), **follower.template_values)
     follower.config = parse_config(text)
     follower.do(*writes("d", "a", first=100))
     assert follower.run() == live

@@ -168,13 +168,13 @@ def minimal_server() -> Iterator[MySQLServer]:
 def _histories(server: MySQLServer, folder: Path, seeds: range, *, is_nameless: bool, ignoring: bool = False) -> int:
     kept = 0
     for seed in seeds:
-        db, own = f"random_alters{next(_numbers)}", folder / str(seed)
-        own.mkdir()
+        db, seed_folder = f"random_alters{next(_numbers)}", folder / str(seed)
+        seed_folder.mkdir()
         server.execute(f"CREATE DATABASE {db} CHARACTER SET utf8mb4")
         table = Table(Random(seed))
         server.execute(table.create().replace(" t ", f" {db}.t ", 1))
         try:
-            stream = Stream(server, db, own, is_nameless=is_nameless)
+            stream = Stream(server, db, seed_folder, is_nameless=is_nameless)
             if ignoring:
                 choices = {kind: Random(f"{seed} {kind}").choice(["ignore", "ignore", "evolve"]) for kind in KINDS}
                 stream.schema_changes = SchemaChangesConfig.model_validate(choices)

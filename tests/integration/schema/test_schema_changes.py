@@ -19,7 +19,7 @@ from headgate.config import parse_config
 from headgate.errors import SchemaChangedError
 from headgate.lake import Lake, LeftOut, newest_row
 from headgate.pipeline import Pipeline
-from tests.integration.outside import OWN, lake_dicts, lake_rows
+from tests.integration.outside import HEADGATE_COLUMNS, lake_dicts, lake_rows
 from tests.integration.pipeline.verifying import newest, verify
 from tests.integration.runs import killed_before_the_ledger
 
@@ -60,8 +60,8 @@ class Follower:
         secret = folder / "secret"
         secret.write_text(server._password)
         tables = [f"{db}.*", *(f"!{db}.{pattern}" for pattern in but)]
-        self.given = {"url": server.url, "secret": secret, "lake": folder / "lake", "mode": mode}
-        self.config = parse_config(CONFIG.format(tables=tables, more=more.format(db=db), **self.given))
+        self.template_values = {"url": server.url, "secret": secret, "lake": folder / "lake", "mode": mode}
+        self.config = parse_config(CONFIG.format(tables=tables, more=more.format(db=db), **self.template_values))
         self.lake = Lake.at(folder / "lake")
         self.reports: list[BatchReport] = []
 
@@ -81,26 +81,26 @@ class Follower:
     def target(self, table: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Columns and rows, in an order of their own."""
         folder = self.lake.current(f"{self.db}.{table}")
-        columns = [field.name for field in DeltaTable(folder).schema().fields if field.name not in OWN]
+        columns = [field.name for field in DeltaTable(folder).schema().fields if field.name not in HEADGATE_COLUMNS]
         return columns, ordered([*lake_rows(folder).elements()])
 
     def sources(self, tables: Sequence[str]) -> dict[str, tuple[list[str], list[tuple[Any, ...]]]]:
         """The same of the source's tables."""
-        found = {}
+        sources = {}
         with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
             for table in tables:
                 cursor.execute(f"SHOW COLUMNS FROM `{table}`")
                 columns = [row[0] for row in cursor.fetchall()]
                 cursor.execute(f"SELECT {', '.join(f'`{name}`' for name in columns)} FROM `{table}`")
-                found[table] = (columns, ordered([tuple(row) for row in cursor.fetchall()]))
-        return found
+                sources[table] = (columns, ordered([tuple(row) for row in cursor.fetchall()]))
+        return sources
 
     def outcomes(self) -> dict[str, set[str]]:
         """What came of each table's statements."""
-        found: dict[str, set[str]] = {}
+        outcomes: dict[str, set[str]] = {}
         for row in lake_dicts(self.lake.schema_history):
-            found.setdefault(row["table"], set()).add(row["outcome"])
-        return found
+            outcomes.setdefault(row["table"], set()).add(row["outcome"])
+        return outcomes
 
     def assert_equal(self, *tables: str) -> None:
         assert {table: self.target(table) for table in tables} == self.sources(tables)
@@ -162,8 +162,8 @@ def tell(
     follower.assert_equal(*(story.name for story in changes if story.later and story.name not in before), *made)
     assert {name: follower.target(name) for name in before} == before
     outcomes = follower.outcomes()
-    told = {name: " ".join(sorted(outcomes.get(name, ()))) for name in (story.name for story in changes)}
-    assert told == {story.name: story.outcome for story in changes}
+    actual = {name: " ".join(sorted(outcomes.get(name, ()))) for name in (story.name for story in changes)}
+    assert actual == {story.name: story.outcome for story in changes}
     return follower
 
 
@@ -553,7 +553,7 @@ def test_images_that_no_statement_explains(
         with pytest.raises(SchemaChangedError, match=r"v changed its type from int to string, and inconsistent_images"):
             follower.run()
     assert [len(follower.target(table)[1]) for table in ("failing", "usual")] == [3, 3], "nothing of the batch"
-    text = CONFIG.format(tables=[f"{mysql_db}.*"], more="", **follower.given)
+    text = CONFIG.format(tables=[f"{mysql_db}.*"], more="", **follower.template_values)
     follower.config = parse_config(text)
     assert follower.run() == dict.fromkeys(tables, "live")
     follower.assert_equal(*tables)

@@ -90,8 +90,8 @@ def tables(mysql_server: MySQLServer) -> Iterator[Connection]:
 
 
 def load(connection: Connection, name: str) -> TableDef:
-    found = load_tables(connection.query, exact_patterns([f"chunk_keys.{name}"]))
-    return next(table for table in found if table.name == name)
+    definitions = load_tables(connection.query, exact_patterns([f"chunk_keys.{name}"]))
+    return next(table for table in definitions if table.name == name)
 
 
 def plan(query: Callable[..., list[tuple[Any, ...]]], table: TableDef, rows: int) -> list[ChunkSpec]:
@@ -161,8 +161,8 @@ def test_rows_are_found_by_their_keys(tables: Connection, name: str, policies: P
     for start in range(2):
         part = whole.slice(start).take(list(range(0, whole.num_rows - start, 2)))
         (condition,) = key_conditions(table, part.select(list(table.key_names)))
-        found = select(tables, table, condition, policies).to_pylist()
-        assert sorted(map(repr, found)) == sorted(map(repr, part.to_pylist()))
+        rows = select(tables, table, condition, policies).to_pylist()
+        assert sorted(map(repr, rows)) == sorted(map(repr, part.to_pylist()))
 
 
 @pytest.mark.parametrize("name", sorted(KEYS.keys() - {"enum", "set", "blob", "text", "pair", "mixed", "typed"}))
@@ -194,11 +194,11 @@ def test_a_key_whose_empty_text_is_two_values(tables: Connection, kind: str) -> 
     """A member '', and the 0 that a failed insert leaves: one of them is read, both are not."""
     place = f"chunk_keys.twice_{kind.lower()}"
     tables.query(f"CREATE TABLE {place} (a {kind}('x','') CHARACTER SET utf16 PRIMARY KEY)")
-    with Connection.open(tables.settings) as own:  # it is closed when rows are not read to their end
-        own.query("SET SESSION sql_mode = ''")
-        own.query(f"INSERT INTO {place} VALUES (1), (2)")
-        table = load(own, f"twice_{kind.lower()}")
-        assert sorted(select(own, table)["a"].to_pylist()) == ["", "x"]
-        own.query(f"INSERT INTO {place} VALUES ({'0' if kind == 'SET' else repr('none')})")
+    with Connection.open(tables.settings) as separate:  # it is closed when rows are not read to their end
+        separate.query("SET SESSION sql_mode = ''")
+        separate.query(f"INSERT INTO {place} VALUES (1), (2)")
+        table = load(separate, f"twice_{kind.lower()}")
+        assert sorted(select(separate, table)["a"].to_pylist()) == ["", "x"]
+        separate.query(f"INSERT INTO {place} VALUES ({'0' if kind == 'SET' else repr('none')})")
         with pytest.raises(DecodeError, match=rf"the value 0.*{place}.*column=a"):
-            select(own, table)
+            select(separate, table)

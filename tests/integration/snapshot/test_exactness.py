@@ -150,10 +150,10 @@ class Reader:
         self.wait_for_later(executed)
         chunks = [chunk for table in load_tables(self.connection.query, PATTERNS) for chunk in self.plan(table)]
         state: State = {name: {} for name in TABLES}
-        found = read_chunks(
+        items = read_chunks(
             ChunkRead(self.settings, chunks, executed, self.uuid, epoch=1, planned_us=0), ChunkOptions(locks=self.locks)
         )
-        for item in found:
+        for item in items:
             assert isinstance(item, ImageBatch), item
             for op, key, row in images(item):
                 assert op == "r"
@@ -187,7 +187,7 @@ class Replay:
 
     def load(self, settings: ConnectionSettings, start: GtidSet, end: GtidSet, uuid: str) -> None:
         """Reads the transactions of ``end - start``, in log order."""
-        found: list[tuple[tuple[int, ...], str, str, str, Key, Row]] = []
+        changes: list[tuple[tuple[int, ...], str, str, str, Key, Row]] = []
         for block in read_range(
             LogRead(settings, wanted=end - start, executed=end, server_uuid=uuid),
             DecodeOptions(PATTERNS, epoch=1, images="all"),
@@ -196,8 +196,8 @@ class Replay:
                 seqs = list(zip(*(part.to_pylist() for part in item.batch.column("_seq").flatten()), strict=True))
                 gtids = item.batch.column("_gtid").cast(pa.string()).to_pylist()
                 for seq, gtid, (op, key, row) in zip(seqs, gtids, images(item), strict=True):
-                    found.append((seq, gtid, item.table.name, op, key, row))
-        for _, gtid, name, op, key, row in sorted(found, key=lambda one: one[0]):  # stable: b stays before its u
+                    changes.append((seq, gtid, item.table.name, op, key, row))
+        for _, gtid, name, op, key, row in sorted(changes, key=lambda one: one[0]):  # stable: b stays before its u
             if not self.log or self.log[-1][0] != gtid:
                 self.log.append((gtid, []))
             self.log[-1][1].append((name, op, key, row))
@@ -238,11 +238,11 @@ class Replay:
 def contents(server: MySQLServer) -> dict[str, set[Row]]:
     """The tables as a plain client sees them (TIME as text, as Arrow has it)."""
     with server.connect(database="exact") as connection, connection.cursor() as cursor:
-        found = {}
+        rows = {}
         for name in TABLES:
             cursor.execute(f"SELECT {'k, n, CAST(t AS CHAR), v' if name == 'kinds' else '*'} FROM {name}")
-            found[name] = set(cursor.fetchall())
-        return found
+            rows[name] = set(cursor.fetchall())
+        return rows
 
 
 # --- the tests

@@ -50,9 +50,9 @@ def clock() -> Clock:
 
 @pytest.fixture
 def signals(kafka_broker: KafkaBroker, kafka_topic: str, clock: Clock) -> Iterator[KafkaSignals]:
-    found = KafkaSignals(KafkaTopic(KafkaCluster(kafka_broker.bootstrap), kafka_topic, "us"), clock=clock)
-    yield found
-    found.close()
+    channel = KafkaSignals(KafkaTopic(KafkaCluster(kafka_broker.bootstrap), kafka_topic, "us"), clock=clock)
+    yield channel
+    channel.close()
 
 
 def here(signals: KafkaSignals, at: TopicPosition | None, count: int) -> Polled:
@@ -62,9 +62,9 @@ def here(signals: KafkaSignals, at: TopicPosition | None, count: int) -> Polled:
         polled = signals.poll(at)
         return polled if len(polled.signals) >= count else None
 
-    found = wait_until(look, f"there are not {count} signals")
-    assert found is not None
-    return found
+    result = wait_until(look, f"there are not {count} signals")
+    assert result is not None
+    return result
 
 
 def test_the_same_messages_come_until_the_position_moves(
@@ -75,20 +75,20 @@ def test_the_same_messages_come_until_the_position_moves(
     assert begin == Polled(TopicPosition(kafka_topic, 1)), "what was there before is not for this stream"
     for value, key in (("{}", "us"), ("not for us", "them"), ("no key", None), ('{"id": "x"}', "us"), ("[1", "us")):
         kafka_broker.send(kafka_topic, value, key)
-    found = here(signals, begin.position, 3)
-    assert found == signals.poll(begin.position)
-    assert found.position == TopicPosition(kafka_topic, 6)
-    assert found.signals == {
+    polled = here(signals, begin.position, 3)
+    assert polled == signals.poll(begin.position)
+    assert polled.position == TopicPosition(kafka_topic, 6)
+    assert polled.signals == {
         f"kafka-{kafka_topic}-1": {},
         f"kafka-{kafka_topic}-4": {"id": "x"},
         f"kafka-{kafka_topic}-5": {"problem": "a message that is not a JSON object: '[1'"},
     }
-    assert (found.skipped, found.keys) == (2, ("them", "(none)"))
+    assert (polled.skipped, polled.keys) == (2, ("them", "(none)"))
     later = signals.poll(TopicPosition(kafka_topic, 5))
     assert list(later.signals) == [f"kafka-{kafka_topic}-5"]
-    assert signals.poll(found.position) == Polled(found.position)
-    assert signals.poll(begin.position, wait=True) == found, "a planning may begin again from an earlier offset"
-    assert here(signals, TopicPosition("of before", 7), 0).position == found.position
+    assert signals.poll(polled.position) == Polled(polled.position)
+    assert signals.poll(begin.position, wait=True) == polled, "a planning may begin again from an earlier offset"
+    assert here(signals, TopicPosition("of before", 7), 0).position == polled.position
 
 
 def test_waiting_brings_all_that_the_topic_holds(
@@ -114,14 +114,14 @@ def test_messages_that_are_gone_and_topics_made_anew(
     for done in client.delete_records([TopicPartition(kafka_topic, 0, 2)]).values():
         done.result(30)
     with caplog.at_level(logging.WARNING):
-        found = signals.poll(TopicPosition(kafka_topic, 0), wait=True)
-        assert [said["problem"][-3:] for said in found.signals.values()] == ["'2'", "'3'"]
+        polled = signals.poll(TopicPosition(kafka_topic, 0), wait=True)
+        assert [signal["problem"][-3:] for signal in polled.signals.values()] == ["'2'", "'3'"]
         assert f"messages 0 to 1 of Kafka's topic {kafka_topic} are gone" in caplog.text
         caplog.clear()
-        assert signals.poll(TopicPosition(kafka_topic, 0)) == found
+        assert signals.poll(TopicPosition(kafka_topic, 0)) == polled
         assert kafka_topic not in caplog.text, "told once"
         anew = signals.poll(TopicPosition(kafka_topic, 99), wait=True)
-        assert anew == found
+        assert anew == polled
         assert "was recreated" in caplog.text
         assert signals.poll(anew.position) == Polled(anew.position)
 
@@ -169,14 +169,14 @@ def test_a_topic_that_is_compacted_is_refused(
     topic = KafkaTopic(KafkaCluster(kafka_broker.bootstrap), kafka_topic, "us")
     at = signals.poll(None, wait=True).position
     alter(kafka_broker, kafka_topic, policy)
-    told = rf"topic {kafka_topic} has cleanup\.policy={policy}, and .* only the newest signal of a key: kafka-configs "
-    with pytest.raises(ConfigError, match=told) as caught:
+    error = rf"topic {kafka_topic} has cleanup\.policy={policy}, and .* only the newest signal of a key: kafka-configs "
+    with pytest.raises(ConfigError, match=error) as caught:
         check_topic(topic)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=error):
         KafkaSignals(topic).poll(None, wait=True)
     assert signals.poll(at) == Polled(at), "it is looked at every minute"
     clock.ahead += 61
-    with pytest.raises(ConfigError, match=told):  # it is looked at in the background
+    with pytest.raises(ConfigError, match=error):  # it is looked at in the background
         wait_until(lambda: signals.poll(at) is None)
     run_kafka_configs(caught.value.message.partition(": ")[2])
     check_topic(topic)
@@ -243,8 +243,8 @@ def test_nobody_waits_for_a_broker_that_is_away(
 
 def test_clients_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "settings").write_text("no.such.setting=x\n")
-    for file, said in (("nowhere", "settings_file .*nowhere cannot be read"), ("settings", "No such configuration")):
-        with pytest.raises(ConfigError, match=said):
+    for file, message in (("nowhere", "settings_file .*nowhere cannot be read"), ("settings", "No such configuration")):
+        with pytest.raises(ConfigError, match=message):
             check_topic(KafkaTopic(KafkaCluster("127.0.0.1:1", str(tmp_path / file)), "t", "us"))
 
 

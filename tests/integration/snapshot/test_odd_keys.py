@@ -47,9 +47,9 @@ def log(mysql_server: MySQLServer, mysql_db: str) -> Iterator[Log]:
 
 
 def lines(*arguments: str) -> list[dict[str, Any]]:
-    found = CliRunner().invoke(app, list(arguments))
-    assert found.exit_code == 0, found.stderr
-    return [json.loads(line) for line in found.stdout.splitlines()]
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 VARCHAR = "VARCHAR(9) CHARACTER SET"
@@ -142,21 +142,21 @@ def test_chunks_put_them_back_where_they_were(log: Log, kind: str) -> None:
 
 
 def read(log: Log, chunks: list[ChunkSpec], executed: GtidSet) -> list[Any]:
-    found = list(
+    items = list(
         read_chunks(
             ChunkRead(log.settings, chunks, executed, log.server.server_uuid, epoch=1, planned_us=1),
             ChunkOptions(SPELL),
         )
     )
-    assert not any(isinstance(item, Redo) for item in found)
-    return found
+    assert not any(isinstance(item, Redo) for item in items)
+    return items
 
 
 def keyed(items: list[ImageBatch]) -> dict[tuple[str, str], int]:
     rows = [row for item in items for row in item.batch.to_pylist()]
-    found = {(row["k"], row["e"]): row["v"] for row in rows}
-    assert len(found) == len(rows)
-    return found
+    values = {(row["k"], row["e"]): row["v"] for row in rows}
+    assert len(values) == len(rows)
+    return values
 
 
 def test_a_relay_gives_them_to_its_consumers(mysql_server: MySQLServer, mysql_db: str) -> None:
@@ -184,12 +184,12 @@ def test_typed_streams_end_with_the_reason(log: Log) -> None:
     log.do("CREATE TABLE t (k VARCHAR(9) CHARACTER SET ujis PRIMARY KEY)", "CREATE TABLE u (id INT PRIMARY KEY)")
     log.mark()
     log.do("INSERT INTO u VALUES (1)", "INSERT INTO t VALUES (_ujis X'A1C0')", "INSERT INTO u VALUES (2)")
-    with pytest.raises(AmbiguousKeyError, match=r"as a key must be: 0xa1c0 .*table=.*\.t, column=k") as found:
+    with pytest.raises(AmbiguousKeyError, match=r"as a key must be: 0xa1c0 .*table=.*\.t, column=k") as caught:
         log.rows()
-    assert found.value.gtid
+    assert caught.value.gtid
     items = log.items(ambiguous="stop")
     (stopped,) = [item for item in items if isinstance(item, Stopped)]
-    assert (stopped.table, stopped.gtid, stopped.pos) == (f"{log.db}.t", found.value.gtid, found.value.pos)
+    assert (stopped.table, stopped.gtid, stopped.pos) == (f"{log.db}.t", caught.value.gtid, caught.value.pos)
     with pytest.raises(AmbiguousKeyError, match="0xa1c0"):
         log.chunk("t")
 
@@ -198,13 +198,13 @@ def test_a_task_reads_its_other_chunks_after_one_that_it_cannot(log: Log) -> Non
     log.do("CREATE TABLE t (k VARCHAR(9) CHARACTER SET ujis PRIMARY KEY)", "CREATE TABLE u (id INT PRIMARY KEY)")
     log.do("INSERT INTO t VALUES ('a'), (_ujis X'A1C0'), ('z')", "INSERT INTO u VALUES (1), (2)")
     chunks = [ChunkSpec(f"{log.db}.{table}", 0, None, None) for table in ("t", "u", "t")]
-    found = list(
+    items = list(
         read_chunks(
             ChunkRead(log.settings, chunks, log.executed(), log.server.server_uuid, epoch=1, planned_us=1),
             ChunkOptions(ambiguous="stop"),
         )
     )
-    first, rows, last = found
+    first, rows, last = items
     assert isinstance(rows, ImageBatch)
     assert rows.batch.column("id").to_pylist() == [1, 2]
     for stop in (first, last):

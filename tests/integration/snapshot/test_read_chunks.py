@@ -56,14 +56,14 @@ class Scene:
         return list(read_chunks(read, ChunkOptions(**options)))
 
 
-def ids(found: list[Any]) -> list[int]:
-    return sorted(i for item in found for i in item.batch.column("id").to_pylist())
+def ids(items: list[Any]) -> list[int]:
+    return sorted(i for item in items for i in item.batch.column("id").to_pylist())
 
 
-def reason(found: list[Any]) -> str:
-    assert len(found) == 1
-    assert isinstance(found[0], Redo), found
-    return found[0].reason
+def reason(items: list[Any]) -> str:
+    assert len(items) == 1
+    assert isinstance(items[0], Redo), items
+    return items[0].reason
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_an_empty_chunk_gives_one_batch_without_rows(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statements", "said"),
+    ("statements", "cause"),
     [
         (["ALTER TABLE t ADD COLUMN w INT"], "ALTER TABLE t ADD COLUMN w INT"),
         (["ALTER TABLE t RENAME TO u", "CREATE TABLE t LIKE u"], "RENAME"),
@@ -121,14 +121,14 @@ def test_an_empty_chunk_gives_one_batch_without_rows(scene: Scene) -> None:
         (["ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (id, v)"], "another key"),
     ],
 )
-def test_ddl_of_the_table_gives_redo(scene: Scene, statements: list[str], said: str) -> None:
+def test_ddl_of_the_table_gives_redo(scene: Scene, statements: list[str], cause: str) -> None:
     scene.do("UPDATE t SET v = 'x' WHERE id = 1", *statements)
     chunk = scene.chunk(lo=0, number=7)
-    found = scene.read(chunk)
-    assert said in reason(found)
-    assert found[0].chunk == chunk
-    assert found[0].whole_table == (said in ("does not exist", "another key"))
-    assert json.loads(encode(found[0])[DATA_COLUMN][0].as_py())["chunk"] == chunk.to_dict()
+    items = scene.read(chunk)
+    assert cause in reason(items)
+    assert items[0].chunk == chunk
+    assert items[0].whole_table == (cause in ("does not exist", "another key"))
+    assert json.loads(encode(items[0])[DATA_COLUMN][0].as_py())["chunk"] == chunk.to_dict()
 
 
 def test_ddl_of_another_table_does_not(scene: Scene) -> None:
@@ -140,9 +140,9 @@ def test_one_table_of_a_task_gives_redo_and_the_other_rows(scene: Scene) -> None
     scene.do("CREATE TABLE u LIKE t", "INSERT INTO u SELECT * FROM t")
     scene.mark()
     scene.do("ALTER TABLE u ADD COLUMN w INT", "DELETE FROM t")
-    found = scene.read(scene.chunk("u", hi=4), scene.chunk("t", hi=4), scene.chunk("u", lo=4), scene.chunk("t", lo=4))
-    assert [type(item).__name__ for item in found] == ["Redo", "ImageBatch", "Redo", "ImageBatch"]
-    assert ids([found[1], found[3]]) == list(range(1, 10))
+    items = scene.read(scene.chunk("u", hi=4), scene.chunk("t", hi=4), scene.chunk("u", lo=4), scene.chunk("t", lo=4))
+    assert [type(item).__name__ for item in items] == ["Redo", "ImageBatch", "Redo", "ImageBatch"]
+    assert ids([items[1], items[3]]) == list(range(1, 10))
 
 
 def test_a_truncated_table(scene: Scene) -> None:
@@ -163,9 +163,9 @@ def test_a_table_that_becomes_another_one_just_before_its_select(scene: Scene, m
     """With values that the columns of before cannot have: that is no damage, and the next try finds the statement."""
     select = _Task._select
 
-    def late(*given: Any) -> pa.Table:
+    def late(*arguments: Any) -> pa.Table:
         scene.do("DROP TABLE t", "CREATE TABLE t (id VARCHAR(9) PRIMARY KEY, v INT)", "INSERT INTO t VALUES ('x', 1)")
-        return select(*given)
+        return select(*arguments)
 
     monkeypatch.setattr(_Task, "_select", late)
     with pytest.raises(ChunkRetryError, match="the table changed while it was read"):
@@ -227,9 +227,9 @@ def large(scene: Scene, rows: int) -> None:
 def test_a_change_of_every_row_is_turned_back(scene: Scene, change: str) -> None:
     large(scene, 150_000)
     scene.do(change)
-    found = scene.read(scene.chunk("big", hi=100_000), scene.chunk("big", lo=100_000))
-    assert ids(found) == list(range(1, 150_001))
-    assert {v for item in found for v in item.batch.column("v").unique().to_pylist()} == {"x" * 50}
+    items = scene.read(scene.chunk("big", hi=100_000), scene.chunk("big", lo=100_000))
+    assert ids(items) == list(range(1, 150_001))
+    assert {v for item in items for v in item.batch.column("v").unique().to_pylist()} == {"x" * 50}
 
 
 @pytest.mark.parametrize("window", ["keep", "drop"])
@@ -239,12 +239,12 @@ def test_rows_that_are_not_turned_back_come_with_what_makes_them_exact(scene: Sc
     scene.do("CREATE TABLE other (id INT PRIMARY KEY)", "INSERT INTO other VALUES (1)")
     scene.mark()
     scene.do("INSERT INTO other VALUES (2)")
-    found = scene.read(scene.chunk(), policies=policies)
-    assert not [item for item in found if isinstance(item, HighWatermark)], "the table itself was not written"
+    items = scene.read(scene.chunk(), policies=policies)
+    assert not [item for item in items if isinstance(item, HighWatermark)], "the table itself was not written"
     scene.do("UPDATE t SET id = 99 WHERE id = 3")
     after = GtidSet.parse(scene.server.gtid_executed)
-    found = scene.read(scene.chunk(hi=5), scene.chunk("other"), policies=policies)
-    marks = {item.table: item.gtid for item in found if isinstance(item, HighWatermark)}
+    items = scene.read(scene.chunk(hi=5), scene.chunk("other"), policies=policies)
+    marks = {item.table: item.gtid for item in items if isinstance(item, HighWatermark)}
     assert marks.keys() == {f"{scene.db}.t", f"{scene.db}.other"}, "each table that was written, also in another range"
     assert all(scene.executed | after <= mark for mark in marks.values())
     assert not [item for item in scene.read() if isinstance(item, HighWatermark)], "rows that are turned back are exact"

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.needs_own_server
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MySQLServer]:
-    with MySQLServer.start() as own:
-        yield own
+    with MySQLServer.start() as mysql:
+        yield mysql
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def test_a_statement_that_no_run_can_read_is_passed_and_its_tables_are_read_agai
     assert runs.rows(one) == runs.source(one)
     assert runs.rows(two) == runs.source(two)
     assert not runs.inbox.signals()
-    (told,) = [one for one in runs.told() if one.aggregate_type == "Signal"]
-    assert (told.id, told.type) == ("past", "POSITION_SET")
+    (notification,) = [one for one in runs.notifications() if one.aggregate_type == "Signal"]
+    assert (notification.id, notification.type) == ("past", "POSITION_SET")
 
     runs.do("UPDATE one SET v = -2 WHERE id = 3", "DELETE FROM two WHERE id = 4")
     runs.run()

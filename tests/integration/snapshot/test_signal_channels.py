@@ -34,8 +34,8 @@ def start(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Iterator[
             for table in tables or ("a",):
                 cursor.execute(f"CREATE TABLE {table} (pk INT AUTO_INCREMENT PRIMARY KEY, aa INT)")
                 cursor.execute(f"INSERT INTO {table} {ROWS}")
-        given = {"tables": f"{mysql_db}.*,!{mysql_db}.signals", "signal_table": f"{mysql_db}.signals", **options}
-        runs.append(Run(mysql_server, mysql_db, tmp_path / "control", given, topic))
+        settings = {"tables": f"{mysql_db}.*,!{mysql_db}.signals", "signal_table": f"{mysql_db}.signals", **options}
+        runs.append(Run(mysql_server, mysql_db, tmp_path / "control", settings, topic))
         return runs[-1]
 
     yield begin
@@ -116,13 +116,13 @@ def test_a_row_that_makes_no_sense_is_answered_and_nothing_stops(start: Callable
         f"INSERT INTO signals VALUES {value('log', '5', {'message': 'still here'})}",
     )
     run.drain()
-    said = {action["id"]: action.get("error", action.get("message")) for action in run.actions}
-    assert [name for name in said if name in "12345"] == ["1", "2", "3", "4", "5"]
-    assert said.pop("5") == "still here"
-    for word, text in zip(("unknown", "JSON", "message", "regular"), said.values(), strict=False):
+    answers = {action["id"]: action.get("error", action.get("message")) for action in run.actions}
+    assert [name for name in answers if name in "12345"] == ["1", "2", "3", "4", "5"]
+    assert answers.pop("5") == "still here"
+    for word, text in zip(("unknown", "JSON", "message", "regular"), answers.values(), strict=False):
         assert text is not None
         assert word in text
-    assert len(said) == 5, "one without an id has the name of its place in the log"
+    assert len(answers) == 5, "one without an id has the name of its place in the log"
     run.do("UPDATE a SET aa = -1 WHERE pk = 1")
     assert run.batch()
 
@@ -181,8 +181,8 @@ def test_a_log_without_gtids(tmp_path: Path) -> None:
     with MySQLServer.start({"gtid_mode": False, "enforce_gtid_consistency": False}) as server:
         server.execute("CREATE DATABASE d", "CREATE TABLE d.a (pk INT PRIMARY KEY, aa INT)", f"INSERT INTO d.a {ROWS}")
         server.execute(SIGNALS.replace("TABLE signals", "TABLE d.signals"))
-        given = {"tables": "d.a", "signal_table": "d.signals", "watermark": "signal-table"}
-        run = Run(server, "d", tmp_path / "control", given)
+        settings = {"tables": "d.a", "signal_table": "d.signals", "watermark": "signal-table"}
+        run = Run(server, "d", tmp_path / "control", settings)
         try:
             for number in range(3):
                 run.do(f"INSERT INTO signals VALUES {value('log', str(number), {'message': 'x'})}")
@@ -210,12 +210,12 @@ signal_table = "{{}}"
 path = "{run.folder}/lake"
 """
     assert check_source(parse_config(text.format(f"{run.db}.signals"))) == [f"{run.db}.a"]
-    for name, said in (
+    for name, problem in (
         (f"{run.db}.nothing", "is missing, or the user has no SELECT on it"),
         (f"{run.db}.a", "has no column id"),
         ("mysql.user", "which is not followed"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=problem):
             check_source(parse_config(text.format(name)))
 
 

@@ -97,8 +97,8 @@ def test_all_tables_are_of_the_first_offset_also_after_a_restart(
 class Writing(Stream):
     """A stream beside a writer."""
 
-    def __init__(self, write: Writer, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, write: Writer, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._write = write
 
     def _keep(self, frame: DataFrame, batch: int) -> None:

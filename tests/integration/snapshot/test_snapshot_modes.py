@@ -38,8 +38,8 @@ LONG = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module", params=[GTIDS, pytest.param(PLACES, marks=LONG)], ids=["gtids", "places"])
 def server(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
-    with MySQLServer.start(request.param) as own:
-        yield own
+    with MySQLServer.start(request.param) as mysql:
+        yield mysql
 
 
 WITH_GTIDS = pytest.mark.parametrize("server", [GTIDS], ids=["gtids"], indirect=True)
@@ -76,7 +76,7 @@ def test_initial_only(runs: Runs) -> None:
     runs.run("initial_only", once=False)
     assert runs.state(a) == "live"
     assert runs.rows(a) == runs.source(a)
-    assert [one.type for one in runs.told()][-1] == "COMPLETED"
+    assert [one.type for one in runs.notifications()][-1] == "COMPLETED"
     runs.do("UPDATE a SET v = -1 WHERE id = 7")
     b = runs.table("b", 10)
     before = runs.rows(a)
@@ -95,7 +95,7 @@ def test_no_data_then_a_blocking_snapshot_and_conditions(runs: Runs) -> None:
     runs.more = f'[tables."{a}"]\ncondition = "v < 3"\n'
     runs.run("no_data")
     assert {runs.state(a), runs.state(b)} == {"snapshotting"}
-    assert runs.told() == []
+    assert runs.notifications() == []
     runs.do(
         "UPDATE a SET n = 1 WHERE id IN (5, 11)",  # 5 is outside: it comes as a change, as it is
         "DELETE FROM a WHERE id IN (6, 21)",
@@ -106,8 +106,8 @@ def test_no_data_then_a_blocking_snapshot_and_conditions(runs: Runs) -> None:
     assert runs.rows(a) == runs.source(a, "v < 3 OR id = 5")
     assert len(runs.rows(a)) == 45
     assert runs.rows(b) == runs.source(b)
-    assert {one.id for one in runs.told()} == {name}
-    assert [one.type for one in runs.told()][-1] == "COMPLETED"
+    assert {one.id for one in runs.notifications()} == {name}
+    assert [one.type for one in runs.notifications()][-1] == "COMPLETED"
     runs.do(
         "UPDATE a SET v = 9 WHERE id = 12",  # it leaves the condition, and stays until the table is read again
         "UPDATE b SET v = 77 WHERE id BETWEEN 20 AND 29",
@@ -119,7 +119,7 @@ def test_no_data_then_a_blocking_snapshot_and_conditions(runs: Runs) -> None:
     assert runs.rows(a) == runs.source(a, "v < 3 OR id IN (5, 12)")
     assert sum(report.rows.get(b, 0) for report in runs.reports) == 10, "exactly the rows that the signal asks for"
     assert runs.rows(b) == runs.source(b)
-    (scan,) = [one for one in runs.told() if (one.id, one.type) == (name, "TABLE_SCAN_COMPLETED")]
+    (scan,) = [one for one in runs.notifications() if (one.id, one.type) == (name, "TABLE_SCAN_COMPLETED")]
     assert scan.additional_data["total_rows_scanned"] == "10"
     runs.do("ALTER TABLE a MODIFY n BIGINT")
     runs.run()
@@ -179,9 +179,9 @@ def test_an_initial_snapshot_and_the_changes_before_it(runs: Runs) -> None:
 def test_a_start_that_the_server_does_not_have(runs: Runs) -> None:
     runs.table("a", 3)
     unknown = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"
-    for start, said in ((unknown, unknown), ("yesterday", "expected current, earliest, a time")):
+    for start, message in ((unknown, unknown), ("yesterday", "expected current, earliest, a time")):
         runs.reads = f'snapshot_mode = "no_data"\nstart = "{start}"\nretry_seconds = 0\n'
-        with pytest.raises(HeadgateError, match=said):
+        with pytest.raises(HeadgateError, match=message):
             runs.run()
 
 
@@ -201,7 +201,7 @@ def test_when_needed_reads_again_what_the_log_no_longer_tells(runs: Runs) -> Non
         assert runs.state(table) == "live"
         assert runs.rows(table) == runs.source(table)
     assert runs.state(gone) == "stopped"
-    assert [one.aggregate_type for one in runs.told() if one.type == "STARTED"] == ["Initial Snapshot"] * 2
+    assert [one.aggregate_type for one in runs.notifications() if one.type == "STARTED"] == ["Initial Snapshot"] * 2
 
 
 @pytest.mark.slow
@@ -221,30 +221,30 @@ def test_always_reads_at_each_start(runs: Runs) -> None:
 def test_conditions_that_cannot_be_used(runs: Runs) -> None:
     a = runs.table("a", 1)
     runs.do("CREATE TABLE bare (v INT)")
-    for table, condition, said in (
+    for table, condition, message in (
         (a, "v = nothing", r"is refused by the server: .*Unknown column 'nothing'"),
         (a, "v = 1) OR (v = 2", "its parentheses do not match"),
         (f"{runs.db}.bare", "v = 1", "a table without a key is read whole"),
     ):
         runs.more = f'[tables."{table}"]\ncondition = "{condition}"'
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             check_source(runs.config())
 
 
 @pytest.fixture
-def said(runs: Runs) -> Iterator[Callable[[], list[str]]]:
+def recent_steps(runs: Runs) -> Iterator[Callable[[], list[str]]]:
     """What tasks have done since it was asked before, in the server's order: they read rows, with locks or without."""
     server = runs.server
     server.execute("SET GLOBAL log_output = 'TABLE'", "SET GLOBAL general_log = ON")
 
-    def found() -> list[str]:
+    def take_steps() -> list[str]:
         rows = server.query("SELECT thread_id, command_type, CONVERT(argument USING utf8mb4) FROM mysql.general_log")
         server.execute("TRUNCATE mysql.general_log")
         steps = [(thread, _step(f"{command} {text}")) for thread, command, text in rows]
         locking = {thread for thread, step in steps if step == "lock"}
         return [step for thread, step in steps if step and (step != "quit" or thread in locking)]
 
-    yield found
+    yield take_steps
     server.execute("SET GLOBAL general_log = OFF", "TRUNCATE mysql.general_log")
 
 
@@ -272,18 +272,18 @@ LOCKED = ["lock", "view", "unlock", "read"]
     ],
 )  # fmt: skip
 def test_locks_of_the_snapshot_that_a_pipeline_begins_with(
-    runs: Runs, said: Callable[[], list[str]], keys: str, first: list[str], later: list[str]
+    runs: Runs, recent_steps: Callable[[], list[str]], keys: str, first: list[str], later: list[str]
 ) -> None:
     """By its own mode; what is read later, because a signal asks for it, by the watermark."""
     runs.reads = keys
     a, steps = runs.table("a", 50), list[list[str]]()
-    said()
+    recent_steps()
 
     def meanwhile(_number: int) -> bool | None:
         if not runs.reports[-1].rows.get(a):
             return None
-        found = said()
-        steps.append(found[: found.index("read") + 1])
+        batch_steps = recent_steps()
+        steps.append(batch_steps[: batch_steps.index("read") + 1])
         if len(steps) == 2:
             return False
         # Nothing is left locked.
@@ -323,13 +323,13 @@ def test_every_channel_is_told_at_least_once(
     """A run whose process dies after its commits; one whose webhook is away; one in which all is well."""
     caplog.set_level(logging.DEBUG, "headgate.notifications")
     a = runs.table("a")
-    given = {"bootstrap": kafka_broker.bootstrap, "topic": kafka_topic, "hook": receiver.url}
-    runs.more = NOTIFY.format(**given, wait=60)
+    targets = {"bootstrap": kafka_broker.bootstrap, "topic": kafka_topic, "hook": receiver.url}
+    runs.more = NOTIFY.format(**targets, wait=60)
     with monkeypatch.context() as patch:
         patch.setattr(Courier, "add", lambda *_: None)  # dies before it could send anything
         runs.run("initial_only", once=False)
     assert (receiver.posts, [r for r in caplog.records if r.name.endswith("notifications")]) == ([], [])
-    runs.more = NOTIFY.format(**given, wait=3)
+    runs.more = NOTIFY.format(**targets, wait=3)
     receiver.code = 503
     name = runs.signal("execute-snapshot", "a", "nobody")
 
@@ -351,14 +351,14 @@ def test_every_channel_is_told_at_least_once(
     assert "notifications to webhook are delayed: the webhook answers 503" in caplog.text
     receiver.posts.clear()
     receiver.code = 202
-    runs.more = NOTIFY.format(**given, wait=60)
+    runs.more = NOTIFY.format(**targets, wait=60)
     runs.do("UPDATE a SET v = -1 WHERE id = 7")
     assert runs.run("initial_only", once=False) == [], "the tables are read; what is told of that is sent all the same"
     assert runs.rows(a) == {**runs.source(a), 7: (7, None)}
-    told = runs.told()
-    events = [one.event_id for one in told]
+    notifications = runs.notifications()
+    events = [one.event_id for one in notifications]
     assert len(set(events)) == len(events)
-    kinds = [(one.id if one.aggregate_type != "Initial Snapshot" else "", one.type) for one in told]
+    kinds = [(one.id if one.aggregate_type != "Initial Snapshot" else "", one.type) for one in notifications]
     assert kinds[:2] == [("", "STARTED"), ("", "IN_PROGRESS")]
     assert {kind for who, kind in kinds if who == name} == {
         "REJECTED", "STARTED", "IN_PROGRESS", "TABLE_SCAN_COMPLETED", "COMPLETED",

@@ -65,9 +65,9 @@ def test_a_table_without_a_key_is_turned_back(log: Log) -> None:
     )  # fmt: skip
     (redo,) = read(log, ChunkSpec("locks.bare", 0), locks=None)
     assert isinstance(redo, Redo)
-    found = plain(list(read(log, ChunkSpec("locks.bare", 0), locks=TableLocks())))
-    assert counted(found) == then
-    assert {row["_op"] for row in found} == {"r"}
+    rows = plain(list(read(log, ChunkSpec("locks.bare", 0), locks=TableLocks())))
+    assert counted(rows) == then
+    assert {row["_op"] for row in rows} == {"r"}
     log.do("TRUNCATE TABLE bare")
     (redo,) = read(log, ChunkSpec("locks.bare", 0), locks=TableLocks())
     assert "truncated" in redo.reason
@@ -77,9 +77,9 @@ def test_chunks_of_keyed_tables_are_turned_back(log: Log) -> None:
     then = counted(log.chunk("t"))
     log.do("UPDATE t SET id = id + 50 WHERE id < 5", "DELETE FROM t WHERE id = 9", "INSERT INTO t VALUES (-1, 'x')")
     chunks = [ChunkSpec("locks.t", 0, None, ("8",)), ChunkSpec("locks.gone", 0), ChunkSpec("locks.t", 1, ("8",), None)]
-    found = list(read(log, *chunks, locks=TableLocks()))
-    assert [item.chunk.table for item in found if isinstance(item, Redo)] == ["locks.gone"]
-    assert counted(plain([item for item in found if not isinstance(item, Redo)])) == then
+    items = list(read(log, *chunks, locks=TableLocks()))
+    assert [item.chunk.table for item in items if isinstance(item, Redo)] == ["locks.gone"]
+    assert counted(plain([item for item in items if not isinstance(item, Redo)])) == then
 
 
 class Writers:
@@ -121,8 +121,8 @@ def test_a_table_without_a_key_under_permanent_writes(log: Log) -> None:
     with Writers(log, 2):
         for _ in range(6):
             log.mark()
-            found = plain(list(read(log, ChunkSpec("locks.bare", 0), locks=TableLocks(wait_seconds=60))))
-            taken.append((log.start, counted(found)))
+            rows = plain(list(read(log, ChunkSpec("locks.bare", 0), locks=TableLocks(wait_seconds=60))))
+            taken.append((log.start, counted(rows)))
             while log.executed() == log.start:
                 pass
     assert len({str(executed) for executed, _ in taken}) == len(taken)
@@ -158,11 +158,11 @@ def test_how_long_tables_are_locked(log: Log, hold: Any, passes: bool, monkeypat
 
     then = counted(log.chunk("bare"))
     monkeypatch.setattr(SELECT, selecting)
-    found = read(log, ChunkSpec("locks.bare", 0), locks=TableLocks(hold))
-    images = [next(found)]
+    items = read(log, ChunkSpec("locks.bare", 0), locks=TableLocks(hold))
+    images = [next(items)]
     assert during == [passes]
     assert writes(log, "bare")
-    images += found
+    images += items
     assert counted(plain(images)) == then
 
 

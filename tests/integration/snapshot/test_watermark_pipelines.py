@@ -39,10 +39,10 @@ def copy_of(server: MySQLServer, spark: SparkSession, db: str, folder: Path, mor
 
 def all_equal(copy: Copy) -> set[str]:
     """The tables of the copy, each of which equals the source."""
-    found = copy.verify()
-    for name, result in found.items():
+    results = copy.verify()
+    for name, result in results.items():
         assert (result.state, result.differences) == ("live", 0), (name, result)
-    return set(found)
+    return set(results)
 
 
 @pytest.mark.slow

@@ -59,11 +59,11 @@ def read_in_the_window(log: Log, rule: Window, patch: pytest.MonkeyPatch) -> tup
     patch.setattr("headgate.snapshot._reader.select_blocks", selecting)
     patch.setattr("headgate.snapshot._reader.log_status", closing)
     executed: GtidSet = log.start
-    found = read_chunks(
+    items = read_chunks(
         ChunkRead(log.settings, [ChunkSpec("timeline.t", 0)], executed, log.server.server_uuid, epoch=1, planned_us=0),
         ChunkOptions(Policies(window=rule)),
     )
-    return seen, plain(list(found))
+    return seen, plain(list(items))
 
 
 @pytest.mark.parametrize(("rule", "chunk"), [("rewind", {"K1": 1, "K2": 1, "K4": 0}), ("drop", {"K1": 1, "K2": 1})])

@@ -28,9 +28,9 @@ def test_a_topic_that_was_made_is_there(kafka_broker: KafkaBroker, kafka_topic: 
     client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap})
     for number in range(20):
         kafka_broker.create_topic(f"{kafka_topic}-{number}", 3)
-        found = client.list_topics(f"{kafka_topic}-{number}", 60).topics[f"{kafka_topic}-{number}"]
-        assert found.error is None
-        assert [(one.error, one.leader) for one in found.partitions.values()] == [(None, 1)] * 3
+        topic = client.list_topics(f"{kafka_topic}-{number}", 60).topics[f"{kafka_topic}-{number}"]
+        assert topic.error is None
+        assert [(one.error, one.leader) for one in topic.partitions.values()] == [(None, 1)] * 3
         assert [kafka_broker.messages(f"{kafka_topic}-{number}", partition) for partition in range(3)] == [[]] * 3
 
 

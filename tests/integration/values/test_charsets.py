@@ -61,7 +61,7 @@ def both_roads(server: MySQLServer, name: str, fill: str, charset: str) -> tuple
         cursor.execute(f"INSERT INTO {name} {fill}")
         connection.commit()
         cursor.execute(f"SELECT CONVERT(c USING utf8mb4) FROM {name} ORDER BY n")
-        told = [row[0] for row in cursor.fetchall()]
+        converted = [row[0] for row in cursor.fetchall()]
         table_map, log = read_table(connection, start, name)
     codec = TableCodec(table_from_table_map(table_map))
     order = np.argsort(codec.from_log(log)[0].to_numpy())
@@ -69,7 +69,7 @@ def both_roads(server: MySQLServer, name: str, fill: str, charset: str) -> tuple
     with Connection.open(ConnectionSettings.from_url(server.url)) as reader:
         sql = f"SELECT {codec.select_list} FROM {name} ORDER BY n"
         from_text = pa.concat_arrays([codec.from_text(block)[1] for block in select_blocks(reader, sql)])
-    return from_log, from_text, told
+    return from_log, from_text, converted
 
 
 @pytest.mark.parametrize("charset", sorted(MULTI_BYTE))
@@ -88,10 +88,10 @@ def test_every_code_converts_as_mysql_converts_it(mysql_server: MySQLServer, mys
         n for n, same in returns.items() if same
     }
     fill = f"SELECT n >> 8, GROUP_CONCAT(c ORDER BY n SEPARATOR '') FROM {name} GROUP BY n >> 8"
-    from_log, from_text, told = both_roads(mysql_server, f"{mysql_db}.t", fill, charset)
-    assert sum(map(len, told)) == len(known) > 8000
-    assert from_log.to_pylist() == told
-    assert from_text.to_pylist() == told
+    from_log, from_text, converted = both_roads(mysql_server, f"{mysql_db}.t", fill, charset)
+    assert sum(map(len, converted)) == len(known) > 8000
+    assert from_log.to_pylist() == converted
+    assert from_text.to_pylist() == converted
 
 
 SAMPLE = (0x81, 0x82, 0x84, 0x90, 0x95, 0xE3, 0xFE)
@@ -109,10 +109,10 @@ def test_gb18030_codes_of_four_bytes(mysql_server: MySQLServer, mysql_db: str, l
         f" CHAR(a.d, 48 + p.d, 129 + n.i, 48 + q.d) FROM a, {DIGITS} p, n, {DIGITS} q)"
         " SELECT k, GROUP_CONCAT(b ORDER BY m SEPARATOR '') FROM x GROUP BY k"
     )
-    from_log, from_text, told = both_roads(mysql_server, f"{mysql_db}.t", fill, "gb18030")
-    assert sum(map(len, told)) == len(leads) * 12600
-    assert from_log.to_pylist() == told
-    assert from_text.to_pylist() == told
+    from_log, from_text, converted = both_roads(mysql_server, f"{mysql_db}.t", fill, "gb18030")
+    assert sum(map(len, converted)) == len(leads) * 12600
+    assert from_log.to_pylist() == converted
+    assert from_text.to_pylist() == converted
 
 
 def test_single_bytes_that_a_key_may_have_are_those_that_mysql_writes(mysql_server: MySQLServer) -> None:
@@ -163,6 +163,6 @@ def test_chunks_by_a_key_of_a_multi_byte_set_are_exact(
         *(f"UPDATE {name} SET k = CONCAT('山', k) WHERE k = '{key}'" for key in keys[2::7]),
         f"INSERT INTO {name} VALUES ('山', 'new'), ('水', 'new')",
     )
-    found = list(read_chunks(ChunkRead(settings, chunks, executed, mysql_server.server_uuid, epoch=1, planned_us=1)))
-    rows = [row for item in found for row in item.batch.select(["k", "v"]).to_pylist()]  # type: ignore[union-attr]
+    items = list(read_chunks(ChunkRead(settings, chunks, executed, mysql_server.server_uuid, epoch=1, planned_us=1)))
+    rows = [row for item in items for row in item.batch.select(["k", "v"]).to_pylist()]  # type: ignore[union-attr]
     assert sorted((row["k"], row["v"]) for row in rows) == sorted((key, "old") for key in keys)

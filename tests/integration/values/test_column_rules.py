@@ -204,9 +204,9 @@ def test_a_statement_in_an_error_is_not_shown(
     with mysql_server.connect(database=mysql_db, autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute("SET binlog_format = STATEMENT")
         cursor.execute(f"INSERT INTO t VALUES (1, '{SECRET}')")
-    with pytest.raises(UnsupportedError, match="a change as a statement") as found:
+    with pytest.raises(UnsupportedError, match="a change as a statement") as caught:
         Pipeline(config, spark).run(once=True)
-    assert SECRET not in str(found.value)
+    assert SECRET not in str(caught.value)
 
 
 def test_rules_are_checked_before_anything_is_read(

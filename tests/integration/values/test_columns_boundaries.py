@@ -69,15 +69,15 @@ def write_twice(server: MySQLServer, table: str, columns: Sequence[str], rows: S
 
 def snapshot(at: Stretch, policies: Policies = DEFAULT) -> list[ImageBatch]:
     settings, chunk = ConnectionSettings.from_url(at.server.url), ChunkSpec(at.table, 0, None, None)
-    found = read_chunks(
+    items = read_chunks(
         ChunkRead(settings, [chunk], at.before, at.server.server_uuid, epoch=1, planned_us=0, hint=at.hint),
         ChunkOptions(policies),
     )
-    return [item for item in found if isinstance(item, ImageBatch)]
+    return [item for item in items if isinstance(item, ImageBatch)]
 
 
 def logged(at: Stretch, policies: Policies = DEFAULT) -> list[LogBlock]:
-    found = read_range(
+    items = read_range(
         LogRead(
             ConnectionSettings.from_url(at.server.url),
             wanted=at.after - at.before,
@@ -87,15 +87,15 @@ def logged(at: Stretch, policies: Policies = DEFAULT) -> list[LogBlock]:
         ),
         DecodeOptions(TablePatterns([at.table]), epoch=1, policies=policies),
     )
-    return [item for item in found if isinstance(item, LogBlock)]
+    return [item for item in items if isinstance(item, LogBlock)]
 
 
 def own_columns(images: list[ImageBatch]) -> pa.Table:
     """The table's columns but for its key, in key order."""
     whole = pa.concat_tables([pa.Table.from_batches([image.batch]) for image in images])
     key = images[0].table.key_names[0]
-    own = whole.select([name for name in whole.column_names if not name.startswith("_")]).sort_by(key)
-    return own.drop_columns([key]).combine_chunks()
+    columns = whole.select([name for name in whole.column_names if not name.startswith("_")]).sort_by(key)
+    return columns.drop_columns([key]).combine_chunks()
 
 
 def as_json(value: Any) -> Any:
@@ -128,8 +128,8 @@ def check(at: Stretch, family: Family) -> None:
 
 
 def moments(*texts: str, utc: bool = False) -> list[dt.datetime]:
-    found = [dt.datetime.fromisoformat(text) for text in texts]
-    return [one.replace(tzinfo=dt.UTC) for one in found] if utc else found
+    times = [dt.datetime.fromisoformat(text) for text in texts]
+    return [one.replace(tzinfo=dt.UTC) for one in times] if utc else times
 
 
 def single(value: float) -> float:
@@ -373,8 +373,8 @@ def test_generated_and_invisible_columns(mysql_server: MySQLServer, mysql_db: st
     expected: Values = {"a": [1], "v": [2], "s": ["s1"], "h": [dt.date(2024, 1, 1)]}
     check(stretch, Family("", [], expected, {"h": ["2024-01-01"]}))
     images = [image for block in logged(stretch) for image in block.images]
-    for found in (own_columns(snapshot(stretch)), own_columns(images)):
-        assert found["x"].to_pylist() == ["[1]", "[null]"]
+    for columns in (own_columns(snapshot(stretch)), own_columns(images)):
+        assert columns["x"].to_pylist() == ["[1]", "[null]"]
 
 
 def test_generated_invisible_primary_key(mysql_server: MySQLServer, mysql_db: str) -> None:
@@ -398,6 +398,6 @@ def test_a_blob_near_the_packet_limit(mysql_server: MySQLServer, mysql_db: str) 
     stretch = write_twice(mysql_server, table, ["b"], [f"REPEAT(x'00ff', {size // 2})"])
     images = [image for block in logged(stretch) for image in block.images]
     expected = b"\0\xff" * (size // 2)
-    for found in (own_columns(snapshot(stretch)), own_columns(images)):
-        (value,) = found["b"].to_pylist()
+    for columns in (own_columns(snapshot(stretch)), own_columns(images)):
+        (value,) = columns["b"].to_pylist()
         assert value == expected

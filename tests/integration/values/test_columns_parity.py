@@ -269,9 +269,9 @@ def test_zero_dates_become_null_or_text_or_an_error(case: Case) -> None:
         },
         temporals="text",
     )
-    with pytest.raises(DecodeError, match="zero_dates") as found:
+    with pytest.raises(DecodeError, match="zero_dates") as caught:
         case.roads(ZERO_DDL, ZERO_ROWS)
-    assert found.value.column == "a"
+    assert caught.value.column == "a"
 
 
 def test_zero_dates_as_text_keep_every_part(case: Case) -> None:
@@ -404,9 +404,9 @@ def test_single_byte_character_sets_convert_as_mysql_converts(case: Case) -> Non
     )
     assert same(from_log, from_text) == []
     converted = ", ".join(f"CONVERT(v_{name} USING utf8mb4)" for name in names)
-    told = case.server.query(f"SELECT {converted} FROM {case.db}.t ORDER BY id")
+    expected = case.server.query(f"SELECT {converted} FROM {case.db}.t ORDER BY id")
     for index, name in enumerate(names):
-        assert from_log[f"v_{name}"].to_pylist() == [row[index] for row in told], name
+        assert from_log[f"v_{name}"].to_pylist() == [row[index] for row in expected], name
 
 
 def test_bytes(case: Case) -> None:

@@ -116,8 +116,8 @@ def codes(charset: str) -> list[bytes]:
         return [bytes([byte]) for byte in range(256)]
     if charset in MULTI_BYTE:
         entries = multi_byte_table(charset).codes.tolist()
-        found = [code for code, entry in enumerate(entries) if entry != NO_CODE]
-        return [code.to_bytes(1 if code < 256 else 2, "big") for code in found]
+        assigned = [code for code, entry in enumerate(entries) if entry != NO_CODE]
+        return [code.to_bytes(1 if code < 256 else 2, "big") for code in assigned]
     last = {"ascii": 0x80, "ucs2": 0x10000, "utf8mb3": 0x10000}.get(charset, 0x110000)
     points = itertools.chain(range(min(0x250, last)), range(0x250, last, 97))
     return [chr(point).encode(UNICODE[charset]) for point in points if not 0xD800 <= point < 0xE000]
@@ -128,8 +128,8 @@ CODES = {charset: codes(charset) for charset in sorted({*SINGLE_BYTE, *MULTI_BYT
 
 def text(kind: str, charset: str, length: int) -> Kind:
     def any_value(random_: random.Random) -> str:
-        found = b"".join(random_.choices(CODES[charset], k=random_.randrange(length + 1)))
-        return f"_{charset} X'{found.hex()}'"
+        encoded = b"".join(random_.choices(CODES[charset], k=random_.randrange(length + 1)))
+        return f"_{charset} X'{encoded.hex()}'"
 
     ends = ["''", "'a'", "'  '", "'0'"] if length > 1 else ["''"]
     size = "" if kind == "text" else f"({length + 1})"

@@ -47,8 +47,8 @@ class Session:
             LogRead(self.settings, wanted=end - GtidSet.parse(self.start), executed=end),
             DecodeOptions(TablePatterns([f"{self.db}.t"]), epoch=1, **options),
         )
-        found = [image for item in items if isinstance(item, LogBlock) for image in item.images]
-        return [row for image in found for row in image.batch.to_pylist()]
+        images = [image for item in items if isinstance(item, LogBlock) for image in item.images]
+        return [row for image in images for row in image.batch.to_pylist()]
 
     def events(self, rows: list[dict[str, Any]]) -> list[str]:
         """The types of the row events that these rows are from."""

@@ -251,8 +251,8 @@ def test_a_history_follows_statements_about_renamed_columns(
         result = verify(None, config, row, table)
         assert (result.equal, result.differences) == (1, 0), result
     assert verify(spark, config, row, table).equal == 1
-    found = lake_rows(lake.current(table), ["customer", "b", "num", "op", "_is_current"])
-    assert found == Counter(
+    versions = lake_rows(lake.current(table), ["customer", "b", "num", "op", "_is_current"])
+    assert versions == Counter(
         [(1, 2, 3, None, False), (1, 20, 3, None, False), (1, 21, 3, None, False), (1, 21, 3, None, False),
          (9, 21, 3, 4, True)]
     )  # fmt: skip
@@ -275,12 +275,12 @@ def test_messages(
     runs.do("UPDATE a SET v = 5, id = 2", "ALTER TABLE a ADD COLUMN w INT", "UPDATE a SET w = 1")
     runs.run()
     if registry is None:
-        found = [(one.key, one.value) for one in runs.messages(runs.topic("a"))]
+        messages = [(one.key, one.value) for one in runs.messages(runs.topic("a"))]
     else:
         read = AvroReader(registry).read
         raw = raw_messages(kafka_broker, runs.topic("a"))
-        found = [(key and read(key), value and read(value)) for key, value in raw]
-    shown = [(key, value and (value["op"], value["before"], value["after"])) for key, value in found]
+        messages = [(key and read(key), value and read(value)) for key, value in raw]
+    shown = [(key, value and (value["op"], value["before"], value["after"])) for key, value in messages]
     first, last = {"key": 1, "value": "-", "n": None}, {"key": 2, "value": "-", "n": None}
     assert shown == [
         ({"key": 1}, ("r", None, first)), ({"key": 1}, ("d", first, None)), ({"key": 1}, None),
@@ -317,12 +317,12 @@ def test_chunks_are_rewound_under_new_names(mysql_server: MySQLServer, mysql_db:
     def read(*chunks: ChunkSpec, **options: Any) -> Counter[tuple[Any, ...]]:
         settings = ConnectionSettings.from_url(mysql_server.url)
         task = ChunkRead(settings, chunks, GtidSet.parse(executed), uuid, epoch=1, planned_us=0)
-        found: Counter[tuple[Any, ...]] = Counter()
+        rows: Counter[tuple[Any, ...]] = Counter()
         for item in read_chunks(task, ChunkOptions(policies, **options)):
             assert isinstance(item, ImageBatch), item
             assert item.batch.schema.names[-3:] == list(before[0])
-            found.update(zip(*(item.batch.column(name).to_pylist() for name in before[0]), strict=True))
-        return found
+            rows.update(zip(*(item.batch.column(name).to_pylist() for name in before[0]), strict=True))
+        return rows
 
     def expected(rows: Sequence[tuple[Any, ...]] = before[1:]) -> Counter[tuple[Any, ...]]:
         return Counter(rows)
@@ -335,9 +335,9 @@ def test_chunks_are_rewound_under_new_names(mysql_server: MySQLServer, mysql_db:
     assert read(condition) == expected([one for one in before[1:] if one[1] > 4])
     surrogate = ChunkSpec(table, 0, ("2",), ("7",), surrogate="n")
     assert read(surrogate) == expected([one for one in before[1:] if 2 < one[1] <= 7])
-    asked = pa.table({"code": ["k", "P", "n"]})
+    keys = pa.table({"code": ["k", "P", "n"]})
     wanted = [one for one in before[1:] if one[0] in ("K", "P", "N")]
-    assert read(ChunkSpec(table, 0, None, None), only=asked) >= expected(wanted)
+    assert read(ChunkSpec(table, 0, None, None), only=keys) >= expected(wanted)
 
 
 def test_rows_and_keys_are_chosen_by_names_of_the_source(
@@ -394,8 +394,8 @@ def test_the_typed_stream_and_table(
     query.start().awaitTermination()
     do(mysql_server, mysql_db, "UPDATE t SET _op = 3")
     query.start().awaitTermination()
-    found = spark.read.parquet(str(tmp_path / "out")).select("_op", "nr", "kind")
-    assert Counter(tuple(one) for one in found.collect()) == Counter([("r", 1, 2), ("u", 1, 3)])
+    rows = spark.read.parquet(str(tmp_path / "out")).select("_op", "nr", "kind")
+    assert Counter(tuple(one) for one in rows.collect()) == Counter([("r", 1, 2), ("u", 1, 3)])
 
 
 def test_refused_before_a_run_and_while_it_follows(
@@ -424,5 +424,5 @@ def test_refused_before_a_run_and_while_it_follows(
         Pipeline(good, spark).run(once=True)
     mended = config('mail = { rename = "email", rule = "hash" }\nid = { rename = "nr" }\nemail = { rename = "e2" }')
     Pipeline(mended, spark).run(once=True)
-    found = lake_rows(Lake.of(good).current(f"{mysql_db}.t"), ["nr", "email", "x", "e2"])
-    assert found == Counter([(1, hashed("a"), 2, 3)])
+    rows = lake_rows(Lake.of(good).current(f"{mysql_db}.t"), ["nr", "email", "x", "e2"])
+    assert rows == Counter([(1, hashed("a"), 2, 3)])

@@ -266,11 +266,11 @@ class Copy:
         (key,) = image.table.key_names
         names = [column.name for column in image.table.columns]
         left: tuple[Any, dict[str, Any] | None] = (None, None)
-        for given in image.batch.to_pylist():
-            row = {name: given[name] for name in names}
-            absent = json.loads(given["_absent"]) if given.get("_absent") else []
+        for values in image.batch.to_pylist():
+            row = {name: values[name] for name in names}
+            absent = json.loads(values["_absent"]) if values.get("_absent") else []
             here = row[key]
-            if given["_op"] in ("b", "d"):
+            if values["_op"] in ("b", "d"):
                 left = here, self.rows.pop(here, None)
             elif not absent:
                 self.rows[here] = row
@@ -311,7 +311,7 @@ class Chunks:
 
     def read(self, chunks: Sequence[ChunkSpec], window: Any, **writing: Any) -> list[Any]:
         """What ``read_chunks`` gives; something is written before and between the chunks."""
-        found = []
+        items = []
         self.write(15, **writing)
         for item in read_chunks(
             ChunkRead(
@@ -319,15 +319,15 @@ class Chunks:
             ),
             ChunkOptions(Policies(window=window)),
         ):
-            found.append(item)
+            items.append(item)
             self.write(15, **writing)
-        return found
+        return items
 
-    def take(self, found: list[Any]) -> None:
+    def take(self, items: list[Any]) -> None:
         """Apply what four chunks gave. The rows of each, if any, are followed by what makes them exact."""
-        assert [type(item) for item in found].count(HighWatermark) == 4
-        assert isinstance(found[-1], HighWatermark)
-        for item in found:
+        assert [type(item) for item in items].count(HighWatermark) == 4
+        assert isinstance(items[-1], HighWatermark)
+        for item in items:
             if isinstance(item, ImageBatch):
                 self.copy.apply(item)
             else:
@@ -359,8 +359,8 @@ def test_dropped_rows_come_with_the_changes_after_them(session: Session, seed: i
     scene = Chunks(session, seed)
     before = scene.source()
     ranges = [(None, 20), (20, 45), (45, 60), (60, None)]
-    found = scene.read([scene.chunk(*bounds) for bounds in ranges], "drop", images=["FULL"], moves=True)
-    scene.take(found)
+    items = scene.read([scene.chunk(*bounds) for bounds in ranges], "drop", images=["FULL"], moves=True)
+    scene.take(items)
     assert 0 < len(scene.copy.rows) < len(before)
     assert all(before[key] == row for key, row in scene.copy.rows.items())
     scene.follow()
@@ -372,8 +372,8 @@ def test_kept_rows_and_the_changes_after_them_equal_the_source(session: Session,
     """``window = "keep"``: as read, at another moment for each chunk; exact when the changes are applied."""
     scene = Chunks(session, seed)
     ranges = [(None, 20), (20, 45), (45, 60), (60, None)]
-    found = scene.read([scene.chunk(*bounds) for bounds in ranges], "keep", moves=False)
-    scene.take(found)
+    items = scene.read([scene.chunk(*bounds) for bounds in ranges], "keep", moves=False)
+    scene.take(items)
     assert scene.copy.rows != scene.source()
     scene.write(40, moves=True)
     scene.follow()
@@ -396,8 +396,8 @@ def test_partial_images_cannot_be_turned_back(session: Session) -> None:
     session.do(
         "SET SESSION binlog_row_image = 'MINIMAL'", "INSERT INTO t (id) VALUES (1)", "UPDATE t SET a = 1 WHERE id = 1"
     )
-    (found,) = scene.read([scene.chunk()], "rewind", images=["FULL"], moves=True)
-    assert sorted(found.batch.column("id").to_pylist()) == [i * 2 for i in range(1, 41)]
+    (image,) = scene.read([scene.chunk()], "rewind", images=["FULL"], moves=True)
+    assert sorted(image.batch.column("id").to_pylist()) == [i * 2 for i in range(1, 41)]
     session.do("SET SESSION binlog_row_image = 'MINIMAL'", "UPDATE t SET a = 1 WHERE id = 80")
     lower = scene.read([scene.chunk(hi=78)], "rewind", images=["FULL"], moves=False)
     assert len(lower[0].batch) == 39
@@ -422,11 +422,11 @@ def test_what_is_not_known_of_rows_that_are_turned_back(session: Session, only: 
         "SET SESSION binlog_row_image = 'FULL'", "UPDATE t SET b = '' WHERE id IN (2, 10)",
     )  # fmt: skip
     wanted = pa.table({"id": pa.array([2, 4, 6, 7, 8, 10, 12], pa.int32())})
-    found = read_chunks(
+    items = read_chunks(
         ChunkRead(session.settings, [scene.chunk()], scene.executed, session.server.server_uuid, epoch=1, planned_us=0),
         ChunkOptions(partial="tell", only=wanted if only else None),
     )
-    rows = {row["id"]: row for item in found if isinstance(item, ImageBatch) for row in item.batch.to_pylist()}
+    rows = {row["id"]: row for item in items if isinstance(item, ImageBatch) for row in item.batch.to_pylist()}
     assert sorted(rows) == ([2, 4, 6, 8, 10, 12] if only else sorted(before))
     absent = {key: json.loads(row["_absent"]) for key, row in rows.items() if row["_absent"]}
     assert absent == {2: ["a", "b", "c", "d"], 4: ["a", "b", "c", "d"], 6: ["a", "b", "c", "d"], 8: ["b"]}

@@ -97,14 +97,14 @@ def test_change_f1_f3_f2_f1_f3_f2_same_types(log: Log) -> None:
         "ALTER TABLE t CHANGE f1 f3 INT, CHANGE f2 f1 INT, CHANGE f3 f2 INT",
         "INSERT INTO t VALUES (2, 1, 2, 3)", "INSERT INTO other VALUES (1)",
     )  # fmt: skip
-    with pytest.raises(SchemaAmbiguousError, match="SET GLOBAL binlog_row_metadata = 'FULL'") as found:
+    with pytest.raises(SchemaAmbiguousError, match="SET GLOBAL binlog_row_metadata = 'FULL'") as caught:
         log.rows()
-    assert found.value.table == f"{log.db}.t"
-    assert "CHANGE f1 f3" in found.value.message
-    assert f"--resnapshot '{log.db}.t'" in found.value.message
+    assert caught.value.table == f"{log.db}.t"
+    assert "CHANGE f1 f3" in caught.value.message
+    assert f"--resnapshot '{log.db}.t'" in caught.value.message
     items = log.items(ambiguous="stop")
     (stopped,) = [item for item in items if isinstance(item, Stopped)]
-    assert (stopped.table, stopped.reason) == (f"{log.db}.t", found.value.message)
+    assert (stopped.table, stopped.reason) == (f"{log.db}.t", caught.value.message)
     assert plain(items) == [{"_op": "c", "id": 2, "f3": 1, "f1": 2, "f2": 3}, {"_op": "c", "id": 1}]
 
 
@@ -198,15 +198,15 @@ def test_tail_tells_rows_by_name_or_ends_with_the_remedy(log: Log) -> None:
     log.mark()
     log.do("INSERT INTO t VALUES (1, 2)")
     arguments = ["tail", log.server.url, "--from", str(log.start), "--until-current", "-t"]
-    found = CliRunner().invoke(app, [*arguments, f"{log.db}.t"])
-    assert (found.exit_code, json.loads(found.stdout)["after"]) == (0, {"id": 1, "a": 2})
+    result = CliRunner().invoke(app, [*arguments, f"{log.db}.t"])
+    assert (result.exit_code, json.loads(result.stdout)["after"]) == (0, {"id": 1, "a": 2})
     log.do("INSERT INTO u VALUES (3, 4)", "ALTER TABLE t RENAME COLUMN a TO b", "ALTER TABLE u RENAME COLUMN a TO b")
-    found = CliRunner().invoke(app, [*arguments, f"{log.db}.t"])
-    first = json.loads(found.stdout.splitlines()[0])
+    result = CliRunner().invoke(app, [*arguments, f"{log.db}.t"])
+    first = json.loads(result.stdout.splitlines()[0])
     assert first["after"] == {"id": 1, "a": 2}, "this process has seen it when it could be proven"
-    found = CliRunner().invoke(app, [*arguments, f"{log.db}.u"])
-    assert (found.exit_code, found.stdout) == (3, "")
-    assert "SET GLOBAL binlog_row_metadata = 'FULL'" in found.stderr
+    result = CliRunner().invoke(app, [*arguments, f"{log.db}.u"])
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "SET GLOBAL binlog_row_metadata = 'FULL'" in result.stderr
 
 
 def test_a_log_that_was_begun_anew(log: Log) -> None:
@@ -311,8 +311,8 @@ def test_35_tables_that_stop_stay_so_over_restarts_beside_those_that_go_on(
     reasons = {table: str(states[table].reason) for table in before}
     assert {table: str(again[table].reason) for table in before} == reasons
     warned = {record.getMessage() for record in caplog.records if record.levelno == logging.WARNING}
-    told = {text for text in warned if text.startswith(f"{log.db}.")}  # not what Spark had to try again
-    assert told == {f"{log.db}.{table} is stopped: {reason}" for table, reason in reasons.items()}
+    messages = {text for text in warned if text.startswith(f"{log.db}.")}  # not what Spark had to try again
+    assert messages == {f"{log.db}.{table} is stopped: {reason}" for table, reason in reasons.items()}
     assert {table: target.rows(table) for table in before} == before
     assert target.rows("swapped") == target.source("swapped")
 

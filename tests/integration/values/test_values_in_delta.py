@@ -38,10 +38,10 @@ def test_boundary_values_by_both_roads(
             cursor.execute(f"INSERT INTO `{table}` ({names[table]}) SELECT {names[table]} FROM `{table}` ORDER BY id")
         copy.run()
     for table, family in FAMILIES.items():
-        found: Any = spark.read.format("delta").load(copy.lake.current(f"{mysql_db}.{table}")).orderBy("id").toArrow()
-        assert found["_gtid"].null_count == len(family.rows) + 1, "half of the rows came with the snapshot"
+        copied: Any = spark.read.format("delta").load(copy.lake.current(f"{mysql_db}.{table}")).orderBy("id").toArrow()
+        assert copied["_gtid"].null_count == len(family.rows) + 1, "half of the rows came with the snapshot"
         for name, values in family.arrow.items():
-            assert found[name].to_pylist() == [*values, None] * 2, f"{table}.{name}"
+            assert copied[name].to_pylist() == [*values, None] * 2, f"{table}.{name}"
     assert {table: (result.state, result.equal, result.differences) for table, result in copy.verify().items()} == {
         table: ("live", 2 * len(family.rows) + 2, 0) for table, family in FAMILIES.items()
     }

@@ -106,8 +106,8 @@ def by_spark(delta: DeltaPath) -> list[tuple[Any, ...]]:
 
 def parsed_by_spark(spark: SparkSession, texts: list[str | None]) -> list[tuple[Any, ...]]:
     lines = pa.table({"id": pa.array(range(len(texts))), "j": pa.array(texts, pa.string())})
-    found = spark.createDataFrame(lines).orderBy("id").selectExpr("id", "to_json(parse_json(j))")
-    return [tuple(row) for row in found.collect()]
+    parsed = spark.createDataFrame(lines).orderBy("id").selectExpr("id", "to_json(parse_json(j))")
+    return [tuple(row) for row in parsed.collect()]
 
 
 def test_a_table_that_shreds_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:

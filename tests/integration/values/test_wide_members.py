@@ -74,9 +74,9 @@ def test_chunks_of_such_a_key_are_turned_back(log: Log, key: str) -> None:
     assert len(chunks) == 4
     read = []
     for chunk in chunks:
-        found = list(read_chunks(ChunkRead(log.settings, [chunk], end, uuid, epoch=1, planned_us=0)))
-        assert not any(isinstance(item, Redo) for item in found)
-        read += keys_of(plain(found))
+        items = list(read_chunks(ChunkRead(log.settings, [chunk], end, uuid, epoch=1, planned_us=0)))
+        assert not any(isinstance(item, Redo) for item in items)
+        read += keys_of(plain(items))
     assert sorted(read) == before
 
 
