@@ -8,8 +8,7 @@ Reads comments and strings of Python files, docstrings among them, and the text 
 And the names that Python files bind: variables, parameters, functions and classes. One rule:
 
 - A name tells what the value is, not how it came (``VAGUE``, in any letter case, with or without leading underscores).
-  Imports, attributes and keyword arguments are named elsewhere; annotated fields of classes may be names of data. The
-  folders in ``OLDER`` do not keep this rule yet.
+  Imports, attributes and keyword arguments are named elsewhere; annotated fields of classes may be names of data.
 
 Prints ``file:line: the text: what to write`` for each finding. Exits with 1 if there is a finding.
 """
@@ -38,7 +37,6 @@ TERMS: Final = {
     r"somebody|anybody": "the actor's name, or the passive",
 }
 VAGUE: Final = {"found", "said", "told", "asked", "given", "own", "means", "heed"}
-OLDER: Final = (ROOT / "tests/integration", ROOT / "benchmarks")
 VERB_FIRST: Final = re.compile(
     r"(?:^\s*(?=[A-Z])|[.!?]\s+(?=[A-Z])|[:;] )"
     r"((?i:Is|Are|Was|Were|Did|Does|Had) (?:there|it|an?|the|no|one|this|that|any|all|its|they)\b[^.?!;:]*,)"
@@ -107,7 +105,7 @@ def check(file: Path) -> list[str]:
             for line, text in pieces(file)
             for offset, words, advice in findings(text)
         ]
-    if file.suffix == ".py" and not any(folder in file.resolve().parents for folder in OLDER):
+    if file.suffix == ".py":
         names = bound_names(ast.parse(file.read_bytes(), file))
         lines += [(line, name, "name it after what it is") for line, name in names if name.lstrip("_").lower() in VAGUE]
     return [f"{file}:{line}: {words}: {advice}" for line, words, advice in sorted(lines, key=itemgetter(0))]
