@@ -62,10 +62,10 @@ class Topics:
 
         client = AdminClient(self._cluster.settings())
         try:
-            existing = client.list_topics(timeout=self._timeout).topics
+            listed = client.list_topics(timeout=self._timeout).topics
         except KafkaException as error:
             raise failure(error.args[0]) from None
-        self._existing |= {name for name, one in existing.items() if one.error is None}
+        self._existing |= {name for name, one in listed.items() if one.error is None}
         wanted = [NewTopic(name, partitions, -1, config=settings) for name in sorted(topics - self._existing)]
         made = client.create_topics(wanted) if wanted else {}
         for name, future in made.items():
