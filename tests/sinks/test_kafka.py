@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -295,6 +296,7 @@ def sending_fails(target: KafkaTarget, monkeypatch: pytest.MonkeyPatch, error: t
     with pytest.raises(error) as raised:
         target.send(None, None, messages)  # type: ignore[arg-type]
     assert target._producer is None
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("headgate-kafka_")]
     return raised.value
 
 

@@ -153,10 +153,10 @@ class Files:
         with suppress(FileNotFoundError):
             system.delete_file(path)
 
-    def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-        """Yield the result of ``work`` for each item, in order; in a store several run in parallel."""
+    def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+        """Return the result of ``work`` for each item, in order; in a store several run in parallel."""
         with ThreadPoolExecutor(_AT_ONCE, "headgate-files") as pool:
-            yield from pool.map(work, items)
+            return list(pool.map(work, items))
 
     def open_parquet(self, name: str) -> pq.ParquetFile:
         """Open a Parquet file from any writer; its times are in µs.
@@ -199,8 +199,8 @@ class _LocalFiles(Files):
         finally:
             aside.unlink(missing_ok=True)
 
-    def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
-        return map(work, items)
+    def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+        return [work(item) for item in items]
 
     def open_parquet(self, name: str) -> pq.ParquetFile:
         return pq.ParquetFile(Path(self._path, name), coerce_int96_timestamp_unit="us")

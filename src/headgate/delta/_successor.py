@@ -54,8 +54,7 @@ def retire_successor(folder: str, name: str) -> bool:
     :raises OSError: a file cannot be removed.
     """
     names = list(_log_files(folder, name))
-    for _ in files_of(folder).each(files_of(folder).delete, names):
-        pass
+    files_of(folder).each(files_of(folder).delete, names)
     return bool(names)
 
 

@@ -162,8 +162,9 @@ class KafkaTarget:
             if changes:
                 self._topics.create({self._names.schema_changes}, partitions=1)
             envelope = Envelope(self._form(_log_base(batch)), self._config.tombstones, self._config.truncates)
-            records = _ahead(_records(frame, envelope, messages))
-            self._produce(SentBatch.of(batch), envelope, interleaved(records, changes))
+            with ThreadPoolExecutor(1, "headgate-kafka") as thread:
+                records = _ahead(thread, _records(frame, envelope, messages))
+                self._produce(SentBatch.of(batch), envelope, interleaved(records, changes))
         except KafkaException as error:
             self._drop_unsent()
             raise failure(error.args[0]) from None
@@ -382,10 +383,13 @@ def _records(frame: DataFrame, envelope: Envelope, messages: Mapping[str, Sequen
 _T = TypeVar("_T")
 
 
-def _ahead(source: Iterator[_T]) -> Iterator[_T]:
-    """Yield what ``source`` yields; a thread takes the next one meanwhile."""
-    with ThreadPoolExecutor(1, "headgate-kafka") as thread:
+def _ahead(thread: ThreadPoolExecutor, source: Iterator[_T]) -> Iterator[_T]:
+    """Yield what ``source`` yields; ``thread`` takes the next one meanwhile.
+
+    The caller ends the thread: the garbage collector closes a generator that an error has left, in whatever thread it
+    runs, and a join there can wait for a lock of :mod:`threading` that the same thread holds.
+    """
+    waiting = thread.submit(next, source, None)
+    while (one := waiting.result()) is not None:
         waiting = thread.submit(next, source, None)
-        while (one := waiting.result()) is not None:
-            waiting = thread.submit(next, source, None)
-            yield one
+        yield one
