@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from itertools import pairwise
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from hypothesis import strategies as st
 
 from headgate.delta import IndexCache, Keys, keys_of
 from headgate.delta import _local_tables as local_tables
-from headgate.delta._index import KeyIndex, index_of
+from headgate.delta._index import KeyIndex
+from headgate.delta._index_build import Scratch, index_of
 from headgate.errors import DecodeError
 
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
@@ -99,7 +102,48 @@ def test_what_is_no_key_is_refused() -> None:
 
 
 def build_index(stored: Keys) -> KeyIndex:
-    return KeyIndex.of(index_of(stored))
+    return KeyIndex.of(index_of([stored], Scratch(Path("/dev/null"))))
+
+
+PARTS = st.lists(st.lists(st.integers(-9, 9), max_size=6), min_size=1, max_size=7)
+
+
+@given(PARTS, st.booleans(), st.booleans())
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string()])
+def test_an_index_made_of_parts_is_the_one_of_the_whole(
+    tmp_path_factory: pytest.TempPathFactory, kind: pa.DataType, parts: list[list[int]], ascending: bool, on_disk: bool
+) -> None:
+    """In the keys' order or not, with parts without rows, on disk or in memory."""
+    rows = [number for part in parts for number in part]
+    if ascending:
+        rows.sort()
+    ends = np.cumsum([0, *map(len, parts)])
+    columns = [pa.array(rows[start:end], pa.int64()).cast(kind) for start, end in pairwise(ends)]
+    folder = tmp_path_factory.mktemp("scratch") / "keys"
+    if not on_disk:
+        folder.write_text("no folder")
+    index = index_of((keys_of([column]) for column in columns), Scratch(folder))
+    assert index == index_of([keys_of([pa.concat_arrays(columns)])], Scratch(folder))
+    assert list(folder.glob("*")) == []
+
+
+def test_the_arrays_of_many_parts_are_mapped_from_disk(tmp_path: Path) -> None:
+    """A file of any size takes memory for one part."""
+    made: list[int] = []
+
+    class Counted(Scratch):
+        def empty(self, count: int, kind: Any) -> Any:
+            array = super().empty(count, kind)
+            if count:
+                assert isinstance(array.base, memoryview | mmap)
+                made.append(array.nbytes)
+            return array
+
+    numbers = np.random.default_rng(5).permutation(9000)
+    parts = [keys_of([pa.array(numbers[at : at + 1000])]) for at in range(0, 9000, 1000)]
+    index = index_of(parts, Counted(tmp_path))
+    assert index["value"].to_pylist() == [*range(9000)]
+    assert made.count(9000 * 8) == made.count(9000 * 4) == 1
 
 
 def refill(number: int) -> Callable[[], list[Keys]]:

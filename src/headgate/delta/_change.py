@@ -22,7 +22,7 @@ import pyarrow as pa
 from headgate.delta._column_copies import ColumnCopies
 from headgate.delta._copy import read_rows
 from headgate.delta._index import IndexCache, KeyIndex
-from headgate.delta._keys import Keys, exact_number, is_exact, keys_of
+from headgate.delta._keys import Keys, exact_number, is_exact, keys_of, whole
 from headgate.delta._log import DataFile, Snapshot
 from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
 
@@ -44,8 +44,7 @@ class Sequences:
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> Sequences:
         """Convert a column of structs."""
-        array = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-        return cls(*(np.asarray(part.to_numpy(zero_copy_only=False)).astype(np.int64) for part in array.flatten()))
+        return _sequences(whole(column))
 
     @property
     def least_epoch(self) -> int:
@@ -64,6 +63,15 @@ class Sequences:
             less |= equal & (mine < theirs)
             equal &= mine == theirs
         return less
+
+    def below_bound(self, bound: tuple[int, int, int, int]) -> Any:
+        """bool[n]: whether each is below the ``_seq`` ``bound``."""
+        return self.below(Sequences(*(np.full(len(self.epoch), part, np.int64) for part in bound)))
+
+
+def _sequences(array: pa.Array) -> Sequences:
+    """Convert an array of structs."""
+    return Sequences(*(np.asarray(part.to_numpy(zero_copy_only=False)).astype(np.int64) for part in array.flatten()))
 
 
 @dataclass
@@ -124,10 +132,8 @@ class KeyedTable:
             if epochs is not None and epochs[1] < bound[0]:
                 lookup.deleted_rows[file.path] = None
                 continue
-            sequences = self._sequences(file)
-            count = len(sequences.epoch)
-            limit = Sequences(*(np.full(count, part, np.int64) for part in bound))
-            self.remove(file, np.flatnonzero(sequences.below(limit)), lookup)
+            rows = self._rows_with(file, [_SEQ], lambda batch: _sequences(batch.column(_SEQ)).below_bound(bound))
+            self.remove(file, rows, lookup)
         return lookup
 
     def locate(
@@ -155,8 +161,7 @@ class KeyedTable:
 
         :param chosen: returns bool[n] for n rows.
         """
-        masks = [np.asarray(chosen(batch)) for batch in self._batches(file, columns)]
-        rows = np.flatnonzero(np.concatenate(masks)) if masks else np.empty(0, np.int64)
+        rows = self._rows_with(file, columns, chosen)
         return rows[~np.isin(rows, rows_of(self._vector(file)))]
 
     def read(self, file: DataFile, rows: Any, schema: pa.Schema) -> pa.Table:
@@ -188,7 +193,7 @@ class KeyedTable:
         epochs = file.bounds((_SEQ, "epoch"), pa.int64())
         if epochs is None or epochs[1] >= sequences.least_epoch:
             counts = ~np.isin(rows, rows_of(self._vector(file)))
-            older = self._sequences(file).take(rows).below(sequences.take(key_numbers))
+            older = self._sequences(file, rows).below(sequences.take(key_numbers))
             lookup.skipped_keys[key_numbers[counts & ~older]] = True
             rows = rows[older]
         return rows
@@ -222,8 +227,17 @@ class KeyedTable:
         for batch in self._batches(file, self.key):
             yield keys_of([_as(batch.column(name), kind) for name, kind in zip(self.key, self.types, strict=True)])
 
-    def _sequences(self, file: DataFile) -> Sequences:
-        return Sequences.of(pa.chunked_array([batch.column(_SEQ) for batch in self._batches(file, [_SEQ])]))
+    def _sequences(self, file: DataFile, rows: Any) -> Sequences:
+        """Return ``_seq`` of some rows of a file: of these row numbers, one or more, in any order."""
+        order = np.argsort(rows)
+        with file.open(self.folder) as opened:
+            parts = [whole(part.column(_SEQ)) for part in opened.rows(rows[order], [_SEQ])]
+        return _sequences(pa.concat_arrays(parts)).take(np.argsort(order))
+
+    def _rows_with(self, file: DataFile, columns: Sequence[str], chosen: Callable[[pa.RecordBatch], Any]) -> Any:
+        """int64[m]: the rows of a file, deleted ones included, that are chosen as in :meth:`select`."""
+        masks = [np.asarray(chosen(batch)) for batch in self._batches(file, columns)]
+        return np.flatnonzero(np.concatenate(masks)) if masks else np.empty(0, np.int64)
 
     def _batches(self, file: DataFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield columns of all rows of a file, deleted ones included, in order."""

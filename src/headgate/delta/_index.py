@@ -9,7 +9,7 @@ It is built from the file's key columns. It ignores deletion vectors, so it is v
 | ``key`` | | the keys' bytes, in the order of the rows |
 
 **Memory.** An index is mapped (``_local_tables``), so it uses the system's page cache and no process memory. Building
-one takes some 40 bytes per row of the data file, and twice the bytes of its keys.
+one (``_index_build``) takes memory for a million rows, however many the data file has.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
+from headgate.delta._index_build import Scratch, index_of
 from headgate.delta._keys import Keys, bytes_of, whole
 from headgate.delta._local_tables import LocalTables
 from headgate.errors import DecodeError
 
-__all__ = ["IndexCache", "KeyIndex", "index_of"]
+__all__ = ["IndexCache", "KeyIndex"]
 
 _MERGE_SHARE: Final = 8
 """If there is more than one key per this many rows, both sides are walked instead of searching each key."""
@@ -124,20 +125,12 @@ def _compare(data: Any, offsets: Any, key_numbers: Any, stored: Any, stored_offs
         same[i] = equal
 
 
-def index_of(keys: Keys) -> pa.Table:
-    """Return the index of a file whose rows have these keys."""
-    columns = {"value": pa.array(keys.ascending), "row": pa.array(keys.order.astype(np.uint32))}
-    if not keys.is_exact:
-        buffers = [None, pa.py_buffer(keys.offsets), pa.py_buffer(keys.data)]
-        columns["key"] = pa.Array.from_buffers(pa.large_binary(), keys.count, buffers)
-    return pa.table(columns)
-
-
 class IndexCache:
     """Key indexes of data files on this machine, about ``most`` bytes at most."""
 
     def __init__(self, folder: Path, most: int) -> None:
         self.files = LocalTables(folder, ".keys", most, KeyIndex.of)
+        self._scratch = Scratch(folder)
         self._lock = Lock()
         self._building: Counter[str] = Counter()  # by table: indexes that are being built
 
@@ -160,7 +153,7 @@ class IndexCache:
             with self._lock:
                 self._building[table] += 1
             try:
-                return index_of(_joined(list(keys())))
+                return index_of(keys(), self._scratch)
             finally:
                 with self._lock:
                     self._building -= Counter({table: 1})  # drops counts of 0
@@ -176,22 +169,3 @@ class IndexCache:
         """Return the name of a file's index; the same if the file is of a successor of the table, or was."""
         folder, _, name = f"{table}/{file}".rpartition("/")
         return hashlib.sha256("\0".join([folder, name, *key]).encode()).hexdigest()[:40]
-
-
-def _joined(parts: Sequence[Keys]) -> Keys:
-    if len(parts) == 1:
-        return parts[0]
-    count = sum(part.count for part in parts)
-    if all(part.is_exact for part in parts):
-        return Keys(count, exact=np.concatenate([np.empty(0, np.int64), *(part.exact for part in parts)]))
-    offsets = [np.zeros(1, np.int64)]
-    at = 0
-    for part in parts:
-        offsets.append(part.offsets[1:] + at)
-        at += len(part.data)
-    return Keys(
-        count,
-        hashes=np.concatenate([part.hashes for part in parts]),
-        data=np.concatenate([part.data for part in parts]),
-        offsets=np.concatenate(offsets),
-    )
