@@ -27,11 +27,13 @@ is not measured again: a run that was ended goes on where it stopped.
 - ``read_s``: median time of a look into the table; ``merges``: commits of the changed tables that were a MERGE;
 - ``merge_s``: MERGEs by Spark of what one batch has changed, folded and in memory, into copies of its tables;
   ``ratio``: how many times as long that takes as the whole batch did, the reading of MySQL's log included;
-- ``anonymous_mb``, ``mapped_mb``: the run's processes together, at the end: memory of their own, and pages of files;
-  ``largest_mb``: anonymous memory of the largest process.
+- ``anonymous_mb``, ``mapped_mb``: the run's processes together, memory of their own, and pages of files: the most that
+  was seen, every few seconds of the measured time; ``driver_mb``, ``java_mb``, ``task_mb``: anonymous memory of the
+  driver's Python, of Java, and of the largest Python process of a task.
 
 Bounds on two cores: ``large`` p50 1.2 s and p99 3 s, ``binary`` and ``text`` 1.5 times as much; ``medium`` p50 0.9 s;
-``many`` p50 2.5 s and 2 s a batch; ``changelog`` p50 1 s and p99 2.5 s; ``thousand`` 5 s a batch; ``huge`` p50 2 s.
+``many`` p50 2.5 s and 2 s a batch; ``changelog`` p50 1 s and p99 2.5 s; ``thousand`` 5 s a batch; ``huge`` p50 2 s,
+and 1 GB of anonymous memory a process.
 """
 
 from __future__ import annotations
@@ -107,6 +109,8 @@ class Shape:
     p99: float = 0.0
     batch: float = 0.0
     """Bounds in seconds; 0: none."""
+    process_mb: int = 0
+    """Bound of each process's anonymous memory; 0: none."""
 
 
 SHAPES = [
@@ -124,7 +128,7 @@ MORE_SHAPES = [
     Shape("slow", 1, 2_000_000, 1, 100),
     Shape("fast", 1, 2_000_000, 1, 5000),
     Shape("thousand", 1000, 1_000, 50, 200, batch=5.0),
-    Shape("huge", 1, 50_000_000, 1, 1000, p50=2.0),
+    Shape("huge", 1, 50_000_000, 1, 1000, p50=2.0, process_mb=1024),
 ]
 
 
@@ -149,6 +153,7 @@ class Seen:
     at_us: list[int] = field(default_factory=list)
     last: list[int] = field(default_factory=list)
     looks: list[float] = field(default_factory=list)
+    memory: list[Memory] = field(default_factory=list)
     versions: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     """Of each table: of ``current`` and of the changelog."""
 
@@ -317,6 +322,7 @@ def follow(run: subprocess.Popen[bytes], lake: Place, ledger: Ledger, shape: Sha
             begun = time.perf_counter()
             check(lake, seen.versions, shape, done)
             seen.looks.append(time.perf_counter() - begun)
+            seen.memory.append(memory_mb(run.pid))
             look = time.monotonic() + LOOK_SECONDS
     return seen
 
@@ -354,22 +360,29 @@ def merges(lake: Place, shape: Shape) -> tuple[int, int]:
 
 
 class Memory(NamedTuple):
-    """Memory of a process and all below it, in MB. Pages that forked processes share count once (``Pss``, proc(5))."""
+    """Memory of a run's processes, in MB. Pages that forked processes share count once (``Pss``, proc(5))."""
 
     anonymous: int
     mapped: int
-    largest: int
-    """Anonymous memory of the process that has most."""
+    driver: int
+    """Anonymous memory of the process itself, of Java, and of the largest other one."""
+    java: int
+    task: int
 
 
 def memory_mb(process: int) -> Memory:
-    private, mapped = [0], 0
-    for one in (psutil.Process(process), *psutil.Process(process).children(recursive=True)):
-        with suppress(OSError):
+    """Measure a process and all below it."""
+    kinds: dict[str, list[int]] = {"driver": [0], "java": [0], "task": [0]}
+    mapped = 0
+    driver = psutil.Process(process)
+    for one in (driver, *driver.children(recursive=True)):
+        with suppress(OSError, psutil.Error):
+            kind = "driver" if one == driver else "java" if one.name() == "java" else "task"
             anonymous, of_files = memory_of(one.pid)
-            private.append(anonymous)
+            kinds[kind].append(anonymous)
             mapped += of_files
-    return Memory(sum(private) >> 10, mapped >> 10, max(private) >> 10)
+    largest = (max(values) >> 10 for values in kinds.values())
+    return Memory(sum(map(sum, kinds.values())) >> 10, mapped >> 10, *largest)
 
 
 def memory_of(process: int) -> tuple[int, int]:
@@ -395,11 +408,13 @@ def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dic
                 follow(run, lake, ledger, shape, first, warm)
                 from_us = time.time_ns() // 1000
                 seen = follow(run, lake, ledger, shape, first, seconds)
-                memory = memory_mb(run.pid)
+                seen.memory.append(memory_mb(run.pid))
+        memory = Memory(*map(max, zip(*seen.memory, strict=True)))
         taken = delays(seen, writer.commits, from_us)
         batch = median((after - before) / 1e6 for before, after in pairwise(seen.at_us))
         p50, p99 = (float(np.percentile(taken, share)) for share in (50, 99))
-        bounds = ((p50, shape.p50), (p99, shape.p99), (batch, shape.batch))
+        process = max(memory.driver, memory.java, memory.task)
+        bounds = ((p50, shape.p50), (p99, shape.p99), (batch, shape.batch), (process, shape.process_mb))
         missed = any(bound and value > bound for value, bound in bounds)
         merged, changed = merges(lake, shape)
         result = {
@@ -407,8 +422,8 @@ def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dic
             "mode": " ".join(shape.mode), "tx_s": round(writer.commits.rate(from_us, seen.at_us[-1])),
             "batches": len(seen.at_us), "batch_s": round(batch, 2), "p50_s": round(p50, 2), "p99_s": round(p99, 2),
             "read_s": round(median(seen.looks), 2) if seen.looks else "", "merges": f"{merged} of {changed}",
-            "merge_s": "", "ratio": "", "anonymous_mb": memory.anonymous, "largest_mb": memory.largest,
-            "mapped_mb": memory.mapped,
+            "merge_s": "", "ratio": "", "anonymous_mb": memory.anonymous, "mapped_mb": memory.mapped,
+            "driver_mb": memory.driver, "java_mb": memory.java, "task_mb": memory.task,
             "ok": "MISSED" if missed else "ok",
         }  # fmt: skip
         if "current" in shape.mode and shape.place == "folder":
