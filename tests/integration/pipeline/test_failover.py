@@ -102,6 +102,7 @@ def check(spark: SparkSession, config: PipelineConfig, site: Site) -> None:
     assert changes == changes_in_log(site.source, TABLES, end - before, end)
 
 
+@pytest.mark.long
 def test_in_a_snapshot_and_back_in_the_stream(spark: SparkSession, tmp_path: Path) -> None:
     with replica_pair() as (first, second), Proxy(first.host, first.port) as proxy:
         load(first, ROWS)

@@ -108,6 +108,7 @@ def operations(folder: str) -> set[str]:
     return {commit["operation"] for commit in DeltaTable(folder).history()}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("seed", "count", "batches"),

@@ -99,6 +99,7 @@ def check(copy: Copy, story: Story, epoch: int) -> None:
     assert len(keys) == len(set(keys)) == len(story.rows), "one current version a key"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("seed", "count", "batches"),

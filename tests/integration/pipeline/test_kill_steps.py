@@ -133,6 +133,7 @@ def check(server: MySQLServer, lake: Lake) -> None:
     assert changes == changes_in_log(server, TABLES, wanted, end)
 
 
+@pytest.mark.long
 @pytest.mark.needs_own_server
 @pytest.mark.timeout(14400)
 @pytest.mark.parametrize(

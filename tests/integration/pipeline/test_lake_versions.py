@@ -45,6 +45,7 @@ def lines(table: pa.Table, names: list[str]) -> list[str]:
 MAPPED = "'delta.columnMapping.mode' = 'name'"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "mapped", ["later", *(pytest.param(when, marks=pytest.mark.slow) for when in ("never", "always"))]
 )

@@ -80,6 +80,7 @@ def check_documents(copy: Copy, story: MarkedHistory) -> None:
 FILLED = "_seq IS NOT NULL AND _deleted IS NOT NULL"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("seed", "count", "batches", "upserts"),

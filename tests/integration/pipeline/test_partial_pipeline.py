@@ -106,6 +106,7 @@ def _statement(choice: random.Random) -> str:
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_kept_rows_through_a_pipeline_beside_writers(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ class Reader:
         self.counts[which] += 1
 
 
+@pytest.mark.long
 @pytest.mark.needs_own_server
 @pytest.mark.timeout(14400)
 @pytest.mark.parametrize(

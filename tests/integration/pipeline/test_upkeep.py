@@ -76,6 +76,7 @@ class Upkept:
         return len(TableLog(folder).refresh().files)
 
 
+@pytest.mark.long
 def test_folds_and_removal_beside_batches(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("_FILES", 3), ("STILL_FILES", 3)):
         monkeypatch.setattr(upkeep_module, name, value)

@@ -335,6 +335,7 @@ def killed(server: MySQLServer, db: str, tmp_path: Path, kills: int, *more: str)
     assert scns == sorted(set(scns))
 
 
+@pytest.mark.long
 def test_kills(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> None:
     killed(mysql_server, mysql_db, tmp_path, 2)
 

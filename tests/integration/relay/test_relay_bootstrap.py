@@ -458,6 +458,7 @@ def killed(server: MySQLServer, path: Path, kills: int, seed: int, *options: str
     server.execute("DROP DATABASE exact")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [("--disk-bytes", "100000000"), ()], ids=["disk", "memory"])
 @pytest.mark.parametrize("kills", [2, pytest.param(10, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 def test_kills_of_the_relay(mysql_server: MySQLServer, tmp_path: Path, kills: int, options: tuple[str, ...]) -> None:

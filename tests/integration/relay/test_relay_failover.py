@@ -328,6 +328,7 @@ def check(seen: dict[str, Seen], transactions: int, failovers: int) -> None:
     assert seen["filtered"].windows == wanted
 
 
+@pytest.mark.long
 @pytest.mark.needs_own_server
 @pytest.mark.timeout(600)
 def test_a_kill_and_a_failover(tmp_path: Path) -> None:

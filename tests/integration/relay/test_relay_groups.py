@@ -259,6 +259,7 @@ def bootstrapped(
         serving.__exit__()
 
 
+@pytest.mark.long
 def test_members_and_relay_are_killed_while_rows_come_first(
     mysql_server: MySQLServer, mysql_db: str, tmp_path: Path
 ) -> None:

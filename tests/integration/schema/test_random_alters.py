@@ -192,12 +192,14 @@ def test_random_alters_in_a_log_that_names_columns(mysql_server: MySQLServer, tm
     assert _histories(mysql_server, tmp_path, range(12), is_nameless=False) > 12, "few are read again"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_random_alters_of_which_some_kinds_are_ignored(mysql_server: MySQLServer, tmp_path: Path) -> None:
     """The table's columns that are from the source equal it, renamed ones those that the ledger names."""
     assert _histories(mysql_server, tmp_path, range(200, 212), is_nameless=False, ignoring=True) > 12
 
 
+@pytest.mark.long
 @pytest.mark.needs_own_server
 @pytest.mark.timeout(900)
 def test_random_alters_in_a_log_without_names(minimal_server: MySQLServer, tmp_path: Path) -> None:

@@ -300,6 +300,7 @@ def test_snapshots_of_a_primary_are_exact(mysql_server: MySQLServer, seed: int, 
     assert wrong == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("seed", "count"), [(4, 15), *(pytest.param(seed, 200, marks=LONG) for seed in (41, 42))])
 def test_snapshots_among_xa_transactions_are_exact(mysql_server: MySQLServer, seed: int, count: int) -> None:
@@ -316,6 +317,7 @@ def test_without_the_rewind_they_are_not(mysql_server: MySQLServer) -> None:
     assert len(wrong) > 3
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("seed", "count"), [(4, 15), pytest.param(41, 60, marks=LONG)])
 def test_snapshots_under_table_locks_are_exact(mysql_server: MySQLServer, seed: int, count: int) -> None:
@@ -323,6 +325,7 @@ def test_snapshots_under_table_locks_are_exact(mysql_server: MySQLServer, seed: 
     assert wrong == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.needs_own_server
 @pytest.mark.parametrize(("seed", "count"), [(3, 15), *(pytest.param(seed, 200, marks=LONG) for seed in (31, 32))])

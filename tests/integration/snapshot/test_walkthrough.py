@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_tables_are_added_to_a_running_pipeline_and_read_on_demand_by_every_channel(
     spark: SparkSession,

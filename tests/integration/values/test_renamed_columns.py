@@ -99,6 +99,7 @@ def check(spark: SparkSession | None, config: PipelineConfig, server: MySQLServe
     assert (result.equal, result.differences) == (expected.total(), 0), result
 
 
+@pytest.mark.long
 def test_current_and_changelog(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

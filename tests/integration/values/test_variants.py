@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from headgate.delta import VARIANT, FoldLayout, TableLog, commit, prepare_fold, to_variant, write_files
@@ -38,6 +39,7 @@ def at_random(count: int) -> list[str]:
     return texts
 
 
+@pytest.mark.long
 def test_spark_makes_the_same_bytes(spark: SparkSession) -> None:
     texts = pa.array([*NASTY, *at_random(2000)])
     frame = spark.createDataFrame(pa.table({"j": texts})).coalesce(1).selectExpr("parse_json(j) AS v")
