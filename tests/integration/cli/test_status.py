@@ -195,6 +195,7 @@ def test_an_update_is_one_change_also_with_a_changelog(
     assert status.history.at_us[-1] >= begun * 1e6
 
 
+@pytest.mark.long
 def test_tables_that_were_dropped_while_nobody_looked(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -134,6 +134,7 @@ def test_in_a_snapshot_and_back_in_the_stream(spark: SparkSession, tmp_path: Pat
         check(spark, config, site)
 
 
+@pytest.mark.long
 def test_to_a_server_that_lacks_what_was_applied(spark: SparkSession, tmp_path: Path) -> None:
     """The run ends and names the transactions. When the server has them after all, the next run goes on."""
     with replica_pair() as (first, second), Proxy(first.host, first.port) as proxy:

@@ -372,6 +372,7 @@ def test_rows_that_pass_skipped_operations_and_a_chosen_key(runs: KafkaRuns) -> 
     assert folded[topics["c"]] == {'{"id": 2}': {"v": 5, "id": 2}}
 
 
+@pytest.mark.long
 def test_a_broker_that_is_away(runs: KafkaRuns) -> None:
     """The run retries, and nothing is lost."""
     runs.table("a", 20)
@@ -420,6 +421,7 @@ def test_heartbeats_while_nothing_changes(runs: KafkaRuns) -> None:
     assert len(runs.messages(runs.topic("a"), committed=True)) == 40
 
 
+@pytest.mark.long
 def test_heartbeats_of_a_broker_that_is_away(runs: KafkaRuns, caplog: pytest.LogCaptureFixture) -> None:
     runs.settings = "heartbeat_ms = 50\ntimeout_seconds = 1\n"
     topic = f"__debezium-heartbeat.{runs.prefix}"

@@ -112,6 +112,7 @@ def _statement(choice: random.Random, window: str) -> str:
 LONG = pytest.mark.timeout(9000)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rounds", [2, pytest.param(200, marks=[pytest.mark.slow, LONG])])
 def test_live_tables_equal_the_source_beside_writers(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, rounds: int

@@ -57,7 +57,11 @@ class Turns:
 
 @pytest.mark.parametrize(
     ("made_by", "key"),
-    [("headgate", "the id"), ("headgate", "id"), pytest.param("spark", "the id", marks=pytest.mark.slow)],
+    [
+        ("headgate", "the id"),
+        pytest.param("headgate", "id", marks=pytest.mark.long),
+        pytest.param("spark", "the id", marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.timeout(600)
 def test_a_table_with_odd_names(

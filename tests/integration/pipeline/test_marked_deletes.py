@@ -127,6 +127,7 @@ def marking(bench: Bench, *, marks: bool = True) -> Bench:
     return bench
 
 
+@pytest.mark.long
 def test_partial_images_keep_the_last_values(bench: Bench) -> None:
     rows = [(n, f"item {n}", n) for n in range(1, 7)]
     bench.write(FakeBatch(1).snapshot(GOODS.name, 1, append=True, first=True, last=True).chunk(GOODS, rows))

@@ -72,6 +72,7 @@ retention_hours = 1
 """
 
 
+@pytest.mark.long
 def test_old_files_of_a_lake_on_s3_go(
     tmp_path: Path, object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

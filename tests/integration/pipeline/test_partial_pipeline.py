@@ -125,6 +125,7 @@ def test_kept_rows_through_a_pipeline_beside_writers(
     assert scene.folded() == scene.source()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["arrow", pytest.param("spark", marks=pytest.mark.slow)])
 def test_verify_beside_partial_images(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, kind: str

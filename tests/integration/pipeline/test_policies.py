@@ -103,6 +103,7 @@ def test_a_refused_type_stops_with_table_column_and_remedy(
     assert f"{mysql_db}.t" in str(caught.value)
 
 
+@pytest.mark.long
 def test_policies_of_keys_and_of_added_columns(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def changes(epoch: int, *images: Row, file: int = 1) -> FakeBatch:
     return live(epoch, *images, table=PAIRS, file=file)
 
 
+@pytest.mark.long
 def test_equal_rows_are_counted_through_replays(bench: Bench) -> None:
     """`DELETE … LIMIT 1` takes one of two equal rows, an update changes one of two; then random changes, against a
     Counter. A batch killed between the merge and the ledger row is replayed, with other positions, to the same rows.

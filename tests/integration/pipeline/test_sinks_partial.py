@@ -32,6 +32,7 @@ def read(*rows: tuple[Any, ...], epoch: int = 1, **place: bool) -> FakeBatch:
     return fake.chunk(GOODS, rows)
 
 
+@pytest.mark.long
 def test_partial_updates_through_replays(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Of one row twice, of rows that swap their keys, of a key that changes twice, of what is not there; a batch killed
     between the merge and the ledger row is replayed, with other positions, to the same rows.

@@ -64,6 +64,7 @@ def compare(runs: Runs) -> tuple[int, int, int]:
     return result.equal, result.differences, result.removed
 
 
+@pytest.mark.long
 def test_removed_rows_stay_through_everything_that_reads_the_table_again(runs: Runs) -> None:
     chosen, name = random.Random(5), f"{runs.db}.t"
     skip(runs, "delete", "truncate")

@@ -53,6 +53,7 @@ def unfinished(lake: Lake) -> set[str]:
     return planned - done
 
 
+@pytest.mark.long
 @pytest.mark.needs_own_server
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["ended", "killed"])

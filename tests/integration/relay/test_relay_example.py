@@ -21,6 +21,7 @@ PERSON = ROOT / "examples/or_person/conf/schemas_registry/com.linkedin.events.ex
 BORN_MS = (dt.date(1815, 12, 10) - dt.date(1970, 1, 1)) // dt.timedelta(milliseconds=1)
 
 
+@pytest.mark.long
 @pytest.mark.needs_own_server
 def test_the_articles_example() -> None:
     run = subprocess.run(

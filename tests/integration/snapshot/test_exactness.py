@@ -310,6 +310,7 @@ def test_snapshots_among_xa_transactions_are_exact(mysql_server: MySQLServer, se
     assert wrong == []
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_without_the_rewind_they_are_not(mysql_server: MySQLServer) -> None:
     """The control: the same run finds differences when the window is not used, and something happened in it."""

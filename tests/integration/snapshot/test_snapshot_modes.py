@@ -310,6 +310,7 @@ url = "{hook}"
 """
 
 
+@pytest.mark.long
 @WITH_GTIDS
 @pytest.mark.timeout(900)
 def test_every_channel_is_told_at_least_once(

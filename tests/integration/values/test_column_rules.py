@@ -106,6 +106,7 @@ def uncompressed(spark: SparkSession) -> Any:
     spark.conf.set(name, str(before))
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("uncompressed")
 def test_rules_hold_in_reads_and_changes_and_nothing_else_is_left(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -162,6 +162,7 @@ def test_current_and_changelog(
     assert "read again" not in caplog.text
 
 
+@pytest.mark.long
 def test_a_rename_at_the_source_that_the_rules_foresee(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
