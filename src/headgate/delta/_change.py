@@ -42,9 +42,10 @@ class Sequences:
     ordinal: Any
 
     @classmethod
-    def of(cls, column: pa.ChunkedArray) -> Sequences:
+    def of(cls, column: pa.Array | pa.ChunkedArray) -> Sequences:
         """Convert a column of structs."""
-        return _sequences(whole(column))
+        fields = whole(column).flatten()
+        return cls(*(np.asarray(part.to_numpy(zero_copy_only=False)).astype(np.int64) for part in fields))
 
     @property
     def least_epoch(self) -> int:
@@ -67,11 +68,6 @@ class Sequences:
     def below_bound(self, bound: tuple[int, int, int, int]) -> Any:
         """bool[n]: whether each is below the ``_seq`` ``bound``."""
         return self.below(Sequences(*(np.full(len(self.epoch), part, np.int64) for part in bound)))
-
-
-def _sequences(array: pa.Array) -> Sequences:
-    """Convert an array of structs."""
-    return Sequences(*(np.asarray(part.to_numpy(zero_copy_only=False)).astype(np.int64) for part in array.flatten()))
 
 
 @dataclass
@@ -132,7 +128,7 @@ class KeyedTable:
             if epochs is not None and epochs[1] < bound[0]:
                 lookup.deleted_rows[file.path] = None
                 continue
-            rows = self._rows_with(file, [_SEQ], lambda batch: _sequences(batch.column(_SEQ)).below_bound(bound))
+            rows = self._rows_with(file, [_SEQ], lambda batch: Sequences.of(batch.column(_SEQ)).below_bound(bound))
             self.remove(file, rows, lookup)
         return lookup
 
@@ -232,7 +228,7 @@ class KeyedTable:
         order = np.argsort(rows)
         with file.open(self.folder) as opened:
             parts = [whole(part.column(_SEQ)) for part in opened.rows(rows[order], [_SEQ])]
-        return _sequences(pa.concat_arrays(parts)).take(np.argsort(order))
+        return Sequences.of(pa.concat_arrays(parts)).take(np.argsort(order))
 
     def _rows_with(self, file: DataFile, columns: Sequence[str], chosen: Callable[[pa.RecordBatch], Any]) -> Any:
         """int64[m]: the rows of a file, deleted ones included, that are chosen as in :meth:`select`."""

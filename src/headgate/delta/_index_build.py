@@ -80,7 +80,7 @@ def _joined(parts: Iterable[Keys], scratch: Scratch) -> pa.Table:
             data.append(scratch.join([part.data]))
             offsets.append(scratch.join([part.offsets[1:] + size]))
             size += len(part.data)
-    run = _merged([run for run in runs if len(run.rows)], scratch) or runs[0]
+    run = _merged([run for run in runs if len(run.rows)] or runs[:1], scratch)
     return _table(run, scratch.join(offsets), scratch.join(data)) if data else _table(run)
 
 
@@ -96,10 +96,10 @@ def _run(part: Keys, first_row: int) -> _Run:
     return _Run(part.ascending, (part.order + first_row).astype(np.uint32))
 
 
-def _merged(runs: Sequence[_Run], scratch: Scratch) -> _Run | None:
-    """Merge runs, none of them empty, into one; None: there are none."""
+def _merged(runs: Sequence[_Run], scratch: Scratch) -> _Run:
+    """Merge one or more runs into one. If there are more, none is empty."""
     if all(before.values[-1] <= after.values[0] for before, after in pairwise(runs)):
-        return _Run(*(scratch.join(arrays) for arrays in zip(*runs, strict=True))) if runs else None
+        return _Run(*(scratch.join(arrays) for arrays in zip(*runs, strict=True)))
     while len(runs) > 1:
         pairs = [runs[at : at + 2] for at in range(0, len(runs), 2)]
         runs = [_merge(pair[0], pair[1], scratch) if len(pair) == 2 else pair[0] for pair in pairs]
