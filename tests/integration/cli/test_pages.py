@@ -78,6 +78,7 @@ def test_from_debezium(place: Place, spark: SparkSession, kafka_broker: KafkaBro
     assert rows(spark, place) == {"orders": {(1, 7), (2, 6)}, "items": {(1, "pen")}}
 
 
+@pytest.mark.long
 def test_from_flink_cdc(place: Place, spark: SparkSession) -> None:
     mirror, _ = blocks("from-flink-cdc.md", "toml")
     place.run(mirror, spark)

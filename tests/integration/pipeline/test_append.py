@@ -78,6 +78,7 @@ def test_spark_reads_every_type_as_if_it_had_written_it(spark: SparkSession, tmp
         spark.conf.unset("spark.sql.parquet.enableVectorizedReader")
 
 
+@pytest.mark.long
 def test_statistics_hide_no_row_and_skip_files(spark: SparkSession, tmp_path: Path) -> None:
     ours = table_at(spark, tmp_path / "ours", COLUMNS)
     for version, row in enumerate(ROWS):

@@ -74,6 +74,7 @@ def write(runs: Runs, chosen: random.Random, count: int) -> None:
             runs.do(f"UPDATE t SET n = n + 1 WHERE a < {chosen.randrange(6)}")
 
 
+@pytest.mark.long
 def test_a_table_is_followed_by_its_chosen_key(runs: Runs) -> None:
     chosen = random.Random(4)
     write(runs, chosen, 12)

@@ -171,6 +171,7 @@ def test_an_alter_reads_the_table_again_because_old_rows_may_differ(runs: HookRu
     assert [report.tables[table].state for report in runs.reports] == ["live"] * len(runs.reports)
 
 
+@pytest.mark.long
 def test_an_alter_that_leaves_what_the_hook_gets_reads_nothing_again(
     runs: HookRuns, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -247,7 +248,7 @@ def test_shards_of_a_merged_table_have_hooks(runs: HookRuns) -> None:
     check(t=2, u=3)
 
 
-@pytest.mark.parametrize("key", ["PRIMARY KEY", ""])
+@pytest.mark.parametrize("key", ["PRIMARY KEY", pytest.param("", marks=pytest.mark.long)])
 def test_lists_and_structures(runs: HookRuns, key: str) -> None:
     """In a table with a key and in one whose rows are counted; nulls at each level, and a name that Delta maps."""
     runs.choose("nested")

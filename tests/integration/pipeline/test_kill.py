@@ -53,7 +53,10 @@ def kill_at_random(config: Path, choice: random.Random, longest: float, *, last:
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize(
     ("kills", "rows", "longest"),
-    [(1, 2_000, 4.0), pytest.param(20, 20_000, 12.0, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])],
+    [
+        pytest.param(1, 2_000, 4.0, marks=pytest.mark.long),
+        pytest.param(20, 20_000, 12.0, marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+    ],
 )
 def test_killed_at_random_moments(
     request: pytest.FixtureRequest, tmp_path: Path, kills: int, rows: int, longest: float

@@ -186,6 +186,7 @@ def test_rows_of_an_attempt_that_did_not_count(bench: Bench) -> None:
     assert "MERGE" not in bench.operations()
 
 
+@pytest.mark.long
 def test_a_pipeline(mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path) -> None:
     def do(*statements: str, image: str = "FULL") -> None:
         with mysql_server.connect(database=mysql_db, autocommit=True) as connection, connection.cursor() as cursor:

@@ -60,6 +60,7 @@ def maintain(runs: Runs, retention_seconds: float) -> None:
     assert sum(one.after.files for one in tables if not one.name.startswith("_headgate")) == len(files), "each once"
 
 
+@pytest.mark.long
 def test_a_merged_table_has_the_rows_of_all(runs: Runs) -> None:
     """Beside writers, while it is read, after a TRUNCATE, a re-read, folds and the removal of old files."""
     chosen = random.Random(5)
@@ -129,6 +130,7 @@ def test_shards_may_get_columns_one_after_the_other(runs: Runs, caplog: pytest.L
     assert merged(runs) == source(runs, *SHARDS[:2])
 
 
+@pytest.mark.long
 def test_a_stream_of_a_merged_changelog_has_each_change_once(runs: Runs, tmp_path: Path) -> None:
     runs.modes = '["changelog"]'
     for table in SHARDS:

@@ -78,6 +78,7 @@ def test_a_changed_filter_reads_the_table_again_without_any_change(
     assert "read again" not in caplog.text
 
 
+@pytest.mark.long
 def test_a_history_has_the_versions_that_pass(runs: Runs, mysql_server: MySQLServer) -> None:
     """As of each batch it is MySQL's WHERE of then: a row that leaves ends its version, one that enters begins one."""
     runs.modes, chosen = '"history"', random.Random(5)

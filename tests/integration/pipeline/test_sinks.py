@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 ORDERS = FakeTable()
 NAME = ORDERS.name
+WRITERS = ["headgate", pytest.param("spark", marks=pytest.mark.long)]
 
 
 class Bench:
@@ -254,7 +255,7 @@ def altered(epoch: int) -> FakeBatch:
     return fake.ddl(NAME, "ALTER TABLE orders ...", "alter", 20, adds=CHANGES, schema=AFTER)
 
 
-@pytest.mark.parametrize("writer", ["headgate", "spark"])
+@pytest.mark.parametrize("writer", WRITERS)
 def test_columns_are_dropped_renamed_and_widened_once(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, writer: str
 ) -> None:
@@ -290,7 +291,7 @@ def test_columns_are_dropped_renamed_and_widened_once(
     assert bench.rows() == [row[:2] for row in expected if row[0] != 3]
 
 
-@pytest.mark.parametrize("writer", ["headgate", "spark"])
+@pytest.mark.parametrize("writer", WRITERS)
 def test_a_dropped_column_may_stay_without_values(bench: Bench, monkeypatch: pytest.MonkeyPatch, writer: str) -> None:
     if writer == "spark":
         monkeypatch.setattr("headgate.sinks._rewrite.reshape_files", lambda *_: False)

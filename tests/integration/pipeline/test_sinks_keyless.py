@@ -101,6 +101,7 @@ def test_a_column_that_is_added_in_a_batch_without_changes(bench: Bench) -> None
     assert rows(bench) == [(None, 1, 1), (None, 1, 1)]
 
 
+@pytest.mark.long
 def test_a_new_column_a_truncate_and_a_reread(bench: Bench) -> None:
     """An old row is found again by its hash when a nullable column is new; a chunk is the whole table."""
     wider = FakeTable(NAME, (("added", "string"), ("a", "int"), ("b", "int")), ())

@@ -101,7 +101,14 @@ def by_spark(bench: Bench) -> list[tuple[Any, ...]]:
     return sorted(tuple(row) for row in frame.drop("_deleted").collect())
 
 
-@pytest.mark.parametrize("table", [RETYPED, REKEYED, SPACED], ids=["type", "key", "names"])
+@pytest.mark.parametrize(
+    "table",
+    [
+        pytest.param(RETYPED, id="type"),
+        pytest.param(REKEYED, id="key", marks=pytest.mark.long),
+        pytest.param(SPACED, id="names", marks=pytest.mark.long),
+    ],
+)
 def test_readers_see_the_old_table_until_the_new_one_is_complete(bench: Bench, table: FakeTable) -> None:
     for number, batch in enumerate(batches(table)):
         assert bench.rows() == OLD_ROWS
@@ -231,6 +238,7 @@ def test_rows_that_are_lost_are_read_again(bench: Bench) -> None:
     assert bench.rows() == values(RETYPED, 1)
 
 
+@pytest.mark.long
 def test_a_table_that_only_spark_may_write_is_copied(bench: Bench) -> None:
     bench.spark.sql(f"ALTER TABLE delta.`{bench.folder}` SET TBLPROPERTIES ('delta.feature.rowTracking' = 'supported')")
     for batch in batches(RETYPED):

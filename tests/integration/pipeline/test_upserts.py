@@ -31,14 +31,18 @@ def foreign(spark: SparkSession, copy: Copy, choice: random.Random) -> None:
     spark.sql(choice.choice([f"OPTIMIZE {table}", f"REORG TABLE {table} APPLY (PURGE)"]))
 
 
-SEEDS = [8, *(pytest.param(n, marks=pytest.mark.slow) for n in range(120) if n != 8)]
-"""The first has documents and odd names; ``test_many_histories`` has plain tables."""
+HISTORIES = [
+    (8, 1),
+    pytest.param(8, 4, marks=pytest.mark.long),
+    *(pytest.param(seed, 4, marks=pytest.mark.slow) for seed in range(120) if seed != 8),
+]
+"""Seeds, and batches of changes. The first has documents and odd names; ``test_many_histories`` has plain tables."""
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("seed", "batches"), HISTORIES)
 @pytest.mark.timeout(600)
 def test_the_table_is_the_one_that_a_merge_makes(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, batches: int
 ) -> None:
     """Row by row with ``_seq``, beside replays at other positions, re-reads, TRUNCATE, OPTIMIZE, lost indexes and the
     folding of small files; some batches are written by tasks, whose shares have images of the same keys.
@@ -52,7 +56,7 @@ def test_the_table_is_the_one_that_a_merge_makes(
     first = history.first()
     ours.write(first)
     merged.write(first)
-    for _ in range(4):
+    for _ in range(batches):
         batch = history.next()
         monkeypatch.setattr("headgate.sinks._carrier._SENT_BYTES", choice.choice([0, 128 << 20]))
         for copy in (ours, merged):

@@ -129,6 +129,7 @@ def test_a_lake_in_a_folder_needs_no_jvm(lakes: Lakes, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_a_table_that_needs_spark_gets_it(lakes: Lakes) -> None:
     """And says why; the others do not wait for it, but their results do."""
     for table in ("a", "b", "c"):

@@ -495,6 +495,7 @@ inconsistent_images = "skip"
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_images_that_contradict_their_table_are_left_out(
     spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -291,7 +291,12 @@ LONG = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("seed", "count"), [(1, 30), *(pytest.param(seed, 200, marks=LONG) for seed in (11, 12, 13, 14))]
+    ("seed", "count"),
+    [
+        (1, 10),
+        pytest.param(2, 30, marks=pytest.mark.long),
+        *(pytest.param(seed, 200, marks=LONG) for seed in (11, 12, 13, 14)),
+    ],
 )
 def test_snapshots_of_a_primary_are_exact(mysql_server: MySQLServer, seed: int, count: int) -> None:
     snapshots, wrong = run(mysql_server, mysql_server, seed, count)

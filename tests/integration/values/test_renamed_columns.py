@@ -260,7 +260,7 @@ def test_a_history_follows_statements_about_renamed_columns(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("form", ["json", "avro"])
+@pytest.mark.parametrize("form", ["json", pytest.param("avro", marks=pytest.mark.long)])
 def test_messages(
     form: str, mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path,
     kafka_broker: KafkaBroker, request: pytest.FixtureRequest,

@@ -60,6 +60,7 @@ def rows(first: int, texts: list[str | None]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.array(numbers), documents, pairs], schema=SCHEMA)
 
 
+@pytest.mark.long
 def test_files_of_spark_and_of_ours_are_one_table(spark: SparkSession, tmp_path: Path) -> None:
     """Made, appended to and folded here; read, appended to and optimised by Spark."""
     delta = DeltaPath(spark, str(tmp_path / "t"))
