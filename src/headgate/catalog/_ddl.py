@@ -95,6 +95,7 @@ _NOT_TABLES = _words(
 no log event has rows of a view. ALGORITHM, DEFINER and SQL SECURITY begin views and stored programs."""
 
 _SILENT = frozenset([("TRUNCATE", "PARTITION"), ("DROP", "PARTITION"), ("EXCHANGE", "PARTITION")])
+_PARTITIONING = frozenset([("PARTITION", "BY"), ("REMOVE", "PARTITIONING")])
 _PARTITION_VERBS = _words(
     "TRUNCATE DROP EXCHANGE ADD COALESCE REORGANIZE REBUILD ANALYZE CHECK OPTIMIZE REPAIR DISCARD IMPORT"
 )
@@ -325,8 +326,7 @@ def _is_partition(action: Cursor) -> bool:
     words = {action.peek(i) for i in range(1, len(action.tokens))}
     if action.peek() in _PARTITION_VERBS and (action.peek(1) == "PARTITION" or "TABLESPACE" in words):
         return True
-    first = action.peek()
-    return (first == "PARTITION" and action.peek(1) == "BY") or (first == "REMOVE" and action.peek(1) == "PARTITIONING")
+    return (action.peek(), action.peek(1)) in _PARTITIONING
 
 
 def _is_silent(action: Cursor) -> bool:
@@ -400,14 +400,16 @@ def _leaves_rows(action: Cursor) -> bool:
 
 
 def _split(token_list: list[Token]) -> list[list[Token]]:
-    """Split at the commas outside parentheses."""
+    """Split at the commas outside parentheses, and before a table's partitioning, which no comma precedes."""
     parts: list[list[Token]] = [[]]
     depth = 0
-    for token in token_list:
-        word = token.upper
+    words = [token.upper for token in token_list]
+    for token, word, following in zip(token_list, words, [*words[1:], ""], strict=False):
         depth += (word == "(") - (word == ")")
         if depth < 0:
             raise Unclear
+        if depth == 0 and (word, following) in _PARTITIONING:
+            parts.append([])
         if word == "," and depth == 0:
             parts.append([])
         else:
