@@ -62,6 +62,19 @@ def test_a_unique_key_stands_in_for_a_primary_key(mysql_server: MySQLServer, mys
 
 
 @pytest.mark.parametrize(
+    "ddl",
+    [
+        "a int not null, b int not null, unique z (b, a), unique y (a, b)",
+        "a int not null, b int not null, unique y (b, a), unique z (a, b)",
+        "a int not null, b varchar(9) not null, unique x (a, b(2)), unique y (b, a), unique a1 (a, b)",
+    ],
+)
+def test_unique_keys_of_the_same_columns_in_other_orders(mysql_server: MySQLServer, mysql_db: str, ddl: str) -> None:
+    logged, loaded = both(mysql_server, mysql_db, ddl, "VALUES (1, 2)")
+    assert logged.key_names == loaded.key_names == ("b", "a")
+
+
+@pytest.mark.parametrize(
     ("ddl", "key"),
     [
         ("a int not null, g int as (a + 1) virtual not null, unique u (g)", ()),
