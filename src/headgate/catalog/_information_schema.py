@@ -28,7 +28,15 @@ from headgate.catalog._table import NUMBERS, Column, TableDef
 from headgate.errors import DefiniteServerError, UnsupportedError
 from headgate.names import quote_name
 
-__all__ = ["NamedTable", "QueryFunction", "TableStats", "load_stats", "load_table", "load_tables"]
+__all__ = [
+    "NamedTable",
+    "QueryFunction",
+    "TableStats",
+    "databases_with_dots",
+    "load_stats",
+    "load_table",
+    "load_tables",
+]
 
 
 class QueryFunction(Protocol):
@@ -123,6 +131,12 @@ def _load(query: QueryFunction, names: list[tuple[str, str]], where: str, args: 
 def load_stats(query: QueryFunction, patterns: TablePatterns) -> dict[str, TableStats]:
     """Return ``db.table`` -> engine and size of every base table that matches."""
     return {f"{db}.{table}": stats for (db, table), stats in _base_tables(query, patterns).items()}
+
+
+def databases_with_dots(query: QueryFunction, patterns: TablePatterns) -> list[str]:
+    """Return the databases that these patterns name, and whose tables they never match: see :class:`TablePatterns`."""
+    rows = query("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME LIKE '%.%' ORDER BY 1")
+    return [str(name) for (name,) in rows if patterns.names_database(str(name))]
 
 
 def _base_tables(query: QueryFunction, patterns: TablePatterns) -> dict[tuple[str, str], TableStats]:
