@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from headgate.carrier import Resnapshot
 from headgate.config import PipelineConfig
-from headgate.lake import encode_name
+from headgate.lake import short_name
 from headgate.sinks import Batch, BatchWriter, Target, Unseen, hook_name, refiltered, rehooked
 
 __all__ = ["Rewritten"]
@@ -43,7 +43,7 @@ class Rewritten:
             if table in states and not states[table].is_suspended and not is_strict:
                 log.warning("%s is read again: %s", table, reason)
                 request = Resnapshot((glob.escape(table),), reason)
-                self._writer.inbox.send_request(f"rows-{encode_name(table)}", request)
+                self._writer.inbox.send_request(f"rows-{short_name(table)}", request)
 
     def unseen(self, batch: Batch) -> dict[str, Unseen]:
         """Return these tables, at the first call."""

@@ -9,7 +9,7 @@ from headgate.carrier import Batch, ControlFolder, End, Resnapshot, Settle
 from headgate.catalog import TablePatterns
 from headgate.control import inbox_files
 from headgate.gtid import GtidSet
-from headgate.lake import TableState, encode_name
+from headgate.lake import TableState, short_name
 from headgate.sinks._decide import Decision
 from headgate.sinks._states import State
 
@@ -43,7 +43,7 @@ class PlannerMessages:
         for decision in decisions:
             if decision.reread is not None:
                 resnapshot = Resnapshot((glob.escape(decision.table),), decision.reread)
-                self._inbox.send_request(f"ddl-{epoch}-{encode_name(decision.table)}", resnapshot)
+                self._inbox.send_request(f"ddl-{epoch}-{short_name(decision.table)}", resnapshot)
 
     def hand_back(self, batch: Batch, states: Mapping[str, TableState]) -> None:
         """Report the results of a batch that the ledger has.
