@@ -50,6 +50,8 @@ class DdlEffect:
     """Whether an ALTER manages partitions or the tablespace."""
     silent_rows: bool = False
     """Whether rows may come or go without row events (TRUNCATE/DROP/EXCHANGE PARTITION, IMPORT TABLESPACE)."""
+    if_absent: bool = False
+    """For ``create``: whether it has no effect on a table that exists (IF NOT EXISTS). Servers log it all the same."""
     changes: tuple[ColumnChange, ...] | None = None
     """For ``alter``: the columns it changes, if nothing else changes in any row; ``()`` for an ALTER of indexes,
     constraints, comments, options or partitions that keeps all rows unchanged. None: rows may have changed. Whether a
@@ -192,11 +194,11 @@ def _create(cursor: Cursor) -> Statement:
         return Statement("ignored")
     cursor.skip("EXTERNAL")
     if cursor.skip("TABLE"):
-        cursor.skip("IF", "NOT", "EXISTS")
+        if_absent = cursor.skip("IF", "NOT", "EXISTS")
         db, table = cursor.table()
         rest = cursor.rest()
         starts = [token.upper for token in rest[-2:]] == ["START", "TRANSACTION"]
-        effects = (DdlEffect("create", db, table),)
+        effects = (DdlEffect("create", db, table, if_absent=if_absent),)
         return Statement("ddl", effects, starts_transaction=starts, copies_rows=_has_query(rest))
     cursor.skip_any("UNIQUE", "FULLTEXT", "SPATIAL")
     cursor.expect("INDEX")
