@@ -450,7 +450,7 @@ def test_create_if_not_exists_on_a_table_that_exists_does_nothing() -> None:
 def test_create_if_not_exists_does_not_read_a_table_that_was_stopped_for_another_reason() -> None:
     def after(reason: str | None, *, dropped: bool = False) -> str:
         fake = FakeBatch(9).ddl("shop.orders", "DROP TABLE orders", "drop", 5) if dropped else FakeBatch(9)
-        fake = fake.ddl("shop.orders", "create table\nif not exists orders ...", "create", 6)
+        fake = fake.ddl("shop.orders", "CREATE TABLE IF NOT EXISTS orders ...", "create", 6, adds=())
         return decided(fake, TableState("shop.orders", "stopped", held_epoch=3, reason=reason)).state.state
 
     removed = decided(FakeBatch(9).ddl("shop.orders", "DROP TABLE orders", "drop", 5)).state.reason

@@ -50,12 +50,17 @@ class DdlEffect:
     """Whether an ALTER manages partitions or the tablespace."""
     silent_rows: bool = False
     """Whether rows may come or go without row events (TRUNCATE/DROP/EXCHANGE PARTITION, IMPORT TABLESPACE)."""
-    if_absent: bool = False
-    """For ``create``: whether it has no effect on a table that exists (IF NOT EXISTS). Servers log it all the same."""
     changes: tuple[ColumnChange, ...] | None = None
     """For ``alter``: the columns it changes, if nothing else changes in any row; ``()`` for an ALTER of indexes,
     constraints, comments, options or partitions that keeps all rows unchanged. None: rows may have changed. Whether a
-    redefinition keeps every value depends on the type before it."""
+    redefinition keeps every value depends on the type before it.
+
+    For ``create``: ``()`` with IF NOT EXISTS, which changes no table that exists. Servers log it all the same."""
+
+    @property
+    def if_absent(self) -> bool:
+        """Whether it is a CREATE TABLE IF NOT EXISTS."""
+        return self.action == "create" and self.changes is not None
 
     @property
     def adds(self) -> tuple[AddedColumn, ...] | None:
@@ -198,7 +203,7 @@ def _create(cursor: Cursor) -> Statement:
         db, table = cursor.table()
         rest = cursor.rest()
         starts = [token.upper for token in rest[-2:]] == ["START", "TRANSACTION"]
-        effects = (DdlEffect("create", db, table, if_absent=if_absent),)
+        effects = (DdlEffect("create", db, table, changes=() if if_absent else None),)
         return Statement("ddl", effects, starts_transaction=starts, copies_rows=_has_query(rest))
     cursor.skip_any("UNIQUE", "FULLTEXT", "SPATIAL")
     cursor.expect("INDEX")

@@ -25,7 +25,6 @@ name to the copy. The table is then read again.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, get_args
@@ -44,8 +43,6 @@ __all__ = ["Statements", "read_statements"]
 
 _GONE: Final = "if a table has this name again"
 """In the reason of a table that was removed."""
-_IF_ABSENT: Final = re.compile(r"\s*CREATE\s+TABLE\s+IF\s+NOT\s+EXISTS\b", re.IGNORECASE)
-"""A statement that has no effect on a table that exists. Servers log it all the same."""
 
 
 @dataclass
@@ -99,7 +96,7 @@ def _read(
             statements.removed, statements.may_exist = True, False
             course.stop(f"{text}; {_GONE}, {remedy(course.table)}")
             course.note_suspension(ddl)
-        case "create" if statements.removed and not (statements.may_exist and _IF_ABSENT.match(ddl.statement)):
+        case "create" if statements.removed and not (statements.may_exist and ddl.changes is not None):
             statements.removed = False
             course.read_again(f"created again: {text}")
             course.note_suspension(ddl)
