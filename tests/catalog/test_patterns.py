@@ -26,6 +26,7 @@ from headgate.errors import ConfigError
         (["shop.x.*"], "shop", "x.orders", True),
         (["sho[pq].order?"], "shoq", "orders", True),
         (["*.*"], "mysql", "user", False),
+        (["*.*", "a?b.*", "a.b.*"], "a.b", "t", False),
         (["sys.*", "information_schema.*", "performance_schema.*"], "sys", "version", False),
     ],
 )
@@ -44,11 +45,18 @@ def test_matches(patterns: list[str], db: str, table: str, wanted: bool) -> None
         (["*.*", "!logs.a*"], "logs", True),
         (["*.*", "!*.a*"], "logs", True),
         (["*.*"], "mysql", False),
+        (["*.*", "a?b.*"], "a.b", False),
         ([], "shop", False),
     ],
 )
 def test_which_databases_may_hold_tables_that_are_meant(patterns: list[str], db: str, possible: bool) -> None:
     assert TablePatterns(patterns).may_match(db) is possible
+
+
+def test_which_databases_are_named_although_their_tables_never_match() -> None:
+    assert TablePatterns(["*.*"]).names_database("a.b")
+    assert not TablePatterns(["a.*"]).names_database("a.b")
+    assert not TablePatterns(["*.*", "!a?b.*"]).names_database("a.b")
 
 
 @given(

@@ -64,7 +64,9 @@ def written(tables: list[TableDef], chosen: list[str], target: str = "./lake") -
 
 @settings(max_examples=200)
 @given(
-    names=st.lists(st.tuples(NAME | ODD, NAME | ODD), min_size=1, max_size=4, unique=True),
+    names=st.lists(
+        st.tuples((NAME | ODD).filter(lambda db: "." not in db), NAME | ODD), min_size=1, max_size=4, unique=True
+    ),
     target=st.text(min_size=1, max_size=20).filter(lambda path: "\0" not in path),
     keyed=st.booleans(),
 )

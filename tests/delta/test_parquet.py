@@ -270,3 +270,15 @@ def test_whole_numbers_are_read_as_written(kind: str, data: st.DataObject) -> No
     with tempfile.TemporaryDirectory() as folder:
         (add,) = added(write_files([pa.record_batch({"c": column})], folder, pa.schema([("c", arrow)]), "snappy"))
         assert pq.read_table(Path(folder, add["path"]))["c"].combine_chunks().equals(column)
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")])
+def test_dates_of_the_year_0_have_no_bounds_in_their_file(kind: pa.DataType) -> None:
+    year_0, later = (pa.scalar(days, pa.int32()).cast(pa.date32()) for days in (-719528, 20000))
+    schema = pa.schema([("id", pa.int64()), ("d", kind)])
+    statistics = FileStatistics(schema)
+    for number, moment in enumerate([later, year_0, later]):
+        statistics.add(pa.table([[number], pa.array([moment.value], pa.int32()).view(pa.date32()).cast(kind)], schema))
+    value = json.loads(statistics.to_json())
+    assert (value["minValues"], value["maxValues"]) == ({"id": 0}, {"id": 2})
+    assert value["nullCount"] == {"id": 0, "d": 0}

@@ -192,11 +192,14 @@ def test_parts_that_are_gone_leave_and_the_column_stays(union: Union) -> None:
     ("columns", "message"),
     [
         ({"n": "x"}, "n is string in b and long in another"),
+        ({"N": 1}, "N in b is n in another: rename one"),
+        ({"s": {"X": 1}}, "s.X in b is s.x in another: rename one"),
         ({"part": "x"}, "b has a column part itself: set another column"),
     ],
 )
 def test_parts_that_differ_are_refused(union: Union, columns: dict[str, str], message: str) -> None:
     union.append("a", [1])
+    write_deltalake(union.path("a"), pa.table({"n": [2], "s": [{"x": 2}]}), mode="append", schema_mode="merge")
     union.show()
     before = union.read()
     write_deltalake(union.path("b"), pa.table({name: [value] for name, value in columns.items()}))

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, TargetError
-from headgate.lake import Lake, encode_name, split_table
+from headgate.lake import Lake, encode_name, short_name, split_table
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda s: not any(0xD800 <= ord(c) < 0xE000 for c in s))
 
@@ -25,6 +26,19 @@ def test_names_come_back_from_their_segment(name: str) -> None:
 @given(NAMES, NAMES)
 def test_two_names_never_share_a_segment(left: str, right: str) -> None:
     assert (encode_name(left) == encode_name(right)) == (left == right)
+
+
+@given(st.text("ая_%x.", min_size=40, max_size=64), st.text("ая_%x.", min_size=40, max_size=64))
+@example("т" * 64, "т" * 63 + "я")
+@example("т" * 42 + "abc", "т" * 43)
+def test_long_names_fit_into_a_file_system(left: str, right: str) -> None:
+    for encode, longest in ((encode_name, 255), (short_name, 180)):
+        segments = {encode(name) for name in (left, right)}
+        assert len(segments) == len({left, right})
+        for segment in segments:
+            assert len(segment) <= longest
+            assert segment.isascii()
+            assert re.fullmatch("(%[0-9A-F]{2}|[A-Za-z0-9_~-])*", segment)
 
 
 def test_the_layout() -> None:

@@ -397,6 +397,18 @@ def test_the_changelog_takes_all_columns_of_a_batch() -> None:
     assert {column.name for column in log.definition.columns} == {"id", "item", "b", "c"}
 
 
+def test_the_changelog_keeps_the_letter_case_of_its_columns() -> None:
+    """MySQL renames a column so, and Delta has no two columns that differ only by it."""
+    renamed = FakeTable(columns=(("ID", "bigint"), ("Item", "string")), key=("ID",))
+    fake = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).images(renamed, [("c", 9, 2, "y")])
+    for logged, expected in ((None, ["id", "item"]), ({"id": "bigint", "ITEM": "string"}, ["id", "ITEM"])):
+        (log,) = decided(fake.ddl("shop.orders", "ALTER ...", "alter", 5), logged=logged).log_actions
+        assert [column.name for column in log.definition.columns] == expected
+        assert log.definition.key == ("id",)
+        shown = [{log.names.get(name, name) for name in part.definition.types} for part in log.parts]
+        assert shown == [{*expected}] * 2
+
+
 def test_kafka_gets_every_image_unless_the_table_stays_stopped() -> None:
     fake = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")]).images(RETYPED, [("c", 9, 1, 2)])
     work = decided(fake, None, None, form=None, changelog=False, kafka=True)
@@ -433,6 +445,18 @@ def test_created_again_is_read_again() -> None:
 def test_create_if_not_exists_on_a_table_that_exists_does_nothing() -> None:
     work = decided(FakeBatch(9).ddl("shop.orders", "CREATE TABLE IF NOT EXISTS orders ...", "create", 6))
     assert (work.state.state, work.reread) == ("live", None)
+
+
+def test_create_if_not_exists_does_not_read_a_table_that_was_stopped_for_another_reason() -> None:
+    def after(reason: str | None, *, dropped: bool = False) -> str:
+        fake = FakeBatch(9).ddl("shop.orders", "DROP TABLE orders", "drop", 5) if dropped else FakeBatch(9)
+        fake = fake.ddl("shop.orders", "CREATE TABLE IF NOT EXISTS orders ...", "create", 6, adds=())
+        return decided(fake, TableState("shop.orders", "stopped", held_epoch=3, reason=reason)).state.state
+
+    removed = decided(FakeBatch(9).ddl("shop.orders", "DROP TABLE orders", "drop", 5)).state.reason
+    assert after('drop_column = "stop": ALTER TABLE orders DROP item; read the table again with: …') == "stopped"
+    assert after('drop_column = "stop": …', dropped=True) == "stale"
+    assert after(removed) == "stale"
 
 
 def test_the_last_truncate_counts() -> None:
@@ -1031,6 +1055,11 @@ def test_a_history_gets_its_rows_before_older_versions_are_ended() -> None:
             "item changed its type from string to int",
         ),
         (FakeTable(columns=ORDERS.columns, key=("item",)), Form.HISTORY, "the key changed from (id) to (item)"),
+        (
+            FakeTable(columns=(("id", "bigint"), ("Item", "string"))),
+            Form.HISTORY,
+            "column Item differs from column item only in letter case",
+        ),
         (ORDERS, Form.PLAIN, 'the target was written with mode = "history"'),
     ],
 )

@@ -129,6 +129,13 @@ def test_many_keys_are_asked_about_in_several_questions() -> None:
         (Column("k", "date"), pa.array([date(2024, 1, 1)]), "'0000-00-00'", "2024-01-01"),
         (Column("k", "datetime"), pa.array([datetime(2024, 1, 1)]), "'0000-00-00 00:00:00'", "2024-01-01 00:00:00"),
         (Column("k", "decimal", precision=50), pa.array(["1" * 50]), "5", "1" * 50),
+        (Column("k", "date"), pa.array([-719528], pa.int32()).view(pa.date32()), "'0000-00-00'", "0000-01-01"),
+        (
+            Column("k", "timestamp", scale=6),
+            pa.array([5], pa.int64()).view(pa.timestamp("us", "UTC")),
+            "'0000-00-00 00:00:00.000000'",
+            "1970-01-01 00:00:00.000005",
+        ),
     ],
 )
 def test_what_arrow_cannot_order_is_left_to_mysql(column: Column, values: pa.Array, lo: str, sent: str) -> None:

@@ -53,7 +53,14 @@ class DdlEffect:
     changes: tuple[ColumnChange, ...] | None = None
     """For ``alter``: the columns it changes, if nothing else changes in any row; ``()`` for an ALTER of indexes,
     constraints, comments, options or partitions that keeps all rows unchanged. None: rows may have changed. Whether a
-    redefinition keeps every value depends on the type before it."""
+    redefinition keeps every value depends on the type before it.
+
+    For ``create``: ``()`` with IF NOT EXISTS, which changes no table that exists. Servers log it all the same."""
+
+    @property
+    def if_absent(self) -> bool:
+        """Whether it is a CREATE TABLE IF NOT EXISTS."""
+        return self.action == "create" and self.changes is not None
 
     @property
     def adds(self) -> tuple[AddedColumn, ...] | None:
@@ -95,6 +102,7 @@ _NOT_TABLES = _words(
 no log event has rows of a view. ALGORITHM, DEFINER and SQL SECURITY begin views and stored programs."""
 
 _SILENT = frozenset([("TRUNCATE", "PARTITION"), ("DROP", "PARTITION"), ("EXCHANGE", "PARTITION")])
+_PARTITIONING = frozenset([("PARTITION", "BY"), ("REMOVE", "PARTITIONING")])
 _PARTITION_VERBS = _words(
     "TRUNCATE DROP EXCHANGE ADD COALESCE REORGANIZE REBUILD ANALYZE CHECK OPTIMIZE REPAIR DISCARD IMPORT"
 )
@@ -191,11 +199,11 @@ def _create(cursor: Cursor) -> Statement:
         return Statement("ignored")
     cursor.skip("EXTERNAL")
     if cursor.skip("TABLE"):
-        cursor.skip("IF", "NOT", "EXISTS")
+        if_absent = cursor.skip("IF", "NOT", "EXISTS")
         db, table = cursor.table()
         rest = cursor.rest()
         starts = [token.upper for token in rest[-2:]] == ["START", "TRANSACTION"]
-        effects = (DdlEffect("create", db, table),)
+        effects = (DdlEffect("create", db, table, changes=() if if_absent else None),)
         return Statement("ddl", effects, starts_transaction=starts, copies_rows=_has_query(rest))
     cursor.skip_any("UNIQUE", "FULLTEXT", "SPATIAL")
     cursor.expect("INDEX")
@@ -325,8 +333,7 @@ def _is_partition(action: Cursor) -> bool:
     words = {action.peek(i) for i in range(1, len(action.tokens))}
     if action.peek() in _PARTITION_VERBS and (action.peek(1) == "PARTITION" or "TABLESPACE" in words):
         return True
-    first = action.peek()
-    return (first == "PARTITION" and action.peek(1) == "BY") or (first == "REMOVE" and action.peek(1) == "PARTITIONING")
+    return (action.peek(), action.peek(1)) in _PARTITIONING
 
 
 def _is_silent(action: Cursor) -> bool:
@@ -400,14 +407,16 @@ def _leaves_rows(action: Cursor) -> bool:
 
 
 def _split(token_list: list[Token]) -> list[list[Token]]:
-    """Split at the commas outside parentheses."""
+    """Split at the commas outside parentheses, and before a table's partitioning, which no comma precedes."""
     parts: list[list[Token]] = [[]]
     depth = 0
-    for token in token_list:
-        word = token.upper
+    words = [token.upper for token in token_list]
+    for token, word, following in zip(token_list, words, [*words[1:], ""], strict=False):
         depth += (word == "(") - (word == ")")
         if depth < 0:
             raise Unclear
+        if depth == 0 and (word, following) in _PARTITIONING:
+            parts.append([])
         if word == "," and depth == 0:
             parts.append([])
         else:

@@ -5,7 +5,8 @@ hidden columns of functional indexes are in neither.
 
 The key is the one that the log has, too: the PRIMARY KEY or, without one, the first UNIQUE key of the table whose
 columns are all NOT NULL and neither functional, virtual nor prefixes. MySQL uses it as primary, and shows its columns
-with COLUMN_KEY = 'PRI'. No other key is chosen: the log would not show whether a table had it at the moment of an
+with COLUMN_KEY = 'PRI'. If several have the same columns in different orders, SHOW INDEX tells which is the first,
+which STATISTICS does not. No other key is chosen: the log would not show whether a table had it at the moment of an
 image, so two rows with equal values could be taken for one.
 
 information_schema is text in utf8mb3, so an ENUM or SET member with a character above U+FFFF reads ``?`` here. The log
@@ -16,16 +17,26 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from headgate.catalog._charsets import normalise
 from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns
 from headgate.catalog._table import NUMBERS, Column, TableDef
-from headgate.errors import UnsupportedError
+from headgate.errors import DefiniteServerError, UnsupportedError
+from headgate.names import quote_name
 
-__all__ = ["NamedTable", "QueryFunction", "TableStats", "load_stats", "load_table", "load_tables"]
+__all__ = [
+    "NamedTable",
+    "QueryFunction",
+    "TableStats",
+    "databases_with_dots",
+    "load_stats",
+    "load_table",
+    "load_tables",
+]
 
 
 class QueryFunction(Protocol):
@@ -108,7 +119,9 @@ def _load(query: QueryFunction, names: list[tuple[str, str]], where: str, args: 
         keys[db, table][index].append(column)
     return [
         NamedTable(
-            TableDef(*name, tuple(columns[name])).with_key(_choose_key(keys[name], primary[name])),
+            TableDef(*name, tuple(columns[name])).with_key(
+                _choose_key(keys[name], primary[name], partial(_index_names, query, *name))
+            ),
             "PRIMARY" in keys[name],
         )
         for name in names
@@ -118,6 +131,12 @@ def _load(query: QueryFunction, names: list[tuple[str, str]], where: str, args: 
 def load_stats(query: QueryFunction, patterns: TablePatterns) -> dict[str, TableStats]:
     """Return ``db.table`` -> engine and size of every base table that matches."""
     return {f"{db}.{table}": stats for (db, table), stats in _base_tables(query, patterns).items()}
+
+
+def databases_with_dots(query: QueryFunction, patterns: TablePatterns) -> list[str]:
+    """Return the databases that these patterns name, and whose tables they never match: see :class:`TablePatterns`."""
+    rows = query("SELECT SCHEMA_NAME FROM information_schema.SCHEMATA WHERE SCHEMA_NAME LIKE '%.%' ORDER BY 1")
+    return [str(name) for (name,) in rows if patterns.names_database(str(name))]
 
 
 def _base_tables(query: QueryFunction, patterns: TablePatterns) -> dict[tuple[str, str], TableStats]:
@@ -147,15 +166,30 @@ def _show_generated_primary_keys(query: QueryFunction) -> None:
     query("SET @headgate = NULL /*!80030 , SESSION show_gipk_in_create_table_and_information_schema = ON */")
 
 
-def _choose_key(unique: Mapping[str, Sequence[str]], primary: set[str]) -> tuple[str, ...]:
+def _choose_key(
+    unique: Mapping[str, Sequence[str]], primary: set[str], index_names: Callable[[], Sequence[str]]
+) -> tuple[str, ...]:
     """Return the key's column names.
 
     :param unique: the columns of each unique index.
     :param primary: the columns that MySQL marks as primary.
+    :param index_names: returns the names of the table's indexes in MySQL's order, in which prefixes come last.
     """
     if "PRIMARY" in unique:
         return tuple(unique["PRIMARY"])
-    return next((tuple(columns) for _, columns in sorted(unique.items()) if {*columns} == primary), ())
+    keys = {index: tuple(columns) for index, columns in unique.items() if {*columns} == primary}
+    if len({*keys.values()}) > 1:
+        return next((keys[name] for name in index_names() if name in keys), ())
+    return next(iter(keys.values()), ())
+
+
+def _index_names(query: QueryFunction, db: str, table: str) -> list[str]:
+    """Return the names of a table's indexes in MySQL's order; no names if the table was dropped meanwhile."""
+    try:
+        rows = query(f"SHOW INDEX FROM {quote_name(db)}.{quote_name(table)}")
+    except DefiniteServerError:
+        return []
+    return [str(row[2]) for row in rows]
 
 
 _BYTE_LENGTHS = frozenset({"char", "varchar", "binary", "varbinary"})

@@ -21,7 +21,8 @@ class TablePatterns:
     """Globs (``*``, ``?``, ``[…]``) on ``db.table``, case-sensitive; ``!`` removes; the last match wins.
 
     The first dot divides a pattern. The part before it is matched against the database's name alone, so ``*`` never
-    spans both.
+    spans both. A name ``db.table`` is divided there, too, so databases with a dot in their name have no matches: their
+    tables would be taken for those of others.
 
     :raises ConfigError: a pattern without a dot, or with an empty part.
     """
@@ -34,7 +35,7 @@ class TablePatterns:
 
     def matches(self, db: str, table: str) -> bool:
         """Return whether the table is selected. Tables of MySQL's system schemas never are."""
-        if db.lower() in SYSTEM_SCHEMAS:
+        if db.lower() in SYSTEM_SCHEMAS or "." in db:
             return False
         for wanted, db_glob, table_glob in reversed(self._rules):
             if db_glob.match(db) and table_glob.match(table):
@@ -43,8 +44,10 @@ class TablePatterns:
 
     def may_match(self, db: str) -> bool:
         """Return whether a table of this database could be selected."""
-        if db.lower() in SYSTEM_SCHEMAS:
-            return False
+        return db.lower() not in SYSTEM_SCHEMAS and "." not in db and self.names_database(db)
+
+    def names_database(self, db: str) -> bool:
+        """Return whether a pattern selects tables of this database, even if its name rules it out."""
         for wanted, db_glob, table_glob in reversed(self._rules):
             if db_glob.match(db) and (wanted or table_glob == _ANY):
                 return wanted

@@ -24,18 +24,20 @@ class Token(NamedTuple):
 
     @property
     def upper(self) -> str:
-        """The keyword this token may be; ``""`` for all tokens except bare words and symbols."""
-        return self.text.upper() if self.kind in ("word", "symbol") else ""
+        """The keyword this token may be; ``""`` for all tokens except bare words and symbols. Keywords are ASCII."""
+        return self.text.upper() if self.kind in ("word", "symbol") and self.text.isascii() else ""
 
 
-_SPACE = r"(?P<space>\s+)"
-_LINE_COMMENT = r"(?P<line>\#[^\n]*|--(?=[\s\x00-\x1f]|\Z)[^\n]*)"
+_SPACE = r"(?P<space>(?a:\s)+)"
+_LINE_COMMENT = r"(?P<line>\#[^\n]*|--(?=[\x00-\x20]|\Z)[^\n]*)"
 _COMMENT = r"(?P<comment>/\*(?!!)(?s:.*?)\*/)"
 _OPEN = r"(?P<open>/\*!(?P<version>\d{5,6})?)"
 _CLOSE = r"(?P<close>\*/)"
 _BACKTICK = r"(?P<backtick>`(?:[^`]|``)*`)"
-_VARIABLE = r"(?P<variable>@@?[\w$.]*)"
-_WORD = r"(?P<word>[\w$]+)"
+_VARIABLE = r"(?P<variable>@@?[\w$.\u0080-\uffff]*)"
+_WORD = r"(?P<word>[\w$\u0080-\uffff]+)"
+"""A bare name may have every character from U+0080 to U+FFFF: also signs, combining marks and spaces beyond ASCII
+(MySQL Reference Manual, "Schema Object Names")."""
 _SYMBOL = r"(?P<symbol>[^\s\"'`])"
 _PLAIN = r"(?:[^{q}]|{q}{q})*"
 _ESCAPED = r"(?:[^{q}\\]|{q}{q}|\\(?s:.))*"

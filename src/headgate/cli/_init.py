@@ -99,8 +99,8 @@ def _bare(url: str, settings: ConnectionSettings) -> str:
 
 
 def _literal(db: str) -> str:
-    """Return a pattern for one database. ``?`` replaces a dot and a leading ``!``, which cannot be escaped."""
-    text = re.sub(r"([*?\[])", r"[\1]", db).replace(".", "?")
+    """Return a pattern for one database. ``?`` replaces a leading ``!``, which cannot be escaped."""
+    text = re.sub(r"([*?\[])", r"[\1]", db)
     return f"?{text[1:]}" if text.startswith("!") else text
 
 

@@ -8,7 +8,7 @@ Statistics").
 **Statistics** are the least and greatest value and the nulls of the first 32 leaf columns, and of those that the caller
 names, at any position. Bounds may be wide, never narrow: texts are cut to 32 characters, and U+10FFFF is appended to a
 greatest one that was cut. Times are cut to milliseconds, which readers allow for. Types without an order that Spark and
-Arrow share (booleans, binaries, lists, VARIANTs) have no bounds.
+Arrow share (booleans, binaries, lists, VARIANTs) have no bounds, nor have columns with a date of the year 0.
 
 **Numbers that hardly repeat** (keys, positions, amounts, times) are stored as differences (``DELTA_BINARY_PACKED``,
 Apache Parquet, "Encodings"), all else with a dictionary, which is the default of Parquet's writers. If a column has too
@@ -125,6 +125,7 @@ class FileStatistics:
         self._nulls = [0] * len(self._leaves)
         self._least: list[Any] = [None] * len(self._leaves)
         self._greatest: list[Any] = [None] * len(self._leaves)
+        self._unbounded: set[int] = set()
         self.rows = 0
 
     def add(self, table: pa.Table) -> None:
@@ -136,7 +137,11 @@ class FileStatistics:
             if not _ordered(values.type) or values.null_count == len(values):
                 continue
             bounds = pc.min_max(values)
-            least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
+            try:
+                least, greatest = bounds["min"].as_py(), bounds["max"].as_py()
+            except OverflowError:  # MySQL has dates of the year 0, Python has none
+                self._unbounded.add(i)
+                continue
             self._least[i] = least if self._least[i] is None else min(self._least[i], least)
             self._greatest[i] = greatest if self._greatest[i] is None else max(self._greatest[i], greatest)
 
@@ -147,7 +152,7 @@ class FileStatistics:
         nulls: dict[str, Any] = {}
         for i, path in enumerate(self._leaves):
             _put(nulls, path, str(self._nulls[i]))
-            if self._least[i] is not None:
+            if self._least[i] is not None and i not in self._unbounded:
                 low, high = _least_text(self._least[i]), _greatest_text(self._greatest[i])
                 if low is not None and high is not None:
                     _put(least, path, low)

@@ -95,8 +95,8 @@ def union_actions(
     :param union: its newest version, with files.
     :param gone: values of parts that the union had, and has no longer.
     :param same: values of parts whose files the union has; they are not compared.
-    :raises DifferentColumnsError: a column has different types, or the union's own name; a part has column mapping; the
-        union has another partition column.
+    :raises DifferentColumnsError: a column has different types or letter case, or the union's own name; a part has
+        column mapping; the union has another partition column.
     """
     column, values = layout.column, {*gone, *(part.value for part in parts)}
     if union.version >= 0 and union.metadata.get("partitionColumns") != [column]:
@@ -188,6 +188,7 @@ class _Columns:
                     f"{where} has a column {one['name']} itself: set another column in [routes]"
                 )
             if name in self._known:
+                _check_spelling(self._known[name]["name"], one["name"], where)
                 self._known[name]["type"] = _common_type(self._known[name]["type"], one["type"], one["name"], where)
             else:
                 self._known[name] = {**one, "nullable": True}
@@ -221,10 +222,19 @@ def _common_type(known: Any, kind: Any, column: str, where: str) -> Any:
     for one in kind["fields"]:
         name = one["name"].lower()
         if name in fields:
+            _check_spelling(f"{column}.{fields[name]['name']}", f"{column}.{one['name']}", where)
             fields[name]["type"] = _common_type(fields[name]["type"], one["type"], f"{column}.{one['name']}", where)
         else:
             fields[name] = {**one, "nullable": True}
     return {**known, "fields": [*fields.values()]}
+
+
+def _check_spelling(known: str, name: str, where: str) -> None:
+    """Raise if a column has other letter case in a part: not every reader would find it in the files of both."""
+    if known != name:
+        raise DifferentColumnsError(
+            f"{name} in {where} is {known} in another: rename one, at the source or by [columns]"
+        )
 
 
 def _is_struct(kind: Any) -> bool:

@@ -121,7 +121,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         not for its column, `rows`, `key` or a hook not for its table; a setting or a privilege is missing: the first
         one, and how many more there are.
     """
-    from headgate.catalog import TablePatterns, load_tables
+    from headgate.catalog import TablePatterns, databases_with_dots, load_tables
     from headgate.columns import check_chosen_keys, check_row_filters, check_rules, with_chosen_key
     from headgate.mysql import Connection, cascades, prerequisites, try_select
 
@@ -129,8 +129,12 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         parse_start(config.source.first_position)
     settings = connection_settings(config)
     with Connection.open(settings) as connection:
-        tables = load_tables(connection.query, TablePatterns(config.source.tables))
+        patterns = TablePatterns(config.source.tables)
+        tables = load_tables(connection.query, patterns)
         names = [table.full_name for table in tables]
+        for db in databases_with_dots(connection.query, patterns):
+            pattern = f"!{db.replace('.', '?')}.*"
+            log.warning('database %s is not followed: its name has a dot; exclude it by "%s"', db, pattern)
         for warning in check_patterns(config.source.tables, names, known):
             log.warning("%s; the log is still followed", warning)
         if config.source.signal_table is not None:

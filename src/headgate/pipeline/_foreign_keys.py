@@ -81,9 +81,12 @@ class ForeignKeys:
         return None
 
     def _declared(self, batch: Batch) -> Iterator[tuple[str, str]]:
-        """Yield the tables that a statement gives such a key, and the statement."""
+        """Yield the tables that a statement gives such a key, and the statement. CREATE TABLE IF NOT EXISTS gives one
+        only to a table that is new, and so is read later.
+        """
         for ddl in batch.ddl:
-            if ddl.action in ("create", "alter") and self._follows(ddl.table) and declares_cascade(ddl.statement):
+            declares = ddl.action == "alter" or (ddl.action == "create" and ddl.changes is None)
+            if declares and self._follows(ddl.table) and declares_cascade(ddl.statement):
                 yield ddl.table, " ".join(ddl.statement.split())[:200]
 
     def _arriving(self, batch: Batch) -> Iterator[str]:

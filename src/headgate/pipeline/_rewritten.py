@@ -10,13 +10,13 @@ replay of that batch finds the same.
 
 from __future__ import annotations
 
-import glob
 import logging
 from collections.abc import Mapping
 
 from headgate.carrier import Resnapshot
+from headgate.catalog import exact_pattern
 from headgate.config import PipelineConfig
-from headgate.lake import encode_name
+from headgate.lake import short_name
 from headgate.sinks import Batch, BatchWriter, Target, Unseen, hook_name, refiltered, rehooked
 
 __all__ = ["Rewritten"]
@@ -42,8 +42,8 @@ class Rewritten:
             is_strict = config is not None and config.schema_changes == "strict"
             if table in states and not states[table].is_suspended and not is_strict:
                 log.warning("%s is read again: %s", table, reason)
-                request = Resnapshot((glob.escape(table),), reason)
-                self._writer.inbox.send_request(f"rows-{encode_name(table)}", request)
+                request = Resnapshot((exact_pattern(table),), reason)
+                self._writer.inbox.send_request(f"rows-{short_name(table)}", request)
 
     def unseen(self, batch: Batch) -> dict[str, Unseen]:
         """Return these tables, at the first call."""

@@ -2,6 +2,9 @@
 
 Statements of all transactions count, regardless of what a stream has or wants. So the log is read by file and position,
 not by GTID. Only statements are decoded. A kernel finds them.
+
+TRUNCATE changes no definition. Nor does CREATE TABLE IF NOT EXISTS: callers ask about tables that exist where the range
+begins or ends, and if one was dropped in between, that statement counts.
 """
 
 from __future__ import annotations
@@ -181,7 +184,7 @@ def _changes(segment: Segment) -> Iterator[Change]:
         if statement.kind == "unknown":
             yield Change(position, "", "", None, text)
         for effect in statement.effects:
-            if effect.action != "truncate":
+            if effect.action != "truncate" and not effect.if_absent:
                 default = "DEFAULT" in sql.upper()
                 yield Change(position, effect.db.lower(), effect.table.lower(), effect.adds, text, default)
             if effect.new_db is not None and effect.new_table is not None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Iterable, Mapping, Sequence
 
 from headgate.carrier import Batch, ControlFolder, End, Resnapshot, Settle
-from headgate.catalog import TablePatterns
+from headgate.catalog import TablePatterns, exact_pattern
 from headgate.control import inbox_files
 from headgate.gtid import GtidSet
-from headgate.lake import TableState, encode_name
+from headgate.lake import TableState, short_name
 from headgate.sinks._decide import Decision
 from headgate.sinks._states import State
 
@@ -42,8 +41,8 @@ class PlannerMessages:
             self._inbox.send_request(f"settle-{epoch}", Settle(gtids))
         for decision in decisions:
             if decision.reread is not None:
-                resnapshot = Resnapshot((glob.escape(decision.table),), decision.reread)
-                self._inbox.send_request(f"ddl-{epoch}-{encode_name(decision.table)}", resnapshot)
+                resnapshot = Resnapshot((exact_pattern(decision.table),), decision.reread)
+                self._inbox.send_request(f"ddl-{epoch}-{short_name(decision.table)}", resnapshot)
 
     def hand_back(self, batch: Batch, states: Mapping[str, TableState]) -> None:
         """Report the results of a batch that the ledger has.

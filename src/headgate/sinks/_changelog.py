@@ -6,9 +6,10 @@ leaves out, null in the row; null for whole images). ``_seq`` orders the changes
 has nulls for them: if ``_absent`` is not null, ``_before`` may hold only the key.
 
 A batch is one append under Delta's transaction marker (application, epoch), so a replay of the batch adds nothing. The
-table's columns only grow: a column that the source drops or renames stays and is null from then on. If a column gets a
-type with more values, one commit copies its files with it; a replay finds that done. If neither of two types has all
-values of the other, the table is stopped (``_decide``).
+table's columns only grow: a column that the source drops or renames stays and is null from then on. A name in other
+letter case is of the same column, because Delta does not distinguish them. If a column gets a type with more values,
+one commit copies its files with it; a replay finds that done. If neither of two types has all values of the other, the
+table is stopped (``_decide``).
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class ChangelogTable:
             if any(part.images for part in parts):
                 columns = [*_LEADING, *(column.name for column in definition.columns), *_TRAILING]
                 marker = Marker(f"headgate/{self.pipeline}/{self._table_property}", epoch)
-                append_once(self.delta, images_of(frame, parts), change_rows(definition), columns, marker)
+                append_once(self.delta, images_of(frame, parts), change_rows(definition, action.names), columns, marker)
         version = self.delta.version()
         return None if version < 0 else version
 

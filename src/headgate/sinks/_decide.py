@@ -50,7 +50,7 @@ from headgate.sinks._course import Outcome, TableCourse, remedy
 from headgate.sinks._ignored import ColumnView
 from headgate.sinks._plan import CurrentPlan
 from headgate.sinks._promises import definition_after, promised
-from headgate.sinks._shape import Misfit, Shape, fit, fits, hook_name, reserved, shortened, union, widest
+from headgate.sinks._shape import Misfit, Shape, fit, fits, hook_name, names_in_log, reserved, shortened, union, widest
 from headgate.sinks._statements import Statements, read_statements
 from headgate.sinks._states import Event, State
 
@@ -313,7 +313,7 @@ def _log_actions(course: TableCourse, case: Case, *, restarts: bool) -> tuple[Ap
         if definition is None or wrong is not None:
             problem = wrong or ""
             break
-        return (AppendChanges(definition, images),)
+        return (AppendChanges(definition, images, names=names_in_log(images, before.logged)),)
     if problem:
         course.stop(problem)
     return ()

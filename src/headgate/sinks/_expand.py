@@ -100,14 +100,20 @@ def image_rows(action: RowAction, form: Form = Form.PLAIN) -> RowConversion:
     return RowConversion(ddl, lambda batches: map(form.begin, _aligned(batches, schema, names=names)))
 
 
-def change_rows(definition: Definition) -> RowConversion:
-    """Convert to one row per change: updates carry ``_before``, partial images ``_absent``; otherwise both are null."""
+def change_rows(definition: Definition, names: Mapping[str, str | None] | None = None) -> RowConversion:
+    """Convert to one row per change: updates carry ``_before``, partial images ``_absent``; otherwise both are null.
+
+    :param names: where images have other names than the definition.
+    """
     ddl = f"{META_DDL}, {definition.ddl}"
     fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
     full_ddl = f"{ddl}, _before struct<{fields}>, {ABSENT} array<string>"
     plain, full = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
 
-    return RowConversion(full_ddl, lambda batches: (pair_updates(part, full) for part in _aligned(batches, plain)))
+    def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (pair_updates(part, full) for part in _aligned(batches, plain, names=names))
+
+    return RowConversion(full_ddl, convert)
 
 
 def images_of(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:

@@ -22,6 +22,7 @@ __all__ = [
     "fit",
     "fits",
     "hook_name",
+    "names_in_log",
     "refiltered",
     "rehooked",
     "reserved",
@@ -323,19 +324,35 @@ def reserved(definition: Definition, form: Form | None = None) -> str | None:
 def union(parts: Sequence[Part], logged: Mapping[str, str] | None = None) -> Definition | None:
     """Return a definition with every column of these parts, each in a type that holds all of its values.
 
-    :param logged: columns of a changelog, whose types count, too.
+    :param logged: columns of a changelog, whose types count, too. Names that differ from those there, or from each
+        other, only in letter case are of one column: see :func:`names_in_log`.
     :raises Misfit: a column has two types of which neither holds all values of the other.
     """
     last = widest(parts)
     if last is None:
         return None
-    columns = {column.name: column for column in last.columns}
-    for definition in _definitions(parts):
+    columns: dict[str, CarriedColumn] = {}
+    names = names_in_log(parts, logged)
+    for definition in [last, *_definitions(parts)]:
         for column in definition.columns:
-            columns[column.name] = _wider(columns.setdefault(column.name, column), column.spark)
+            name = names.get(column.name, column.name)
+            columns[name] = _wider(columns.setdefault(name, replace(column, name=name)), column.spark)
     for name in columns.keys() & (logged or {}).keys():
         columns[name] = _wider(columns[name], (logged or {})[name])
-    return replace(last, columns=tuple(columns.values()))
+    return replace(last, columns=tuple(columns.values()), key=tuple(names.get(name, name) for name in last.key))
+
+
+def names_in_log(parts: Sequence[Part], logged: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return which columns of these parts the changelog has in other letter case: name in images → name there. MySQL
+    renames columns so, and columns of Delta tables do not differ by it.
+    """
+    known = {name.lower(): name for name in logged or {}}
+    names = {}
+    for definition in _definitions(parts):
+        for name in definition.types:
+            if known.setdefault(name.lower(), name) != name:
+                names[name] = known[name.lower()]
+    return names
 
 
 def _wider(column: CarriedColumn, spark: str) -> CarriedColumn:
@@ -428,7 +445,13 @@ def _compare(definition: Definition, target: Target, form: Form, *, restarts: bo
     is_read_into_history = restarts and lasting  # rows that differ get a new version
     if definition.hook != target.hook and not is_read_into_history:
         raise Misfit(_OTHER_INPUT)
-    return tuple(name for name in definition.types if name not in target.types)
+    new = tuple(name for name in definition.types if name not in target.types)
+    known = {name.lower(): name for name in target.types}
+    for name in new:
+        if name.lower() in known:  # a history has columns that the source no longer has
+            other = known[name.lower()]
+            raise Misfit(f"column {name} differs from column {other} only in letter case", lasting=lasting)
+    return new
 
 
 def _changed_setting(definition: Definition, target: Target, form: Form) -> str | None:

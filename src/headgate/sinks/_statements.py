@@ -13,6 +13,9 @@ defines its effect:
 | CREATE after that, or a RENAME of another table to this name | suspended as ``stale``, read again | ``stopped`` |
 | TRUNCATE | everything before it is deleted | the same |
 
+CREATE TABLE IF NOT EXISTS counts only after a statement that removed the table. One that was stopped for another reason
+may exist, and stays stopped.
+
 ``[schema_changes]`` may have the table read again or stopped for changes of columns, too, or ignore them
 (``_ignored``). What else such a statement changes counts as above.
 
@@ -24,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Final, get_args
 
 from headgate.carrier import DdlRow, SourceType
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
@@ -38,6 +41,9 @@ from headgate.sinks._states import Event, State
 
 __all__ = ["Statements", "read_statements"]
 
+_GONE: Final = "if a table has this name again"
+"""In the reason of a table that was removed."""
+
 
 @dataclass
 class Statements:
@@ -45,6 +51,7 @@ class Statements:
 
     truncated: DdlRow | None = None  # the last TRUNCATE
     removed: bool = False  # the last of them removed the table
+    may_exist: bool = False  # no statement did, but the table was stopped before, for another reason
     alters: list[DdlRow] = field(default_factory=list)  # those that change only columns of the table, in known ways
     ignored: list[DdlRow] = field(default_factory=list)  # those of which the table ignores all changes
     columns: ColumnView = field(default_factory=ColumnView)  # the source's columns as the table shows them
@@ -56,7 +63,9 @@ def read_statements(course: TableCourse, case: Case) -> Statements:
     # Only a table that headgate has can be removed.
     is_ours = before.row is not None or arrival.header_entry is not None or bool(arrival.parts)
     ignored = before.row.ignored if before.row is not None else None
-    statements = Statements(removed=before.state is State.STOPPED, columns=ColumnView(ignored, before.target))
+    is_stopped = before.state is State.STOPPED
+    may_exist = is_stopped and before.row is not None and _GONE not in (before.row.reason or "")
+    statements = Statements(removed=is_stopped, may_exist=may_exist, columns=ColumnView(ignored, before.target))
     for ddl in arrival.batch.ddl:
         if ddl.table == course.table:
             suspended_state = course.state if course.is_suspended else before.state if before.is_suspended else None
@@ -84,10 +93,10 @@ def _read(
             statements.truncated = ddl
             course.note(ddl, "held" if suspended_state else "applied")
         case "drop" | "rename" if is_ours:
-            statements.removed = True
-            course.stop(f"{text}; if a table has this name again, {remedy(course.table)}")
+            statements.removed, statements.may_exist = True, False
+            course.stop(f"{text}; {_GONE}, {remedy(course.table)}")
             course.note_suspension(ddl)
-        case "create" if statements.removed:
+        case "create" if statements.removed and not (statements.may_exist and ddl.changes is not None):
             statements.removed = False
             course.read_again(f"created again: {text}")
             course.note_suspension(ddl)

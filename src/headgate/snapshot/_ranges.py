@@ -237,6 +237,8 @@ def json_values(column: Column, values: pa.ChunkedArray) -> list[Any]:
     kind = column.type
     if kind in ("enum", "set"):
         return list(_numbers(column, values).to_pylist())
+    if pa.types.is_temporal(values.type):
+        values = _temporal_texts(values)
     plain_values: list[Any] = values.to_pylist()
     if kind in BINARIES:
         return [None if value is None else value.hex() for value in plain_values]
@@ -250,14 +252,15 @@ def json_values(column: Column, values: pa.ChunkedArray) -> list[Any]:
             column=column.name,
         )
     if kind == "decimal" or kind in TEMPORALS:
-        return [None if value is None else _text(value) for value in plain_values]
+        return [None if value is None else str(value) for value in plain_values]
     return [int(value) if isinstance(value, Decimal) else value for value in plain_values]
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat(" ")
-    return value.isoformat() if isinstance(value, date) else str(value)
+def _temporal_texts(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return dates or moments as text: Python's have no year 0."""
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.timestamp("us"))
+    return pc.replace_substring_regex(values.cast(pa.string()), r"\.000000$", "")
 
 
 _TIME = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d+))?")

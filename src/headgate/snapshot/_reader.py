@@ -28,8 +28,8 @@ the table. With DDL, the chunk gives a ``Redo``, and a later batch with a later 
 When a chunk gives a ``Redo``
 =============================
 
-- DDL of the chunk's table in W, a definition that changed during the read, or a missing table: the images cannot
-  distinguish the rows before and after.
+- DDL of the chunk's table in W (DROP DATABASE, too; not CREATE TABLE IF NOT EXISTS), a definition that changed during
+  the read, or a missing table: the images cannot distinguish the rows before and after.
 - A TRUNCATE of the table in W: the rows that it removed and W had not touched before are in no image. Only a typed
   stream, which a ``Redo`` would end, accepts the remaining rows (``truncate="keep"``): its ``t`` image follows.
 - A partial update of the key in W, if rows are kept.

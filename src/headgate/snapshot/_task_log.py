@@ -51,11 +51,20 @@ class TaskLog:
                     (image.table.full_name, image.table) for image in item.images if image.table.columns
                 )
             elif isinstance(item, Ddl):
-                for touched in (f"{item.db}.{item.table}", item.new_name):
-                    if touched is not None and touched in self._names:
-                        self.incomplete.setdefault(touched, f"DDL while the chunk was read: {item.statement[:200]}")
+                for touched in self._touched(item):
+                    self.incomplete.setdefault(touched, f"DDL while the chunk was read: {item.statement[:200]}")
             elif item.table in self._names:
                 self.incomplete.setdefault(item.table, f"row images of the window cannot be read: {item.reason}")
+
+    def _touched(self, ddl: Ddl) -> set[str]:
+        """Return the tables whose rows or columns a statement may change. CREATE TABLE IF NOT EXISTS changes none: if a
+        table was dropped before it, that statement counts.
+        """
+        if ddl.action == "drop_database":
+            return {name for name in self._names if name.partition(".")[0] == ddl.db}
+        if ddl.action == "create" and ddl.changes is not None:
+            return set()
+        return self._names & {f"{ddl.db}.{ddl.table}", ddl.new_name}
 
     def _add_images(self, name: str, batches: list[pa.RecordBatch]) -> None:
         if name not in self._names:

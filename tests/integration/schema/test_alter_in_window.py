@@ -123,6 +123,30 @@ def test_a_table_truncated_while_it_is_read_is_not_live_before_it_is_empty(
     assert list(stream.copies[f"{mysql_db}.changes"].rows) == [(5,)]
 
 
+def test_create_if_not_exists_reads_no_range_again(stream: Stream) -> None:
+    stream.batch("CREATE TABLE IF NOT EXISTS changes (x INT)", "UPDATE changes SET v = 'x' WHERE id < 5")
+    stream.finish()
+    assert not stream.redone
+
+
+def test_a_database_that_is_dropped_and_made_again_while_its_tables_are_read(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path
+) -> None:
+    """The SELECT sees the new rows, and the log does not show that the old ones went."""
+    make_tables(mysql_server, mysql_db)
+    ((_, create),) = mysql_server.query(f"SHOW CREATE TABLE {mysql_db}.changes")
+    table = f"{mysql_db}.changes"
+    create = create.replace("CREATE TABLE `changes`", f"CREATE TABLE IF NOT EXISTS {table}")
+    stream = Stream(mysql_server, mysql_db, tmp_path, chunk_rows="100")
+    stream.batch(
+        f"DROP DATABASE {mysql_db}", f"CREATE DATABASE {mysql_db}", create, f"INSERT INTO {table} (id) VALUES (5)"
+    )
+    assert stream.states[table].state != "live"
+    assert any(not stream.batch() for _ in range(30))
+    assert stream.states[table].state == "live"
+    assert list(stream.copies[table].rows) == [(5,)]
+
+
 @pytest.mark.parametrize(
     "change", ["DROP TABLE changes", "RENAME TABLE changes TO moved", "ALTER TABLE changes RENAME COLUMN id TO n"]
 )

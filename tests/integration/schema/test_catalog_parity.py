@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headgate.catalog import TableDef, TablePatterns, load_stats, load_tables, table_from_table_map
+from headgate.config import parse_config
+from headgate.pipeline import check_source
 from headgate.testing import MySQLServer
 from tests.integration.logdump import log_end, read_table
 
@@ -59,6 +62,19 @@ def test_a_unique_key_stands_in_for_a_primary_key(mysql_server: MySQLServer, mys
     assert logged.key_names == ("d", "a"), "the first in the table, neither by name nor by length"
     assert logged == loaded
     assert loaded.with_key(("e",)).key_names == ("e",)
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "a int not null, b int not null, unique z (b, a), unique y (a, b)",
+        "a int not null, b int not null, unique y (b, a), unique z (a, b)",
+        "a int not null, b varchar(9) not null, unique x (a, b(2)), unique y (b, a), unique a1 (a, b)",
+    ],
+)
+def test_unique_keys_of_the_same_columns_in_other_orders(mysql_server: MySQLServer, mysql_db: str, ddl: str) -> None:
+    logged, loaded = both(mysql_server, mysql_db, ddl, "VALUES (1, 2)")
+    assert logged.key_names == loaded.key_names == ("b", "a")
 
 
 @pytest.mark.parametrize(
@@ -122,3 +138,22 @@ def test_only_base_tables_that_match(mysql_server: MySQLServer, mysql_db: str) -
     assert {name: stat.engine for name, stat in stats.items()} == {
         f"{mysql_db}.one": "InnoDB", f"{mysql_db}.tmp_two": "MyISAM",
     }  # fmt: skip
+
+
+def test_databases_with_a_dot_in_their_name_are_left_out(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``a.b.t`` would be table ``b.t`` of database ``a``."""
+    (tmp_path / "secret").write_text(mysql_server._password)
+    source = f'url = "{mysql_server.url}"\npassword_file = "{tmp_path / "secret"}"\ntables = ["{mysql_db}*.*"]'
+    config = parse_config(f'name = "dots"\n[source]\n{source}\n[target]\npath = "{tmp_path}"')
+    try:
+        for db in (mysql_db, f"{mysql_db}.x"):
+            mysql_server.execute(
+                f"CREATE DATABASE IF NOT EXISTS `{db}`", f"CREATE TABLE `{db}`.`y.t` (id INT PRIMARY KEY)"
+            )
+        assert check_source(config) == [f"{mysql_db}.y.t"]
+    finally:
+        mysql_server.execute(f"DROP DATABASE `{mysql_db}.x`")
+    expected = f'database {mysql_db}.x is not followed: its name has a dot; exclude it by "!{mysql_db}?x.*"'
+    assert expected in caplog.messages

@@ -74,7 +74,8 @@ def find_unseen(
     fake = FakeBatch(9)
     for item in log.items():
         if isinstance(item, Ddl):
-            fake.ddl(f"{item.db}.{item.table}", item.statement, item.action, item.pos, new_name=item.new_name)
+            name, changes = f"{item.db}.{item.table}", item.changes
+            fake.ddl(name, item.statement, item.action, item.pos, adds=changes, new_name=item.new_name)
     if begins is not None:
         fake.snapshot(f"{log.db}.{begins}", 9, append=False, first=True, last=True)
     batch = fake.described()
@@ -154,6 +155,7 @@ def test_keys_that_change_nothing_or_that_of_others(log: Log) -> None:
         "CREATE TABLE other (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES child (id) ON DELETE CASCADE)",
         "ALTER TABLE child ADD FOREIGN KEY (p) REFERENCES parent (id) ON DELETE RESTRICT ON UPDATE NO ACTION",
         "ALTER TABLE child COMMENT 'REFERENCES parent (id) ON DELETE CASCADE'", "RENAME TABLE parent TO guardian",
+        f"CREATE TABLE IF NOT EXISTS child (id INT PRIMARY KEY, p INT, {CASCADE})",
     )  # fmt: skip
     assert find_unseen(log) == {}
 

@@ -530,6 +530,37 @@ def test_images_that_contradict_their_table_are_left_out(
     assert newest_row(follower.lake).tables[table].left_out is None
 
 
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_columns_in_another_letter_case(
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The changelog keeps its spelling; a history, whose ended versions have the old one, stops."""
+    mode = '["current", "changelog"]'
+    follower = Follower(spark, mysql_server, mysql_db, tmp_path, mode=mode)
+    (tmp_path / "history").mkdir()
+    history = Follower(spark, mysql_server, mysql_db, tmp_path / "history", mode='"history"')
+    for one in ("r", "d"):
+        follower.do(f"CREATE TABLE {one} (id INT PRIMARY KEY, Name VARCHAR(9))", f"INSERT INTO {one} VALUES (1, 'a')")
+    assert (follower.run(), history.run()) == ({"r": "live", "d": "live"}, {"r": "live", "d": "live"})
+    follower.do("UPDATE r SET Name = 'b'", "ALTER TABLE r RENAME COLUMN Name TO name", "INSERT INTO r VALUES (2, 'c')")
+    follower.do("ALTER TABLE d DROP COLUMN Name")
+    follower.run()
+    follower.do("UPDATE r SET name = 'd' WHERE id = 2", "ALTER TABLE d ADD COLUMN NAME VARCHAR(9)")
+    follower.do("INSERT INTO d VALUES (2, 'e')")
+    assert follower.run() == {"r": "live", "d": "live"}
+    newest_batch = newest(spark, follower.lake)
+    results = [verify(spark, follower.config, newest_batch, f"{mysql_db}.{table}") for table in ("r", "d")]
+    assert [(result.equal, result.differences) for result in results] == [(2, 0), (2, 0)]
+    changes = lake_dicts(follower.lake.changelog(f"{mysql_db}.r"), ["_op", "id", "Name", "_before"])
+    updates = {(one["id"], one["Name"], one["_before"]["Name"]) for one in changes if one["_op"] == "u"}
+    assert updates == {(1, "b", "a"), (2, "d", "c")}
+    assert ("c", 2, "e") in lake_rows(follower.lake.changelog(f"{mysql_db}.d"), ["_op", "id", "Name"])
+    assert history.run() == {"r": "stopped", "d": "stopped"}
+    reason = str(history.reports[-1].tables[f"{mysql_db}.r"].reason)
+    assert reason.startswith("column name differs from column Name only in letter case, which its history cannot hold")
+
+
 @pytest.mark.timeout(900)
 def test_images_that_no_statement_explains(
     spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path

@@ -154,6 +154,20 @@ def test_what_makes_a_table_ambiguous(log: Log, change: Callable[[Log], None]) -
         log.rows()
 
 
+@pytest.mark.parametrize("keyed", [True, False])
+def test_create_if_not_exists_changes_no_table_that_exists(log: Log, keyed: bool) -> None:
+    """Programs do so when they start. The server logs it, also if it has no effect."""
+    columns = "id INT PRIMARY KEY, v INT" if keyed else "id INT, v INT"
+    log.do(f"CREATE TABLE t ({columns})")
+    log.mark()
+    log.do("INSERT INTO t VALUES (1, 2)", f"CREATE TABLE IF NOT EXISTS t ({columns})", "INSERT INTO t VALUES (3, 4)")
+    assert [(row["id"], row["v"]) for row in log.rows()] == [(1, 2), (3, 4)]
+    log.do("CREATE TABLE u (id INT PRIMARY KEY, v INT)", "INSERT INTO u VALUES (5, 6)", "DROP TABLE u")
+    log.do("CREATE TABLE IF NOT EXISTS u (v INT PRIMARY KEY, id INT)")
+    with pytest.raises(SchemaAmbiguousError, match="DROP TABLE"):
+        log.rows()
+
+
 def test_what_does_not(log: Log) -> None:
     log.do("CREATE TABLE t (id INT PRIMARY KEY, v INT)", "CREATE TABLE k (a INT NOT NULL, b INT NOT NULL, UNIQUE (b))")
     log.mark()
