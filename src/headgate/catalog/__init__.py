@@ -1,7 +1,14 @@
 """Table definitions: from the log's table maps and from information_schema, normalised to one description."""
 
 from headgate.catalog._charsets import COLLATIONS, SINGLE_BYTE, decode_statement
-from headgate.catalog._column_changes import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn, added_columns
+from headgate.catalog._column_changes import (
+    AddedColumn,
+    ColumnChange,
+    DroppedColumn,
+    RedefinedColumn,
+    added_columns,
+    creates_if_absent,
+)
 from headgate.catalog._ddl import DdlEffect, Statement, declares_cascade, parse_statement
 from headgate.catalog._defaults import existing_value
 from headgate.catalog._information_schema import (
@@ -42,6 +49,7 @@ __all__ = [
     "TableStats",
     "added_columns",
     "ambiguous",
+    "creates_if_absent",
     "databases_with_dots",
     "declares_cascade",
     "decode_statement",

@@ -16,6 +16,7 @@ __all__ = [
     "RedefinedColumn",
     "added_column",
     "added_columns",
+    "creates_if_absent",
     "literal",
 ]
 
@@ -85,6 +86,15 @@ def added_columns(changes: tuple[ColumnChange, ...] | None) -> tuple[AddedColumn
         return None
     added = tuple(change for change in changes if isinstance(change, AddedColumn) and change.known)
     return added if len(added) == len(changes) else None
+
+
+def creates_if_absent(action: str, changes: tuple[ColumnChange, ...] | None) -> bool:
+    """Return whether a statement is CREATE TABLE IF NOT EXISTS, which changes no table that exists. Servers log it all
+    the same.
+
+    :param changes: ``()`` of a ``create`` with IF NOT EXISTS, None of one without it.
+    """
+    return action == "create" and changes is not None
 
 
 def added_column(definition: list[Token]) -> AddedColumn | None:

@@ -55,12 +55,7 @@ class DdlEffect:
     constraints, comments, options or partitions that keeps all rows unchanged. None: rows may have changed. Whether a
     redefinition keeps every value depends on the type before it.
 
-    For ``create``: ``()`` with IF NOT EXISTS, which changes no table that exists. Servers log it all the same."""
-
-    @property
-    def if_absent(self) -> bool:
-        """Whether it is a CREATE TABLE IF NOT EXISTS."""
-        return self.action == "create" and self.changes is not None
+    For ``create``: see :func:`creates_if_absent`."""
 
     @property
     def adds(self) -> tuple[AddedColumn, ...] | None:

@@ -24,7 +24,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
-from headgate.catalog import TablePatterns, declares_cascade
+from headgate.catalog import TablePatterns, creates_if_absent, declares_cascade
 from headgate.config import PipelineConfig
 from headgate.mysql import Connection, ConnectionSettings, Prerequisite, read_facts, silent_keys
 from headgate.sinks import Batch, Unseen
@@ -85,7 +85,7 @@ class ForeignKeys:
         only to a table that is new, and so is read later.
         """
         for ddl in batch.ddl:
-            declares = ddl.action == "alter" or (ddl.action == "create" and ddl.changes is None)
+            declares = ddl.action in ("create", "alter") and not creates_if_absent(ddl.action, ddl.changes)
             if declares and self._follows(ddl.table) and declares_cascade(ddl.statement):
                 yield ddl.table, " ".join(ddl.statement.split())[:200]
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from headgate.binlog import Segment, codes, other_statements, parse_query
-from headgate.catalog import AddedColumn, decode_statement, parse_statement
+from headgate.catalog import AddedColumn, creates_if_absent, decode_statement, parse_statement
 from headgate.errors import IncompleteReadError, ServerError, UnsupportedError
 from headgate.mysql import ConnectionSettings
 from headgate.replication._dump import first_event
@@ -184,7 +184,7 @@ def _changes(segment: Segment) -> Iterator[Change]:
         if statement.kind == "unknown":
             yield Change(position, "", "", None, text)
         for effect in statement.effects:
-            if effect.action != "truncate" and not effect.if_absent:
+            if effect.action != "truncate" and not creates_if_absent(effect.action, effect.changes):
                 default = "DEFAULT" in sql.upper()
                 yield Change(position, effect.db.lower(), effect.table.lower(), effect.adds, text, default)
             if effect.new_db is not None and effect.new_table is not None:

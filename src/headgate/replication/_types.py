@@ -80,8 +80,8 @@ class Ddl:
     new_name: str | None = None
     """``db.table`` after a RENAME."""
     changes: tuple[ColumnChange, ...] | None = None
-    """Columns that an ``alter`` changes, if nothing else changes in any row. None: rows may have changed. Of a
-    ``create``: ``()`` if it has no effect on a table that exists."""
+    """Columns that an ``alter`` changes, if nothing else changes in any row. None: rows may have changed. For
+    ``create``: see ``catalog.creates_if_absent``."""
 
 
 @dataclass(frozen=True)

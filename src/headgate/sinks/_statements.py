@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Final, get_args
 
 from headgate.carrier import DdlRow, SourceType
-from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
+from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn, creates_if_absent
 from headgate.config import ChangePolicy
 from headgate.lake import Form
 from headgate.sinks._case import Case
@@ -96,7 +96,9 @@ def _read(
             statements.removed, statements.may_exist = True, False
             course.stop(f"{text}; {_GONE}, {remedy(course.table)}")
             course.note_suspension(ddl)
-        case "create" if statements.removed and not (statements.may_exist and ddl.changes is not None):
+        case "create" if statements.may_exist and creates_if_absent(ddl.action, ddl.changes):
+            course.note(ddl, "applied")
+        case "create" if statements.removed:
             statements.removed = False
             course.read_again(f"created again: {text}")
             course.note_suspension(ddl)

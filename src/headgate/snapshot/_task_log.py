@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 from headgate._policies import Policies
 from headgate.carrier import HighWatermark
-from headgate.catalog import TableDef, exact_patterns
+from headgate.catalog import TableDef, creates_if_absent, exact_patterns
 from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, LogBlock, WindowReader, file_number
 from headgate.snapshot._request import ChunkRead
 
@@ -62,7 +62,7 @@ class TaskLog:
         """
         if ddl.action == "drop_database":
             return {name for name in self._names if name.partition(".")[0] == ddl.db}
-        if ddl.action == "create" and ddl.changes is not None:
+        if creates_if_absent(ddl.action, ddl.changes):
             return set()
         return self._names & {f"{ddl.db}.{ddl.table}", ddl.new_name}
 
