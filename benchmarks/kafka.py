@@ -330,7 +330,7 @@ def line(workload: Workload, one: Contender) -> dict[str, Any]:
     return {
         "workload": workload.name, "sent_by": one.name, "messages": workload.messages,
         "seconds": round(run.seconds, 2), "messages_per_second": int(workload.messages / run.seconds),
-        **ratios, "ok": "" if isinstance(one, Engine) else "yes" if is_met else "no",
+        **ratios, "ok": "" if isinstance(one, Engine) else "ok" if is_met else "MISSED",
         **{part: round(run.cpu[part], 2) for part in PARTS},
     }  # fmt: skip
 
