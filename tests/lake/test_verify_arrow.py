@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +192,21 @@ def test_what_is_said_of_differences(tmp_path: Path) -> None:
     )
     assert compared(source, lake, samples=2).samples == result.samples[:2]
     assert compared(source, lake, samples=0).samples == ()
+
+
+def test_dates_of_the_year_0_are_told(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int32()), ("d", pa.date32()), ("t", pa.timestamp("us"))])
+    year_0, moment = -719_528, -62_167_219_200_000_000  # 0000-01-01
+    source = Source([[(1, year_0, moment), (2, None, None)]], schema)
+    lake = copy(tmp_path, [[(1, year_0 + 800, moment + 1_500_000), (2, 0, moment)]], ["id"], schema)
+    assert compared(source, lake).samples == (
+        Difference(
+            "different",
+            {"id": 1},
+            {"d": ("0000-01-01", date(2, 3, 11)), "t": ("0000-01-01 00:00:00.000000", "0000-01-01 00:00:01.500000")},
+        ),
+        Difference("different", {"id": 2}, {"d": (None, date(1970, 1, 1)), "t": (None, "0000-01-01 00:00:00.000000")}),
+    )
 
 
 def test_changes_of_columns_that_the_table_ignores(tmp_path: Path) -> None:
