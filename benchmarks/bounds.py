@@ -47,17 +47,17 @@ def lines(name: str, arguments: str) -> list[dict[str, Any]]:
         output = Path(folder, "output.json")
         command = [sys.executable, "-m", f"benchmarks.{name}", *shlex.split(arguments), "--output", str(output)]
         code = subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
-        found = json.loads(output.read_text(encoding="utf-8"))["results"] if output.exists() else []
+        results = json.loads(output.read_text(encoding="utf-8"))["results"] if output.exists() else []
     progress(f"{name}: exit code {code} after {time.monotonic() - begun:.0f} s")
-    bounded = [line(name, one) for one in found if one.get("ok")]
+    bounded = [line(name, one) for one in results if one.get("ok")]
     if code and not any(one["ok"] == "MISSED" for one in bounded):
         bounded.append({"benchmark": name, "what": f"exit code {code}", "figures": "", "ok": "MISSED"})
     return bounded
 
 
-def line(name: str, found: dict[str, Any]) -> dict[str, Any]:
-    """:param found: a benchmark's line: the texts before its first number say what it measured."""
-    figures = {key: value for key, value in found.items() if key != "ok" and value != ""}
+def line(name: str, result: dict[str, Any]) -> dict[str, Any]:
+    """:param result: a benchmark's line: the texts before its first number say what it measured."""
+    figures = {key: value for key, value in result.items() if key != "ok" and value != ""}
     what = []
     while figures and isinstance(next(iter(figures.values())), str):
         what.append(figures.pop(next(iter(figures))))
@@ -65,7 +65,7 @@ def line(name: str, found: dict[str, Any]) -> dict[str, Any]:
         "benchmark": name,
         "what": ", ".join(what),
         "figures": ", ".join(f"{key} {value}" for key, value in figures.items()),
-        "ok": found["ok"],
+        "ok": result["ok"],
     }
 
 
