@@ -173,3 +173,26 @@ def test_without_channels_nothing_is_written() -> None:
     with Courier([], store, Ledger().load, newest=0, wait_seconds=0) as one:
         one.add(1, events(1))
     assert store.files == {}
+
+
+def test_what_a_failed_query_of_the_ledger_would_have_found_is_sent_before_newer_batches() -> None:
+    class FailingLedger(Ledger):
+        queried, failing = threading.Event(), threading.Event()
+
+        def load(self, after: int, limit: int) -> Sequence[tuple[int, Sequence[Notification]]]:
+            if self.loads == 0:
+                self.loads += 1
+                self.queried.set()
+                assert self.failing.wait(120)
+                raise OSError("the store is away")
+            return super().load(after, limit)
+
+    box, store, ledger = Box(), Store(), FailingLedger(2, 3)
+    store.files["notified.json"] = {"box": 1}
+    with courier(box, store, ledger) as one:
+        assert ledger.queried.wait(120)
+        ledger.epochs.append(4)
+        one.add(4, events(4))  # a batch is committed during the query
+        ledger.failing.set()
+    assert box.epochs == [2, 3, 4]
+    assert store.cursors == {"box": 4}

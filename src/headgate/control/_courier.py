@@ -231,6 +231,7 @@ class NotificationCarrier:
         except BaseException:
             with self._changed:
                 self._behind = True
+                self._waiting.clear()  # they would overtake what the ledger has; the next load finds them, too
             raise
         with self._changed:
             if len(batches) >= self._memory_batches:
