@@ -89,7 +89,9 @@ def test_half_written_files_do_not_exist_yet(tmp_path: Path) -> None:
     assert ControlFolder(str(tmp_path)).signals() == {}
 
 
-@pytest.mark.parametrize("text", [b"{", b"[]", b"1", b"", b"\xff"])
+@pytest.mark.parametrize(
+    "text", [b"{", b"[]", b"1", b"", b"\xff", b'{"id": "\\ud83d"}', pytest.param(b'{"id":' + b"[" * 100_000, id="deep")]
+)
 def test_files_that_are_not_objects_are_named(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "finished.json").write_bytes(text)
     (tmp_path / "trouble.json").write_bytes(text)

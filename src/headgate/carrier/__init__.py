@@ -24,6 +24,7 @@ from headgate.carrier._folder import (
     SkipNote,
     Trouble,
     Waiting,
+    parse_json,
     parse_request,
     signal_path,
 )
@@ -123,6 +124,7 @@ __all__ = [
     "op_letters",
     "open_images",
     "open_rows",
+    "parse_json",
     "parse_request",
     "serialised",
     "signal_path",

@@ -40,6 +40,7 @@ __all__ = [
     "SkipNote",
     "Trouble",
     "Waiting",
+    "parse_json",
     "parse_request",
     "signal_path",
 ]
@@ -119,6 +120,19 @@ def signal_path(name: str) -> str:
     return f"{_SIGNALS}/{name}.json"
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON from elsewhere.
+
+    :raises ValueError: it is not JSON, too deeply nested, or has half of a surrogate pair, which no file can hold.
+    """
+    try:
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value
+
+
 def parse_request(signal: Mapping[str, Any]) -> Request | None:
     """Return the request of a signal; None if it is a user's.
 
@@ -190,7 +204,7 @@ class ControlFolder:
             text = self.text(name)
             if text is None:
                 return None
-            value = json.loads(text)
+            value = parse_json(text)
         except ValueError:
             value = None
         if not isinstance(value, dict):

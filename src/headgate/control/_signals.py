@@ -27,7 +27,6 @@ signal is not done, a second one with its id is the same signal.
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import time
 import uuid
@@ -37,7 +36,7 @@ from typing import Any, Final, Literal, Protocol
 from urllib.parse import quote
 
 from headgate.binlog_positions import FilePosition, parse_start
-from headgate.carrier import signal_path
+from headgate.carrier import parse_json, signal_path
 from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 
@@ -193,7 +192,7 @@ def submit(inbox: Outbox, signal: Signal) -> str:
 def _object(value: Any, what: str) -> Mapping[str, Any]:
     if isinstance(value, (str, bytes)):
         try:
-            value = json.loads(value)
+            value = parse_json(value)
         except ValueError:
             raise ConfigError(f"{what} is not JSON: {_short(value)}") from None
     if not isinstance(value, Mapping):
@@ -281,7 +280,7 @@ def _collections(kind: str, data: Mapping[str, Any]) -> tuple[str, ...]:
 def _check_expression(text: str) -> None:
     try:
         re.compile(text)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise ConfigError(
             rf"{text!r} is not a regular expression ({error}); for all tables of a database write shop\..*"
         ) from None

@@ -35,6 +35,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
+from headgate.carrier import parse_json
 from headgate.control._kafka_client import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, Transient
 from headgate.extras import require_extra
@@ -414,8 +415,8 @@ def _signal(value: str | bytes | None) -> Mapping[str, Any]:
     """Return a message's JSON object, else ``{problem}``."""
     text = _text(value) or ""
     parsed: Any = None
-    with contextlib.suppress(ValueError, RecursionError):
-        parsed = json.loads(text)
+    with contextlib.suppress(ValueError):
+        parsed = parse_json(text)
     if isinstance(parsed, dict):
         return parsed
     return {"problem": f"a message that is not a JSON object: {text[:80]!r}"}
