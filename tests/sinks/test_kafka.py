@@ -53,6 +53,28 @@ def test_two_tables_of_one_topic_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
+    ("topic", "setting", "table", "what"),
+    [
+        ("{db}.{table}", "transactions = true", "shop.transaction", "transactions"),
+        ("{table}", "schema_changes_topic = true", "crm.shop", "schema changes"),
+        ("__{db}.{table}", "heartbeat_ms = 1000", "debezium-heartbeat.shop", "heartbeats"),
+        ("{db}.{table}", 'delivery = "exactly-once"', "headgate-batches.shop", "batches that were sent"),
+    ],
+)
+def test_a_table_whose_topic_has_other_messages_is_refused(topic: str, setting: str, table: str, what: str) -> None:
+    def names(setting: str) -> TopicNames:
+        target = f'mode = "kafka"\n[target.kafka]\nbootstrap = "k"\ntopic = "{topic}"\n{setting}'
+        config = parse_config(TEXT.format(source="", target=target))
+        assert config.target.kafka is not None
+        return TopicNames.make(config.target.kafka, config.name)
+
+    assert [*names("").distinct([table], {}).values()] == [table]
+    assert [*names(setting).distinct(["shop.other"], {}).values()] == ["shop.other"]
+    with pytest.raises(TargetError, match=f"{table} would share the topic .* with messages about {what}"):
+        names(setting).distinct([table], {})
+
+
+@pytest.mark.parametrize(
     ("source", "target", "error"),
     [
         ("", 'mode = "kafka"', "bootstrap is missing"),

@@ -64,7 +64,7 @@ from headgate.sinks._kafka_cluster import HeartbeatSender, Topics, failure
 from headgate.sinks._kafka_producer import ANY_PARTITION, Producer
 from headgate.sinks._log_order import fetch_slices, log_order
 from headgate.sinks._schema_registry import SchemaRegistry
-from headgate.sinks._topic_names import TopicNames
+from headgate.sinks._topic_names import TopicNames, batches_topic
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -126,7 +126,7 @@ class KafkaTarget:
         self._topics = Topics(self._cluster, config.timeout_seconds)
         self._pipeline = pipeline
         self._transactional = config.delivery == "exactly-once"
-        self._sent_topic = f"headgate-batches.{pipeline}"
+        self._sent_topic = batches_topic(pipeline)
         self._sent: SentBatch | None = None  # the newest batch of a committed transaction
         self._producer: Producer | None = None
         self._queued, self._queued_bytes = 0, 0  # of the batch that is being sent
