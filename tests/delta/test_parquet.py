@@ -282,3 +282,32 @@ def test_dates_of_the_year_0_have_no_bounds_in_their_file(kind: pa.DataType) -> 
     value = json.loads(statistics.to_json())
     assert (value["minValues"], value["maxValues"]) == ({"id": 0}, {"id": 2})
     assert value["nullCount"] == {"id": 0, "d": 0}
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_a_column_with_a_nan_has_no_bounds(tmp_path: Path, kind: pa.DataType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark orders NaN above all numbers, so bounds that ignore it would exclude its row from ``f > 100``."""
+    monkeypatch.setattr("headgate.delta._parquet._GROUP_BYTES", 1)
+    inside = pa.struct([("f", kind)])
+    schema = pa.schema([("id", pa.int64()), ("f", kind), ("in", inside), ("g", kind)])
+
+    def batch(number: int, f: float, inner: float) -> pa.RecordBatch:
+        rows = [{"id": number, "f": 1.0, "in": {"f": 1.0}, "g": 1.0}, {"id": number, "f": f, "in": {"f": inner}}]
+        return pa.RecordBatch.from_pylist(rows, schema)
+
+    nan = float("nan")
+    batches = [batch(0, nan, 1.0), batch(1, 1.0, 1.0), batch(2, 1.0, nan), batch(3, nan, nan)]
+    files = added(write_files(batches, str(tmp_path), schema, "snappy"))
+    described = [json.loads(file["stats"]) for file in files]
+    assert [one["maxValues"] for one in described] == [
+        {"id": 1, "in": {"f": 1.0}, "g": 1.0},
+        {"id": 2, "f": 1.0, "g": 1.0},
+        {"id": 3, "g": 1.0},
+    ]
+    for file, wanted in zip(files, described, strict=True):
+        metadata = pq.read_metadata(tmp_path / file["path"])
+        for group in range(metadata.num_row_groups):
+            columns = [metadata.row_group(group).column(i) for i in range(metadata.num_columns)]
+            bounded = {one.path_in_schema for one in columns if one.is_stats_set and one.statistics.has_min_max}
+            flat = {"in.f" if name == "in" else name for name in wanted["maxValues"]}
+            assert bounded == flat

@@ -8,7 +8,8 @@ Statistics").
 **Statistics** are the least and greatest value and the nulls of the first 32 leaf columns, and of those that the caller
 names, at any position. Bounds may be wide, never narrow: texts are cut to 32 characters, and U+10FFFF is appended to a
 greatest one that was cut. Times are cut to milliseconds, which readers allow for. Types without an order that Spark and
-Arrow share (booleans, binaries, lists, VARIANTs) have no bounds, nor have columns with a date of the year 0.
+Arrow share (booleans, binaries, lists, VARIANTs) have no bounds, nor have columns with a date of the year 0 or a NaN,
+which Spark orders above all numbers. Columns with a NaN have no bounds in Parquet's own statistics either.
 
 **Numbers that hardly repeat** (keys, positions, amounts, times) are stored as differences (``DELTA_BINARY_PACKED``,
 Apache Parquet, "Encodings"), all else with a dictionary, which is the default of Parquet's writers. If a column has too
@@ -134,6 +135,9 @@ class FileStatistics:
         for i, path in enumerate(self._leaves):
             values = _leaf(table, path)
             self._nulls[i] += values.null_count
+            if _has_nan(values):
+                self._unbounded.add(i)
+                continue
             if not _ordered(values.type) or values.null_count == len(values):
                 continue
             bounds = pc.min_max(values)
@@ -225,15 +229,20 @@ def _write_groups(
 ) -> pa.Table | None:
     """Write one file: ``first`` and the groups after it, up to the size of a file. Return the next group, if any."""
     group: pa.Table | None = first
+    unbounded = _nan_columns(first)
+    bounded = [column for path in _file_columns(schema) if (column := ".".join(path)) not in unbounded]
     with pq.ParquetWriter(
         sink,
         schema.with_metadata(_CALENDAR),
         compression=CODECS[codec],
         store_schema=False,
         store_decimal_as_integer=True,
+        write_statistics=bounded,
         **_encodings(first),
     ) as writer:
-        while group is not None and (group is first or sink.tell() < _FILE_BYTES):
+        while group is not None and (
+            group is first or (sink.tell() < _FILE_BYTES and _nan_columns(group) <= unbounded)
+        ):
             columns = [_without_inner_nulls(column) for column in group.columns]
             whole = pa.table(columns, schema=schema.with_metadata(_CALENDAR))
             writer.write_table(whole, row_group_size=group.num_rows)
@@ -266,6 +275,15 @@ def _hardly_repeats(values: pa.ChunkedArray, sample: pa.Array) -> bool:
         return False
     chosen = values.take(sample)
     return bool(pc.count_distinct(chosen).as_py() > _DISTINCT_SHARE * (len(chosen) - chosen.null_count))
+
+
+def _nan_columns(table: pa.Table) -> set[str]:
+    """Return the columns of a file that have a NaN, as Parquet names them."""
+    return {".".join(path) for path in _leaves(table.schema) if _has_nan(_leaf(table, path))}
+
+
+def _has_nan(values: pa.ChunkedArray) -> bool:
+    return pa.types.is_floating(values.type) and bool(pc.any(pc.is_nan(values)).as_py())
 
 
 def _file_columns(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
