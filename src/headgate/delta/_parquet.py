@@ -230,14 +230,14 @@ def _write_groups(
     """Write one file: ``first`` and the groups after it, up to the size of a file. Return the next group, if any."""
     group: pa.Table | None = first
     unbounded = _nan_columns(first)
-    bounded = [column for path in _file_columns(schema) if (column := ".".join(path)) not in unbounded]
+    names = [".".join(path) for path in _file_columns(schema)]
     with pq.ParquetWriter(
         sink,
         schema.with_metadata(_CALENDAR),
         compression=CODECS[codec],
         store_schema=False,
         store_decimal_as_integer=True,
-        write_statistics=bounded,
+        write_statistics=[name for name in names if name not in unbounded] if unbounded else True,
         **_encodings(first),
     ) as writer:
         while group is not None and (
