@@ -232,6 +232,30 @@ def test_sources_are_asked_for_while_tables_turn_up() -> None:
         sys.setswitchinterval(interval)
 
 
+def test_new_tables_of_two_servers_at_the_same_time(tmp_path: Path) -> None:
+    sources = [physical(n, f"p{n}", LogicalSource(10 * n, f"a{n}", "d.*")) for n in (1, 2)]
+    names, together = SourceNames(sources, tmp_path / "sources.json"), threading.Barrier(2)
+    errors: list[Exception] = []
+
+    def find(number: int) -> None:
+        together.wait(60)
+        try:
+            for k in range(20):
+                names.find(number, "d", f"t{k}")
+        except ConfigError as error:
+            errors.append(error)
+
+    finders = [threading.Thread(target=find, args=(number,)) for number in (1, 2)]
+    for finder in finders:
+        finder.start()
+    for finder in finders:
+        finder.join()
+    assert errors == []
+    known = names.all()
+    assert len(known) == len({one.id for one in known}) == 40
+    assert SourceNames(sources, tmp_path / "sources.json").all() == known
+
+
 def test_selections() -> None:
     names = SourceNames(
         [

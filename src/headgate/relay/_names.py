@@ -6,6 +6,7 @@ mapping, so an id means the same table forever.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -49,6 +50,8 @@ class SourceNames:
 
     def __init__(self, physical: Sequence[PhysicalSource], file: Path | None = None) -> None:
         self._file = file
+        self._lock = threading.Lock()
+        """Held while a table gets its id: several binlogs may have new tables at the same time."""
         self._patterns: dict[int, list[tuple[TablePatterns, LogicalSource]]] = {}
         self._by_table: dict[tuple[int, str], LogicalSource] = {}
         self._by_id: dict[int, LogicalSource] = {}
@@ -111,15 +114,21 @@ class SourceNames:
 
         :raises ConfigError: no id is left, or the ids cannot be saved.
         """
-        name = f"{db}.{table}"
-        source = self._by_table.get((physical, name))
+        key = (physical, f"{db}.{table}")
+        source = self._by_table.get(key)
         if source is None:
-            pattern = next(one for matches, one in self._patterns.get(physical, []) if matches.matches(db, table))
-            source = LogicalSource(self._free_id(pattern.id), f"{pattern.name}.{name}", name, pattern.partition)
-            self._add(physical, source)
-            if self._file is not None:
-                entries = [{"physical": physical_id, "source": vars(one)} for physical_id, one in self._pattern_tables]
-                write_json(self._file, {"v": 1, "sources": entries})
+            with self._lock:
+                source = self._by_table.get(key) or self._create(physical, db, table)
+        return source
+
+    def _create(self, physical: int, db: str, table: str) -> LogicalSource:
+        pattern = next(one for matches, one in self._patterns.get(physical, []) if matches.matches(db, table))
+        name = f"{db}.{table}"
+        source = LogicalSource(self._free_id(pattern.id), f"{pattern.name}.{name}", name, pattern.partition)
+        self._add(physical, source)
+        if self._file is not None:
+            entries = [{"physical": physical_id, "source": vars(one)} for physical_id, one in self._pattern_tables]
+            write_json(self._file, {"v": 1, "sources": entries})
         return source
 
     def _add(self, physical: int, source: LogicalSource) -> None:
