@@ -9,7 +9,7 @@ import pytest
 
 from headgate.databus import StreamPosition, checkpoint_json
 from headgate.relay_client import RelayClient
-from headgate.relay_client._client import _TRANSITIONS, ClientState, _Signal
+from headgate.relay_client._client import _NEXT, ClientState
 from tests.relay.serving import served
 from tests.relay.test_bootstrap import GENERATION, Shelf, put, serving
 from tests.relay_client.test_mishaps import Calls, Memory, fail_once, run
@@ -23,13 +23,12 @@ def test_the_docstring_has_the_table() -> None:
             documented |= {(match[1], one) for one in re.findall(r"[A-Z]{2,}(?:_[A-Z]+)*", line)[1:]}
     table = {
         (state.name, following.name)
-        for state, leads in _TRANSITIONS.items()
-        for signal, following in leads.items()
-        if signal is not _Signal.LOST and following is not state
+        for state, follow in _NEXT.items()
+        for following in follow
+        if following is not state and (following is not ClientState.LOOKING_UP or state is ClientState.STARTING)
     }
     assert {pair for pair in documented if pair[0] != pair[1]} == table
-    lost = {state: leads.get(_Signal.LOST) for state, leads in _TRANSITIONS.items()}
-    assert lost == dict.fromkeys(ClientState, ClientState.LOOKING_UP) | {ClientState.STARTING: None}
+    assert all(ClientState.LOOKING_UP in follow for follow in _NEXT.values())
 
 
 @pytest.fixture
@@ -38,8 +37,8 @@ def states(monkeypatch: pytest.MonkeyPatch) -> list[ClientState]:
     entered: list[ClientState] = []
     really = RelayClient._move
 
-    def move(self: RelayClient, signal: Any) -> None:
-        really(self, signal)
+    def move(self: RelayClient, state: ClientState) -> None:
+        really(self, state)
         entered.append(self._state)
 
     monkeypatch.setattr(RelayClient, "_move", move)

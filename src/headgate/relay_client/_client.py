@@ -21,7 +21,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from headgate.databus import FIRST, BootstrapPoint, StreamPosition, without_schema_ids
@@ -58,31 +58,14 @@ class ClientState(enum.Enum):
     """Request rows and events, and deliver them."""
 
 
-class _Signal(enum.Enum):
-    STARTED = enum.auto()
-    LOOKED_UP = enum.auto()
-    LOOKED_UP_FOR_ROWS = enum.auto()
-    RECOGNISED = enum.auto()
-    TOO_FAR_BEHIND = enum.auto()
-    ROWS_DONE = enum.auto()
-    LOST = enum.auto()
-
-
-_TRANSITIONS: Final[Mapping[ClientState, Mapping[_Signal, ClientState]]] = {
-    ClientState.STARTING: {_Signal.STARTED: ClientState.LOOKING_UP},
-    ClientState.LOOKING_UP: {
-        _Signal.LOOKED_UP: ClientState.CONFIRMING,
-        _Signal.LOOKED_UP_FOR_ROWS: ClientState.BOOTSTRAPPING,
-        _Signal.LOST: ClientState.LOOKING_UP,
-    },
-    ClientState.CONFIRMING: {_Signal.RECOGNISED: ClientState.STREAMING, _Signal.LOST: ClientState.LOOKING_UP},
-    ClientState.STREAMING: {_Signal.TOO_FAR_BEHIND: ClientState.BOOTSTRAPPING, _Signal.LOST: ClientState.LOOKING_UP},
-    ClientState.BOOTSTRAPPING: {
-        _Signal.TOO_FAR_BEHIND: ClientState.BOOTSTRAPPING,
-        _Signal.ROWS_DONE: ClientState.STREAMING,
-        _Signal.LOST: ClientState.LOOKING_UP,
-    },
+_NEXT: Final[Mapping[ClientState, Collection[ClientState]]] = {
+    ClientState.STARTING: [ClientState.LOOKING_UP],
+    ClientState.LOOKING_UP: [ClientState.LOOKING_UP, ClientState.CONFIRMING, ClientState.BOOTSTRAPPING],
+    ClientState.CONFIRMING: [ClientState.LOOKING_UP, ClientState.STREAMING],
+    ClientState.STREAMING: [ClientState.LOOKING_UP, ClientState.BOOTSTRAPPING],
+    ClientState.BOOTSTRAPPING: [ClientState.LOOKING_UP, ClientState.BOOTSTRAPPING, ClientState.STREAMING],
 }
+"""The states that may follow each; :class:`RelayClient` names the reasons."""
 
 
 class RelayClient:
@@ -210,8 +193,9 @@ class RelayClient:
 
     # --- states
 
-    def _move(self, signal: _Signal) -> None:
-        self._state = _TRANSITIONS[self._state][signal]
+    def _move(self, state: ClientState) -> None:
+        assert state in _NEXT[self._state], (self._state, state)
+        self._state = state
 
     def _step(self) -> None:
         """Do one step of the state; wait if it failed."""
@@ -234,10 +218,10 @@ class RelayClient:
     def _work(self) -> None:
         if self._state is ClientState.STARTING:
             self._callbacks.call_checked("on_start_consumption")
-            self._move(_Signal.STARTED)
+            self._move(ClientState.LOOKING_UP)
         if self._state is ClientState.LOOKING_UP:
             self._reader.look_up()
-            self._move(_Signal.LOOKED_UP if self._rows is None else _Signal.LOOKED_UP_FOR_ROWS)
+            self._move(ClientState.CONFIRMING if self._rows is None else ClientState.BOOTSTRAPPING)
         if not self._may_deliver():
             self._stop.wait(self._tuning.resume_check)
         elif self._rows is not None:
@@ -251,13 +235,13 @@ class RelayClient:
         if self._misses < len(self._reader.transport):
             self._switch()
             return None
-        if not self._may_bootstrap or _Signal.TOO_FAR_BEHIND not in _TRANSITIONS[self._state]:
+        if not self._may_bootstrap or self._state not in (ClientState.STREAMING, ClientState.BOOTSTRAPPING):
             raise error
         again = self._rows is not None  # the bootstrap took longer than the buffer reaches back
         if again:
             self._setbacks.add_at(error, _AFTER_BOOTSTRAP)
         self._begin_bootstrap()
-        self._move(_Signal.TOO_FAR_BEHIND)
+        self._move(ClientState.BOOTSTRAPPING)
         return self._setbacks if again else None
 
     def _handle_error(self, error: HeadgateError) -> Failures:
@@ -272,7 +256,7 @@ class RelayClient:
 
     def _switch(self) -> None:
         self._reader.transport.switch()
-        self._move(_Signal.LOST)
+        self._move(ClientState.LOOKING_UP)
 
     def _roll_back(self) -> None:
         if self._rows is not None:
@@ -314,7 +298,7 @@ class RelayClient:
         began = not isinstance(before, BootstrapPoint) or before.start != rows.checkpoint.start
         if end is not None:
             self._rows, self._position, self._keeper.checkpoint, self._trail = None, end, end, Trail()
-            self._move(_Signal.ROWS_DONE)
+            self._move(ClientState.STREAMING)
         self._misses = 0
         self._keeper.save(at_once=began)
 
@@ -323,7 +307,7 @@ class RelayClient:
     def _pull(self) -> None:
         """Make one request, and deliver its events."""
         if self._state is ClientState.CONFIRMING and self._reader.recognises(self._trail):
-            self._move(_Signal.RECOGNISED)
+            self._move(ClientState.STREAMING)
         body = b""
         if self._state is ClientState.STREAMING:
             body = self._reader.stream(self._position)
