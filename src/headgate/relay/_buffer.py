@@ -53,6 +53,12 @@ class KeyIsNoNumberError(Exception):
     """A RANGE filter met a key that is not a number."""
 
 
+Stops: TypeAlias = Recent[tuple[int, int, bytes], int]
+"""A window's SCN, how many of its events a reader had, and the reader's choice → the offset where it stopped inside the
+window, to continue there: counting events from the window's beginning takes longer the more of it readers have, and
+large windows take many reads."""
+
+
 class WindowRange(NamedTuple):
     """Windows of one segment: ``data[begin:end]``, of which the reader has had the first ``done`` events."""
 
@@ -62,6 +68,8 @@ class WindowRange(NamedTuple):
     done: int
     scn: int = -1
     """SCN of the window that the reader is inside, then the only one; otherwise -1."""
+    stops: Stops | None = None
+    """Of the buffer, if the reader is inside a window."""
 
     def cut_before(self, schemas: Sequence[bytes]) -> WindowRange:
         """Return the range without the first window that has an event by one of these schemas (their ids), and what
@@ -71,12 +79,6 @@ class WindowRange(NamedTuple):
             return self
         ids = np.frombuffer(b"".join(schemas), np.uint8).reshape(len(schemas), -1)
         return self._replace(end=int(first_window_of(self.data, self.begin, self.end, ids)))
-
-
-Stops: TypeAlias = Recent[tuple[int, int, bytes], int]
-"""A window's SCN, how many of its events a reader had, and the reader's choice → the offset where it stopped inside the
-window, to continue there: counting events from the window's beginning takes longer the more of it readers have, and
-large windows take many reads."""
 
 
 @dataclass
@@ -95,15 +97,14 @@ class Batch:
     cut: bool = False
     """Whether the batch ends before a window with an event by a schema that its reader does not know."""
 
-    def add(
-        self, window_range: WindowRange, size: int, choice: Choice | None = None, stops: Stops | None = None
-    ) -> bool:
-        """Add what fits in ``size`` bytes altogether; return False if there is more.
+    def joined(self) -> Any:
+        """Return the events one after the other, uint8[]."""
+        return self.parts[0] if len(self.parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *self.parts])
 
-        :param stops: those of the range's buffer.
-        """
+    def add(self, window_range: WindowRange, size: int, choice: Choice | None = None) -> bool:
+        """Add what fits in ``size`` bytes altogether; return False if there is more."""
         choice_digest, done, before = b"", window_range.done, self.events + self.control
-        stops = stops if window_range.scn >= 0 else None
+        stops = window_range.stops
         if stops is not None:
             choice_digest = b"" if choice is None else digest_of(choice)
             at = stops.find((window_range.scn, done, choice_digest))
@@ -216,7 +217,7 @@ class EventBuffer:
         self._views = Recent[Path | None, Windows](views, lambda view: max(len(view.data), views // _VIEWS_KEPT))
         self._released = -1
         self._listeners: list[Callable[[], None]] = []
-        self.stops: Stops = Recent(_STOPS_KEPT)
+        self._stops: Stops = Recent(_STOPS_KEPT)
         self.oldest_resumable_scn = until_scn
         self._has_first = until_scn < 0  # the first window ever is in the buffer, or still to come
         self._first_marker = (
@@ -396,7 +397,7 @@ class EventBuffer:
         _check(position, oldest_resumable, segments[0].first_scn if segments else -1)
         begin = bisect_left(segments, position.scn, hi=max(len(segments) - 1, 0), key=lambda one: one.last_scn)
         for segment in segments[begin:]:
-            yield from _ranges_of(self._view(segment), position, each)
+            yield from _ranges_of(self._view(segment), position, each, self._stops)
             position = StreamPosition(-1)
 
     def _view(self, segment: Segment) -> Windows:
@@ -412,7 +413,7 @@ class EventBuffer:
         """
         batch = Batch([])
         for window_range in self.ranges(position):
-            if not batch.add(window_range, size, choice, self.stops):
+            if not batch.add(window_range, size, choice):
                 break
         return batch
 
@@ -428,7 +429,7 @@ def _check(position: StreamPosition, oldest_resumable: int, first_scn: int) -> N
         )
 
 
-def _ranges_of(view: Windows, position: StreamPosition, each: bool) -> Iterator[WindowRange]:
+def _ranges_of(view: Windows, position: StreamPosition, each: bool, stops: Stops) -> Iterator[WindowRange]:
     window, done = 0, 0
     if position.scn >= 0:
         window = int(np.searchsorted(view.scns, position.scn, "left"))
@@ -441,5 +442,6 @@ def _ranges_of(view: Windows, position: StreamPosition, each: bool) -> Iterator[
     last = len(view.scns)
     while window < last:
         to = window + 1 if each or done else last
-        yield WindowRange(view.data, view.start(window), int(view.ends[to - 1]), done, position.scn if done else -1)
+        begin, end = view.start(window), int(view.ends[to - 1])
+        yield WindowRange(view.data, begin, end, done, *((position.scn, stops) if done else (-1, None)))
         window, done = to, 0

@@ -318,7 +318,7 @@ class Bootstrap:
         if position.scn <= scn:
             position = StreamPosition(scn) if scn else FIRST
         read = self._partition.buffer.read(position, size, choice)
-        data = np.concatenate([np.zeros(0, np.uint8), *read.parts])
+        data = read.joined()
         fields = event_fields(data)
         is_change = (fields.source >= 0) & (fields.scn <= target)
         part = data[np.repeat(is_change, fields.size)]

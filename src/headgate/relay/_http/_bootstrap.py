@@ -20,15 +20,15 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.databus import CATCHUP, BootstrapPoint, checkpoint_event, convert_to_v1
+from headgate.databus import CATCHUP, BootstrapPoint, checkpoint_event
 from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._suppliers import Supplier
 from headgate.relay._events._choice import Choice
-from headgate.relay._events._json import json_lines
 from headgate.relay._http._choices import Choices
 from headgate.relay._http._commands import HEADERS, Command, compact, events_response, object_of
 from headgate.relay._http._pages import host_and_port
 from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, integer, json_value, text
+from headgate.relay._http._reading import encoded
 from headgate.relay._http._requests import NO_FILTERS, STREAM, Filters, KeyFilters, filters_of
 from headgate.relay._relay import Relay
 from headgate.relay._sources import LogicalSource
@@ -168,18 +168,12 @@ class _Commands:
         row_filters = {number: one for number, one in filters.row_filters.items() if number == source.id}
         return self._choices.of("bootstrap", [source.id], filters._replace(row_filters=row_filters))
 
-    def _body(self, source: LogicalSource, piece: Piece, parameters: Mapping[str, Any]) -> bytes:
-        version = self._relay.config.event_version
-        partition = self._relay.names.physical_of(source.id)
-        parts = list(piece.batch.parts)
+    def _body(self, source: LogicalSource, piece: Piece, parameters: Mapping[str, Any]) -> bytes | memoryview[int]:
+        version, data = self._relay.config.event_version, piece.batch.joined()
         if not piece.done and not piece.batch.pending:
-            parts.append(checkpoint_event(piece.after, version, partition))
-        data = np.concatenate([np.zeros(0, np.uint8), *parts])
-        if max(parameters["maxev"], 1) < version:
-            data = convert_to_v1(data)
-        if parameters["output"] == "binary":
-            return bytes(data)
-        return json_lines(data, plain=parameters["output"] == "json_plain_value")
+            partition = self._relay.names.physical_of(source.id)
+            data = np.concatenate([data, checkpoint_event(piece.after, version, partition)])
+        return encoded(data, parameters["output"], version=version, accepted=max(parameters["maxev"], 1))
 
 
 def _headers(request: Request) -> dict[str, str]:

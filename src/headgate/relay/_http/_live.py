@@ -114,7 +114,7 @@ class _Live:
 
     def _text(self, stream_request: StreamRequest, batch: Batch) -> tuple[bytes, StreamRequest]:
         """Return the messages of a batch, and the next request."""
-        _, fields, decoded = self._streams.decode(stream_request, batch)
+        fields, decoded = self._streams.decode(stream_request, batch)
         ((number, position),) = stream_request.positions.items()
         lines, events = row_lines(decoded)
         texts = _with_ends(fields, window_offsets(fields, position), lines, events)

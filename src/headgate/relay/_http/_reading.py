@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 from starlette.concurrency import run_in_threadpool
 
-from headgate.databus import EOP_SIZE, EventFields, StreamPosition, event_fields
+from headgate.databus import EOP_SIZE, EventFields, StreamPosition, convert_to_v1, event_fields
 from headgate.relay._buffer import Batch, EventBuffer, WindowRange
 from headgate.relay._events._choice import Choice
+from headgate.relay._events._json import json_lines
 from headgate.relay._http._choices import Choices
 from headgate.relay._http._decoded import DecodedRows, Decoders, decode_rows
 from headgate.relay._http._requests import NO_FILTERS, StreamRequest
 from headgate.relay._relay import Relay
 
-__all__ = ["AppendNotifier", "Streams", "joined"]
+__all__ = ["AppendNotifier", "Streams", "encoded"]
 
 _CHOSEN_QUICKLY: Final = 8 << 20
 """Choosing from so many bytes takes some milliseconds."""
@@ -58,25 +58,23 @@ class Streams:
             return await self._await_events(stream_request, stream_request.wait_ms / 1000)
         return await self._read(stream_request)
 
-    def decode(self, stream_request: StreamRequest, batch: Batch) -> tuple[Any, EventFields, list[DecodedRows]]:
-        """Return a batch's bytes, its events as arrays and their rows as columns; with the rows before updates if the
-        request accepts events of version 2 and the relay has them.
+    def decode(self, stream_request: StreamRequest, batch: Batch) -> tuple[EventFields, list[DecodedRows]]:
+        """Return a batch's events as arrays, and their rows as columns; with the rows before updates if the request
+        accepts events of version 2 and the relay has them.
 
         :raises DecodeError: a row does not fit its schema.
         :raises UnsupportedError: a type that has no column type.
         """
-        data = joined(batch)
+        data = batch.joined()
         fields = event_fields(data)
         with_before_images = stream_request.version > 1 and self._relay.config.before_images
-        return data, fields, decode_rows(data, fields, self._decoders, with_before_images=with_before_images)
+        return fields, decode_rows(data, fields, self._decoders, with_before_images=with_before_images)
 
     async def _read(self, stream_request: StreamRequest) -> Batch:
-        positions = stream_request.positions
-        delivered: list[_Delivered] = []
-        if all(self._is_quick(stream_request, number, position) for number, position in positions.items()):
-            batch = self._read_now(stream_request, positions, delivered)
+        if all(self._is_quick(stream_request, *one) for one in stream_request.positions.items()):
+            batch, delivered = self._read_now(stream_request)
         else:
-            batch = await run_in_threadpool(self._read_now, stream_request, positions, delivered)
+            batch, delivered = await run_in_threadpool(self._read_now, stream_request)
         for one in delivered:
             self._count(stream_request, one)
         self._relay.delivered.count(stream_request.sources, batch)
@@ -89,41 +87,31 @@ class Streams:
         size = self._relay.partitions[partition].buffer.bytes_in_memory(position)
         return size is not None and (size <= _CHOSEN_QUICKLY or self._choice(stream_request, partition) is None)
 
-    def _read_now(
-        self, stream_request: StreamRequest, positions: Mapping[int, StreamPosition], delivered: list[_Delivered]
-    ) -> Batch:
-        batch = self._read_up_to(
-            min(stream_request.size, self._relay.config.limits.answer), stream_request, positions, delivered
-        )
+    def _read_now(self, stream_request: StreamRequest) -> tuple[Batch, Sequence[_Delivered]]:
+        size = min(stream_request.size, self._relay.config.limits.answer)
+        batch, delivered = self._read_up_to(size, stream_request)
         if not batch.size and 0 < batch.pending <= stream_request.size:
-            batch = self._read_up_to(batch.pending, stream_request, positions, delivered)
-        return batch
+            return self._read_up_to(batch.pending, stream_request)
+        return batch, delivered
 
-    def _read_up_to(
-        self,
-        size: int,
-        stream_request: StreamRequest,
-        positions: Mapping[int, StreamPosition],
-        delivered: list[_Delivered],
-    ) -> Batch:
-        batch = Batch([])
+    def _read_up_to(self, size: int, stream_request: StreamRequest) -> tuple[Batch, Sequence[_Delivered]]:
+        batch, delivered = Batch([]), list[_Delivered]()
         choices: dict[tuple[int, int], Choice | None] = {}
-        for partition, window_range in self._turns(positions):
+        for partition, window_range in self._turns(stream_request.positions):
             events, control, before = batch.events, batch.control, batch.size
             # Only here: the range may have events of a table that was discovered after the previous range was read.
             known = (partition, self._relay.names.changes)
             if known not in choices:
                 choices[known] = self._choice(stream_request, partition)
-            stops = self._relay.partitions[partition].buffer.stops
             known_range = window_range.cut_before(stream_request.unknown())
-            more = batch.add(known_range, size, choices[known], stops)
+            more = batch.add(known_range, size, choices[known])
             batch.cut = more and known_range.end < window_range.end
             delivered.append(_Delivered(partition, batch.events - events, batch.control - control, batch.size - before))
             if batch.cut or not more:
                 break
-        for partition, position in positions.items():
+        for partition, position in stream_request.positions.items():
             self._relay.partitions[partition].buffer.release(position.scn if position.offset < 0 else position.scn - 1)
-        return batch
+        return batch, delivered
 
     def _turns(self, positions: Mapping[int, StreamPosition]) -> Iterator[tuple[int, WindowRange]]:
         """Yield all ranges of one partition; of several partitions a window of each in turn."""
@@ -165,18 +153,22 @@ class Streams:
             appended = self._notifier.listen()
             try:
                 batch = await self._read(stream_request)
-            except BaseException:
+                if batch.size or batch.pending or batch.cut or loop.time() >= end:
+                    return batch
+                await self._notifier.wait(appended, end - loop.time())
+            finally:
                 self._notifier.forget(appended)
-                raise
-            if batch.size or batch.pending or batch.cut or loop.time() >= end:
-                self._notifier.forget(appended)
-                return batch
-            await self._notifier.wait(appended, end - loop.time())
 
 
-def joined(batch: Batch) -> Any:
-    """Return a batch's events concatenated, uint8[]."""
-    return batch.parts[0] if len(batch.parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *batch.parts])
+def encoded(data: Any, output: str, *, version: int, accepted: int) -> bytes | memoryview[int]:
+    """Return events (uint8[]) in one of Databus's forms: ``binary``, ``json`` or ``json_plain_value``.
+
+    :param version: the events' version.
+    :param accepted: the newest version that the client accepts.
+    """
+    if accepted < version:
+        data = convert_to_v1(data)
+    return memoryview(data.data) if output == "binary" else json_lines(data, plain=output == "json_plain_value")
 
 
 class AppendNotifier:
@@ -194,7 +186,7 @@ class AppendNotifier:
             buffer.on_append(self._notify)
 
     def listen(self) -> asyncio.Future[None]:
-        """Return a future for the next append, to pass to :meth:`wait` or :meth:`forget`."""
+        """Return a future for the next append, to pass to :meth:`wait` and then to :meth:`forget`."""
         self._loop = asyncio.get_running_loop()
         appended = self._loop.create_future()
         self._waiting.add(appended)
@@ -207,7 +199,6 @@ class AppendNotifier:
             await appended
         finally:
             timer.cancel()
-            self.forget(appended)
 
     def forget(self, appended: asyncio.Future[None]) -> None:
         """Stop waiting for a future."""

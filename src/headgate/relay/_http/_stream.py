@@ -12,15 +12,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.databus import StreamPosition, checkpoint_json, convert_to_v1
+from headgate.databus import StreamPosition, checkpoint_json
 from headgate.kernels import text_bytes
 from headgate.relay._buffer import Batch
-from headgate.relay._events._json import json_lines
 from headgate.relay._http import _live
 from headgate.relay._http._commands import HEADERS, TEXT, Command, compact, events_response
 from headgate.relay._http._decoded import arrow_streams, positions_after, row_lines
 from headgate.relay._http._openapi import ROW_REFERENCE
-from headgate.relay._http._reading import Streams, joined
+from headgate.relay._http._reading import Streams, encoded
 from headgate.relay._http._registered import Registrations
 from headgate.relay._http._requests import STREAM, StreamRequest, build_stream_request
 from headgate.relay._relay import Relay
@@ -81,7 +80,7 @@ class _Stream:
         return events_response(request, await run_in_threadpool(self._body, stream_request, batch), headers)
 
     def _rows(self, stream_request: StreamRequest, batch: Batch) -> tuple[bytes, Mapping[int, StreamPosition]]:
-        _, fields, decoded = self._streams.decode(stream_request, batch)
+        fields, decoded = self._streams.decode(stream_request, batch)
         positions = positions_after(fields, stream_request.positions)
         if stream_request.encoding == "arrow":
             return arrow_streams(decoded), positions
@@ -102,9 +101,5 @@ class _Stream:
         )
 
     def _body(self, stream_request: StreamRequest, batch: Batch) -> bytes | memoryview[int]:
-        data = joined(batch)
-        if stream_request.version < self._relay.config.event_version:
-            data = convert_to_v1(data)
-        if stream_request.encoding == "binary":
-            return memoryview(data.data)
-        return json_lines(data, plain=stream_request.encoding == "json_plain_value")
+        version = self._relay.config.event_version
+        return encoded(batch.joined(), stream_request.encoding, version=version, accepted=stream_request.version)
