@@ -1,7 +1,6 @@
 """The relay over HTTP: the commands of all modules, in one application.
 
 A module contributes a function ``commands(relay)`` that returns a list of ``_commands.Command``.
-A room above (a reader of Delta tables, for example) passes its commands to :func:`create_app` as ``more``.
 """
 
 from __future__ import annotations
@@ -39,18 +38,15 @@ _MODULES: Final[Sequence[Callable[[Relay], Sequence[Command]]]] = (
 )
 
 
-def create_app(
-    relay: Relay, more: Sequence[Command] = (), *, suppliers: Mapping[int, Supplier] | None = None
-) -> Starlette:
+def create_app(relay: Relay, *, suppliers: Mapping[int, Supplier] | None = None) -> Starlette:
     """Return the relay's HTTP application.
 
-    :param more: commands in addition to the relay's.
     :param suppliers: suppliers of bootstrap rows, by physical source; default: MySQL.
     """
     relay_commands = [command for module in _MODULES for command in module(relay)]
     relay_commands += _bootstrap_commands.commands(relay, suppliers)
     config = relay.config
-    commands = described([*more, *relay_commands], tokens=bool(config.tenants))
+    commands = described(relay_commands, tokens=bool(config.tenants))
     routes = [route(one, relay.usage, relay.traffic) for one in commands]
     app = Starlette(
         routes=routes,
