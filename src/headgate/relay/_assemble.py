@@ -167,7 +167,7 @@ class Assembler:
         """
         rows = batch.columns[-columns:]
         before = _letters(batch.column(0)) == _BEFORE
-        is_event = ~(before & writer.repeats(writer.keys(rows))) if writer.key else np.ones(len(before), np.bool_)
+        is_event = ~(before & writer.repeats(rows))
         images = writer.encoder.encode([column.filter(pa.array(before)) for column in rows])
         events = np.cumsum(is_event) - 1
         return BeforeImages(images, events[np.flatnonzero(before) + 1]), is_event  # an update's images are neighbours

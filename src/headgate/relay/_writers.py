@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
 from headgate.catalog import TableDef
 from headgate.databus import PART_HEAD, Schema, event_sizes, put_events
@@ -26,22 +25,9 @@ Int64s = npt.NDArray[np.int64]
 
 _MOST_USED: Final = 4096
 """Most definitions cached by object identity."""
-_NO_BEFORE_IMAGES: Final = np.zeros(0, np.int64)
-_NO_KEYS: Final = np.zeros(0, np.int64)
+_NO_NUMBERS: Final = np.zeros(0, np.int64)
 _NO_OFFSETS: Final = np.zeros(1, np.int32)
 _NO_BYTES: Final = np.zeros(0, np.uint8)
-
-
-@njit(cache=True, nogil=True)
-def _repeats(offsets: Any, data: Any, is_repeated: Any) -> None:
-    for i in range(is_repeated.shape[0] - 1):
-        first, second, size = offsets[i], offsets[i + 1], offsets[i + 1] - offsets[i]
-        same = offsets[i + 2] - second == size
-        k = 0
-        while same and k < size:
-            same = data[first + k] == data[second + k]
-            k += 1
-        is_repeated[i] = same
 
 
 SourceOf: TypeAlias = Callable[[str, str], LogicalSource]
@@ -83,27 +69,31 @@ class RowWriter:
     metadata_version: int
     """Of the schema, if before images are written."""
 
-    def keys(self, columns: Sequence[pa.Array]) -> EventKeys:
-        """Return keys: one integer is a number, several columns are joined by tabs, no key is empty."""
+    def _key_column(self, columns: Sequence[pa.Array]) -> pa.Array:
+        """Return the rows' keys: int64 of one integer, else bytes, of several columns joined by tabs."""
         parts = [self.encoder.key_part(index, columns[index]) for index in self.key]
         if len(parts) == 1 and pa.types.is_int64(parts[0].type):
-            return EventKeys(np.asarray(parts[0]), _NO_OFFSETS, _NO_BYTES)
-        if not parts:
-            return EventKeys(_NO_KEYS, np.zeros(len(columns[0]) + 1, np.int32), _NO_BYTES)
+            return parts[0]
         texts = [part.cast(pa.string()) if pa.types.is_integer(part.type) else part for part in parts]
-        joined = pc.binary_join_element_wise(*(text.cast(pa.binary()) for text in texts), b"\t")
-        _, offsets, data = joined.buffers()
-        starts = np.frombuffer(offsets, np.int32)[joined.offset : joined.offset + len(joined) + 1]
-        return EventKeys(_NO_KEYS, starts, _NO_BYTES if data is None else np.frombuffer(data, np.uint8))
+        return pc.binary_join_element_wise(*(text.cast(pa.binary()) for text in texts), b"\t")
 
-    @staticmethod
-    def repeats(keys: EventKeys) -> npt.NDArray[np.bool_]:
-        """Return bool[n]: whether the next row has the same key; False for the last one."""
-        if len(keys.numbers):
-            return np.append(keys.numbers[:-1] == keys.numbers[1:], False)
-        is_repeated = np.zeros(len(keys.offsets) - 1, np.bool_)
-        _repeats(keys.offsets, keys.data, is_repeated)
-        return is_repeated
+    def _keys(self, columns: Sequence[pa.Array]) -> EventKeys:
+        if not self.key:  # each is empty
+            return EventKeys(_NO_NUMBERS, np.zeros(len(columns[0]) + 1, np.int32), _NO_BYTES)
+        keys = self._key_column(columns)
+        if pa.types.is_int64(keys.type):
+            return EventKeys(np.asarray(keys), _NO_OFFSETS, _NO_BYTES)
+        _, offsets, data = keys.buffers()
+        starts = np.frombuffer(offsets, np.int32)[keys.offset : keys.offset + len(keys) + 1]
+        return EventKeys(_NO_NUMBERS, starts, _NO_BYTES if data is None else np.frombuffer(data, np.uint8))
+
+    def repeats(self, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+        """Return bool[n]: whether the next row has the same key; False for the last row, and if there is no key."""
+        rows = len(columns[0])
+        if not self.key or not rows:
+            return np.zeros(rows, np.bool_)
+        keys = self._key_column(columns)
+        return np.append(np.asarray(pc.equal(keys[:-1], keys[1:])), False)
 
     def encode(
         self,
@@ -120,7 +110,7 @@ class RowWriter:
         :param stamps: commit times, ns since 1970.
         :raises DecodeError: as :meth:`RowEncoder.encode`.
         """
-        rows, keys = self.encoder.encode(columns), self.keys(columns)
+        rows, keys = self.encoder.encode(columns), self._keys(columns)
         key_sizes = None if len(keys.numbers) else np.diff(keys.offsets).astype(np.int64)
         sizes: Int64s = event_sizes(version, rows.sizes, key_sizes)
         if before_images is not None:
@@ -149,7 +139,7 @@ class EncodedEvents:
         """
         writer, befores = self.writer, self.before_images
         values = np.empty(len(at), np.int64)
-        before_at = _NO_BEFORE_IMAGES
+        before_at = _NO_NUMBERS
         if befores is not None:
             before_at = np.full(len(at), -1, np.int64)
             before_at[befores.events] = befores.rows.sizes
