@@ -375,37 +375,26 @@ def count_sources(buf: Any, counts: Any, now: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _v1_size(buf: Any, at: Any) -> Any:
-    """Return the bytes of a version 2 event as version 1, and its value's offset and length."""
-    header = u32_at(buf, at + 5)
-    attributes = i16_at(buf, at + 21)
-    part = at + header
-    if attributes & 0x40:
-        part += 22 + u32_at(buf, part)
-    value = part + 22 if attributes & 0x80 else at + u32_at(buf, at + 17)
-    count = at + u32_at(buf, at + 17) - value
-    return header + 8 + count, value, count
-
-
-@njit(cache=True, nogil=True)
 def _to_v1(buf: Any, start: Any, end: Any, out: Any) -> Any:
     at = start
     q = np.int64(0)
     while at < end:
-        size, value, count = _v1_size(buf, at)
+        digest, value, _ = parts_at(buf, at)
+        behind = at + size_at(buf, at)
         header = u32_at(buf, at + 5)
+        size = header + 8 + behind - value
         attributes = i16_at(buf, at + 21)
         source = source_at(buf, at)
         new = attributes & 3 | (8 if attributes & 0xC == 8 else 0)
         partition = i16_at(buf, at + 35)
         logical = 0 if source < 0 else partition
         _put_head(out, q, 1, size, 0, new, i64_at(buf, at + 23), source, partition, logical, i64_at(buf, at + 37))
-        if attributes & 0x80:
-            copy(out, q + 33, buf, value - 16, 16)
+        if digest >= 0:
+            copy(out, q + 33, buf, digest, 16)
         copy(out, q + 53, buf, at + 45, header - 45)
-        copy(out, q + header + 8, buf, value, count)
+        copy(out, q + header + 8, buf, value, behind - value)
         q += size
-        at += u32_at(buf, at + 17)
+        at = behind
     return q
 
 

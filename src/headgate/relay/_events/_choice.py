@@ -169,6 +169,15 @@ def _hash(buf: Any, start: Any, count: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def _is_id(buf: Any, at: Any, ids: Any, i: Any) -> Any:
+    """Return whether the schema id ``ids[i]`` is at ``at``."""
+    k = 0
+    while k < 16 and ids[i, k] == buf[at + k]:
+        k += 1
+    return k == 16
+
+
+@njit(cache=True, nogil=True)
 def first_window_of(buf: Any, start: Any, end: Any, schemas: Any) -> Any:
     """Return the offset of the first window that has an event by one of these schemas; ``end`` if there is none.
 
@@ -182,10 +191,7 @@ def first_window_of(buf: Any, start: Any, end: Any, schemas: Any) -> Any:
         if source >= 0:
             digest = parts_at(buf, at)[0]
             for i in range(schemas.shape[0]):
-                k = 0
-                while k < 16 and schemas[i, k] == buf[digest + k]:
-                    k += 1
-                if k == 16:
+                if _is_id(buf, digest, schemas, i):
                     return window
         at += size_at(buf, at)
         if source == EOP_SOURCE:
@@ -197,12 +203,7 @@ def first_window_of(buf: Any, start: Any, end: Any, schemas: Any) -> Any:
 def _version_of(buf: Any, digest: Any, source: Any, filters: Any) -> Any:
     """Return the index of the event's schema among those with filters; -1: none."""
     for version in range(filters.bounds.shape[0]):
-        if filters.bounds[version, 4] != source:
-            continue
-        k = 0
-        while k < 16 and filters.digests[version, k] == buf[digest + k]:
-            k += 1
-        if k == 16:
+        if filters.bounds[version, 4] == source and _is_id(buf, digest, filters.digests, version):
             return version
     return -1
 

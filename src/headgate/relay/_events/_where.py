@@ -72,18 +72,6 @@ class CompiledFilters(NamedTuple):
     """Whether any field is left out."""
 
 
-NO_ROW_FILTERS: Final = CompiledFilters(
-    np.zeros((0, 16), np.uint8),
-    np.zeros((0, 5), np.int64),
-    np.zeros((0, 4), np.int64),
-    np.zeros(0, np.bool_),
-    np.zeros((0, 5), np.int64),
-    np.zeros(0, np.uint8),
-    np.zeros(0, np.float64),
-    smaller=False,
-)
-
-
 def _is_value(value: Any) -> bool:
     return isinstance(value, (str, int, float)) and not isinstance(value, bool)
 
@@ -292,8 +280,6 @@ def compile_filters(
     :param versions_of: returns a source's schemas, by its id.
     :raises ValueError: a column that no version has, or a comparison that its type does not have.
     """
-    if not filters:
-        return NO_ROW_FILTERS
     text, floats, digests = bytearray(), list[float](), bytearray()
     bounds: list[Sequence[int]] = []
     fields: list[Sequence[int]] = []
@@ -330,6 +316,9 @@ def compile_filters(
         np.array(floats, np.float64),
         smaller=not all(kept),
     )
+
+
+NO_ROW_FILTERS: Final = compile_filters({}, lambda _: ())
 
 
 def _kept(schema: Schema, fields: Sequence[_Field], columns: Sequence[str] | None) -> list[bool]:
