@@ -31,11 +31,12 @@ server reported waits until the archive has reached that position.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from headgate.archive._files import LogSegment, Mark, SegmentSizes, stored_log
 from headgate.archive._reader import LogReader
@@ -55,6 +56,7 @@ _NEWEST: Final = 2
 ``disk_bytes``, and readers have to reach it first.
 """
 _HEARTBEAT_SECONDS: Final = 1.0
+_T = TypeVar("_T")
 
 
 class LogSpool:
@@ -253,7 +255,7 @@ class LogSpool:
             if not self._reaches_until(request):
                 raise ServerBehindError(self._describe_unreached(request))
             self._check_archived(request)
-            segment = self._first_segment(request)
+            segment = _last_usable(self._segments, lambda one: one.before, request) if self._segments else None
             limit = None
             if not request.endless:
                 last = self._last
@@ -294,15 +296,6 @@ class LogSpool:
                 needed=str(needed),
             )
 
-    def _first_segment(self, request: LogRequest) -> LogSegment | None:
-        """Return the last segment with no requested transactions before it."""
-        candidate = None
-        for segment in self._segments:
-            if candidate is not None and not _none_requested(request, segment.before):
-                break
-            candidate = segment
-        return candidate
-
     def _first_mark(self, segment: LogSegment, request: LogRequest) -> Mark:
         marks = segment.marks
         if marks is None:
@@ -311,12 +304,7 @@ class LogSpool:
             following = self._following(segment.number)
             if following is not None and (gtid != following.before or segment.size != size):
                 raise TargetError(f"the relay's log {segment.path} is damaged: remove the folder to start a new one")
-        candidate = marks[0]
-        for mark in marks[1:]:
-            if not _none_requested(request, mark.gtid):
-                break
-            candidate = mark
-        return candidate
+        return _last_usable(marks, lambda one: one.gtid, request)
 
     def _following(self, number: int) -> LogSegment | None:
         with self._changed:
@@ -339,9 +327,14 @@ class LogSpool:
             return not self._closed
 
 
-def _none_requested(request: LogRequest, gtid: GtidSet) -> bool:
-    """Return whether none of the requested transactions is among these."""
-    return gtid <= (request.executed_before or GtidSet()) if request.wanted is None else not gtid & request.wanted
+def _last_usable(candidates: Sequence[_T], before: Callable[[_T], GtidSet], request: LogRequest) -> _T:
+    """Return the last of these beginnings that has no requested transactions before it; at least the first."""
+
+    def is_usable(candidate: _T) -> bool:
+        gtid = before(candidate)
+        return gtid <= (request.executed_before or GtidSet()) if request.wanted is None else not gtid & request.wanted
+
+    return [candidates[0], *takewhile(is_usable, candidates[1:])][-1]
 
 
 def _holds(series: Series, request: LogRequest, gtid: GtidSet) -> bool:

@@ -98,25 +98,20 @@ class Serving:
 def _protocol(connections: Connections | None) -> type[HttpToolsProtocol]:
     """uvicorn's protocol, extended: sends short answers at once, keeps a state per connection and notifies of them."""
 
-    class Joined(HttpToolsProtocol):
+    class Extended(HttpToolsProtocol):
         def connection_made(self, transport: Any) -> None:
             self.app_state = {**self.app_state, "connection": {}}
             super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
-
-    class Notifying(Joined):
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
             self._peer = self.client[0] if self.client else "unknown"
-            listener.opened(id(self), self._peer)
+            if connections is not None:
+                connections.opened(id(self), self._peer)
 
         def connection_lost(self, exc: Exception | None) -> None:
-            listener.lost(id(self), self._peer, exc)
+            if connections is not None:
+                connections.lost(id(self), self._peer, exc)
             super().connection_lost(exc)
 
-    if connections is None:
-        return Joined
-    listener = connections
-    return Notifying
+    return Extended
 
 
 class _Joining:
