@@ -82,15 +82,15 @@ class Copy:
                     self.target, self.rows = Target(definition.types, definition.key, source_types=sources), {}
                 case Reshape():
                     self._reshape(action)
-                case NoteTypes(source_types=sources, kept=kept):
+                case NoteTypes(mapping=mapping):
                     assert self.target is not None
                     types = {**self.target.types, **self.target.kept}
-                    dropped = {name: types.pop(name) for name in kept}
-                    self.target = replace(self.target, types=types, kept=dropped, source_types=sources)
-                case AddColumns(definition=definition, source_types=sources):
+                    dropped = {name: types.pop(name) for name in mapping.kept}
+                    self.target = replace(self.target, types=types, kept=dropped, source_types=mapping.source_types)
+                case AddColumns(definition=definition, mapping=mapping):
                     assert self.target is not None
                     types = {**self.target.types, **definition.types}
-                    self.target = replace(self.target, types=types, source_types=sources)
+                    self.target = replace(self.target, types=types, source_types=mapping.source_types)
                     for key, (since, row) in self.rows.items():
                         self.rows[key] = (since, {name: row.get(name) for name in types})
                 case Fill(definition=definition, values=values):

@@ -105,7 +105,7 @@ def test_a_dropped_column_stays_with_its_values() -> None:
     note, upsert = work.actions
     assert isinstance(note, NoteTypes)
     assert isinstance(upsert, RowAction)
-    assert note.kept == ("c",)
+    assert note.mapping.kept == ("c",)
     assert (list(upsert.definition.types), upsert.names) == (["id", "a"], {"c": None})
     assert kinds(decided(fake, WITHOUT_C)) == ["NoteTypes", "Upsert"], "a replay finds the property"
 
@@ -353,7 +353,7 @@ def test_a_kept_column_that_comes_back_with_a_reread(form: Form) -> None:
             note, rows = work.actions[:2]
             assert isinstance(note, NoteTypes)
             assert isinstance(rows, AppendVersions | Upsert)
-            assert (note.kept, list(rows.definition.types)) == ((), ["id", "a", "c"])
+            assert (note.mapping.kept, list(rows.definition.types)) == ((), ["id", "a", "c"])
 
 
 # --- random sources
@@ -417,10 +417,10 @@ class Lake:
         """
         for action in decision.actions:
             match action:
-                case NoteTypes(kept=kept, source_types=sources):
+                case NoteTypes(mapping=mapping):
                     types = {**self.target.types, **self.target.kept}
-                    gone = {name: types.pop(name) for name in kept}
-                    self.target = replace(self.target, types=types, kept=gone, source_types=sources)
+                    gone = {name: types.pop(name) for name in mapping.kept}
+                    self.target = replace(self.target, types=types, kept=gone, source_types=mapping.source_types)
                 case Upsert() | Append():
                     wanted = [pa.field("_op", pa.string()), *[
                         pa.field(name, pa.int64() if kind == "bigint" else pa.string())

@@ -30,24 +30,7 @@ from headgate.lake._maintain import Maintained, Maintenance
 from headgate.lake._merged import MergedTables, epochs_shown
 from headgate.lake._notifications import TableChannel
 from headgate.lake._places import Place, Places
-from headgate.lake._properties import (
-    PIPELINE,
-    TABLE,
-    column_rules_of,
-    hook_of,
-    hook_property,
-    kept_columns_of,
-    kept_columns_property,
-    key_of,
-    key_property,
-    row_filter_of,
-    row_filter_property,
-    rules_property,
-    source_names_of,
-    source_names_property,
-    source_types_of,
-    source_types_property,
-)
+from headgate.lake._properties import PIPELINE, TABLE, SourceMapping, key_of, key_property
 from headgate.lake._reshape import ColumnsAfter, reshape_files
 from headgate.lake._restart import forget_position
 from headgate.lake._status import (
@@ -147,6 +130,7 @@ __all__ = [
     "Places",
     "RecentBatch",
     "SnapshotStatus",
+    "SourceMapping",
     "SparkComparer",
     "Status",
     "Successor",
@@ -168,7 +152,6 @@ __all__ = [
     "append_frame",
     "append_rows",
     "begin_successor",
-    "column_rules_of",
     "commit_errors",
     "compare",
     "counted",
@@ -178,12 +161,8 @@ __all__ = [
     "find_row",
     "forget_position",
     "freshness_text",
-    "hook_of",
-    "hook_property",
     "index_text",
     "kafka_text",
-    "kept_columns_of",
-    "kept_columns_property",
     "key_of",
     "key_property",
     "lag_text",
@@ -199,16 +178,9 @@ __all__ = [
     "read_as_of",
     "read_status",
     "reshape_files",
-    "row_filter_of",
-    "row_filter_property",
-    "rules_property",
     "schema_of",
     "short_name",
     "snapshot_text",
-    "source_names_of",
-    "source_names_property",
-    "source_types_of",
-    "source_types_property",
     "spark_schema",
     "split_table",
     "table_remarks",

@@ -34,7 +34,7 @@ from headgate.lake._ignored import IgnoredChanges
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import LedgerRow, find_newest
 from headgate.lake._places import Place
-from headgate.lake._properties import column_rules_of, hook_of, row_filter_of, source_names_of
+from headgate.lake._properties import SourceMapping
 from headgate.lake._version import TableVersion, open_version
 
 if TYPE_CHECKING:
@@ -118,16 +118,16 @@ class LakeCopies:
         :param schema: the definition's columns.
         """
         version = self._version(table.full_name, token)
-        rows = row_filter_of(version.properties)
-        if rows:
-            return f"has only the table's rows with {rows}, by `rows` in its pipeline's configuration"
-        if hook_of(version.properties):
+        mapping = SourceMapping.of(version.properties)
+        if mapping.rows:
+            return f"has only the table's rows with {mapping.rows}, by `rows` in its pipeline's configuration"
+        if mapping.hook:
             return "has the columns that a hook makes, by `hook` in its pipeline's configuration"
         ignored = token.get("ignored", {}).get(table.full_name)
         if ignored is not None:
             columns = "; ".join(IgnoredChanges.from_json(ignored).texts())
             return f"does not have the columns that MySQL has, by [schema_changes] of its pipeline: {columns}"
-        rules, names = column_rules_of(version.properties), source_names_of(version.properties)
+        rules, names = mapping.rules, mapping.source_names
         differing = [
             one.name
             for one in table.columns

@@ -7,27 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-__all__ = [
-    "MERGED",
-    "PIPELINE",
-    "TABLE",
-    "column_rules_of",
-    "hook_of",
-    "hook_property",
-    "kept_columns_of",
-    "kept_columns_property",
-    "key_of",
-    "key_property",
-    "row_filter_of",
-    "row_filter_property",
-    "rules_property",
-    "source_names_of",
-    "source_names_property",
-    "source_types_of",
-    "source_types_property",
-]
+__all__ = ["MERGED", "PIPELINE", "TABLE", "SourceMapping", "key_of", "key_property"]
 
 PIPELINE: Final = "headgate.pipeline"
 TABLE: Final = "headgate.table"
@@ -35,21 +18,9 @@ MERGED: Final = "headgate.merged"
 """``true`` for a table that consists of other tables' files, which are removed with those; else missing."""
 _KEY: Final = "headgate.key"
 """The columns of the table's key, as a JSON list; empty without a key."""
-_RULES: Final = "headgate.columns"
-"""The rules of ``[columns]`` by which a table's columns were written, as JSON, column → rule. Columns
-that the table no longer has may remain."""
-_ROWS: Final = "headgate.rows"
-"""The expression ``rows`` that a table's rows pass; missing if the table has all rows of its source."""
-_HOOK: Final = "headgate.hook"
-"""What made a table's columns, ``module:function@version/digest of the columns it gets``; missing without a hook."""
-_SOURCE_TYPES: Final = "headgate.source_types"
-"""The source's types of a table's columns, as of the last images that were written, as JSON: column → [MySQL type,
-collation]. A column may lack. Behind a hook: those of the columns that it gets. An ALTER is compared with them."""
-_SOURCE_NAMES: Final = "headgate.source_names"
-"""The source's names of the columns that a rule of ``[columns]`` renames, as JSON, column → name at the source. Columns
-that the table no longer has may remain. All other properties, and the table, have the columns' new names."""
-_KEPT: Final = "headgate.dropped_columns"
-"""Columns that the source has dropped and the table keeps, null in all rows, as a JSON list; missing without any."""
+_SOURCE_TYPES, _SOURCE_NAMES, _RULES = "headgate.source_types", "headgate.source_names", "headgate.columns"
+_ROWS, _HOOK, _KEPT = "headgate.rows", "headgate.hook", "headgate.dropped_columns"
+"""Properties of :class:`SourceMapping`."""
 _MOST_TYPE_LETTERS: Final = 4096
 """Longer types (ENUMs of many members) are not stored: the property is part of each checkpoint of the table's log."""
 
@@ -64,65 +35,50 @@ def key_property(key: Sequence[str]) -> dict[str, str]:
     return {_KEY: json.dumps(list(key), ensure_ascii=False)}
 
 
-def column_rules_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the rules by which the columns of a table with these properties were written."""
-    rules: dict[str, str] = json.loads(properties.get(_RULES) or "{}")
-    return rules
+@dataclass(frozen=True)
+class SourceMapping:
+    """How a current table's columns and rows come from its source. All names of columns are the table's.
 
+    Columns that the table no longer has may remain in ``rules`` and ``source_names``.
+    """
 
-def rules_property(rules: Mapping[str, str]) -> dict[str, str]:
-    """Return the property of a table whose columns have these rules."""
-    return {_RULES: json.dumps(rules, sort_keys=True)}
+    source_types: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Column → MySQL type and collation, as of the last images that were written; some may lack. Behind a hook: those
+    of the columns that it gets. An ALTER is compared with them."""
+    source_names: Mapping[str, str] = field(default_factory=dict)
+    """Column → its name at the source, if a rule of ``[columns]`` renames it."""
+    rules: Mapping[str, str] = field(default_factory=dict)
+    """Column → the rule of ``[columns]`` by which its values were written, if it has one."""
+    rows: str = ""
+    """The expression ``rows`` that the table's rows pass; "": the table has all rows of its source."""
+    hook: str = ""
+    """What made the columns, ``module:function@version/digest of the columns it gets``; "" without a hook."""
+    kept: tuple[str, ...] = ()
+    """Columns that the source has dropped and the table keeps, null in all rows."""
 
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> SourceMapping:
+        """Parse the properties of a table."""
 
-def row_filter_of(properties: Mapping[str, str]) -> str:
-    """Return the expression ``rows`` that the rows of a table with these properties pass; "" without one."""
-    return properties.get(_ROWS, "")
+        def parsed(name: str, default: str) -> Any:
+            return json.loads(properties.get(name) or default)
 
+        types = {name: (mysql, collation) for name, (mysql, collation) in parsed(_SOURCE_TYPES, "{}").items()}
+        names, rules, kept = parsed(_SOURCE_NAMES, "{}"), parsed(_RULES, "{}"), tuple(parsed(_KEPT, "[]"))
+        return cls(types, names, rules, properties.get(_ROWS, ""), properties.get(_HOOK, ""), kept)
 
-def row_filter_property(rows: str) -> dict[str, str]:
-    """Return the property of a table with this expression ``rows``."""
-    return {_ROWS: rows} if rows else {}
-
-
-def hook_of(properties: Mapping[str, str]) -> str:
-    """Return the mark of the hook that made the columns of a table with these properties; "" without one."""
-    return properties.get(_HOOK, "")
-
-
-def hook_property(mark: str) -> dict[str, str]:
-    """Return the property of a table whose columns a hook with this mark made."""
-    return {_HOOK: mark} if mark else {}
-
-
-def kept_columns_of(properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns of a table with these properties that the source has no longer."""
-    return tuple(json.loads(properties.get(_KEPT) or "[]"))
-
-
-def kept_columns_property(names: Sequence[str]) -> dict[str, str]:
-    """Return the property of a table that keeps these columns."""
-    return {_KEPT: json.dumps(list(names), ensure_ascii=False)} if names else {}
-
-
-def source_names_of(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the source's names of the renamed columns of a table with these properties."""
-    names: dict[str, str] = json.loads(properties.get(_SOURCE_NAMES) or "{}")
-    return names
-
-
-def source_names_property(names: Mapping[str, str]) -> dict[str, str]:
-    """Return the property of a table whose renamed columns have these names at the source."""
-    return {_SOURCE_NAMES: json.dumps(names, ensure_ascii=False, sort_keys=True)}
-
-
-def source_types_of(properties: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Return the source's types of the columns of a table with these properties, as far as they are stored."""
-    stored: dict[str, list[str]] = json.loads(properties.get(_SOURCE_TYPES) or "{}")
-    return {name: (mysql, collation) for name, (mysql, collation) in stored.items()}
-
-
-def source_types_property(types: Mapping[str, tuple[str, str]]) -> dict[str, str]:
-    """Return the property of a table whose columns have these types at the source."""
-    stored = {name: kind for name, kind in types.items() if len(kind[0]) <= _MOST_TYPE_LETTERS}
-    return {_SOURCE_TYPES: json.dumps(stored, ensure_ascii=False, sort_keys=True)}
+    @property
+    def properties(self) -> dict[str, str]:
+        """The properties of a table with this mapping. Without ``rows``, a hook or kept columns theirs are missing."""
+        stored = {name: kind for name, kind in self.source_types.items() if len(kind[0]) <= _MOST_TYPE_LETTERS}
+        optional = {
+            _ROWS: self.rows,
+            _HOOK: self.hook,
+            _KEPT: json.dumps(self.kept, ensure_ascii=False) if self.kept else "",
+        }
+        return {
+            _SOURCE_TYPES: json.dumps(stored, ensure_ascii=False, sort_keys=True),
+            _SOURCE_NAMES: json.dumps(dict(self.source_names), ensure_ascii=False, sort_keys=True),
+            _RULES: json.dumps(dict(self.rules), sort_keys=True),
+            **{name: text for name, text in optional.items() if text},
+        }

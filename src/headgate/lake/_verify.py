@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from headgate.errors import SnapshotError
 from headgate.lake._form import Form
 from headgate.lake._ledger import LedgerRow, TableState
-from headgate.lake._properties import kept_columns_of
+from headgate.lake._properties import SourceMapping
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -199,7 +199,7 @@ def headgate_columns(key: list[str], properties: Mapping[str, str], kept: Collec
     :param kept: columns that the source has dropped, by the ledger.
     """
     columns = _HEADGATE_COLUMNS if key else _HEADGATE_COLUMNS_KEYLESS
-    return (*columns, *Form.of(properties).columns, *kept_columns_of(properties), *kept)
+    return (*columns, *Form.of(properties).columns, *SourceMapping.of(properties).kept, *kept)
 
 
 def verify_table(

@@ -44,7 +44,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from headgate.carrier import Definition, Part, Seq, SourceType
-from headgate.lake import Form
+from headgate.lake import Form, SourceMapping
 
 # Used as a namespace: ``do.Upsert``.
 __all__ = ["Action", "AppendChanges", "ColumnAction", "RowAction", "TableContent"]
@@ -95,24 +95,17 @@ class AddColumns:
 
     definition: Definition
     names: tuple[str, ...]
-    source_types: Mapping[str, SourceType] = field(default_factory=dict)  # of all columns, where known
-    source_names: Mapping[str, str] = field(default_factory=dict)  # of all renamed columns
-    rules: Mapping[str, str] = field(default_factory=dict)  # of all columns that have one
+    mapping: SourceMapping = field(default_factory=SourceMapping)  # types, names and rules of all columns
 
 
 @dataclass(frozen=True)
 class NoteTypes:
-    """Store the source's types and names of the table's columns, with which a later ALTER is compared, and their rules;
-    which columns the source does not have any more; and the mark of the table's hook.
+    """Store how the table's columns come from the source's: with their types and names a later ALTER is compared.
 
     Replay: stores the same.
     """
 
-    source_types: Mapping[str, SourceType]
-    kept: tuple[str, ...] = ()
-    source_names: Mapping[str, str] = field(default_factory=dict)
-    hook: str = ""
-    rules: Mapping[str, str] = field(default_factory=dict)
+    mapping: SourceMapping
 
 
 @dataclass(frozen=True)

@@ -22,24 +22,13 @@ from headgate.lake import (
     DeltaPath,
     Form,
     Marker,
+    SourceMapping,
     Successor,
     WriteMethod,
     begin_successor,
-    column_rules_of,
-    hook_of,
-    hook_property,
-    kept_columns_of,
-    kept_columns_property,
     key_of,
     key_property,
-    row_filter_of,
-    row_filter_property,
-    rules_property,
     schema_of,
-    source_names_of,
-    source_names_property,
-    source_types_of,
-    source_types_property,
     spark_schema,
     take_over,
 )
@@ -143,18 +132,18 @@ class CurrentTable:
             return None
         if self._has_successor and self.delta.exists():
             snapshot = self.delta.snapshot()
-        key = key_of(snapshot.properties)
+        key, mapping = key_of(snapshot.properties), SourceMapping.of(snapshot.properties)
         form = Form.of(snapshot.properties)
         headgate_columns = (*HEADGATE_COLUMNS, *(() if key else ROW), *form.columns)
         types = {
             f.name: f.dataType.simpleString() for f in schema_of(snapshot).fields if f.name not in headgate_columns
         }
-        kept = {name: types.pop(name) for name in kept_columns_of(snapshot.properties) if name in types}
-        since, rules = snapshot.properties.get(SINCE), column_rules_of(snapshot.properties)
-        rows, sources = row_filter_of(snapshot.properties), source_types_of(snapshot.properties)
-        hook, epoch = hook_of(snapshot.properties), int(since) if since else None
-        names = source_names_of(snapshot.properties)
-        return Target(types, key, epoch, form, rules, rows, sources, kept, names, hook)
+        kept = {name: types.pop(name) for name in mapping.kept if name in types}
+        since = snapshot.properties.get(SINCE)
+        epoch, rules, rows = int(since) if since else None, mapping.rules, mapping.rows
+        return Target(
+            types, key, epoch, form, rules, rows, mapping.source_types, kept, mapping.source_names, mapping.hook
+        )
 
     def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int, planned_us: int = 0) -> Applied:
         """Carry out a batch's actions in order.
@@ -230,10 +219,7 @@ class CurrentTable:
             case do.AddColumns():
                 return self._add_columns(action)
             case do.NoteTypes():
-                kept = kept_columns_property(action.kept)
-                names, hook = source_names_property(action.source_names), hook_property(action.hook)
-                types, rules = source_types_property(action.source_types), rules_property(action.rules)
-                self.delta.set_properties({**types, **names, **rules, **kept, **hook})
+                self.delta.set_properties(action.mapping.properties)
                 return 1
             case do.Fill():
                 return self._fill(action, epoch)
@@ -243,17 +229,16 @@ class CurrentTable:
         # Only Spark reads the logs of lakes elsewhere: there the table is replaced at once.
         in_place = bool(self.visible.obstacle())
         self.delta = begin_successor(self.visible, epoch) if action.replace and not in_place else self.visible
+        mapping = SourceMapping(
+            action.source_types, definition.source_names, definition.rules, definition.rows, definition.hook
+        )
         properties = {
             PIPELINE: self.pipeline,
             TABLE: self.table,
             **key_property(definition.key),
             "delta.enableDeletionVectors": "true",
             "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
-            **rules_property(definition.rules),
-            **row_filter_property(definition.rows),
-            **hook_property(definition.hook),
-            **source_types_property(action.source_types),
-            **source_names_property(definition.source_names),
+            **mapping.properties,
             **action.form.properties,
         }
         if action.since is not None:
@@ -282,12 +267,7 @@ class CurrentTable:
         after = dict(zip(types, ["", *types], strict=False))
         if action.names:
             columns = [NewColumn(name, types[name], after=after[name]) for name in action.names]
-            properties = {
-                **rules_property(action.rules),
-                **source_types_property(action.source_types),
-                **source_names_property(action.source_names),
-            }
-            self.delta.add_columns(columns, properties)
+            self.delta.add_columns(columns, action.mapping.properties)
         return 0
 
     def _fill(self, action: do.Fill, epoch: int) -> int:

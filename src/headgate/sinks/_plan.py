@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from headgate.carrier import Definition, Part, Seq
 from headgate.errors import DecodeError
-from headgate.lake import Form, source_types_property
+from headgate.lake import Form, SourceMapping
 from headgate.sinks import _actions as do
 from headgate.sinks._actions import Action, TableContent
 from headgate.sinks._case import Case
@@ -90,20 +90,20 @@ class CurrentPlan:
         if target is None or self.shape.replace:
             since = None if self.case.snapshot.ends else self.case.snapshot.since
             first = 0 if since is None and self._appends else since
-            form, types = self.case.policy.form or Form.PLAIN, self.shape.source_types
+            form, types = self.case.policy.form or Form.PLAIN, self.shape.mapping.source_types
             yield do.Create(definition, first, self.shape.replace, form, types)
             return
         if self.shape.reshapes:
             alteration = self.shape.alteration
             kept = alteration.dropped & self.shape.kept.keys()
             yield do.Reshape(definition, alteration.dropped - kept, alteration.renamed, alteration.types, kept)
-        types, names, rules = self.shape.source_types, self.shape.source_names, self.shape.rules
+        mapping = self.shape.mapping
         if self.shape.added or any(ddl.adds for ddl in self.statements.alters):
-            yield do.AddColumns(definition, self.shape.added, types, names, rules)
-        has_types = source_types_property(types) == source_types_property(target.source_types)
-        is_known = self.shape.added or (has_types and (names, rules) == (target.source_names, target.rules))
+            yield do.AddColumns(definition, self.shape.added, mapping)
+        stored = SourceMapping(target.source_types, target.source_names, target.rules)
+        is_known = self.shape.added or mapping.properties == stored.properties
         if not is_known or self.shape.kept != target.kept or definition.hook != target.hook:
-            yield do.NoteTypes(types, tuple(self.shape.kept), names, definition.hook, rules)
+            yield do.NoteTypes(replace(mapping, hook=definition.hook, kept=tuple(self.shape.kept)))
         if self.shape.fills:
             yield do.Fill(definition, self.shape.fills)
 

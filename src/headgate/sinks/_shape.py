@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from headgate.carrier import ABSENT, META, TABLE_COLUMN, CarriedColumn, DdlRow, Definition, Part, SourceType
 from headgate.catalog import AddedColumn, RedefinedColumn, existing_value, keeps_values
 from headgate.delta import needs_mapping
-from headgate.lake import Form
+from headgate.lake import Form, SourceMapping
 from headgate.sinks._alter import Alteration, column_types, read_alteration
 
 __all__ = [
@@ -98,9 +98,7 @@ class Shape:
     fills: Mapping[str, str] = field(default_factory=dict)  # added column → its value in older rows, as text
     alteration: Alteration = field(default_factory=Alteration)  # columns that are dropped, renamed or widened
     reshapes: bool = False  # the target's rows have to be rewritten for it
-    source_types: Mapping[str, SourceType] = field(default_factory=dict)  # after the batch, as far as known
-    source_names: Mapping[str, str] = field(default_factory=dict)  # after the batch
-    rules: Mapping[str, str] = field(default_factory=dict)  # after the batch
+    mapping: SourceMapping = field(default_factory=SourceMapping)  # types, names and rules after the batch, where known
     kept: Mapping[str, str] = field(default_factory=dict)  # after the batch: dropped columns that stay, null
 
 
@@ -133,12 +131,12 @@ def fit(
     if shape.definition is None:
         return shape
     if target is None or shape.replace:
-        return replace(shape, source_types=alteration.source_types({}, parts, shape.definition))
+        return replace(shape, mapping=SourceMapping(alteration.source_types({}, parts, shape.definition)))
     dropped = {name: kind for name, kind in target.types.items() if name in alteration.dropped and keeps_dropped}
     types = alteration.source_types(target.source_types, parts, shape.definition)
     names = _followed(alteration, target, target.source_names, shape.definition) | shape.definition.source_names
     rules = _followed(alteration, target, target.rules, shape.definition) | shape.definition.rules
-    return replace(shape, source_types=types, source_names=names, rules=rules, kept={**target.kept, **dropped})
+    return replace(shape, mapping=SourceMapping(types, names, rules), kept={**target.kept, **dropped})
 
 
 def _followed(

@@ -18,7 +18,7 @@ from headgate.cli._plan import print_plan
 from headgate.config import PipelineConfig, parse_config
 from headgate.errors import ConfigError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.lake import Lake, key_of, newest_row, source_names_of
+from headgate.lake import Lake, SourceMapping, key_of, newest_row
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import ChunkSpec
 from headgate.pipeline import Pipeline, check_source
@@ -112,7 +112,7 @@ def test_current_and_changelog(
     check(None, config, mysql_server, table)
     properties = DeltaTable(lake.current(table)).metadata().configuration
     assert key_of(properties) == ("region", "customer")
-    assert source_names_of(properties) == {
+    assert SourceMapping.of(properties).source_names == {
         "customer": "id", "E-mail": "mail", "b": "a", "a": "B", "num": "size", "op": "_op"
     }  # fmt: skip
 
@@ -199,7 +199,7 @@ def test_a_rename_at_the_source_that_the_rules_foresee(
     assert lake_rows(lake.current(table), ["nr", "y", "email"]) == expected
     assert not {"x", "mail", "n", "old"} & {*names_in(lake.current(table))}
     properties = DeltaTable(lake.current(table)).metadata().configuration
-    assert source_names_of(properties) == {"nr": "number", "y": "b"}
+    assert SourceMapping.of(properties).source_names == {"nr": "number", "y": "b"}
     do(mysql_server, mysql_db, "DELETE FROM t WHERE number = 1", "INSERT INTO t VALUES (4, NULL, 'q', 9)")
     Pipeline(config, spark).run(once=True)
     result = verify(spark, config, newest(spark, lake), table)
