@@ -69,6 +69,17 @@ class Keys:
         """The exact keys, or the hashes, sorted."""
         return (self.exact if self.is_exact else self.hashes)[self.order]
 
+    @cached_property
+    def numbers(self) -> Any:
+        """int64[n]: a number for each key, equal for equal keys, from 0 without gaps."""
+        if self.is_exact:
+            numbers = np.empty(self.count, np.int64)
+            numbers[self.order] = np.cumsum(np.diff(self.ascending, prepend=self.ascending[:1]) != 0)
+            return numbers
+        buffers = [None, pa.py_buffer(self.offsets), pa.py_buffer(self.data)]
+        encoded = pa.Array.from_buffers(pa.large_binary(), self.count, buffers).dictionary_encode()
+        return np.asarray(encoded.indices).astype(np.int64)
+
     @property
     def are_distinct(self) -> bool:
         """Whether no key occurs twice. May be False for distinct keys with equal hashes."""

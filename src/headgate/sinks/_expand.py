@@ -82,6 +82,15 @@ class _Folding:
         table = pa.Table.from_batches(parts, self._schema)
         return (fold_marked if self._form is Form.MARKED else fold)(table, self._key, self._bound)
 
+    def all(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Fold all images in the carrier's batches, in a task."""
+        yield from self(_opened(batches)).to_batches()
+
+    def each(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Fold each of the carrier's record batches of images by itself, in a task."""
+        for part in _opened(batches):
+            yield from self(iter([part])).to_batches()
+
 
 def row_columns(definition: Definition, form: Form) -> list[str]:
     """Return the columns of a keyed current table of this form."""
@@ -145,8 +154,8 @@ def last_images(data: DataFrame, action: Upsert, form: Form = Form.PLAIN) -> Dat
     """
     folding = _Folding(action, form)
     if sum(part.images for part in action.parts) <= ONE_TASK_IMAGES:
-        return data.coalesce(1).mapInArrow(_fold_all(folding), folding.ddl)
-    return _last(data.mapInArrow(_fold_each(folding), folding.ddl), action.definition.key)
+        return data.coalesce(1).mapInArrow(folding.all, folding.ddl)
+    return _last(data.mapInArrow(folding.each, folding.ddl), action.definition.key)
 
 
 def folded_images(data: DataFrame, action: Upsert, form: Form = Form.PLAIN) -> DataFrame:
@@ -190,7 +199,7 @@ def changed_rows(data: DataFrame, action: Upsert, form: Form = Form.PLAIN) -> Ch
         lambda images: fold(images, key),
         partial(folding, sent) if sent is not None else None,
         data,
-        _fold_each(folding),
+        folding.each,
     )
 
 
@@ -234,25 +243,12 @@ def _aligned(
     names: Mapping[str, str | None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the images in the carrier's batches, each with exactly these columns."""
-    for batch in batches:
-        for part in open_images(batch.column(0)):
-            yield align(part, schema, fills, names)
+    return (align(part, schema, fills, names) for part in _opened(batches))
 
 
-def _fold_all(folding: _Folding) -> Expand:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from folding(part for batch in batches for part in open_images(batch.column(0))).to_batches()
-
-    return run
-
-
-def _fold_each(folding: _Folding) -> Expand:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for part in open_images(batch.column(0)):
-                yield from folding(iter([part])).to_batches()
-
-    return run
+def _opened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the images in the carrier's batches."""
+    return open_images(chain.from_iterable(batch.column(0) for batch in batches))
 
 
 def _last(frame: DataFrame, key: Sequence[str]) -> DataFrame:

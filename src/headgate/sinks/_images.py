@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import ABSENT, Seq
-from headgate.delta import VARIANT, keys_of
+from headgate.delta import VARIANT, Sequences, keys_of
 from headgate.errors import DecodeError
 from headgate.lake import DELETED, absent_columns
 
@@ -32,8 +32,8 @@ __all__ = [
     "drop_before",
     "fold",
     "fold_marked",
+    "image_order",
     "pair_updates",
-    "rank_images",
     "typed",
     "without_truncates",
 ]
@@ -82,7 +82,7 @@ def typed(column: Any, kind: pa.DataType) -> Any:
 def drop_before(table: pa.Table, truncated: Seq | None) -> pa.Table:
     """Return the images after ``truncated`` (the ``_seq`` of the batch's last TRUNCATE), without ``t`` images."""
     table = without_truncates(table, truncated)
-    return table if truncated is None else table.filter(_after(table["_seq"], truncated))
+    return table if truncated is None else table.filter(_after(table, truncated))
 
 
 def without_truncates(table: pa.Table, truncated: Seq | None) -> pa.Table:
@@ -105,7 +105,7 @@ def fold_marked(table: pa.Table, key: Sequence[str], truncated: Seq | None = Non
     deleted = pc.is_in(last["_op"], pa.array(["b", "d"]))
     op = pc.if_else(deleted, "u", last["_op"])
     if truncated is not None:
-        deleted = pc.or_(deleted, pc.invert(_after(last["_seq"], truncated)))
+        deleted = pc.or_(deleted, pc.invert(_after(last, truncated)))
     last = last.set_column(last.column_names.index(DELETED), DELETED, deleted)
     return last.set_column(last.column_names.index("_op"), "_op", op)
 
@@ -118,21 +118,16 @@ def fold(table: pa.Table, key: Sequence[str], truncated: Seq | None = None) -> p
     :param truncated: see :func:`drop_before`.
     """
     table = drop_before(table, truncated)
-    if table.num_rows < 2 or keys_of([table[name] for name in key]).are_distinct:
+    if table.num_rows < 2:
         return table
-    rank = rank_images(table)
-    numbered = pa.table([table[name] for name in key], names=[f"k{i}" for i in range(len(key))]).append_column(
-        "rank", rank
-    )
-    # Floats compare as MySQL's unique keys do: -0.0 and 0.0 are one key. Arrow keeps them apart; the MERGE joins them,
-    # so they must be folded into one here.
-    for i, column in enumerate(numbered.columns[:-1]):
-        if pa.types.is_floating(column.type):
-            numbered = numbered.set_column(i, f"k{i}", pc.add(column, pa.scalar(0.0, column.type)))
-    last = numbered.group_by(numbered.column_names[:-1], use_threads=False).aggregate([("rank", "max")])["rank_max"]
-    row_by_rank = np.empty(table.num_rows, np.int64)
-    row_by_rank[rank.to_numpy()] = np.arange(table.num_rows)
-    return table.take(pa.array(np.sort(row_by_rank[last.to_numpy()])))
+    keys = keys_of([table[name] for name in key])
+    if keys.are_distinct:
+        return table
+    order, ranks = image_order(table), np.empty(table.num_rows, np.int64)
+    ranks[order] = np.arange(table.num_rows)
+    last = np.zeros(int(keys.numbers.max()) + 1, np.int64)
+    np.maximum.at(last, keys.numbers, ranks)
+    return table.take(np.sort(order[last]))
 
 
 def absent_lists(absent: pa.Array) -> pa.Array:
@@ -165,28 +160,13 @@ def pair_updates(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*rows.columns[:-1], struct, absent], schema=schema)
 
 
-def _flat(seq: pa.ChunkedArray) -> list[np.ndarray[Any, Any]]:
-    whole = seq.combine_chunks() if isinstance(seq, pa.ChunkedArray) else seq
-    if isinstance(whole, pa.ChunkedArray):  # no rows
-        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], seq.type)
-    return [np.asarray(part) for part in whole.flatten()]
+def _after(images: pa.Table, bound: Seq) -> pa.Array:
+    """bool[rows]: whether the ``_seq`` of each image is above a bound."""
+    epoch, file, pos, ordinal = bound
+    return pa.array(~Sequences.of(images["_seq"]).below_bound((epoch, file, pos, ordinal + 1)))
 
 
-def _after(seq: pa.ChunkedArray, bound: Seq) -> pa.Array:
-    parts = _flat(seq)
-    later = np.zeros(len(parts[0]), bool)
-    equal = np.ones(len(parts[0]), bool)
-    for part, limit in zip(parts, bound, strict=True):
-        later |= equal & (part > limit)
-        equal &= part == limit
-    return pa.array(later)
-
-
-def rank_images(table: pa.Table) -> pa.Array:
-    """Return each row's rank in the order (``_seq``, ``b`` before the rest): int64[rows], a permutation."""
-    epoch, file, pos, ordinal = _flat(table["_seq"])
-    second = np.asarray(pc.not_equal(table["_op"], "b").combine_chunks()).astype(np.int8)
-    order = np.lexsort((second, ordinal, pos, file, epoch))
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return pa.array(rank)
+def image_order(images: pa.Table) -> Any:
+    """int64[rows]: the rows in the order of ``_seq``, ``b`` before the rest."""
+    seq, is_second = Sequences.of(images["_seq"]), np.asarray(pc.not_equal(images["_op"], "b"))
+    return np.lexsort((is_second, seq.ordinal, seq.pos, seq.file, seq.epoch))

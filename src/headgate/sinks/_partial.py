@@ -31,9 +31,10 @@ import pyarrow.compute as pc
 from numba import njit
 
 from headgate.carrier import ABSENT, META, Seq
+from headgate.delta import keys_of
 from headgate.errors import DecodeError
 from headgate.lake import Form
-from headgate.sinks._images import drop_before, rank_images, without_truncates
+from headgate.sinks._images import drop_before, image_order, without_truncates
 
 __all__ = ["fold_partial"]
 
@@ -107,16 +108,16 @@ def fold_partial(
     marks = form is Form.MARKED
     since = drop_before(table, truncated)
     table = without_truncates(table, truncated) if marks else since
-    table = table.take(pc.sort_indices(rank_images(table))).combine_chunks()
+    table = table.take(image_order(table)).combine_chunks()
     cut = _REMOVES if not marks else _NEVER if truncated is None else table.num_rows - since.num_rows
     names = [name for name in table.column_names if name not in (*META, ABSENT)]
-    keys, count = _number_keys(table, key)
+    keys = keys_of([table[name] for name in key]).numbers
     absent = _chunk(table[ABSENT]).dictionary_encode()
     code = np.asarray(absent.indices.fill_null(len(absent.dictionary)))
     has = _present(absent.dictionary.to_pylist(), names)
     op = np.asarray(pc.index_in(_chunk(table["_op"]), pa.array(["b", "u", "d"])).fill_null(-1)).astype(np.int8)
     images = _Images(op, keys, _pairs(table), code < len(has) - 1)
-    chains = _chain(images, count, cut)
+    chains = _chain(images, int(keys.max(initial=-1)) + 1, cut)
     touched = np.nonzero((chains.last >= 0) & (chains.held != _KEPT))[0]
     gone = chains.held[touched] == _GONE
     line = np.where(gone, chains.last[touched], chains.held[touched])
@@ -153,21 +154,6 @@ def _written(
 def _chunk(column: pa.ChunkedArray) -> pa.Array:
     whole = column.combine_chunks()
     return whole if isinstance(whole, pa.Array) else pa.concat_arrays(whole.chunks)
-
-
-def _number_keys(table: pa.Table, key: Sequence[str]) -> tuple[Any, int]:
-    """Return ``(int64[rows]: equal for equal keys, numbered from 0; the number of keys)``."""
-    number = np.zeros(table.num_rows, np.int64)
-    count = 1
-    for name in key:
-        column = _chunk(table[name])
-        if pa.types.is_floating(column.type):  # as in fold: -0.0 and 0.0 are one key
-            column = pc.add(column, pa.scalar(0.0, column.type))
-        encoded = column.dictionary_encode()
-        codes = np.asarray(encoded.indices.fill_null(len(encoded.dictionary))).astype(np.int64)
-        distinct, number = np.unique(number * (len(encoded.dictionary) + 1) + codes, return_inverse=True)
-        number, count = number.reshape(-1), len(distinct)
-    return number, count
 
 
 def _present(absent: list[str], names: list[str]) -> Any:

@@ -30,9 +30,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import META
-from headgate.delta import Keys, keys_of
+from headgate.delta import keys_of
 from headgate.lake import END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, with_columns
-from headgate.sinks._images import rank_images
+from headgate.sinks._images import image_order
 
 __all__ = ["Versions", "fold_versions"]
 
@@ -125,11 +125,11 @@ def fold_versions(table: pa.Table, key: Sequence[str]) -> Versions:
     :param table: images in canonical columns, in any order, all of one epoch; ``t`` images have no other values.
     :param key: the key's columns.
     """
-    table = table.take(pc.sort_indices(rank_images(table))).combine_chunks()
+    table = table.take(image_order(table)).combine_chunks()
     is_truncate = np.asarray(pc.equal(table["_op"], "t").combine_chunks())
     truncates = np.flatnonzero(is_truncate)
     rows = np.flatnonzero(~is_truncate)
-    ids = _numbers(keys_of([table[name].take(pa.array(rows)) for name in key]))
+    ids = keys_of([table[name].take(pa.array(rows)) for name in key]).numbers
     order = np.argsort(ids, kind="stable")
     ids, rows = ids[order], rows[order]
     begins = np.diff(ids, prepend=-1) != 0
@@ -141,15 +141,6 @@ def fold_versions(table: pa.Table, key: Sequence[str]) -> Versions:
         _first_ends(table, key, rows, begins, stamps, truncates),
         table.take(pa.array(rows[begins])),
     )
-
-
-def _numbers(keys: Keys) -> Any:
-    """int64[n]: a number for each key, equal for equal keys."""
-    if keys.is_exact:
-        return np.unique(keys.exact, return_inverse=True)[1].astype(np.int64)
-    buffers = [None, pa.py_buffer(keys.offsets), pa.py_buffer(keys.data)]
-    encoded = pa.Array.from_buffers(pa.large_binary(), keys.count, buffers).dictionary_encode()
-    return np.asarray(encoded.indices).astype(np.int64)
 
 
 def _times(ids: Any, rows: Any, begins: Any, stamps: Any, truncates: Any, limits: Any) -> Any:
