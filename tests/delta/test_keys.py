@@ -28,6 +28,10 @@ COLUMNS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "long": (pa.int64(), NUMBERS),
     "int": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),
     "unsigned": (pa.decimal128(20), st.integers(0, 2**64 - 1).map(Decimal)),
+    "digits": (
+        pa.decimal128(20),
+        (st.integers(0, 9) | st.sampled_from([-1, -(2**64), 2**64 - 1, 2**64, 2**64 + 9, 10**20 - 1])).map(Decimal),
+    ),
     "decimal": (pa.decimal128(18, 4), st.integers(-(10**18) + 1, 10**18 - 1).map(lambda n: Decimal(n).scaleb(-4))),
     "large": (pa.decimal128(38, 2), st.integers(-(10**25), 10**25).map(lambda n: Decimal(n).scaleb(-2))),
     "day": (pa.date32(), st.dates(date(1, 1, 1), date(9999, 12, 31))),
@@ -78,6 +82,19 @@ def test_exact_keys_sort_as_their_values(values: list[int]) -> None:
     assert [unsigned[i] for i in order] == sorted(unsigned)
 
 
+@given(st.data())
+@pytest.mark.parametrize("names", [*((name,) for name in COLUMNS), ("int", "text"), ("digits", "digits")])
+def test_equal_keys_have_equal_numbers(names: tuple[str, ...], data: st.DataObject) -> None:
+    rows = data.draw(st.lists(st.tuples(*(COLUMNS[name][1] for name in names)), max_size=12))
+    rows += rows[::3]
+    made = keys([COLUMNS[name][0] for name in names], rows)
+    values = [tuple(map(same, row)) for row in rows]
+    expected = dict(zip(values, made.numbers.tolist(), strict=True))
+    assert [expected[value] for value in values] == made.numbers.tolist()
+    assert sorted(expected.values()) == [*range(len(expected))]
+    assert made.are_distinct <= (len(expected) == len(rows))
+
+
 def test_keys_with_equal_hashes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     stored, sought = (keys([pa.string()], [(text,) for text in texts]) for texts in ("abcde", "cx"))
     for one in (stored, sought):
@@ -99,6 +116,13 @@ def test_what_is_no_key_is_refused() -> None:
         keys_of([pa.array([[1]])])
     with pytest.raises(DecodeError, match="another kind"):
         build_index(keys_of([pa.array([1])])).find(keys_of([pa.array(["1"])]))
+
+
+def test_a_file_of_mixed_keys_is_refused() -> None:
+    exact, other = (keys([pa.decimal128(20)], [(Decimal(number),)]) for number in (1, -1))
+    assert (exact.is_exact, other.is_exact) == (True, False)
+    with pytest.raises(DecodeError, match="some of the keys"):
+        index_of([exact, other], Scratch(Path("/dev/null")))
 
 
 def build_index(stored: Keys) -> KeyIndex:

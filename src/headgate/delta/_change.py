@@ -196,14 +196,22 @@ class KeyedTable:
 
     def _candidates(self, file: DataFile, keys: Keys) -> slice:
         """Return the keys within the file's bounds, as a range of ``keys.order``."""
+        bounds = self._bounds(file)
+        if bounds is None:
+            return slice(0, keys.count)
+        start = np.searchsorted(keys.ascending, bounds[0], "left")
+        end = np.searchsorted(keys.ascending, bounds[1], "right")
+        return slice(int(start), max(int(start), int(end)))
+
+    def _bounds(self, file: DataFile) -> tuple[int, int] | None:
+        """Return bounds of a file's keys, if they are known and all its keys are exact."""
         kind = self.types[0]
         bounds = file.bounds((self.key[0],), kind) if len(self.key) == 1 and is_exact(kind) else None
         if bounds is None:
-            return slice(0, keys.count)
+            return None
         scale = 10**kind.scale if pa.types.is_decimal(kind) else 1
         low, high = (exact_number(int(bound * scale), kind) for bound in bounds)
-        start, end = (np.searchsorted(keys.ascending, low, "left"), np.searchsorted(keys.ascending, high, "right"))
-        return slice(int(start), max(int(start), int(end)))
+        return None if low is None or high is None else (low, high)
 
     def _vector(self, file: DataFile) -> Positions:
         """Return the deleted rows of a file."""
@@ -220,8 +228,10 @@ class KeyedTable:
         return self.indexes.get(self.folder, file.path, self.key, lambda: self._keys(file))
 
     def _keys(self, file: DataFile) -> Iterator[Keys]:
+        all_unsigned = self._bounds(file) is not None
         for batch in self._batches(file, self.key):
-            yield keys_of([_as(batch.column(name), kind) for name, kind in zip(self.key, self.types, strict=True)])
+            columns = [_as(batch.column(name), kind) for name, kind in zip(self.key, self.types, strict=True)]
+            yield keys_of(columns, all_unsigned=all_unsigned)
 
     def _sequences(self, file: DataFile, rows: Any) -> Sequences:
         """Return ``_seq`` of some rows of a file: of these row numbers, one or more, in any order."""

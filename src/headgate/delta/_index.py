@@ -4,7 +4,7 @@ It is built from the file's key columns. It ignores deletion vectors, so it is v
 
 | a column of the index | of exact keys | of other keys |
 |---|---|---|
-| ``value`` | the keys, ascending | their hashes, ascending |
+| ``value`` | the keys, ascending | their hashes (``_keys``), ascending |
 | ``row`` | the row of each key | the row of each hash |
 | ``key`` | | the keys' bytes, in the order of the rows |
 
@@ -61,16 +61,28 @@ class KeyIndex:
         :param key_range: which of the keys, as a range of ``keys.order``.
         :raises DecodeError: the keys are of another kind than the file's.
         """
-        if (self.data is None) != keys.is_exact:
+        if self.values.dtype != keys.ascending.dtype and len(self.values):
             raise DecodeError("the index has another kind of keys: exact numbers or bytes")
         order = keys.order[key_range]
         key_numbers, row_numbers = _pairs(keys.ascending[key_range], self.values)
         key_numbers, row_numbers = order[key_numbers], self.row_numbers[row_numbers].astype(np.int64)
+        same = self._are_equal(keys, key_numbers, row_numbers)
+        return (key_numbers, row_numbers) if same is None else (key_numbers[same], row_numbers[same])
+
+    def _are_equal(self, keys: Keys, key_numbers: Any, row_numbers: Any) -> Any:
+        """bool[n]: whether keys and rows with equal values are equal; None: all are."""
+        if self.data is None:
+            return None if keys.is_exact else _high_halves(keys.data)[key_numbers] == 0
         if keys.is_exact:
-            return key_numbers, row_numbers
+            return _high_halves(self.data)[row_numbers] == 0
         same = np.empty(len(key_numbers), np.bool_)
         _compare(keys.data, keys.offsets, key_numbers, self.data, self.offsets, row_numbers, same)
-        return key_numbers[same], row_numbers[same]
+        return same
+
+
+def _high_halves(data: Any) -> Any:
+    """uint64[n] of the bytes of n decimals."""
+    return data.view(np.uint64)[1::2]
 
 
 def _pairs(sought: Any, stored: Any) -> tuple[Any, Any]:

@@ -24,6 +24,7 @@ import pyarrow as pa
 from numba import njit
 
 from headgate.delta._keys import Keys
+from headgate.errors import DecodeError
 
 __all__ = ["Scratch", "index_of"]
 
@@ -60,7 +61,10 @@ class _Run(NamedTuple):
 
 
 def index_of(parts: Iterable[Keys], scratch: Scratch) -> pa.Table:
-    """Return the index (``_index``) of a file whose rows have these keys, in their order."""
+    """Return the index (``_index``) of a file whose rows have these keys, in their order.
+
+    :raises DecodeError: some parts are exact, and others are not.
+    """
     following = iter(parts)
     first, second = next(following, None), next(following, None)
     if first is None:
@@ -80,6 +84,8 @@ def _joined(parts: Iterable[Keys], scratch: Scratch) -> pa.Table:
             data.append(scratch.join([part.data]))
             offsets.append(scratch.join([part.offsets[1:] + size]))
             size += len(part.data)
+    if data and len(data) < len(runs):
+        raise DecodeError("some of the keys are exact numbers, and others bytes")
     run = _merged([run for run in runs if len(run.rows)] or runs[:1], scratch)
     return _table(run, scratch.join(offsets), scratch.join(data)) if data else _table(run)
 

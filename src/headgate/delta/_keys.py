@@ -12,6 +12,10 @@ A key of one column whose values fit 64 bits in order (all integers, decimals of
 BIGINT UNSIGNED, dates, timestamps) is *exact*: an int64 that sorts as the values do. Every other key is a byte string
 with a 64-bit hash. The hash finds candidates, the bytes decide.
 
+The source may have a DECIMAL(20,0) instead, with values below 0 or above 2^64 - 1. If some keys are such, all of them
+are byte strings, and the "hash" of each is the int64 that an exact key with the same low 64 bits is. So both kinds
+sort alike, and are compared: an exact key equals a byte string if the high half of that is 0.
+
 | the bytes of a key, column by column in the key's order | |
 |---|---|
 | fixed width | integers, dates, times and floats 8 bytes, decimals 16, booleans 1; little-endian |
@@ -44,8 +48,8 @@ _SIGN: Final = np.uint64(1 << 63)
 class Keys:
     """The keys of some rows.
 
-    Either ``exact`` (int64[n]), or ``hashes`` (uint64[n]) with the bytes of key i at ``data[offsets[i]:offsets[i+1]]``
-    (uint8, int64[n+1]).
+    Either ``exact`` (int64[n]), or ``hashes`` (uint64[n]; of decimals int64[n]) with the bytes of key i at
+    ``data[offsets[i]:offsets[i+1]]`` (uint8, int64[n+1]).
     """
 
     count: int
@@ -86,37 +90,45 @@ class Keys:
         return not bool((self.ascending[1:] == self.ascending[:-1]).any())
 
 
-def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray]) -> Keys:
+def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray], *, all_unsigned: bool = True) -> Keys:
     """Return the keys that these columns form, row by row.
 
     :param columns: of equal length, without nulls.
-    :raises DecodeError: a null, an unsupported type, or a decimal(20,0) that no BIGINT UNSIGNED can be.
+    :param all_unsigned: False: these may be some of keys among which a decimal(20,0) is no BIGINT UNSIGNED, so each of
+        them is a byte string.
+    :raises DecodeError: a null, or an unsupported type.
     """
     arrays = [whole(column) for column in columns]
     if any(array.null_count for array in arrays):
         raise DecodeError("a key column holds NULL")
     count = len(arrays[0])
-    if len(arrays) == 1:
-        exact = _exact(arrays[0])
-        if exact is not None:
-            return Keys(count, exact=exact)
-    return _bytes(arrays, count)
+    if len(arrays) > 1 or not is_exact(arrays[0].type):
+        return _bytes(arrays, count)
+    if _is_unsigned(arrays[0].type):
+        return _unsigned(_words(arrays[0]), all_unsigned)
+    return Keys(count, exact=_exact(arrays[0]))
 
 
 def is_exact(kind: pa.DataType) -> bool:
     """Whether a key of one column of this type is exact."""
     if pa.types.is_decimal128(kind):
-        return bool(kind.precision <= _LONG_DIGITS or (kind.precision == _UNSIGNED_DIGITS and kind.scale == 0))
+        return bool(kind.precision <= _LONG_DIGITS or _is_unsigned(kind))
     return any(fits(kind) for fits in (pa.types.is_signed_integer, pa.types.is_date32, pa.types.is_timestamp))
 
 
-def exact_number(value: int, kind: pa.DataType) -> int:
-    """Return the int64 of one value of an exact type.
+def exact_number(value: int, kind: pa.DataType) -> int | None:
+    """Return the int64 of one value of an exact type; None: it is no BIGINT UNSIGNED.
 
     :param value: the integer; a decimal's unscaled integer, a date's days, a timestamp's µs.
     """
-    unsigned = pa.types.is_decimal128(kind) and kind.precision == _UNSIGNED_DIGITS
-    return value - (1 << 63) if unsigned else value
+    if not _is_unsigned(kind):
+        return value
+    return value - (1 << 63) if 0 <= value < 1 << 64 else None
+
+
+def _is_unsigned(kind: pa.DataType) -> bool:
+    """Whether a BIGINT UNSIGNED has this type."""
+    return bool(pa.types.is_decimal128(kind) and kind.precision == _UNSIGNED_DIGITS and kind.scale == 0)
 
 
 def whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -137,18 +149,18 @@ def _large(kind: pa.DataType) -> pa.DataType:
 
 
 def _exact(array: pa.Array) -> Any:
-    """int64[n]; None: the type is not exact."""
-    kind = array.type
-    if not is_exact(kind):
-        return None
-    if not pa.types.is_decimal128(kind):
+    """int64[n] of a column of an exact type that no BIGINT UNSIGNED has."""
+    if not pa.types.is_decimal128(array.type):
         return _number(array)
-    words = _words(array)
-    if kind.precision <= _LONG_DIGITS:
-        return np.ascontiguousarray(words[:, 0]).view(np.int64)
-    if words[:, 1].any():
-        raise DecodeError("a decimal(20,0) key is below 0 or above 2^64 - 1")
-    return (words[:, 0] ^ _SIGN).view(np.int64)
+    return np.ascontiguousarray(_words(array)[:, 0]).view(np.int64)
+
+
+def _unsigned(words: Any, all_unsigned: bool) -> Keys:
+    numbers = (words[:, 0] ^ _SIGN).view(np.int64)
+    if all_unsigned and not words[:, 1].any():
+        return Keys(len(words), exact=numbers)
+    data = np.ascontiguousarray(words).view(np.uint8).reshape(-1)
+    return Keys(len(words), hashes=numbers, data=data, offsets=np.arange(len(words) + 1) * 16)
 
 
 def _words(array: pa.Array) -> Any:

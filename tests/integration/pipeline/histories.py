@@ -41,6 +41,7 @@ KEYS: dict[str, tuple[tuple[str, ...], Callable[[int], Any]]] = {
     "float": (("double",), lambda n: ((n - 30) / 4 if n != 30 else -0.0,)),
     "composite": (("int", "string", "boolean"), lambda n: (n % 5, f"k{n // 5}", n % 2 == 0)),
     "texts": (("string", "string"), lambda n: ("a" * (n % 4), "a" * (n // 4))),
+    "digits": (("decimal(20,0)",), lambda n: (Decimal(n // 4 + (0, 2**64, -(2**64), 2**63)[n % 4]),)),
 }
 
 
