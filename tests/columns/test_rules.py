@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from headgate._policies import KEEP, ColumnRule, MaskKey, Policies, parse_rules
+from headgate._policies import KEEP, ColumnRule, Decimals, MaskKey, Policies, parse_rules
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec, column_rules
 from headgate.columns._rules import mask_key
@@ -82,6 +83,22 @@ def test_numbers_are_hashed_as_their_text(key: MaskKey) -> None:
     arrays = codec.from_text(block([(b"1", None, None, b"-7", b"b", b"12.50")]))
     expected = [hmac.new(KEY.encode(), text, hashlib.sha256).hexdigest() for text in (b"-7", b"b", b"12.50")]
     assert [array.to_pylist() for array in arrays[3:]] == [[one] for one in expected]
+
+
+@pytest.mark.parametrize("decimals", ["decimal", "double", "text"])
+@pytest.mark.parametrize("precision", [10, 65])
+def test_a_decimal_is_hashed_as_its_digits(key: MaskKey, decimals: Decimals, precision: int) -> None:
+    """In no other form, not ``1E-7``: whatever type it would have without the rule."""
+    column = Column("rate", "decimal", precision=precision, scale=8)
+    table = TableDef("d", "t", (*TABLE.columns[:1], column), (0,))
+    codec = TableCodec(table, replace(policies({"d.t": {"rate": "hash"}}, key), decimals=decimals))
+    texts = [b"0.00000000", b"0.00000012", b"-1.50000000"]
+    expected = [hmac.new(KEY.encode(), text, hashlib.sha256).hexdigest() for text in texts]
+    assert codec.from_text(block([(b"1", text) for text in texts]))[1].to_pylist() == expected
+    if precision == 10:
+        logged = [b"\x80\0\0\0\0", b"\x80\0\0\0\x0c", bytes(255 - byte for byte in b"\x81\x02\xfa\xf0\x80")]
+        assert codec.from_log(block([(bytes(8), one) for one in logged]))[1].to_pylist() == expected
+    assert codec.table.columns[1].rule.endswith(":digits")
 
 
 def test_types_on_request() -> None:

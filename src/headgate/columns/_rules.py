@@ -88,7 +88,8 @@ def written_table(table: TableDef, policies: Policies) -> TableDef:
                 column=column.name,
             )
         source_name = column.name if name != column.name else ""
-        columns[name.lower()] = replace(column, name=name, source_name=source_name, rule=_mark(rule, policies.mask_key))
+        mark = _mark(rule, policies.mask_key, column.type)
+        columns[name.lower()] = replace(column, name=name, source_name=source_name, rule=mark)
     places = {column.mysql_name: index for index, column in enumerate(columns.values())}
     return replace(table, columns=tuple(columns.values()), key=tuple(places[name] for name in table.key_names))
 
@@ -163,14 +164,15 @@ def rules_mark(policies: Policies) -> str:
     return hashlib.blake2b(f"{rules}{key}".encode(), digest_size=16).hexdigest()
 
 
-def _mark(rule: ColumnRule, key: MaskKey | None) -> str:
-    """Return a text that differs if the rule gives other values; ``""``: MySQL's."""
+def _mark(rule: ColumnRule, key: MaskKey | None, kind: str = "") -> str:
+    """Return a text that differs if the rule gives other values to a column of this type; ``""``: MySQL's."""
     match rule.kind:
         case "keep":
             return ""
         case "hash":
             sample = hmac_hex(pa.array(["headgate"]), mask_key(key))[0].as_py()
-            return f"hash:{sample[:8]}"
+            # Decimals have a mark of their own: lakes from before 0.1.0 may have hashes of ``1E-7``, or of doubles.
+            return f"hash:{sample[:8]}{':digits' if kind == 'decimal' else ''}"
         case "text":
             return f"text:{rule.text}"
         case "truncate":
@@ -203,7 +205,7 @@ def mask_key(source: MaskKey | None) -> bytes:
 def ruled(codec: Codec, column: Column, rule: ColumnRule, *, table: str, key: MaskKey | None) -> Codec:
     """Return the codec of a column with a rule.
 
-    :param codec: the column's codec without it.
+    :param codec: the column's codec without it; for ``hash``, one that decodes decimals as text.
     :raises UnsupportedError: the rule is not for columns of this type.
     :raises ConfigError: the key of ``hash`` cannot be read.
     """

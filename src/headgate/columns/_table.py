@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -128,16 +129,15 @@ class TableCodec:
         """Where the columns are in the table as MySQL has it."""
         self.table = written_table(table, table_policies)
         """The table as it is written: without excluded columns, with the names of the target."""
-        self.codecs: tuple[Codec, ...] = tuple(
-            ruled(
-                codec_for(table.columns[index], table=name, policies=table_policies, key=index in table.key),
-                table.columns[index],
-                rules[index],
-                table=name,
-                key=table_policies.mask_key,
-            )
-            for index in self.places
-        )
+        digits = replace(table_policies, decimals="text")  # a hash is of a decimal's digits, whatever its type
+
+        def codec(index: int) -> Codec:
+            column, rule = table.columns[index], rules[index]
+            policies = digits if rule.kind == "hash" else table_policies
+            plain = codec_for(column, table=name, policies=policies, key=index in table.key)
+            return ruled(plain, column, rule, table=name, key=policies.mask_key)
+
+        self.codecs: tuple[Codec, ...] = tuple(map(codec, self.places))
         self.fields: tuple[pa.Field, ...] = tuple(
             pa.field(column.name, codec.arrow_type, nullable=True)
             for column, codec in zip(self.table.columns, self.codecs, strict=True)
