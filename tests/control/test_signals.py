@@ -171,6 +171,7 @@ def test_what_makes_no_sense_is_said(value: Any, message: str) -> None:
         ("a = 1) OR (1 = 1", "parentheses"),
         ("(a = 1", "parentheses"),
         ("id IN (select id from x)", "the condition alone"),
+        ("id IN (TABLE x)", "the condition alone"),
     ],
 )
 def test_filters_that_are_more_than_a_condition(condition: str, message: str) -> None:
@@ -179,7 +180,9 @@ def test_filters_that_are_more_than_a_condition(condition: str, message: str) ->
         parse_signal({"type": "execute-snapshot", "data": {**EXECUTE, "additional-conditions": conditions}})
 
 
-@pytest.mark.parametrize("condition", ["a = ')' AND (b = \"it''s\")", "`select` = 1", "a = '\\'' OR b LIKE '%;--%'"])
+@pytest.mark.parametrize(
+    "condition", ["a = ')' AND (b = \"it''s\")", "`select` = x.table", "a = '\\'' OR b LIKE '%;--%'"]
+)
 def test_filters_with_quotes(condition: str) -> None:
     conditions = [{"data-collection": ".*", "filter": condition}]
     signal = parse_signal({"type": "execute-snapshot", "data": {**EXECUTE, "additional-conditions": conditions}})

@@ -310,6 +310,8 @@ def _conditions(data: Mapping[str, Any], kind: Literal["INCREMENTAL", "BLOCKING"
 
 _QUOTED = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\"|`(?:[^`]|``)*`", re.DOTALL)
 _COMMENT = re.compile(r"--|#|/\*|\*/")
+_SUBQUERY = re.compile(r"(?<!\.)\b(SELECT|TABLE)\b", re.IGNORECASE)
+"""Reserved words, so a column with such a name is quoted or behind a dot."""
 
 
 def check_filter(text: str) -> str:
@@ -327,8 +329,8 @@ def check_filter(text: str) -> str:
         problem = "comments and semicolons are not allowed"
     elif not _balanced(bare):
         problem = "its parentheses do not match"
-    elif re.search(r"\bselect\b", bare, re.IGNORECASE):
-        problem = "write the condition alone; a SELECT would read other tables as of another moment"
+    elif _SUBQUERY.search(bare):
+        problem = "write the condition alone; a subquery would read other tables as of another moment"
     if problem is not None:
         raise ConfigError(f"the filter {_short(text)} cannot be used: {problem}")
     return text
