@@ -359,6 +359,12 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         load_config(tmp_path / "x.toml")
 
 
+def test_a_file_with_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.toml"
+    file.write_text(GOOD, encoding="utf-8-sig")
+    assert load_config(file) == parse_config(GOOD)
+
+
 def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.toml"
     path.write_text(TEXT)

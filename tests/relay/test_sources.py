@@ -147,7 +147,7 @@ def test_mistakes_in_toml(tmp_path: Path, old: str, new: str, message: str) -> N
 
 def test_toml(tmp_path: Path) -> None:
     file = tmp_path / "relay.toml"
-    file.write_text(TOML)
+    file.write_text(TOML, "utf-8-sig")  # as some editors do
     config = load_relay([file])
     assert config == RelayConfig(
         config.physical, port=0, state=tmp_path / "state", schemas=Path("/schemas"), scn="binlog-offset",

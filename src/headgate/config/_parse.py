@@ -31,7 +31,7 @@ def load_config(path: str | os.PathLike[str]) -> PipelineConfig:
     """
     file = Path(path)
     try:
-        text = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8-sig")  # some editors write a byte order mark
     except OSError as error:
         raise ConfigError(f"{file} cannot be read: {error.strerror}; headgate init writes one") from None
     except UnicodeDecodeError:

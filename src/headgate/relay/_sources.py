@@ -309,7 +309,7 @@ def load_relay(files: Sequence[Path], properties: Path | None = None) -> RelayCo
 
 def _text(file: Path) -> str:
     with file_errors(f"{file} cannot be read"):
-        return file.read_text("utf-8")
+        return file.read_text("utf-8-sig")  # some editors write a byte order mark
 
 
 # --- Databus's files --------------------------------------------------------------------------------------------------
