@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from headgate.files import LockedError, cache_folder, try_lock
+from headgate.files import LockedError, cache_folder, try_lock, write_text
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -31,3 +32,12 @@ def test_the_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")  # the specification says: ignore it
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert cache_folder() == tmp_path / "home/.cache/headgate"
+
+
+def test_threads_that_write_one_file(tmp_path: Path) -> None:
+    file = tmp_path / "sub" / "state.json"
+    texts = [str(number) * 1000 for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(lambda text: write_text(file, text), texts * 20)) == [None] * 160
+    assert file.read_text() in texts
+    assert list(tmp_path.rglob("*")) == [file.parent, file]

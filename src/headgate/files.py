@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
@@ -120,11 +121,12 @@ def write_json(file: Path, value: Mapping[str, Any]) -> None:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a file atomically: a crash leaves the old content or the new one. The content is synced.
+    """Write a file atomically: a crash leaves the old content or the new one, and of several writers at a time one
+    has its content there. The content is synced.
 
     :raises OSError: the file cannot be written.
     """
-    partial = file.with_name(f".{file.name}.{os.getpid()}")
+    partial = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_native_id()}")
     file.parent.mkdir(parents=True, exist_ok=True)
     with partial.open("w", encoding="utf-8") as out:
         out.write(text)
