@@ -32,10 +32,10 @@ def assembler() -> Assembler:
     return Assembler(source_of, Registry(None), Scn("gtid-generation"), partition=1)
 
 
-def rows(table: int, ids: list[int], gtids: list[int], ordinals: list[int]) -> ImageBatch:
+def rows(table: int, ids: list[int], gtids: list[int], ordinals: list[int], **more: Any) -> ImageBatch:
     pos = [gtid * 1000 + ordinal for gtid, ordinal in zip(gtids, ordinals, strict=True)]
     names = [f"{UUID}:{gtid}" for gtid in gtids]
-    return image(TABLES[table], {"id": ids}, ops="c" * len(ids), gtids=names, pos=pos, ordinals=ordinals)
+    return image(TABLES[table], {"id": ids}, ops="c" * len(ids), gtids=names, pos=pos, ordinals=ordinals, **more)
 
 
 def windows(finished: list[Finished | None]) -> list[tuple[int, list[tuple[int, int]]]]:
@@ -98,7 +98,7 @@ def test_a_long_transaction_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch
     counted: list[int] = []
     really = module._in_order
 
-    def in_order(images: list[ImageBatch]) -> Any:
+    def in_order(images: list[tuple[int, ImageBatch]]) -> Any:
         counted.append(len(images))
         return really(images)
 
@@ -110,6 +110,16 @@ def test_a_long_transaction_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch
     (window,) = windows([one.flush()])
     assert window == (1, [(1, number) for number in range(50)])
     assert counted == [50]
+
+
+def test_a_transaction_that_another_server_continues() -> None:
+    """Its log has smaller file numbers; what came first is first all the same, also within what waits on."""
+    one = assembler()
+    assert one.add(block(rows(0, [0, 1], [1, 1], [0, 1], file=10))) is None
+    begun = one.add(block(rows(0, [2, 10], [1, 2], [2, 0], file=3), rows(1, [11], [2], [1], file=3)))
+    assert windows([begun]) == [(1, [(1, 0), (1, 1), (1, 2)])]
+    third = one.add(block(rows(0, [12, 20], [2, 3], [2, 0], file=1)))
+    assert windows([third, one.flush()]) == [(2, [(1, 10), (2, 11), (1, 12)]), (3, [(1, 20)])]
 
 
 def test_a_partial_image_is_refused() -> None:

@@ -4,7 +4,8 @@ Row images leave the binlog reader before their transaction has ended, and table
 an image of a later one follows, when its block is marked ``whole``, or when the reader reports the binlog's end with no
 open transaction (:class:`headgate.replication.Idle`). Other images wait here.
 
-All whole transactions of a block become windows at once. Their rows are ordered by ``_seq``, the sizes of all events
+All whole transactions of a block become windows at once. Their rows are ordered by block, then by ``_seq``: blocks
+arrive in log order, and another server that continues a transaction has other file numbers. The sizes of all events
 give their offsets, and compiled loops write keys, rows and checksums there (``_events._avro``, ``databus._binary``). A
 transaction costs one Python object, its GTID; a row costs none.
 
@@ -59,6 +60,7 @@ class Finished:
 class _Part:
     """One batch's rows: their transactions, and their ranks in binlog order."""
 
+    block: int
     image: ImageBatch
     txn: Int64s
     ranks: Int64s
@@ -99,7 +101,9 @@ class Assembler:
         self._column, self._with_before_images = scn_column, before_images
         self._writers, self._scn = RowWriters(source_of, registry), scn
         self._partition, self._version = partition, version
-        self._waiting: list[ImageBatch] = []
+        self._blocks = 0
+        self._waiting: list[tuple[int, ImageBatch]] = []
+        """Images, each with the number of its block."""
         self._open: set[str] = set()
         """GTIDs of waiting images, and perhaps of some finished transactions."""
 
@@ -111,7 +115,8 @@ class Assembler:
         :raises ScnOrderError: transactions that cannot be numbered.
         """
         images = [image for image in block.images if not _is_truncate(image)]
-        self._waiting += images
+        self._blocks += 1
+        self._waiting += [(self._blocks, image) for image in images]
         if block.whole:
             return self._finish(everything=True)
         self._open |= {name for image in images for name in image.batch.column(2).dictionary.to_pylist()}
@@ -212,43 +217,40 @@ class Assembler:
         return Windows(out, scns, eops + eop, stamps[lasts])
 
 
-def _in_order(images: Sequence[ImageBatch]) -> tuple[list[_Part], list[str], tuple[Int64s, Int64s, Int64s, Int64s]]:
+def _in_order(
+    images: Sequence[tuple[int, ImageBatch]],
+) -> tuple[list[_Part], list[str], tuple[Int64s, Int64s, Int64s, Int64s]]:
     """Return the batches with ranks in binlog order, GTIDs by number, and ``file, pos, ordinal, µs`` so ordered."""
     codes: dict[str, int] = {}
-    columns: list[list[Int64s]] = [[], [], [], []]
+    columns: list[list[Int64s]] = [[], [], [], [], []]
     txns = []
-    for image in images:
+    for block, image in images:
         seq, gtid = image.batch.column(1), image.batch.column(2)
         for column, name in zip(columns, ("file", "pos", "ordinal"), strict=False):
             column.append(np.asarray(seq.field(name)).astype(np.int64, copy=False))
         columns[3].append(np.asarray(image.batch.column(3).view(pa.int64())))
+        columns[4].append(np.full(image.batch.num_rows, block, np.int64))
         code_of = np.array([codes.setdefault(name, len(codes)) for name in gtid.dictionary.to_pylist()], np.int64)
         txns.append(code_of[np.asarray(gtid.indices)])
-    file, pos, ordinal, stamp = (np.concatenate(arrays) for arrays in columns)
-    if _is_ordered(file, pos, ordinal):  # rows of one table are
+    file, pos, ordinal, stamp, blocks = (np.concatenate(arrays) for arrays in columns)
+    if _is_ordered(blocks, file, pos, ordinal):  # rows of one table are
         order = ranks = np.arange(len(file))
     else:
-        order = np.lexsort((ordinal, pos, file))
+        order = np.lexsort((ordinal, pos, file, blocks))
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
     bounds = np.cumsum([len(txn) for txn in txns])[:-1]
     parts = [
-        _Part(image, txn, part_ranks)
+        _Part(*image, txn, part_ranks)
         for image, txn, part_ranks in zip(images, txns, np.split(ranks, bounds), strict=True)
     ]
     return parts, list(codes), (file[order], pos[order], ordinal[order], stamp[order])
 
 
 @njit(cache=True, nogil=True)
-def _is_ordered(file: Any, pos: Any, ordinal: Any) -> bool:
-    for i in range(1, file.shape[0]):
-        if file[i] != file[i - 1]:
-            if file[i] < file[i - 1]:
-                return False
-        elif pos[i] != pos[i - 1]:
-            if pos[i] < pos[i - 1]:
-                return False
-        elif ordinal[i] < ordinal[i - 1]:
+def _is_ordered(block: Any, file: Any, pos: Any, ordinal: Any) -> bool:
+    for i in range(1, block.shape[0]):
+        if (block[i], file[i], pos[i], ordinal[i]) < (block[i - 1], file[i - 1], pos[i - 1], ordinal[i - 1]):
             return False
     return True
 
@@ -263,8 +265,8 @@ def _counts(encoded: Sequence[_Encoded]) -> dict[int, tuple[int, int, int]]:
     return counts
 
 
-def _rest(part: _Part) -> ImageBatch:
-    return ImageBatch(part.image.table, part.image.batch.slice(part.rows))
+def _rest(part: _Part) -> tuple[int, ImageBatch]:
+    return part.block, ImageBatch(part.image.table, part.image.batch.slice(part.rows))
 
 
 def _letters(op: pa.Array) -> Any:
