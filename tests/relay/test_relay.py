@@ -1,15 +1,22 @@
-"""The state folder of a relay is its alone."""
+"""The state folder of a relay: it is its alone, and what of it counts when the relay begins elsewhere."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headgate.errors import ConfigError, ConnectError
+from headgate._policies import parse_rules
+from headgate.columns import rules_mark
+from headgate.databus import StreamPosition
+from headgate.errors import ConfigError, ConnectError, ScnNotFoundError
 from headgate.gtid import GtidSet
 from headgate.relay import Relay, RelayConfig
+from headgate.relay._buffer import EventBuffer
 from tests.relay.serving import PERSON, physical
+from tests.relay.test_buffer import MEMORY, put
 
 
 def relay(folder: Path) -> Relay:
@@ -39,3 +46,46 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_is_read(tmp_pat
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"file/state cannot be written: Not a directory"):
         relay(tmp_path / "file" / "state")
+
+
+GENERATION = 1 << 48
+
+
+@pytest.mark.parametrize(
+    ("kind", "base", "served"),
+    [
+        ("relay-generated", 0, 500), ("gtid-generation", GENERATION, GENERATION + 500),
+        ("gtid-generation", GENERATION, 2 * GENERATION + 7), ("application", 0, 12),
+    ],
+)  # fmt: skip
+def test_a_relay_that_begins_elsewhere_tells_all_consumers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: Any, base: int, served: int
+) -> None:
+    """Also those that a killed relay had served more than its saved state has."""
+    config = RelayConfig(
+        (physical(1, "person", PERSON),), state=tmp_path, scn=kind, scn_column="id" if kind == "application" else None,
+        memory_bytes=MEMORY, disk_bytes=1 << 20, columns=parse_rules({"or_test.person": {"deleted": "null"}}),
+    )  # fmt: skip
+    buffer = EventBuffer(MEMORY, folder=tmp_path / "partition-1", disk_bytes=1 << 20)
+    put(buffer, range(base + 1, base + 13))
+    buffer.close()
+    state = {"v": 1, "kind": kind, "gtid": "", "scn": base + 10, "rules": rules_mark(config.policies)}
+    (tmp_path / "partition-1.json").write_text(json.dumps(state))
+    entries = [{"generation": one, "source": f"s{one}", "first": 1, "ts_us": 7} for one in (1, 2)]
+    (tmp_path / "generations.json").write_text(json.dumps({"v": 1, "generations": entries}))
+
+    relay = Relay(config, lambda _: GtidSet(), reset=True)
+    buffer = relay.partitions[1].buffer
+    for one in (base + 5, base + 10, base + 12, served):
+        assert not buffer.holds(one)
+        with pytest.raises(ScnNotFoundError):
+            buffer.read(StreamPosition(one), 100)
+    last = relay.partitions[1].feeder.position.now().scn
+    assert (buffer.info().min_scn, buffer.holds(last)) == (-1, True)
+    assert relay.partitions[1].feeder._scn.last == last > served
+    relay.partitions[1].feeder._file.save()
+    relay.close()
+    again = Relay(config, lambda _: GtidSet())
+    assert again.partitions[1].buffer.info() == buffer.info()
+    again.close()
+    assert "the rules in [columns] changed" not in caplog.text

@@ -27,7 +27,8 @@ from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder
 from headgate.relay._names import SourceNames
 from headgate.relay._position import Position, State, load_state
-from headgate.relay._scn import GenerationMap, Scn
+from headgate.relay._scn import GenerationMap, Scn, beyond
+from headgate.relay._segments import stored_segments
 from headgate.relay._sources import PhysicalSource, RelayConfig
 from headgate.relay._usage import DeliveredEvents, Traffic, Usage
 
@@ -36,6 +37,7 @@ __all__ = ["Partition", "Relay", "StartOf"]
 log = logging.getLogger("headgate")
 
 _BEFORE_IMAGES_SINCE: Final = 2
+_LARGEST_SCN: Final = 2**63 - 1
 
 StartOf = Callable[[PhysicalSource], GtidSet]
 """Returns what counts as already read, for a source without a state."""
@@ -83,8 +85,8 @@ class Relay:
 
     :param start: called by the constructor for each source without a state.
     :param reset: call it for all sources. Changes between an old state and the new beginning are lost, so the buffers
-        are empty, SCNs continue above the old ones, and consumers with older checkpoints get the error that they are
-        too far behind.
+        are empty, SCNs continue above all that were served (:func:`beyond`), and consumers with older checkpoints get
+        the error that they are too far behind.
     :raises HeadgateError: a folder cannot be used, another relay owns the state folder, or ``start`` raised it.
     """
 
@@ -115,12 +117,14 @@ class Relay:
     def _partition(self, source: PhysicalSource, start: StartOf, reset: bool) -> Partition:
         config = self.config
         file = None if config.state is None else config.state / f"partition-{source.id}.json"
-        state = load_state(file, config.scn)
+        state, events, rules = load_state(file, config.scn), self._events_folder(source), rules_mark(config.policies)
         if state is None:
-            state = State(start(source), -1)
+            state = State(start(source), -1, rules=rules)
         elif reset:
-            state = State(start(source), state.scn + 1)
-        same_rules = state.rules == rules_mark(config.policies)
+            stored = [] if events is None else stored_segments(events, _LARGEST_SCN)
+            last = max([state.scn, *(one.last_scn for one in stored)])
+            state = State(start(source), beyond(config.scn, last, self.generations), rules=rules)
+        same_rules = state.rules == rules
         if not same_rules and state.scn >= 0:
             log.warning("%s: the rules in [columns] changed, so the buffer's files are dropped", source.name)
         spool = None
@@ -136,10 +140,10 @@ class Relay:
         buffer = EventBuffer(
             config.memory_bytes,
             policy=config.policy,
-            folder=self._events_folder(source),
+            folder=events,
             disk_bytes=config.disk_bytes,
             until_scn=state.scn,
-            keeps_files=same_rules,
+            keeps_files=same_rules and not reset,
             limits=config.limits.buffer,
         )
         scn = Scn(config.scn, self.generations, state.scn)

@@ -39,7 +39,7 @@ import numpy.typing as npt
 from headgate.errors import ConfigError, ScnOrderError
 from headgate.files import lock_file, read_json, write_json
 
-__all__ = ["KINDS", "OF_COLUMNS", "GenerationMap", "Kind", "Scn", "Transactions"]
+__all__ = ["KINDS", "OF_COLUMNS", "GenerationMap", "Kind", "Scn", "Transactions", "beyond"]
 
 Kind: TypeAlias = Literal["gtid-generation", "binlog-offset", "relay-generated", "application", "source-generated"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -51,6 +51,8 @@ _NUMBER_BITS: Final = 48
 """2⁴⁸ transactions of one source last nine years at a million a second; 15 bits are left for generations."""
 _LAST_GENERATION: Final = 2**15 - 1
 _LAST_FILE: Final = 2**31 - 1
+_GAP: Final = 2**32
+"""More transactions than a relay can serve between two saves of its state."""
 
 _REMEDIES: Final[Mapping[Kind, str]] = {
     "binlog-offset": "the binlog was reset, or is another server's; binlog-offset is valid for one server and one "
@@ -106,6 +108,11 @@ class GenerationMap:
         self._entries: list[_Generation] = []
         self._load()
 
+    @property
+    def newest(self) -> int:
+        """The newest generation; 0: none."""
+        return max((entry.generation for entry in self._entries), default=0)
+
     def find(self, source: str, number: int) -> int:
         """Return the generation of a GTID; 0: none."""
         for entry in reversed(self._entries):
@@ -124,7 +131,7 @@ class GenerationMap:
             known = self.find(source, number)
             if known > after:
                 return known
-            generation = max([after, *(entry.generation for entry in self._entries)]) + 1
+            generation = max(after, self.newest) + 1
             if generation > _LAST_GENERATION:
                 raise ScnOrderError(
                     f"all {_LAST_GENERATION} generations are used, because sources alternate: use relay-generated"
@@ -142,6 +149,19 @@ class GenerationMap:
             self._entries = [_Generation(**entry) for entry in value["generations"]]
         except (KeyError, TypeError):
             raise ConfigError(f"{self._file} is not a map of generations") from None
+
+
+def beyond(kind: Kind, last: int, generations: GenerationMap) -> int:
+    """Return an SCN above all that were served.
+
+    Windows are served before the state is saved, so more are skipped than can have been. The numbers of
+    ``binlog-offset`` and ``application`` are the transactions' own: of them only one is skipped.
+
+    :param last: the newest one that is known; -1: none.
+    """
+    if kind in ("gtid-generation", "source-generated"):
+        return (max(last >> _NUMBER_BITS, generations.newest) + 1 << _NUMBER_BITS) - 1
+    return last + (_GAP if kind == "relay-generated" else 1)
 
 
 class Scn:
