@@ -10,6 +10,7 @@ import math
 import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from headgate.catalog import Column
 from headgate.databus import StreamPosition, event_fields
 from headgate.relay import LogicalSource
 from headgate.relay._events._json import json_lines
@@ -150,6 +152,21 @@ def test_every_type_as_json_and_as_arrow() -> None:
 
     with served(physical(1, "p", LogicalSource(1, "a.T", "d.t"))) as one:
         check()
+
+
+def test_changes_in_files_keep_their_schemas(tmp_path: Path) -> None:
+    """Also if only the state has a folder, and both definitions are older than the restart."""
+    wider = replace(PERSON, columns=(*PERSON.columns, Column("age", "int")))
+    columns: dict[str, list[Any]] = {
+        "id": [2], "first_name": ["a"], "last_name": ["b"], "birth_date": [1], "deleted": ["false"], "age": [5],
+    }  # fmt: skip
+    config: dict[str, Any] = {"state": tmp_path, "memory_bytes": 256 << 10, "disk_bytes": 1 << 20}
+    with served(**config) as relay:
+        relay.put(block(people([1])), block(image(wider, columns, ops="c", gtids=[f"{UUID}:2"], pos=[300])))
+        relay.relay.partitions[1].feeder._file.save()
+    with served(**config) as relay:
+        rows = [json.loads(line)["row"] for line in ask(relay).body.splitlines()]
+    assert [(row["id"], row.get("age", "none")) for row in rows] == [(1, "none"), (2, 5)]
 
 
 def test_what_cannot_be_decoded_is_told(relay: Served) -> None:

@@ -96,7 +96,10 @@ def command(
         Path | None, typer.Option(metavar="DIR", help="Folder for positions, SCNs and the buffer's files.")
     ] = None,
     schemas: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The folder of Avro schemas, read and written.")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The folder of Avro schemas, read and written; by default in the state folder."
+        ),
     ] = None,
     scn: Annotated[
         str | None,

@@ -1,9 +1,9 @@
 """A relay: a buffer and a feeder for each physical source; names and schemas for all.
 
 The state folder: ``partition-<id>.json`` (position and SCN), ``partition-<id>/*.events`` (the buffer's segments),
-``sources.json`` (ids of patterns' tables), ``generations.json`` (unless relays share one elsewhere), ``log-<id>/`` (the
-binlog archive, if configured), ``lock``. One relay owns it from its creation until :meth:`Relay.close`: two would
-overwrite each other's positions and files, so the second one is refused.
+``sources.json`` (ids of patterns' tables), ``generations.json`` and ``schemas/`` (unless they are elsewhere),
+``log-<id>/`` (the binlog archive, if configured), ``lock``. One relay owns it from its creation until
+:meth:`Relay.close`: two would overwrite each other's positions and files, so the second one is refused.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class Relay:
     def _put_together(self, config: RelayConfig, start: StartOf, reset: bool) -> None:
         folder = config.state
         self.names = SourceNames(config.physical, None if folder is None else folder / "sources.json")
-        self.registry = Registry(config.schemas, config.types, before_images=config.before_images)
+        schemas = config.schemas or (None if folder is None else folder / "schemas")
+        self.registry = Registry(schemas, config.types, before_images=config.before_images)
         shared = config.generations or (None if folder is None else folder / "generations.json")
         self.usage = Usage(config.limits.clients)
         self.traffic = Traffic(config.limits.clients)

@@ -215,7 +215,7 @@ class RelayConfig:
     """By default that of Databus's example relay."""
     host: str = "127.0.0.1"
     schemas: Path | None = None
-    """The registry's folder; None: schemas are in memory."""
+    """The registry's folder; None: it is in the state folder, or in memory if there is none."""
     state: Path | None = None
     """Folder of positions, ids and the buffer's files; None: a restart begins without them."""
     scn: Kind = "gtid-generation"
