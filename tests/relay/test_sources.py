@@ -208,6 +208,29 @@ def test_an_id_that_a_patterns_table_has_is_not_given_again(tmp_path: Path) -> N
     assert SourceNames([physical(1, "x", pattern, explicit)], file).by_id(12) == explicit
 
 
+def test_an_id_is_not_given_again_whatever_its_table_became(tmp_path: Path) -> None:
+    pattern, other, file = LogicalSource(11, "b", "d.*"), LogicalSource(12, "c", "e.*"), tmp_path / "sources.json"
+    names = SourceNames([physical(1, "x", pattern), physical(2, "y", other)], file)
+    assert [names.find(*one).id for one in ((1, "d", "s"), (2, "e", "t"))] == [11, 12]
+    # The second server is gone, or has another number.
+    without = SourceNames([physical(1, "x", pattern)], file)
+    assert [one.id for one in without.all()] == [11]
+    assert (without.by_id(12), without.select().partitions, without.select((12,)).unknown) == (None, (1,), 12)
+    assert without.find(1, "d", "u").id == 13
+    moved = SourceNames([physical(1, "x", pattern), physical(3, "y", other)], file)
+    assert [one.id for one in moved.all()] == [11, 13]
+    assert moved.find(3, "e", "t").id == 14
+    back = SourceNames([physical(1, "x", pattern), physical(2, "y", other)], file)
+    assert [(one.id, back.physical_of(one.id)) for one in back.all()] == [(11, 1), (12, 2), (13, 1)]
+    # The first table has a source of its own.
+    explicit = LogicalSource(500, "a.S", "d.s")
+    replaced = SourceNames([physical(1, "x", pattern, explicit)], file)
+    assert replaced.find(1, "d", "s") == explicit
+    assert replaced.find(1, "d", "v").id == 15
+    with pytest.raises(ConfigError, match=r"the id 11 of c\.New already belongs to d\.s"):
+        SourceNames([physical(1, "x", pattern, explicit, LogicalSource(11, "c.New", "d.new"))], file)
+
+
 def test_sources_are_asked_for_while_tables_turn_up() -> None:
     names = SourceNames(
         [physical(1, "x", LogicalSource(1, "b", "d.*")), physical(2, "y", LogicalSource(9999, "c", "e.f"))]

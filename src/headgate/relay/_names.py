@@ -1,7 +1,8 @@
 """The logical sources of a relay by table and by id, and the selections of requests.
 
 A pattern's tables get ids from the pattern's id on, in the order in which they first appear. The state folder keeps the
-mapping, so an id means the same table forever.
+mapping, so an id means the same table forever: it stays reserved if the table's physical source is no longer
+configured, or if the table has another source by now.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class SourceNames:
         self._by_table: dict[tuple[int, str], LogicalSource] = {}
         self._by_id: dict[int, LogicalSource] = {}
         self._physical: dict[int, int] = {}
+        """Of every id that was ever given; some have no source now."""
+        self._configured = frozenset(one.id for one in physical)
         self._changes = 0
         self._selected = lru_cache(_MOST_SELECTIONS)(self._select)
         for one in physical:
@@ -132,15 +135,17 @@ class SourceNames:
         return source
 
     def _add(self, physical: int, source: LogicalSource) -> None:
-        """Add a pattern's table, unless a configured source has the table by now."""
+        """Add a pattern's table; only reserve its id if a configured source has the table by now, or if its physical
+        source is not configured.
+        """
         self._pattern_tables.append((physical, source))
-        if (physical, source.table) in self._by_table:
-            return
-        other = self._by_id.get(source.id)
-        if other is not None:
+        explicit, other = self._by_table.get((physical, source.table)), self._by_id.get(source.id)
+        if other is not None and other != explicit:
             known = f"already belongs to {source.table}, a table of a pattern"
             raise ConfigError(f"the id {source.id} of {other.name} {known}: give {other.name} another id")
-        self._put(physical, source)
+        if explicit is None and physical in self._configured:
+            self._put(physical, source)
+        self._physical[source.id] = physical
 
     def _free_id(self, first: int) -> int:
         number = first
