@@ -14,7 +14,7 @@ import pytest
 
 from headgate.databus import StreamPosition, checkpoint_json
 from headgate.errors import ConfigError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
-from headgate.relay import LogicalSource
+from headgate.relay import LogicalSource, PhysicalSource
 from headgate.relay._scn import KINDS, Kind
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry, Share, Subscription
 from headgate.relay_client._callbacks import _Lane
@@ -316,6 +316,49 @@ def test_a_consumer_switches_between_relays_of_one_map(tmp_path: Path) -> None:
     assert "error" in consumer.callbacks
 
 
+def a_pattern() -> PhysicalSource:
+    return physical(1, "p", LogicalSource(40, "b", "or_test.*"))
+
+
+def test_a_table_that_appears_later_where_all_are_wanted() -> None:
+    """It is followed from the next connection on. Its first window came without it, which is no divergence."""
+
+    def hook(name: str, value: Any) -> None:
+        if (name, value) == ("checkpoint", NUMBER + 1):
+            relay.put(block(pets([7], gtids=[f"{UUID}:2"], pos=[200])))
+        if (name, value) == ("checkpoint", NUMBER + 2):
+            consumer.client._switch()
+            relay.put(block(pets([8], gtids=[f"{UUID}:3"], pos=[300])))
+
+    consumer = Keys(3, hook)
+    with served(a_pattern()) as relay:
+        write(relay, 1, 100)
+        run(url(relay), consumer)
+    assert consumer.keys == [1, 8]
+
+
+def test_a_table_that_appears_in_an_open_window() -> None:
+    """The window begins again: its offset counts the events of the other tables."""
+
+    def hook(name: str, value: Any) -> None:
+        gtid = f"{UUID}:2"
+        if (name, value) == ("checkpoint", NUMBER + 1):
+            ids = list(range(11, 20))
+            persons = people(ids, gtids=[gtid] * 9, pos=[200] * 9, ordinals=list(range(1, 10)))
+            relay.put(block(pets([7], gtids=[gtid], pos=[200]), persons))
+        if (name, value) == ("event", 11) and "rollback" not in consumer.callbacks:
+            consumer.client._switch()
+
+    consumer = Keys(2, hook)
+    with served(a_pattern()) as relay:
+        write(relay, 1, 100)
+        consumer.client = RelayClient(url(relay), [], consumer)
+        consumer.client._reader._sizes["stream"] = 200
+        consumer.client.run()
+    assert consumer.keys[:2] == [1, 11]
+    assert consumer.keys[-10:] == [7, *range(11, 20)]
+
+
 def test_a_relay_that_is_behind_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shared, checkpoints = tmp_path / "generations.json", CheckpointFile(tmp_path, "c")
     consumer = Keys(3)
@@ -368,7 +411,7 @@ def config_of(kind: Kind, tmp_path: Path) -> dict[str, Any]:
     return {"scn": kind, **column, **shared}
 
 
-def switching(first: Served, second: Served) -> Keys:
+def switching(first: Served, second: Served, sources: Any = (PERSON.name,)) -> Keys:
     """Consume what the first relay has, then go on at the second until transaction 9."""
     newest = first.relay.partitions[1].buffer.info().max_scn
     consumer = Keys()
@@ -380,7 +423,7 @@ def switching(first: Served, second: Served) -> Keys:
             consumer.client.finish()
 
     consumer._hook = hook
-    run([url(first), url(second)], consumer, sources=[PERSON.name])
+    run([url(first), url(second)], consumer, sources=sources)
     return consumer
 
 
@@ -434,8 +477,9 @@ def test_a_replica_that_missed_a_transaction(kind: Kind, seen: bool, tmp_path: P
             assert switching(first, second).keys == [1, 2, 3, 4, 9]
 
 
+@pytest.mark.parametrize("sources", [(), (PERSON.name,)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_another_transaction_under_the_same_number(kind: Kind, tmp_path: Path) -> None:
+def test_another_transaction_under_the_same_number(kind: Kind, sources: Any, tmp_path: Path) -> None:
     """A replica that was written to, or an image that was restored: the same GTID and place, another row."""
     config = config_of(kind, tmp_path)
     with served(**config) as first, served(**config) as second:
@@ -445,7 +489,7 @@ def test_another_transaction_under_the_same_number(kind: Kind, tmp_path: Path) -
         write(second, 2, 200, key=7)
         write(second, 9, 900)
         with pytest.raises(RelayDivergedError):
-            switching(first, second)
+            switching(first, second, sources)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -44,7 +44,12 @@ def command(
     ],
     sources: Annotated[
         list[str] | None,
-        typer.Option("--source", "-s", metavar="NAME", help="A logical source; repeatable. By default all."),
+        typer.Option(
+            "--source",
+            "-s",
+            metavar="NAME",
+            help="A logical source; repeatable. By default all; tables that appear later from the next connection on.",
+        ),
     ] = None,
     checkpoints: Annotated[
         str | None,

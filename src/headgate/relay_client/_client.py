@@ -86,7 +86,7 @@ class RelayClient:
 
     :param urls: ``http://host:port``; or several relays that give the same SCNs: if one fails, the next is used.
     :param sources: names of logical sources, all of one physical source; none: all that the relay has, looked up again
-        after each lost connection.
+        after each lost connection, so tables that appear later are followed from then on.
     :param consumers: one; or several, called in parallel, each for some of the sources only if it is a
         :class:`Subscription`.
     :param checkpoints: where to continue; None: from the oldest event the relay has, and nothing is stored.
@@ -220,7 +220,7 @@ class RelayClient:
             self._callbacks.call_checked("on_start_consumption")
             self._move(ClientState.LOOKING_UP)
         if self._state is ClientState.LOOKING_UP:
-            self._reader.look_up()
+            self._look_up()
             self._move(ClientState.CONFIRMING if self._rows is None else ClientState.BOOTSTRAPPING)
         if not self._may_deliver():
             self._stop.wait(self._tuning.resume_check)
@@ -228,6 +228,17 @@ class RelayClient:
             self._bootstrap(self._rows)
         else:
             self._pull()
+
+    def _look_up(self) -> None:
+        """Look up the sources. If all are wanted and there are others now, the newest window cannot be compared, and
+        the offset in an open one counts other events: begin that one again.
+        """
+        before = set(self._reader.sources.values())
+        self._reader.look_up()
+        if before and before != set(self._reader.sources.values()):
+            self._trail = Trail()
+            if self._rows is not None or self._position.offset > 0:
+                self._roll_back()
 
     def _handle_missing_scn(self, error: ScnNotFoundError) -> Failures | None:
         """Switch to the next relay; if none has the next event, bootstrap."""
