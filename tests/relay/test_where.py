@@ -193,6 +193,36 @@ def test_what_the_columns_do_not_have(where: list[Any], message: str) -> None:
         compile_filters({1: RowFilter(where)}, lambda _: [SCHEMA])
 
 
+ALIKE: dict[str, Any] = {
+    "type": "record", "name": "A", "meta": "pk=id;",
+    "fields": [
+        {"name": name, "type": ["null", "long"], "meta": f"dbFieldName={column};"}
+        for name, column in (("id", "id"), ("userId", "user_id"), ("userid", "userid"), ("a_b", "A__b"))
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("user_id", "user_id"), ("USER_ID", "user_id"), ("userid", "userid"), ("UserID", "userid"), ("a_B", "A__b"),
+        ("userId", "userid"), ("a__B", "A__b"),
+    ],
+)  # fmt: skip
+def test_columns_whose_names_are_alike(name: str, column: str) -> None:
+    """The name in MySQL decides; an Avro name may be another column's."""
+    schema, parsed = Schema("A", 1, json.dumps(ALIKE), ALIKE), fastavro.parse_schema(ALIKE)
+    columns = {"id": "id", "userId": "user_id", "userid": "userid", "a_b": "A__b"}
+    compiled = compile_filters({1: RowFilter(["=", name, 5], (name,))}, lambda _: [schema])
+    assert compiled.kept.tolist() == [one in ("id", column) for one in columns.values()]
+    for five, of_five in columns.items():
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, {one: 5 if one == five else 7 for one in columns})
+        data = np.frombuffer(bytearray(out.getvalue()), np.uint8)
+        passes = row_passes(data, 0, compiled.fields, compiled.program, compiled.text, compiled.floats)
+        assert bool(passes) == (of_five == column)
+
+
 # --- through the relay
 
 

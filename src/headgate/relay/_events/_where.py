@@ -8,10 +8,11 @@ A predicate is a list in prefix form, in JSON: it contains no code, and needs no
     ["null", "note"]                               NULL
     ["and", …, …]  ["or", …, …]  ["not", …]
 
-A column is named as in MySQL, or as in the Avro schema. Numbers are compared exactly, with columns of DECIMAL too (a
-number in text is valid); dates and times with text as MySQL prints it (a TIMESTAMP in UTC), unless the schema has them
-as numbers; text by its code points, whatever the column's collation, so case counts. A comparison with NULL is neither
-true nor false, and only true passes. A column that a version of the schema lacks is NULL.
+A column is named as in MySQL, in any letter case, or else as in the Avro schema. Numbers are compared exactly, with
+columns of DECIMAL too (a number in text is valid); dates and times with text as MySQL prints it (a TIMESTAMP in UTC),
+unless the schema has them as numbers; text by its code points, whatever the column's collation, so case counts. A
+comparison with NULL is neither true nor false, and only true passes. A column that a version of the schema lacks is
+NULL.
 
 For an update the after image is tested, and the before image as well if the relay has it: one that passes is enough. So
 only with before images a consumer gets the update by which a row leaves its filter.
@@ -120,7 +121,9 @@ class _Field(NamedTuple):
     """Its type, without the union."""
     is_union: bool
     null_branch: int
-    names: frozenset[str]
+    column: str
+    name: str
+    """In the Avro schema."""
 
 
 def _fields_of(schema: Schema) -> list[_Field]:
@@ -132,9 +135,19 @@ def _fields_of(schema: Schema) -> list[_Field]:
             branch = avro.index("null") if "null" in avro else -1
             avro = next(one for one in avro if one != "null")
         column = field_attributes(field.get("meta")).get("dbFieldName", field["name"])
-        names = frozenset((column.lower(), str(field["name"]).lower()))
-        fields.append(_Field(index, _layout(avro), avro, is_union, branch, names))
+        fields.append(_Field(index, _layout(avro), avro, is_union, branch, column, field["name"]))
     return fields
+
+
+def _find(fields: Sequence[_Field], name: str) -> _Field | None:
+    """Return the field of MySQL's column name, else of the Avro name, else of that in another letter case; None: there
+    is none. Other columns may have such a name: ``user_id`` and ``userid`` are ``userId`` and ``userid`` in Avro.
+    """
+
+    def ranks(one: _Field) -> tuple[bool, ...]:
+        return one.column.lower() == name.lower(), one.name == name, one.name.lower() == name.lower()
+
+    return max((one for one in fields if any(ranks(one))), key=ranks, default=None)
 
 
 def _layout(avro: Any) -> int:
@@ -185,7 +198,7 @@ class _Program:
         self.steps.append((kind, slot, comparison, first, second))
 
     def _test_column(self, name: str, column: str, value: Any) -> None:
-        field = next((one for one in self._fields if column.lower() in one.names), None)
+        field = _find(self._fields, column)
         if field is None:  # only another version has it
             self._step(rows.ALWAYS, first=1 if name == "null" else 2)
             return
@@ -286,14 +299,12 @@ def compile_filters(
     kept: list[bool] = []
     program: list[Sequence[int]] = []
     for source, wanted in filters.items():
-        versions = versions_of(source)
-        known = {name for schema in versions for field in _fields_of(schema) for name in field.names}
+        versions = [(schema, _fields_of(schema)) for schema in versions_of(source)]
         named = set(wanted.columns or ()) | (set() if wanted.where is None else _columns_in(wanted.where))
-        unknown = sorted(name for name in named if name.lower() not in known)
+        unknown = sorted(name for name in named if not any(_find(one, name) for _, one in versions))
         if versions and unknown:
             raise ValueError(f"there is no column {unknown[0]}")
-        for schema in versions:
-            schema_fields = _fields_of(schema)
+        for schema, schema_fields in versions:
             compiled = _Program(schema_fields, text, floats)
             if wanted.where is not None:
                 compiled.add(wanted.where)
@@ -324,5 +335,5 @@ NO_ROW_FILTERS: Final = compile_filters({}, lambda _: ())
 def _kept(schema: Schema, fields: Sequence[_Field], columns: Sequence[str] | None) -> list[bool]:
     if columns is None:
         return [True] * len(fields)
-    wanted = {name.lower() for name in (*columns, *key_fields(schema.value))}
-    return [bool(one.names & wanted) for one in fields]
+    wanted, key = [_find(fields, name) for name in columns], key_fields(schema.value)
+    return [one in wanted or one.name in key for one in fields]
