@@ -288,6 +288,21 @@ def test_what_ends_a_member(tmp_path: Path) -> None:
             GroupMember("http://127.0.0.1:1", "g", partitions, [], lambda *_: Consumer(), lease_seconds=lease)
 
 
+@pytest.mark.parametrize("name", ["my group", "größe", "billing?eu", "billing#eu", "店"])
+def test_a_name_that_no_group_has(tmp_path: Path, name: str) -> None:
+    """It is sent as it is, and the relay refuses it; a part of it is another group's."""
+    with served(state=tmp_path) as relay:
+        url = f"http://127.0.0.1:{relay.port}"
+        member = InThread(GroupMember(url, name, 1, [PERSON.name], lambda *_: Consumer()))
+        try:
+            wait_until(lambda: member.error is not None)
+        finally:
+            member.stop()
+    assert isinstance(member.error, ConfigError)
+    assert "is not a group name" in str(member.error)
+    assert list((tmp_path / "groups").glob("*.json")) == []
+
+
 @pytest.mark.parametrize("refuses", [True, False])
 def test_an_older_relay_whose_groups_cannot_bootstrap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refuses: bool

@@ -26,6 +26,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
+from urllib.parse import quote
 
 from headgate.databus import LARGEST_GROUP, MEMBER_REPORT, OWNED, MemberReport, Owned, PartitionReport, bootstrap_of
 from headgate.errors import ConfigError, HeadgateError, Transient
@@ -334,7 +335,7 @@ class GroupMember:
         )
         request = MEMBER_REPORT.dump_python(report, mode="json", exclude_defaults=True)
         try:
-            partitions = self._transport.post(f"groups/{self._group}", request)["partitions"]
+            partitions = self._transport.post(f"groups/{quote(self._group, safe='')}", request)["partitions"]
         except ConfigError as error:
             raise self._older() if "parameter bootstrap " in error.message else error from None
         if self._bootstrap and not all("bootstrap" in one for one in partitions.values()):
