@@ -190,6 +190,25 @@ def test_a_changed_definition_is_a_new_version_for_ever(tmp_path: Path) -> None:
     assert [again.schema_of(SOURCE, one).version for one in (wider, PERSON)] == [2, 1]
 
 
+def test_names_of_any_characters_keep_their_versions(tmp_path: Path) -> None:
+    """Those of tables make no folders, and lead to none; those of columns do not end their attribute."""
+    folder = tmp_path / "outer" / "schemas"
+    columns = tuple(Column(name, "int") for name in ("a;b", " c", "d\u3000", "50%", "%3B", "e=f", "ä"))
+    tables = [TableDef("x", name, columns, (0,)) for name in ("a/b", "../../b", "50%", "%2F", "t;pk=d", "ä b")]
+    for _ in range(2):
+        registry = Registry(folder)
+        for table in tables:
+            schema = registry.schema_of(f"x.{table.name}", table)
+            assert schema.version == 1
+            fields = [field_attributes(one["meta"])["dbFieldName"] for one in schema.value["fields"]]
+            assert fields == [one.name for one in columns]
+    assert sorted(file.name for file in tmp_path.rglob("*") if file.is_file()) == [
+        "x.%252F.1.avsc", "x...%2F..%2Fb.1.avsc", "x.50%25.1.avsc", "x.a%2Fb.1.avsc", "x.t;pk=d.1.avsc",
+        "x.ä b.1.avsc",
+    ]  # fmt: skip
+    assert len(list(folder.iterdir())) == len(tables)
+
+
 @pytest.mark.parametrize(
     "other",
     [

@@ -1,8 +1,9 @@
 """Avro schemas of tables: made from a table's definition, or read from a registry folder; numbered, never changed.
 
-A registry is a folder of files ``<source name>.<version>.avsc``, as in Databus. It is read at the start. If no version
-of a source describes a definition, a new version is written there before any event refers to it. So a version means the
-same forever, for this relay, the next one on the same folder, and every consumer.
+A registry is a folder of files ``<source name>.<version>.avsc``, as in Databus, where ``/``, ``%`` and NUL in the name
+are percent-encoded. It is read at the start. If no version of a source describes a definition, a new version is written
+there before any event refers to it. So a version means the same forever, for this relay, the next one on the same
+folder, and every consumer.
 
 A schema *describes* a definition if each column has exactly one field, found by ``dbFieldPosition`` with the column's
 name in ``dbFieldName`` (case-insensitive), with the type it was made for (``dbFieldType``, if present), and ``pk``
@@ -11,6 +12,7 @@ changed; here a difference makes a new version.
 
 Attributes of Databus's schemas (``meta``, ``name=value;`` pairs): of the record ``dbFieldName`` (the table) and ``pk``
 (Avro names of the key's columns, by comma), of a field ``dbFieldName``, ``dbFieldPosition`` (from 0), ``dbFieldType``.
+In a ``dbFieldName`` that the relay makes, ``;``, ``%`` and outer spaces are percent-encoded.
 
 Databus registers the schemas of metadata under one name, ``metadata-source``, for all sources, and its client keeps one
 for each version of that name (``SchemaRegistryService.java``, ``DispatcherState.java``). If updates hold before images,
@@ -27,6 +29,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import quote, unquote
 
 from headgate.catalog import Column, TableDef
 from headgate.columns import with_type_of_values
@@ -42,6 +45,8 @@ generator (DECIMAL → double, dates → milliseconds since 1970, BIGINT UNSIGNE
 
 METADATA: Final = "metadata-source"
 _FILE: Final = re.compile(r"(.*)\.(\d+)\.avsc")
+_NOT_IN_FILE: Final = re.compile(r"[/%\0]")
+_NOT_IN_META: Final = re.compile(r"[;%]|^\s+|\s+\Z")
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
 _SMALL: Final = frozenset({"tinyint", "smallint", "mediumint", "year"})
 _LARGEST_ARROW_DECIMAL: Final = 38
@@ -52,7 +57,15 @@ _LARGEST_VERSION: Final = 2**13 - 1
 def field_attributes(meta: Any) -> dict[str, str]:
     """Return the pairs of a ``meta`` attribute; none for None."""
     pairs = (part.partition("=") for part in str(meta or "").split(";"))
-    return {name.strip(): value.strip() for name, equals, value in pairs if equals}
+    attributes = {name.strip(): value.strip() for name, equals, value in pairs if equals}
+    if "dbFieldName" in attributes:
+        attributes["dbFieldName"] = unquote(attributes["dbFieldName"])
+    return attributes
+
+
+def _encode(pattern: re.Pattern[str], name: str) -> str:
+    """Percent-encode what matches."""
+    return pattern.sub(lambda match: quote(match[0], safe=""), name)
 
 
 def key_fields(record: Mapping[str, Any]) -> list[str]:
@@ -98,12 +111,13 @@ def generate(source: str, version: int, table: TableDef, types: Types) -> dict[s
             "name": names[position],
             "type": ["null", make(column, names[position])],
             "default": None,
-            "meta": f"dbFieldName={column.name};dbFieldPosition={position};dbFieldType={column_type(column)};",
+            "meta": f"dbFieldName={_encode(_NOT_IN_META, column.name)};dbFieldPosition={position};"
+            f"dbFieldType={column_type(column)};",
         }
         for position, column in enumerate(table.columns)
     ]
     key = ",".join(names[index] for index in table.key)
-    return {**head, "fields": fields, "meta": f"dbFieldName={table.name};pk={key};"}
+    return {**head, "fields": fields, "meta": f"dbFieldName={_encode(_NOT_IN_META, table.name)};pk={key};"}
 
 
 def _logical(avro: str, logical: str, **more: int) -> dict[str, Any]:
@@ -197,7 +211,7 @@ class Registry:
             for file in sorted(folder.iterdir()):
                 match = _FILE.fullmatch(file.name)
                 if match:
-                    self._add(match[1], int(match[2]), _read(file))
+                    self._add(unquote(match[1]), int(match[2]), _read(file))
         for source in sorted(self._known) if before_images else ():
             self._name_metadata(*self.versions(source))
 
@@ -259,7 +273,7 @@ class Registry:
 
     def _write(self, source: str, version: int, text: str) -> Schema:
         if self._folder is not None:
-            file = self._folder / f"{source}.{version}.avsc"
+            file = self._folder / f"{_encode(_NOT_IN_FILE, source)}.{version}.avsc"
             with file_errors(f"the schema {file} cannot be written"):
                 write_text(file, text + "\n")
         return self._add(source, version, text)
