@@ -6,7 +6,9 @@ import contextlib
 import json
 import random
 import socket
+import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,11 @@ from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._sessions import DONE, PartRead, Sessions, split_offset
 from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, rows_of_chunks
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
+from headgate.testing import wait_until
 from headgate.web.serving import Serving
 from tests.relay.rows import PERSON as PERSON_TABLE
 from tests.relay.rows import UUID, block, people
-from tests.relay.serving import PERSON, PET, Answer, Served, load, physical
+from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Answer, Served, load, physical
 
 GENERATION = 1 << 48
 NAME = PERSON.name
@@ -274,6 +277,31 @@ def test_a_consumer_is_told_at_once_of_rows_that_nobody_can_give() -> None:
         shelf.errors = [UnsupportedError("a table without a key", table="or_test.person")]
         with pytest.raises(ConfigError, match="without a key"):
             consume(relay, Recorder())
+
+
+def test_bootstraps_that_wait_block_no_other_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There are more of them than threads for all commands."""
+    entered, go, rows = list[int](), threading.Event(), Bootstrap.rows
+
+    def wait(*arguments: Any) -> Piece:
+        entered.append(1)
+        go.wait(PATIENCE_SECONDS)
+        return rows(*arguments)
+
+    monkeypatch.setattr(Bootstrap, "rows", wait)
+    stream = {"sources": "40", "size": "1000", "output": "json"}
+    with serving(Shelf([1]), state=tmp_path) as relay, ThreadPoolExecutor(47) as pool:
+        put(relay, 1)
+        at = point(bootstrap_start_scn=start(relay))
+        expected = relay.get("stream", **stream).body
+        waiting = [pool.submit(bootstrap, relay, at) for _ in range(45)]
+        try:
+            wait_until(lambda: len(entered) >= 40)
+            assert pool.submit(relay.get, "stream", **stream).result(60).body == expected
+            assert pool.submit(relay.get, "groups/x").result(60).status == 500  # there is no such group
+        finally:
+            go.set()
+        assert all(taken(one.result())[0] == [(1, 1)] for one in waiting)
 
 
 def test_a_part_that_is_disturbed_is_read_as_of_a_later_point(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ An SCN is answered as a JSON *string*. The answer of ``/bootstrap`` ends with a 
 sends back; the header ``PhaseCompleted: TRUE`` means that the phase is complete. All answers name the server in
 ``X-DBUS2-BS-HOSTPORT`` as ``host:port``, by the name that the client used: Databus's client resolves the name, and
 continues only with a server of that address (``ServerInfo.java``, ``BootstrapPullThread.java``).
+
+A request waits for rows in a separate thread pool, so that it blocks no other commands.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 from pydantic import WithJsonSchema
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -25,7 +26,7 @@ from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._suppliers import Supplier
 from headgate.relay._events._choice import Choice
 from headgate.relay._http._choices import Choices
-from headgate.relay._http._commands import HEADERS, Command, compact, events_response, object_of
+from headgate.relay._http._commands import HEADERS, Command, Threads, compact, events_response, object_of
 from headgate.relay._http._pages import host_and_port
 from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, integer, json_value, text
 from headgate.relay._http._reading import encoded
@@ -36,6 +37,8 @@ from headgate.relay._tenants import Client, client_of
 
 __all__ = ["commands"]
 
+_THREADS: Final = 40
+"""Most requests that read rows at a time; more wait for a thread."""
 _MARGIN: Final = 900
 """Bytes that Databus reserves in addition to the checkpoint of the request."""
 _POINT: Final = Annotated[
@@ -94,7 +97,7 @@ def commands(relay: Relay, suppliers: Mapping[int, Supplier] | None = None) -> l
 
 class _Commands:
     def __init__(self, relay: Relay, suppliers: Mapping[int, Supplier]) -> None:
-        self._relay, self._choices = relay, Choices(relay)
+        self._relay, self._choices, self._threads = relay, Choices(relay), Threads(_THREADS)
         self._bootstraps = {
             number: Bootstrap(relay, partition, suppliers.get(number)) for number, partition in relay.partitions.items()
         }
@@ -133,14 +136,14 @@ class _Commands:
         if len(bootstraps) > 1:
             raise InvalidParameterError("startSCN", "sources", "sources of different physical sources")
         (one,) = bootstraps.values()
-        scn = await run_in_threadpool(one.start, parameters["checkPoint"].since)
+        scn = await self._threads.run(one.start, parameters["checkPoint"].since)
         return _scn(request, scn)
 
     async def target(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         """``/targetSCN``"""
         point = parameters["checkPoint"] or BootstrapPoint()
         bootstrap = self._of(self._source(client_of(request), "targetSCN", "source", parameters["source"]))
-        return _scn(request, await run_in_threadpool(bootstrap.target, point))
+        return _scn(request, await self._threads.run(bootstrap.target, point))
 
     async def bootstrap(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         """``/bootstrap``"""
@@ -150,15 +153,15 @@ class _Commands:
         source = self._source_of(point, client_of(request))
         bootstrap, choice = self._of(source), self._choice(source, parameters)
         read = partial(bootstrap.changes, point) if point.mode == CATCHUP else partial(bootstrap.rows, point, source)
-        piece = await run_in_threadpool(read, min(size, self._relay.config.limits.answer), choice)
+        piece = await self._threads.run(read, min(size, self._relay.config.limits.answer), choice)
         if not piece.batch.size and 0 < piece.batch.pending <= size:
-            piece = await run_in_threadpool(read, piece.batch.pending, choice)
+            piece = await self._threads.run(read, piece.batch.pending, choice)
         headers = _headers(request)
         if piece.done:
             headers["PhaseCompleted"] = "TRUE"
         if not piece.batch.size and piece.batch.pending:
             headers["x-dbus-pending-event-size"] = str(piece.batch.pending + head)
-        body = await run_in_threadpool(self._body, source, piece, parameters)
+        body = await self._threads.run(self._body, source, piece, parameters)
         return events_response(request, body, headers)
 
     def _choice(self, source: LogicalSource, parameters: Mapping[str, Any]) -> Choice:

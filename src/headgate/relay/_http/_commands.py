@@ -16,8 +16,9 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, M
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
+from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -45,6 +46,7 @@ __all__ = [
     "UNKNOWN",
     "Answer",
     "Command",
+    "Threads",
     "body_of",
     "compact",
     "events_response",
@@ -53,6 +55,8 @@ __all__ = [
     "reply",
     "route",
 ]
+
+T = TypeVar("T")
 
 TEXT: Final = "text/plain; charset=UTF-8"
 HEADERS: Final = {"content-type": TEXT}
@@ -209,6 +213,23 @@ async def body_of(request: Request, command: str) -> bytes:
 def object_of(**properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema of an object that has at least these properties."""
     return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+class Threads:
+    """A separate pool of threads, for commands that may wait long: they block no others.
+
+    :param most: most threads at a time; further calls wait for one.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._limiter: CapacityLimiter | None = None
+
+    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Call ``work`` in a thread."""
+        if self._limiter is None:
+            self._limiter = CapacityLimiter(self._most)  # needs a running loop
+        return await to_thread.run_sync(work, *arguments, limiter=self._limiter)
 
 
 def failure(
