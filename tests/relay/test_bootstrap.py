@@ -216,6 +216,23 @@ def test_a_row_larger_than_the_largest_answer() -> None:
         assert taken(bootstrap(relay, catchup, size=int(refused.headers["x-dbus-pending-event-size"])))[0] == [(2, 2)]
 
 
+def test_a_large_change_behind_a_small_one() -> None:
+    """The end of the small one's window fits, but a checkpoint does not say that it was sent."""
+    with serving(Shelf([1])) as relay:
+        put(relay, 1, 2)
+        relay.put(block(people([3], gtids=[f"{UUID}:3"], pos=[300], columns={"first_name": ["x" * 10_000]})))
+        catchup = point(
+            consumption_mode="BOOTSTRAP_CATCHUP", snapshot_offset=-1, bootstrap_start_scn=GENERATION + 1,
+            bootstrap_target_scn=GENERATION + 3, windowScn=GENERATION + 1,
+        )  # fmt: skip
+        rows, after = taken(bootstrap(relay, catchup, size=4_000))
+        assert rows == [(2, 2)]
+        assert after is not None
+        refused = bootstrap(relay, after, size=4_000)
+        assert taken(refused) == ([], None)
+        assert taken(bootstrap(relay, after, size=int(refused.headers["x-dbus-pending-event-size"])))[0] == [(3, 3)]
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_other_forms_and_filters(version: int) -> None:
     with serving(Shelf([1, 2, 3, 4]), event_version=version) as relay:

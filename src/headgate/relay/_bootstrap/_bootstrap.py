@@ -322,11 +322,15 @@ class Bootstrap:
         fields = event_fields(data)
         is_change = (fields.source >= 0) & (fields.scn <= target)
         part = data[np.repeat(is_change, fields.size)]
-        batch = Batch([part] if len(part) else [], len(part), int(is_change.sum()), pending=read.pending)
         end = (fields.scn > target) | ((fields.scn == target) & (fields.source == EOP_SOURCE))
         last, inside = max(position.scn, scn), max(position.offset, 0)
         if len(fields.scn):
             last = int(fields.scn[-1])
             inside = int(((fields.scn == last) & is_change).sum()) + (inside if last == position.scn else 0)
-        done = target <= scn or bool(end.any())
+        done, pending = target <= scn or bool(end.any()), read.pending
+        if read.size and not len(part) and not done and last == position.scn:
+            # Only the end of the open window fits, which the checkpoint does not count: both have to fit.
+            following = self._partition.buffer.read(StreamPosition(last), 0, choice).pending
+            pending = following and read.size + following
+        batch = Batch([part] if len(part) else [], len(part), int(is_change.sum()), pending=pending)
         return Piece(batch, replace(point, window=last, window_offset=inside), done)
