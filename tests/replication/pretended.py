@@ -190,7 +190,9 @@ class PretendedServer:
 
     def _sent(self, name: str, pos: int, had: GtidSet) -> Iterator[bytes]:
         sid = uuids.UUID(UUID).bytes
-        first = next((n for n, file in enumerate(self.files) if file.name == name), 0)
+        names = [file.name for file in self.files]
+        assert not name or name in names, "Could not find first log file name in binary log index file"
+        first = names.index(name) if name else 0
         for number, file in enumerate(self.files[first:]):
             begin = pos if number == 0 else 4
             yield BinlogWriter().rotate(file.name, begin)

@@ -406,6 +406,18 @@ def test_a_hint_serves_at_its_own_server_alone() -> None:
         assert len(network.sent[0]) <= packets
 
 
+@pytest.mark.parametrize(("name", "pos"), [("binlog.000000", 4), ("", 1 << 40)])
+def test_a_hint_at_what_is_no_longer_in_the_log_is_not_used(name: str, pos: int) -> None:
+    """The file is purged, or shorter, and no transaction in it was needed."""
+    server = small()
+    had = gtids(1, 3)
+    read = LogRead(SETTINGS, executed_before=had, hint=LogHint(UUID, name or server.files[2].name, pos))
+    network = Network(server)
+    with open_dump(read, network.transport()) as dump:
+        assert {item.file for item in dump.items()} == {one.name for one in server.files}
+    assert len(network.dumps) == 1
+
+
 # --- what is told about it ----------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ from headgate.replication._log_read import LogRead
 from headgate.replication._requests import DumpRequest, dump_error, gtid_request, position_request
 from headgate.replication._settings import check_settings
 from headgate.replication._transport import TRANSPORT, Transport, check_planned
+from headgate.replication._types import LogHint
 
 __all__ = ["Dump", "first_event", "open_dump", "position_of"]
 
@@ -146,8 +147,19 @@ def _by_gtids(connection: Connection, read: LogRead) -> _CheckedRequest:
     lost = purged & needed
     if lost:
         raise BinlogPurgedError(_READ_AGAIN, needed=str(lost), purged=str(purged))
-    hint = read.hint if read.hint is not None and read.hint.server_uuid == uuid else None
-    return _CheckedRequest(gtid_request(executed_before, read.server_id, hint), needed, uuid)
+    return _CheckedRequest(
+        gtid_request(executed_before, read.server_id, _usable(connection, read.hint, uuid)), needed, uuid
+    )
+
+
+def _usable(connection: Connection, hint: LogHint | None, server_uuid: str) -> LogHint | None:
+    """Return a hint if it is of this server, and the position is still in its log. Files are purged although nobody
+    needs them any more, and a dump that begins in one fails.
+    """
+    if hint is None or hint.server_uuid != server_uuid:
+        return None
+    sizes = {str(row[0]): int(row[1]) for row in connection.query("SHOW BINARY LOGS")}
+    return hint if hint.pos <= sizes.get(hint.file, -1) else None
 
 
 def _by_binlog_position(connection: Connection, read: LogRead, position: BinlogPosition) -> _CheckedRequest:

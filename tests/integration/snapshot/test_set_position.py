@@ -108,3 +108,15 @@ def test_a_position_within_a_batch_that_was_written_in_part(
     assert first.tables[one].state == "stale"
     assert runs.state(one) == "live"
     assert runs.rows(one) == runs.source(one)
+
+
+def test_a_log_that_is_purged_after_all_of_it_was_read_hinders_nothing(runs: Runs) -> None:
+    """The place that the stream has reached is in a file that is gone."""
+    one = runs.table("one")
+    runs.run()
+    runs.do("UPDATE one SET v = 7 WHERE id = 1")
+    runs.run()
+    runs.purge()
+    runs.do("UPDATE one SET v = 8 WHERE id = 2")
+    runs.run()
+    assert runs.rows(one) == runs.source(one)
