@@ -286,6 +286,11 @@ UNKNOWN = AddedColumn("c", known=False)
 UNKNOWN_VALUES = (
     "INT DEFAULT (1)",
     "INT DEFAULT 1e3",
+    "DOUBLE DEFAULT 1.5e3",
+    "DOUBLE DEFAULT 1.0E-4",
+    "DECIMAL(9,2) DEFAULT 1.e1",
+    "DECIMAL(9,2) DEFAULT 1.E+1",
+    "DOUBLE DEFAULT .5e3",
     "CHAR(9) DEFAULT 'it''s'",
     "CHAR(9) DEFAULT x'41'",
     "DATETIME DEFAULT CURRENT_TIMESTAMP",
@@ -377,6 +382,10 @@ def test_what_an_alter_adds(actions: str, expected: list[AddedColumn] | None) ->
         ("RENAME COLUMN c TO d", [RedefinedColumn("c", "d")]),
         ("RENAME COLUMN c TO d, RENAME COLUMN d TO c", [RedefinedColumn("c", "d"), RedefinedColumn("d", "c")]),
         ("MODIFY c INT", [RedefinedColumn("c", "c", "int")]),
+        ("ADD tablespace INT", [AddedColumn("tablespace")]),
+        ("ADD c INT AFTER tablespace", [AddedColumn("c")]),
+        ("DROP tablespace", [DroppedColumn("tablespace")]),
+        ("DROP COLUMN tablespace, RENAME COLUMN a TO b", [DroppedColumn("tablespace"), RedefinedColumn("a", "b")]),
         ("RENAME COLUMN दाम TO prix€", [RedefinedColumn("दाम", "prix€")]),
         ("DROP c REMOVE PARTITIONING", [DroppedColumn("c")]),
         ("DROP c PARTITION BY KEY (a) SUBPARTITION BY HASH (b) (PARTITION p, PARTITION q)", [DroppedColumn("c")]),
@@ -418,6 +427,23 @@ def test_which_columns_an_alter_changes(actions: str, expected: list[ColumnChang
     statement = parse_statement(f"ALTER TABLE t {actions}", "d")
     changes = statement.effects[0].changes if statement.kind == "ddl" else None
     assert changes == (None if expected is None else tuple(expected))
+
+
+@pytest.mark.parametrize("clause", ["COLLATE 'utf8mb4_bin' AFTER `id`", "CHARACTER SET 'utf8mb4'", "CHARSET utf8mb4"])
+def test_character_sets_and_collations_may_be_quoted(clause: str) -> None:
+    """As HeidiSQL writes them."""
+    (effect,) = parse_statement(f"ALTER TABLE t CHANGE `c` `c` VARCHAR(50) NULL {clause}", "d", strict=True).effects
+    assert effect.changes == (RedefinedColumn("c", "c", "varchar(50)"),)
+
+
+@pytest.mark.parametrize(
+    "action",
+    ["MODIFY c VARCHAR(9) COMMENT = 'x'", "CHANGE c", "DROP c d", "RENAME COLUMN c d", "ADD", "MODIFY 'c' INT"],
+)
+def test_an_action_that_is_not_understood_may_change_any_row_of_its_table(action: str) -> None:
+    """The table is known, so the stream of the others goes on."""
+    (effect,) = parse_statement(f"ALTER TABLE t {action}", "d", strict=True).effects
+    assert (effect.action, effect.table, effect.changes) == ("alter", "t", None)
 
 
 def test_a_strict_server_refuses_not_null_over_a_null() -> None:

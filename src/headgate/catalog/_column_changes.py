@@ -25,6 +25,8 @@ NOT_COLUMNS = frozenset(
 )
 """Words behind ADD or DROP that begin the definition of something else than a column."""
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)")
+_EXPONENT = re.compile(r"[0-9]*[eE][0-9]*")
+"""The token behind the point of a number with an exponent; its digits may be further tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,8 @@ def literal(following: list[Token]) -> tuple[str | None, bool] | None:
     number = ""
     for token in following:
         if token.upper not in ("+", "-", ".") and not token.text.isdecimal():
+            if _EXPONENT.fullmatch(token.text):
+                return None
             break
         number += token.text
     return (number, False) if _NUMBER.fullmatch(number) else None

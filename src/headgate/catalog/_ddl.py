@@ -325,15 +325,18 @@ def _exchange(action: Cursor) -> list[DdlEffect]:
 
 
 def _is_partition(action: Cursor) -> bool:
-    words = {action.peek(i) for i in range(1, len(action.tokens))}
-    if action.peek() in _PARTITION_VERBS and (action.peek(1) == "PARTITION" or "TABLESPACE" in words):
-        return True
-    return (action.peek(), action.peek(1)) in _PARTITIONING
+    first, second = action.peek(), action.peek(1)
+    is_of_partitions = first in _PARTITION_VERBS and second == "PARTITION"
+    return is_of_partitions or (first, second) in _PARTITIONING or _is_of_tablespace(action)
 
 
 def _is_silent(action: Cursor) -> bool:
-    first, last = action.peek(), action.peek(len(action.tokens) - 1)
-    return (first, action.peek(1)) in _SILENT or (first in ("DISCARD", "IMPORT") and last == "TABLESPACE")
+    return (action.peek(), action.peek(1)) in _SILENT or _is_of_tablespace(action)
+
+
+def _is_of_tablespace(action: Cursor) -> bool:
+    """Return whether this is DISCARD or IMPORT. The word alone may be a column's name."""
+    return action.peek() in ("DISCARD", "IMPORT") and action.peek(len(action.tokens) - 1) == "TABLESPACE"
 
 
 def _changes(actions: list[Cursor]) -> tuple[ColumnChange, ...] | None:
@@ -343,7 +346,10 @@ def _changes(actions: list[Cursor]) -> tuple[ColumnChange, ...] | None:
         if _leaves_rows(action):
             continue
         read = _COLUMN_ACTIONS.get(action.peek())
-        changed = read(action) if read is not None else None
+        try:
+            changed = read(action) if read is not None else None
+        except Unclear:  # a definition: at worst it changes rows of this table
+            return None
         if not changed:
             return None
         changes.extend(changed)
@@ -365,7 +371,7 @@ def _add(action: Cursor) -> list[ColumnChange] | None:
 
 def _drop_column(action: Cursor) -> list[ColumnChange] | None:
     action.expect("DROP")
-    if not action.skip("COLUMN") and action.peek() in {*NOT_COLUMNS, "TABLESPACE"}:
+    if not action.skip("COLUMN") and action.peek() in NOT_COLUMNS:
         return None
     name = action.name()
     action.skip_any("RESTRICT", "CASCADE")

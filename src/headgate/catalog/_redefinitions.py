@@ -178,7 +178,9 @@ def _is_plain_definition(cursor: Cursor) -> bool:
             if cursor.ended() or cursor.tokens[cursor.at].kind != "string":
                 return False
             cursor.at += 1
-        elif cursor.skip("CHARACTER", "SET") or cursor.skip_any("AFTER", "CHARSET", "COLLATE"):
+        elif cursor.skip("CHARACTER", "SET") or cursor.skip_any("CHARSET", "COLLATE"):
+            cursor.at += 1  # a name, or a string
+        elif cursor.skip("AFTER"):
             cursor.name()
         elif cursor.skip("NOT", "NULL"):
             if not cursor.strict:
