@@ -48,6 +48,15 @@ def python(code: str) -> subprocess.Popen[str]:
     )
 
 
+def test_an_argument_that_is_no_text_is_in_the_error() -> None:
+    environment = {**os.environ, "PYTHONPATH": SRC}
+    command: list[str | bytes] = [sys.executable, "-m", "headgate.cli", "status", b"caf\xe9.toml"]
+    ended = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout) == (2, b"")
+    (line,) = ended.stderr.decode().splitlines()
+    assert line.startswith(r"error: caf\udce9.toml cannot be read")
+
+
 def test_help_lists_the_commands_that_exist() -> None:
     code, out, _ = run("--help")
     assert code == 0

@@ -116,6 +116,16 @@ def test_bytes_of_a_statement_that_are_no_text_can_be_printed() -> None:
     assert str(caught.value).isprintable()
 
 
+def test_a_ddl_statement_whose_bytes_are_no_text_can_be_stored_and_printed() -> None:
+    log = Log()
+    log.number = 1
+    log.events += [log.writer.gtid(UUID, 1), log.writer.query(b"DROP TABLE t /* caf\xe9 */", "shop")]
+    decoder = LogDecoder(WANTED, DecodeOptions(TablePatterns(FOLLOWED)))
+    (ddl,) = (item for item in log.decoded(decoder) if isinstance(item, Ddl))
+    assert (ddl.action, ddl.table) == ("drop", "t")
+    assert ddl.statement == r"DROP TABLE t /* caf\udce9 */"
+
+
 def test_transactions_that_are_not_wanted_may_hold_anything() -> None:
     log = Log()
     for load in (False, True):

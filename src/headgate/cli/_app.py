@@ -243,6 +243,7 @@ def main() -> NoReturn:
     """Run the program ``headgate``."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8")  # JSON is UTF-8 in every locale
+            # JSON is UTF-8 in every locale. An argument's bytes that are not UTF-8 must not hide an error's text.
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     app(prog_name="headgate")
     sys.exit(OK)

@@ -21,6 +21,7 @@ from headgate.replication._dump import first_event
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import FIRST_EVENT, has_no_file
 from headgate.replication._resumable import Scan, scan
+from headgate.replication._statements import readable
 from headgate.replication._transport import TRANSPORT, Transport
 from headgate.replication._types import file_number
 
@@ -180,7 +181,7 @@ def _changes(segment: Segment) -> Iterator[Change]:
             ansi_quotes=bool(query.sql_mode & _ANSI_QUOTES),
             backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
         )
-        text = " ".join(sql[:_STATEMENT_LETTERS].split())
+        text = readable(" ".join(sql[:_STATEMENT_LETTERS].split()))
         if statement.kind == "unknown":
             yield Change(position, "", "", None, text)
         for effect in statement.effects:

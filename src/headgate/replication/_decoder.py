@@ -69,7 +69,7 @@ from headgate.replication._meta import (
 from headgate.replication._partial import REMEDY, PartialImages
 from headgate.replication._probe import original_commit_us
 from headgate.replication._requests import FIRST_EVENT
-from headgate.replication._statements import check_change, check_copy, check_rollback, shorten
+from headgate.replication._statements import check_change, check_copy, check_rollback, readable, shorten
 from headgate.replication._tables import DecodeOptions, Lookups, Slot, TableSlots
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number, stop_reason
 from headgate.replication._xa import PendingImages, Point, PreparedTransactions, parse_prepare, parse_xa_statement
@@ -492,8 +492,8 @@ class LogDecoder:
         changes: tuple[ColumnChange, ...] | None = None,
     ) -> Ddl:
         return Ddl(
-            text, action, db, table, where["gtid"], self._commit_us(), where["file"], file_number(where["file"]),
-            where["pos"], number, new_name, changes,
+            readable(text), action, db, table, where["gtid"], self._commit_us(), where["file"],
+            file_number(where["file"]), where["pos"], number, new_name, changes,
         )  # fmt: skip
 
     def _commit_us(self) -> int:

@@ -33,7 +33,7 @@ from headgate.binlog import Query
 from headgate.catalog import Statement, TablePatterns
 from headgate.errors import UnsupportedError
 
-__all__ = ["check_change", "check_copy", "check_rollback", "shorten"]
+__all__ = ["check_change", "check_copy", "check_rollback", "readable", "shorten"]
 
 _STATEMENT_LETTERS: Final = 300
 """Length of a statement in an error: enough to find it in a program."""
@@ -78,9 +78,14 @@ def check_rollback(changes: int, where: dict[str, Any]) -> None:
         )
 
 
+def readable(text: str) -> str:
+    """Return a statement with the bytes that are not text (surrogates) escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 def shorten(text: str) -> str:
-    """Return a statement on one line, cut. Bytes that are not text (surrogates) are escaped."""
-    line = " ".join(text[:_MOST_LETTERS].split()).encode("utf-8", "backslashreplace").decode()
+    """Return a statement on one line, cut, and readable."""
+    line = readable(" ".join(text[:_MOST_LETTERS].split()))
     return line if len(line) <= _STATEMENT_LETTERS else f"{line[: _STATEMENT_LETTERS - 1]}…"
 
 
