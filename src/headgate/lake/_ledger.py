@@ -502,7 +502,8 @@ def read_as_of(
     """Return all current tables of the lake at one point of the source's history: ``{"db.table": DataFrame}``.
 
     The names are those in the lake, if routes give tables others than the source's. A merged table is there if all its
-    shards are. Tables with ``deletes = "mark"`` have their deleted rows, too: filter by ``NOT _deleted``.
+    shards are, and if it shows them as of that batch: while their columns differ, it does not. Tables with
+    ``deletes = "mark"`` have their deleted rows, too: filter by ``NOT _deleted``.
 
     :param gtid: read the oldest batch that contains this GTID set; default: the newest batch.
     :param batch: the epoch of a batch, instead.
@@ -516,8 +517,9 @@ def read_as_of(
     """
     lake = Lake.at(path)
     row = find_row(spark, lake, gtid=gtid, batch=batch)
+    earlier = {one.name for one in row.merged if one.reason is not None}
     return {
         name: DeltaPath(spark, folder).read(version)
         for name, folder, version in row.delta_tables(lake, "version")
-        if all(state.state in states for state in row.named(name))
+        if name not in earlier and all(state.state in states for state in row.named(name))
     }

@@ -120,12 +120,14 @@ def test_shards_may_get_columns_one_after_the_other(runs: Runs, caplog: pytest.L
     )
     assert "shop.orders in the lake is as of an earlier batch" in caplog.text
     assert merged(runs) == before, "no mixture"
+    assert "shop.orders" not in read_as_of(runs.spark, runs.lake.path)
     maintain(runs, 0)
     assert merged(runs) == before, "its files are kept meanwhile"
     runs.do("ALTER TABLE orders_2 MODIFY v BIGINT", "ALTER TABLE orders_2 ADD note VARCHAR(10) DEFAULT 'y'")
     (*_, report) = runs.run()
     assert [one.reason for one in report.merged] == [None]
     assert merged(runs) == source(runs, *SHARDS[:2])
+    assert read_as_of(runs.spark, runs.lake.path)["shop.orders"].count() == len(source(runs, *SHARDS[:2]))
     maintain(runs, 0)
     assert merged(runs) == source(runs, *SHARDS[:2])
 
