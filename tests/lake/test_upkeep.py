@@ -34,7 +34,7 @@ from headgate.lake import Lake, LedgerRow, TableState, Upkeep
 from headgate.lake import _keeper as keeper_module
 from headgate.lake import _upkeep as upkeep_module
 from headgate.lake._keeper import UpkeepTimes
-from headgate.lake._kept import KeptVersions
+from headgate.lake._kept import KeptVersions, LedgerSpan
 from headgate.lake._upkeep import STILL_FILES
 from tests.lake.tables import make_table
 
@@ -331,6 +331,23 @@ def test_the_ledger_is_folded_but_for_its_newest_file(tmp_path: Path) -> None:
         pass
     assert kept.oldest(made.lake.current(NAME), time.time() - HOUR) == 1
     made.upkeep.close()
+
+
+def test_what_a_merged_table_showed_is_kept_for_the_whole_retention() -> None:
+    """Its files are needed by rows of the ledger that are newer than the versions of the tables that it shows."""
+    kept, loaded = KeptVersions(), KeptVersions()
+    rows = [(0, 1, 1), (8, 900, 1), (10, 901, 901)]
+    for hour, version, shown in rows:
+        kept.add(hour * HOUR, {"t": version}, {"t": shown})
+    spans = [(hour, version, False) for hour, version, _ in rows] + [(hour, shown, True) for hour, _, shown in rows]
+    loaded.load(LedgerSpan(hour * HOUR, "t", version, is_shown) for hour, version, is_shown in reversed(spans))
+    for one in (kept, loaded):
+        assert [one.oldest("t", hour * HOUR) for hour in (4, 9, 10)] == [1, 1, 901]
+    kept.add(11 * HOUR, {}, {})
+    kept.add(12 * HOUR, {"t": 902}, {})
+    assert kept.oldest("t", 12 * HOUR) == 902
+    kept.forget(12 * HOUR)
+    assert kept.oldest("t", 0) == 902
 
 
 def test_a_store_is_not_asked_for_tables_that_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 They are those of the newest ledger row, however old; of all rows within the retention; and of the row before them,
 which was the newest one when the retention began. So a version stays readable for the whole retention after a newer row
 has replaced it, even if it was the newest for long before.
+
+A merged table has the files of the tables that it shows, so their versions that it shows as of a row are needed, too.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from threading import Lock
-from typing import Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,12 +24,28 @@ from headgate.lake._layout import Lake
 from headgate.lake._ledger import ledger_files
 from headgate.lake._places import PLACE_FIELDS, Place
 
-__all__ = ["KeptVersions", "ledger_moments", "ledger_spans"]
+__all__ = ["KeptVersions", "LedgerSpan", "ledger_moments", "ledger_spans"]
 
 _COLUMNS: Final = ("epoch", "committed_at")
 _LISTS: Final = ("tables", "merged")
 """The ledger's lists of tables."""
 _VERSIONS: Final = ("version", "changelog_version")
+_SHARDS: Final = "shards"
+_NOT_SHOWN: Final = 1 << 63
+"""Above every version."""
+_Spans: TypeAlias = dict[str, list[tuple[float, int]]]
+"""Folder → since when its newest version has been this one, in order."""
+
+
+class LedgerSpan(NamedTuple):
+    """Since when a row of the ledger names a version."""
+
+    moment: float
+    """Seconds since 1970 UTC."""
+    folder: str
+    version: int
+    is_shown: bool
+    """Whether a merged table shows it; else it is the table's own."""
 
 
 class KeptVersions:
@@ -35,37 +53,26 @@ class KeptVersions:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._spans: dict[str, list[tuple[float, int]]] = {}
-        self._shown: Mapping[str, int] = {}
+        self._spans: _Spans = {}
+        self._shown: _Spans = {}
 
-    def add(self, moment: float, versions: Mapping[str, int]) -> None:
+    def add(self, moment: float, versions: Mapping[str, int], shown: Mapping[str, int]) -> None:
         """Add a newer row.
 
         :param moment: time of its commit, in seconds since 1970 UTC.
-        :param versions: by folder.
+        :param versions: those that differ from the row's before, by folder.
+        :param shown: all versions that merged tables show, by folder.
         """
         with self._lock:
-            for folder, version in versions.items():
-                spans = self._spans.setdefault(folder, [])
-                if not spans or spans[-1][1] != version:
-                    spans.append((moment, version))
+            _extend(self._spans, moment, versions)
+            _extend(self._shown, moment, {**dict.fromkeys(self._shown, _NOT_SHOWN), **shown})
 
-    def keep_shown(self, versions: Mapping[str, int]) -> None:
-        """Set the versions that the newest row needs for merged tables, which have their files, by folder."""
+    def load(self, rows: Iterable[LedgerSpan]) -> None:
+        """Add earlier rows, in any order."""
+        rows = list(rows)
         with self._lock:
-            self._shown = dict(versions)
-
-    def load(self, rows: Iterable[tuple[str, float, int]]) -> None:
-        """Add earlier rows: ``(folder, moment, version)``, in any order."""
-        with self._lock:
-            since: dict[str, dict[int, float]] = {}
-            for folder, spans in self._spans.items():
-                since[folder] = {version: moment for moment, version in reversed(spans)}
-            for folder, moment, version in rows:
-                moments = since.setdefault(folder, {})
-                moments[version] = min(moment, moments.get(version, moment))
-            for folder, moments in since.items():
-                self._spans[folder] = sorted((moment, version) for version, moment in moments.items())
+            for spans, is_shown in ((self._spans, False), (self._shown, True)):
+                _insert(spans, (row for row in rows if row.is_shown == is_shown))
 
     def oldest(self, folder: str, since: float) -> int | None:
         """Return the oldest version to keep if the retention began at ``since``; None: no row names the table."""
@@ -73,8 +80,9 @@ class KeptVersions:
             spans = self._spans.get(folder)
             if not spans:
                 return None
-            oldest = min(version for _, version in spans[_newest_at(spans, since) :])
-            return min(oldest, self._shown.get(folder, oldest))
+            shown = self._shown.get(folder, [])
+            kept = [*spans[_newest_at(spans, since) :], *shown[_newest_at(shown, since) :]]
+            return min(version for _, version in kept)
 
     def at(self, folder: str, moment: float) -> int | None:
         """Return the version that the newest row at ``moment`` named; the oldest known one, if there was none."""
@@ -85,7 +93,7 @@ class KeptVersions:
     def forget(self, since: float) -> None:
         """Forget versions that are not needed if the retention begins at ``since``."""
         with self._lock:
-            for spans in self._spans.values():
+            for spans in (*self._spans.values(), *self._shown.values()):
                 del spans[: _newest_at(spans, since)]
 
     def newest(self, folder: str) -> tuple[float, int] | None:
@@ -98,6 +106,22 @@ class KeptVersions:
         """Return the folders of all tables."""
         with self._lock:
             return list(self._spans)
+
+
+def _extend(spans: _Spans, moment: float, versions: Mapping[str, int]) -> None:
+    for folder, version in versions.items():
+        known = spans.setdefault(folder, [])
+        if not known or known[-1][1] != version:
+            known.append((moment, version))
+
+
+def _insert(spans: _Spans, rows: Iterable[LedgerSpan]) -> None:
+    since = {folder: {version: moment for moment, version in reversed(known)} for folder, known in spans.items()}
+    for row in rows:
+        moments = since.setdefault(row.folder, {})
+        moments[row.version] = min(row.moment, moments.get(row.version, row.moment))
+    for folder, moments in since.items():
+        spans[folder] = sorted((moment, version) for version, moment in moments.items())
 
 
 def _newest_at(spans: Sequence[tuple[float, int]], moment: float) -> int:
@@ -119,12 +143,13 @@ def ledger_moments(lake: Lake, span_seconds: float) -> list[float]:
     return moments
 
 
-def ledger_spans(lake: Lake, since: float) -> Iterator[tuple[float, str, int] | None]:
-    """Yield ``(moment, folder, version)``: when a row of the ledger first names this version. In any order.
+def ledger_spans(lake: Lake, since: float, places: Mapping[str, Place | None]) -> Iterator[LedgerSpan | None]:
+    """Yield when a row of the ledger first names each version. In any order.
 
     Reads the rows from the newest one to the last that is older than ``since``, by the ledger's statistics, without
     Spark.
 
+    :param places: of the source tables.
     :return: also None now and then, for a pause.
     """
     for file in ledger_files(lake):
@@ -132,25 +157,35 @@ def ledger_spans(lake: Lake, since: float) -> Iterator[tuple[float, str, int] | 
         yield None
         for column in _LISTS:
             if column in rows.column_names:
-                yield from _spans_of(lake, rows, column)
+                yield from _spans_of(lake, _lines(rows, column), is_merged=column == "merged", places=places)
         newest = pc.max(rows["committed_at"]).as_py()
         if isinstance(newest, datetime) and newest.timestamp() <= since:
             return  # the other files are older
 
 
-def _spans_of(lake: Lake, rows: pa.Table, column: str) -> Iterator[tuple[float, str, int]]:
+def _spans_of(
+    lake: Lake, lines: pa.Table, *, is_merged: bool, places: Mapping[str, Place | None], is_shown: bool = False
+) -> Iterator[LedgerSpan]:
     """Yield what :func:`ledger_spans` yields of one column of the ledger, a list of tables."""
-    lines = _lines(rows, column)
-    names = [name for name in lines.column_names if name not in ("committed_at", *_VERSIONS)]
+    names = [name for name in lines.column_names if name not in ("committed_at", *_VERSIONS, _SHARDS)]
     for version in _VERSIONS:
         known = lines.filter(pc.is_valid(lines[version])).select(["committed_at", *names, version])
         first = known.group_by([*names, version]).aggregate([("committed_at", "min")])
         for row in first.to_pylist():
-            place = Place.of({name: row.get(f"place.{name}") for name in PLACE_FIELDS})
-            if column == "merged":
-                place = Place(row["table"], path=row["path"])
+            if is_shown and row["table"] not in places:
+                continue
+            place = places.get(row["table"]) if is_shown else _place(row, is_merged=is_merged)
             folder = lake.delta_tables(row["table"], place)[version]
-            yield row["committed_at_min"].timestamp(), folder, row[version]
+            yield LedgerSpan(row["committed_at_min"].timestamp(), folder, row[version], is_shown)
+    if _SHARDS in lines.column_names:
+        shards = _lines(lines.filter(pc.is_valid(lines[_SHARDS])), _SHARDS)
+        yield from _spans_of(lake, shards, is_merged=False, places=places, is_shown=True)
+
+
+def _place(row: Mapping[str, Any], *, is_merged: bool) -> Place | None:
+    if is_merged:
+        return Place(row["table"], path=row["path"])
+    return Place.of({name: row.get(f"place.{name}") for name in PLACE_FIELDS})
 
 
 def _read_versions(ledger: str, file: DataFile) -> pa.Table:
@@ -165,9 +200,9 @@ def _names_version(path: str) -> bool:
     """Return whether a column of the ledger's files says which version of a table a row names."""
     column, _, inside = path.partition(".")
     *above, name = inside.split(".")
-    if column not in _LISTS or {"shards", "successor"} & {*above}:
+    if column not in _LISTS or "successor" in above:
         return False
-    return name in {*PLACE_FIELDS, *_VERSIONS}
+    return name in ({"table", *_VERSIONS} if _SHARDS in above else {*PLACE_FIELDS, *_VERSIONS})
 
 
 def _lines(rows: pa.Table, column: str) -> pa.Table:

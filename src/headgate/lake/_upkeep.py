@@ -115,16 +115,15 @@ def oldest_needed(kept: KeptVersions, folder: str, since: float, low: int = 0, h
 
 def load_kept(lake: Lake, since: float, kept: KeptVersions) -> Iterator[None]:
     """Load the rows of the ledger that count if the retention began at ``since``."""
+    newest = find_newest(lake)
+    places = {} if newest is None else {table: state.place for table, state in newest.tables.items()}
     rows = []
-    for span in ledger_spans(lake, since):
+    for span in ledger_spans(lake, since, places):
         if span is None:
             yield
-            continue
-        moment, folder, version = span
-        rows.append((folder, moment, version))
+        else:
+            rows.append(span)
     kept.load(rows)
-    if (newest := find_newest(lake)) is not None:
-        kept.keep_shown(newest.shown(lake))
 
 
 class Upkeep:
@@ -196,8 +195,7 @@ class Upkeep:
         self._newest = replace(row, tables=dict(row.tables))
         for merged in row.merged:
             versions |= {folder: number for _, folder, number in versions_of(self._lake, merged, merged.place)}
-        self.kept.keep_shown(row.shown(self._lake))
-        self.kept.add(row.committed_at.timestamp(), versions)
+        self.kept.add(row.committed_at.timestamp(), versions, row.shown(self._lake))
         for path, number in (*versions.items(), *building.items(), (self._lake.ledger, version)):
             self._checkpoint(path, number)
 
