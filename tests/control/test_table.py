@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from headgate.carrier import SINK_SIGNALS
 from headgate.control import inbox_files, inserted_rows
+from headgate.control._topic import _signal
 from headgate.replication import seq_array
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -89,3 +92,13 @@ def test_files_are_named_by_the_insert_and_sorted_by_the_log() -> None:
     assert len(set(without)) == len(rows)
     ((_, value),) = inbox_files([{**rows[0], "problem": "what it is"}])
     assert value == {"problem": "what it is", "submitted_us": rows[0]["ts_us"]}
+
+
+@pytest.mark.parametrize("kind", SINK_SIGNALS)
+def test_requests_of_the_sinks_are_no_signals_from_outside(kind: str) -> None:
+    """They would end each run, or have a table read that nobody follows."""
+    row = {"gtid": f"{UUID}:1", "seq": [7, 1, 0], "ts_us": 5, "id": "x", "type": kind, "data": "{}"}
+    problem = f"unknown signal type {kind!r}"
+    ((_, value),) = inbox_files([row])
+    assert value == {"problem": problem, "submitted_us": 5}
+    assert _signal(json.dumps({"type": kind, "gtid": f"{UUID}:99"})) == {"problem": problem}

@@ -36,11 +36,21 @@ from typing import Any, Final, Literal, Protocol
 from urllib.parse import quote
 
 from headgate.binlog_positions import FilePosition, parse_start
-from headgate.carrier import parse_json, signal_path
+from headgate.carrier import SINK_SIGNALS, parse_json, signal_path
 from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 
-__all__ = ["SIGNAL_TYPES", "Condition", "Outbox", "Signal", "check_filter", "parse_signal", "signal_file", "submit"]
+__all__ = [
+    "SIGNAL_TYPES",
+    "Condition",
+    "Outbox",
+    "Signal",
+    "check_filter",
+    "outside_signal",
+    "parse_signal",
+    "signal_file",
+    "submit",
+]
 
 SIGNAL_TYPES: Final = (
     "execute-snapshot",
@@ -312,6 +322,13 @@ _QUOTED = re.compile(r"'(?:[^'\\]|''|\\.)*'|\"(?:[^\"\\]|\"\"|\\.)*\"|`(?:[^`]|`
 _COMMENT = re.compile(r"--|#|/\*|\*/")
 _SUBQUERY = re.compile(r"(?<!\.)\b(SELECT|TABLE)\b", re.IGNORECASE)
 """Reserved words, so a column with such a name is quoted or behind a dot."""
+
+
+def outside_signal(signal: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a signal from outside the lake; ``{problem}`` if its type is one that only the sinks send."""
+    if signal.get("type") in SINK_SIGNALS:
+        return {"problem": f"unknown signal type {signal['type']!r}"}
+    return signal
 
 
 def check_filter(text: str) -> str:

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import signal_path
-from headgate.control._signals import signal_file
+from headgate.control._signals import outside_signal, signal_file
 
 __all__ = ["SIGNAL_COLUMNS", "inbox_files", "inserted_rows"]
 
@@ -87,6 +87,6 @@ def inbox_files(rows: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, Any
         if "problem" in row:
             value = {"problem": row["problem"]}
         else:
-            value = {"id": row["id"], "type": row["type"], "data": row["data"]}
+            value = dict(outside_signal({"id": row["id"], "type": row["type"], "data": row["data"]}))
         files.append((signal_path(name), {**value, "submitted_us": last_us}))
     return files

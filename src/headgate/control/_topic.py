@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.carrier import parse_json
 from headgate.control._kafka_client import KafkaCluster
+from headgate.control._signals import outside_signal
 from headgate.errors import ConfigError, ConnectError, HeadgateError, Transient
 from headgate.extras import require_extra
 
@@ -418,5 +419,5 @@ def _signal(value: str | bytes | None) -> Mapping[str, Any]:
     with contextlib.suppress(ValueError):
         parsed = parse_json(text)
     if isinstance(parsed, dict):
-        return parsed
+        return outside_signal(parsed)
     return {"problem": f"a message that is not a JSON object: {text[:80]!r}"}
