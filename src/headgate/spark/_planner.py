@@ -450,7 +450,8 @@ class Planner:
         )
         plan.settles_at -= had
         if self._target is not None:
-            self._target |= plan.settles_at
+            # Those that this server does not have may never come: after a failover, the transactions may be lost.
+            self._target |= plan.settles_at & state.executed
         return plan
 
     def _choose_end(self, planning: _Planning, plan: SnapshotPlan, max_rows: int | None) -> BatchEnd:
