@@ -12,7 +12,7 @@ from headgate._policies import DEFAULT, Hook, Policies, parse_rules
 from headgate.catalog import AddedColumn, Column, ColumnChange, DroppedColumn, RedefinedColumn, TableDef
 from headgate.columns import TableCodec, hooked_table
 from headgate.replication import Ddl, canonical_schema
-from headgate.spark._carried import _changes, _ruled_changes, definition_of
+from headgate.spark._carried import _changes, _ruled_changes, _schema_json, definition_of
 from tests.spark.model import batch_of
 
 
@@ -41,6 +41,13 @@ def test_the_definition_of_renamed_columns() -> None:
     assert (definition.source_names, definition.rules) == ({"nr": "id", "id": "v"}, {"id": "text:-"})
     plain = definition_of(table, canonical_schema(table, [pa.field(one.name, pa.int32()) for one in table.columns]))
     assert (plain.source_names, plain.rules) == ({}, {})
+
+
+@pytest.mark.parametrize("key", [("v",), ("gone",)])
+def test_a_table_that_can_no_longer_be_read_has_no_definition(key: tuple[str, ...]) -> None:
+    table = TableDef("d", "t", (Column("id", "int"), Column("v", "int")), ())
+    definition = _schema_json(table, Policies.make({}, {"d.t": {"key": key}}))
+    assert (definition is None) == (key == ("gone",))
 
 
 RULES = {

@@ -27,7 +27,7 @@ from headgate.carrier import (
 )
 from headgate.catalog import AddedColumn, Column, ColumnChange, DroppedColumn, RedefinedColumn, TableDef
 from headgate.columns import HookedTable, TableCodec, hooked_table, mysql_type, written_name
-from headgate.errors import HookError, UnsupportedError
+from headgate.errors import HookError, UnreadableTableError, UnsupportedError
 from headgate.mysql import ConnectionSettings
 from headgate.replication import Ddl, ImageBatch, RangeEnd, Stopped, canonical_schema
 from headgate.snapshot import ChunkOptions, TableLocks
@@ -181,7 +181,7 @@ def _schema_json(table: TableDef | None, policies: Policies) -> str | None:
         codec = TableCodec(table, policies)
         hook = hooked_table(codec.table, codec.fields, policies)
         return definition_of(codec.table, pa.schema(codec.fields), policies, hook).to_json()
-    except (UnsupportedError, HookError):
+    except (UnsupportedError, UnreadableTableError, HookError):
         return None
 
 
@@ -200,11 +200,16 @@ def _truncate(image: ImageBatch) -> DdlRow:
 
 
 def _with_columns(settings: ConnectionSettings, image: ImageBatch, policies: Policies) -> ImageBatch:
-    """Return a ``t`` image with its table's present columns, all null; unchanged if the table is gone."""
+    """Return a ``t`` image with its table's present columns, all null; unchanged if the table is gone, or has a column
+    now that cannot be read.
+    """
     table = table_now(settings, image.table.full_name)
     if table is None:
         return image
-    codec = TableCodec(table, policies)
+    try:
+        codec = TableCodec(table, policies)
+    except (UnsupportedError, UnreadableTableError):
+        return image
     hook = hooked_table(codec.table, codec.fields, policies)
     count, fields = image.batch.num_rows, codec.fields if hook is None else hook.fields
     nulls = [pa.nulls(count, field.type) for field in fields]
