@@ -72,6 +72,14 @@ def test_rows_have_different_keys_without_null(cells: list[tuple[int | None, int
         assert any(text in str(error.value) for text in shown)
 
 
+def test_a_key_column_whose_name_begins_with_a_dot() -> None:
+    table = TableDef("d", "t", (Column(".a", "int"), Column("a", "int")), ())
+    codec = TableCodec(table, chosen(".a"))
+    codec.check_keys(pa.table({".a": pa.array([1, 2]), "a": pa.array([5, 5])}))
+    with pytest.raises(ChosenKeyError, match=r"2 rows have \.a=1"):
+        codec.check_keys(pa.table({".a": pa.array([1, 1]), "a": pa.array([5, 6])}))
+
+
 def test_images_with_null_in_the_key_are_refused_if_they_count() -> None:
     codec = TableCodec(TABLE, chosen("a"))
     columns = [pa.nulls(2, field.type) for field in codec.fields]

@@ -36,7 +36,7 @@ from headgate.delta import (
 from headgate.delta import _fold as fold_module
 
 SEQ = pa.struct([(name, pa.int64()) for name in ("epoch", "file", "pos", "ordinal")])
-PLAIN, ODD = ("k", "v"), ("the k", "v = (k)")
+PLAIN, ODD, DOTS = ("k", "v"), ("the k", "v = (k)"), (".k", ".")
 """Names of the key and of the value; the second ones are not those that files have."""
 
 
@@ -114,7 +114,7 @@ class Written:
 CHANGES = st.dictionaries(st.sampled_from("abcdefghij"), st.one_of(st.none(), st.integers(0, 99)), min_size=1)
 
 
-@pytest.mark.parametrize("names", [PLAIN, ODD])
+@pytest.mark.parametrize("names", [PLAIN, ODD, DOTS])
 @settings(max_examples=25, deadline=None)
 @given(st.lists(CHANGES, min_size=2, max_size=6), st.lists(CHANGES, max_size=5), st.integers(1, 6))
 def test_rows_that_change_while_a_fold_is_prepared(
@@ -215,7 +215,7 @@ def test_a_file_is_copied_when_a_reader_passes_over_many_rows(tmp_path: Path, mo
     assert len(choose_files(table.log.refresh())) == 1
 
 
-@pytest.mark.parametrize("names", [PLAIN, ODD])
+@pytest.mark.parametrize("names", [PLAIN, ODD, DOTS])
 def test_rows_below_a_place_in_the_stream_go(tmp_path: Path, names: tuple[str, str]) -> None:
     choice = random.Random(5)
     table = Written(tmp_path, names)

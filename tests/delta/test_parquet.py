@@ -272,6 +272,15 @@ def test_whole_numbers_are_read_as_written(kind: str, data: st.DataObject) -> No
         assert pq.read_table(Path(folder, add["path"]))["c"].combine_chunks().equals(column)
 
 
+def test_names_that_begin_with_a_dot(tmp_path: Path) -> None:
+    """Arrow takes them for paths."""
+    inside = pa.array([{".n": 1, "n": "a"}, {".n": 5, "n": "b"}], pa.struct([(".n", pa.int64()), ("n", pa.string())]))
+    table = pa.table({"_before": inside, ".n": pa.array([3, 4])})
+    (add,) = added(write_files(table.to_batches(), str(tmp_path), table.schema, "snappy"))
+    assert json.loads(add["stats"])["maxValues"] == {"_before": {".n": 5, "n": "b"}, ".n": 4}
+    assert pq.read_table(tmp_path / add["path"]).equals(table)
+
+
 @pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")])
 def test_dates_of_the_year_0_have_no_bounds_in_their_file(kind: pa.DataType) -> None:
     year_0, later = (pa.scalar(days, pa.int32()).cast(pa.date32()) for days in (-719528, 20000))

@@ -79,12 +79,13 @@ def check_unique(table: TableDef, rows: pa.Table) -> None:
     """
     check_not_null(table, rows)
     names = list(table.key_names)
-    counted = rows.select(names).group_by(names).aggregate([([], "count_all")])
+    numbers = [str(number) for number in range(len(names))]  # Arrow takes a name that begins with a dot for a path
+    counted = rows.select(names).rename_columns(numbers).group_by(numbers).aggregate([([], "count_all")])
     repeated = counted.filter(pc.greater(counted["count_all"], 1))
     if repeated.num_rows:
         first = repeated.slice(0, 1).to_pylist()[0]
         count = first.pop("count_all")
-        values = ", ".join(f"{name}={value!r}" for name, value in first.items())
+        values = ", ".join(f"{name}={value!r}" for name, value in zip(names, first.values(), strict=True))
         raise ChosenKeyError(
             f"key ({', '.join(names)}) is not unique: {count} rows have {values}: choose other columns",
             table=table.full_name,

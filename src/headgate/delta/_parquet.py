@@ -302,7 +302,7 @@ def _leaf(table: pa.Table, path: Sequence[str]) -> pa.ChunkedArray:
     """Return a column, or a part of a structure."""
     values = table.column(path[0])
     for name in path[1:]:
-        values = pc.struct_field(values, name)
+        values = pc.struct_field(values, [name])  # a list: a text that begins with a dot would be a path
     return values
 
 

@@ -22,6 +22,7 @@ from headgate._policies import Policies
 from headgate.catalog import TableDef, TableStats, exact_patterns, load_stats, load_table
 from headgate.errors import ServerBehindError, SnapshotRefusedError, UnsupportedError
 from headgate.gtid import GtidSet
+from headgate.kernels import row_order
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.offsets import SnapshotProgress
 from headgate.relay._sources import LogicalSource
@@ -181,7 +182,7 @@ class ChunkSupplier:
         columns = pa.Table.from_batches([one.batch for one in images]).select(
             range(len(META_FIELDS), len(META_FIELDS) + len(table.columns))
         )
-        return Rows(table, columns.sort_by([(name, "ascending") for name in table.key_names]))
+        return Rows(table, columns.take(row_order(columns.select(table.key_names))))
 
 
 def rows_of_chunks(stats: TableStats | None, most: int) -> int:
