@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.carrier import CarriedColumn
+from headgate.errors import TargetError
 from headgate.kernels import Layout, decimal_bytes, decimal_text_bytes
 from headgate.sinks._connect_avro import avro_name, avro_schema, binary
 from headgate.sinks._debezium import Envelope, Places
@@ -91,6 +92,12 @@ def test_values(mysql: str, spark: str, array: pa.Array, expected: list[Any], op
         if mysql == "bigint unsigned":
             wanted = [one - 2**64 for one in wanted]  # Debezium's ``long``
         assert actual == wanted
+
+
+def test_columns_with_one_name_in_avro_are_refused() -> None:
+    fields = [{"type": "int32", "field": name} for name in ("a-b", "c", "a_b")]
+    with pytest.raises(TargetError, match=r"columns a-b and a_b of d\.t\.Value would both be named a_b in Avro"):
+        avro_schema({"type": "struct", "name": "d.t.Value", "fields": fields})
 
 
 @given(st.lists(st.decimals(-(10**65) + 1, 10**65 - 1, places=0), max_size=8))

@@ -14,8 +14,10 @@ from __future__ import annotations
 import json
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
+
+from headgate.errors import TargetError
 
 __all__ = ["VALUE_BRANCH", "avro_name", "avro_schema", "binary", "null_branch_first", "value_branch", "wire_head"]
 
@@ -43,7 +45,10 @@ def _full_name(name: str) -> str:
 
 
 def avro_schema(connect: Mapping[str, Any]) -> str:
-    """Return the Avro schema, as JSON, of a Connect schema in the form of ``JsonConverter``."""
+    """Return the Avro schema, as JSON, of a Connect schema in the form of ``JsonConverter``.
+
+    :raises TargetError: two fields would have one name.
+    """
     return json.dumps(_schema(connect, set()), ensure_ascii=False)
 
 
@@ -58,6 +63,7 @@ def _schema(connect: Mapping[str, Any], known: set[str]) -> Any:
         namespace, _, short = name.rpartition(".")
         avro: dict[str, Any] = {"type": "record", "name": short, **({"namespace": namespace} if namespace else {})}
         avro["fields"] = [_field(one, known) for one in connect["fields"]]
+        _check_names(connect["name"], [one["field"] for one in connect["fields"]])
     elif kind == "array":
         avro = {"type": "array", "items": _optional(connect["items"], known)}
     else:
@@ -76,6 +82,17 @@ def _schema(connect: Mapping[str, Any], known: set[str]) -> Any:
     if connect.get("name") == _DECIMAL:
         avro["logicalType"] = "decimal"
     return avro["type"] if list(avro) == ["type"] else avro
+
+
+def _check_names(record: str, names: Sequence[str]) -> None:
+    fields: dict[str, str] = {}
+    for name in names:
+        other = fields.setdefault(avro_name(name), name)
+        if other != name:
+            raise TargetError(
+                f"columns {other} and {name} of {record} would both be named {avro_name(name)} in Avro: rename one in"
+                " [columns], or leave it out"
+            )
 
 
 def _optional(connect: Mapping[str, Any], known: set[str]) -> Any:
