@@ -38,7 +38,7 @@ def test_what_is_known_of_images() -> None:
     times = pa.array([2_000, 5_000, 5_000, 1_000], batch.schema.field("_ts").type)
     batch = batch.set_column(batch.schema.get_field_index("_ts"), "_ts", times)
     summary = Summary.of(batch, "id")
-    counts = {"changes": 3, "growth": 1, "truncates": True}
+    counts = {"changes": 3, "growth": 1, "truncates": 1}
     known = {**counts, "oldest_us": 1_000, "oldest_seq": (1, 1, 1, 0), "size": batch.nbytes}
     assert summary == Summary("7", "12", newest_us=5_000, newest_seq=(1, 1, 3, 0), **known)
     assert Summary.from_json(summary.to_json()) == summary

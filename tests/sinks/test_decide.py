@@ -163,6 +163,27 @@ def test_images_that_no_statement_explains_have_the_table_read_again(changed: Fa
     assert "--resnapshot 'shop.orders'" in str(stopped.state.reason)
 
 
+@pytest.mark.parametrize("changed", [RETYPED, NARROWER, REKEYED, WIDER])
+@pytest.mark.parametrize("form", [Form.PLAIN, Form.MARKED, Form.HISTORY])
+@pytest.mark.parametrize("with_rows", [False, True])
+def test_a_truncate_that_is_read_after_a_later_alter_empties_the_table(
+    changed: FakeTable, form: Form, *, with_rows: bool
+) -> None:
+    """Its image has the columns of the moment at which it was read; the ALTER is in a later batch."""
+    fake = FakeBatch(9).live("shop.orders").images(changed, [("t", 1)])
+    if with_rows:
+        fake = fake.images(ORDERS, [("c", 2, 1, "x")])
+    batch = fake.described()
+    batch.ddl.append(DdlRow("shop.orders", "TRUNCATE TABLE orders", "truncate", (9, 1, 1, 0), None, None))
+    work = decided(batch, LIVE, replace(TARGET, form=form), form=form, strict=True, logged=dict(ORDERS.columns))
+    assert (work.state.state, work.reread) == ("live", None)
+    (logged,) = work.log_actions
+    assert logged.definition.types.items() >= (dict(ORDERS.columns).items() if with_rows else set())
+    assert sum(part.images for part in logged.parts) == 1 + with_rows
+    rows = [] if not with_rows else ["AppendVersions"] if form is Form.HISTORY else ["Upsert"]
+    assert sorted(set(kinds(work)) - {"NoteTypes"}) == sorted(["Truncate", *rows])
+
+
 def test_a_reread_asked_for_holds_the_table_until_it_begins() -> None:
     images = FakeBatch(9).images(RETYPED, [("c", 1, 1, 2)])
     held = decided(images, reread_requested=True)
@@ -694,7 +715,6 @@ def test_a_table_without_rows_and_a_truncate_tell_nothing() -> None:
     """What they are given with is what the table looks like when the log is read."""
     assert definition(FakeBatch(9).snapshot("shop.orders", 9, append=False, last=True).chunk(OTHER, [])) == "known"
     batch = FakeBatch(9).live("shop.orders").images(OTHER, [("t", 1)]).described()
-    batch.parts["shop.orders"][0].truncates = True
     batch.ddl.append(DdlRow("shop.orders", "TRUNCATE TABLE orders", "truncate", (9, 1, 1, 0), None, None))
     assert decided(batch, KNOWN).state.definition == "known"
 

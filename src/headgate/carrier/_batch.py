@@ -54,7 +54,7 @@ class Part:
     bounds: list[tuple[str, str]] = field(default_factory=list)  # chunks: the range of each record batch
     commits: list[Commits] = field(default_factory=list)  # of the changes in each record batch
     newest_seq: Seq | None = None
-    truncates: bool = False
+    truncates: int = 0  # ``t`` images
     partial: bool = False  # some image lacks columns
     arrivals: list[Arrival] = field(default_factory=list)  # of the record batches with images
     local_data: list[pa.Buffer] = field(default_factory=list, compare=False, repr=False)  # images sent along, as IPC
@@ -63,6 +63,13 @@ class Part:
     def definition(self) -> Definition:
         """Definition of all images of this part."""
         return Definition.from_json(self.schema)
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is another image than ``t`` images. These have the columns that the table had when they were
+        read, which tells nothing of its rows: a later ALTER may have made them.
+        """
+        return self.truncates < self.images or not self.truncates
 
     def local_images(self) -> Iterator[pa.RecordBatch] | None:
         """Return all images of this part, if all of them were sent along."""
@@ -93,7 +100,7 @@ class Part:
             data = images.data or images.stub
             self.arrivals.append(Arrival(number, about.oldest_seq, about.newest_seq, about.size, data))
             self.newest_seq = max(about.newest_seq, self.newest_seq or about.newest_seq)
-        self.truncates |= about.truncates
+        self.truncates += about.truncates
         self.partial |= about.partial
 
 

@@ -77,8 +77,8 @@ class Summary:
     """An update with two images is one."""
     growth: int = 0
     """Rows that the changes add to the table, minus those that they remove."""
-    truncates: bool = False
-    """Whether there is a ``t`` image."""
+    truncates: int = 0
+    """Number of ``t`` images."""
     partial: bool = False
     """Whether some image lacks columns."""
     size: int = 0
@@ -102,7 +102,7 @@ class Summary:
             newest_seq=_extreme(batch["_seq"], np.max),
             changes=batch.num_rows - ops.count(b"b"),
             growth=ops.count(b"c") - ops.count(b"d"),
-            truncates=b"t" in ops,
+            truncates=ops.count(b"t"),
             partial=absent >= 0 and batch.column(absent).null_count < batch.num_rows,
             size=batch.nbytes,
         )

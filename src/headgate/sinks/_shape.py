@@ -119,6 +119,7 @@ def fit(
     :param keeps_dropped: dropped columns stay, null in all rows.
     :raises Misfit: rows may have changed that the batch does not bring.
     """
+    parts = _telling(parts, target)
     alteration = read_alteration(alters, parts)
     if isinstance(alteration, str):
         raise Misfit(alteration)
@@ -283,6 +284,7 @@ def fits(parts: Sequence[Part], target: Target | None, form: Form | None = Form.
     """
     if target is None or target.form is not form:
         return False
+    parts = _telling(parts, target)
     return all(
         (shape.types, shape.key, shape.rules, shape.source_names, shape.rows, shape.hook)
         == (
@@ -295,6 +297,11 @@ def fits(parts: Sequence[Part], target: Target | None, form: Form | None = Form.
         )
         for shape in _definitions(parts)
     )
+
+
+def _telling(parts: Sequence[Part], target: Target | None) -> Sequence[Part]:
+    """Return the parts that tell the columns of a table's rows; without a target, any are better than none."""
+    return parts if target is None else [part for part in parts if part.has_rows]
 
 
 def widest(parts: Sequence[Part]) -> Definition | None:
@@ -326,17 +333,19 @@ def union(parts: Sequence[Part], logged: Mapping[str, str] | None = None) -> Def
         other, only in letter case are of one column: see :func:`names_in_log`.
     :raises Misfit: a column has two types of which neither holds all values of the other.
     """
-    last = widest(parts)
+    telling = [part for part in parts if part.has_rows] or parts
+    last = widest(telling)
     if last is None:
         return None
     columns: dict[str, CarriedColumn] = {}
     names = names_in_log(parts, logged)
-    for definition in [last, *_definitions(parts)]:
+    for definition in [last, *_definitions(telling)]:
         for column in definition.columns:
             name = names.get(column.name, column.name)
             columns[name] = _wider(columns.setdefault(name, replace(column, name=name)), column.spark)
     for name in columns.keys() & (logged or {}).keys():
-        columns[name] = _wider(columns[name], (logged or {})[name])
+        kind = (logged or {})[name]
+        columns[name] = _wider(columns[name], kind) if telling[0].has_rows else replace(columns[name], spark=kind)
     return replace(last, columns=tuple(columns.values()), key=tuple(names.get(name, name) for name in last.key))
 
 
