@@ -84,6 +84,7 @@ def parsed(context: Any, response: Any) -> Any:
         return response.content.decode("latin-1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("examples", [3, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(2400)])])
 def test_any_request_of_the_description_is_answered_as_it_says(relay: Served, examples: int) -> None:
     """Requests that fit the description and such that do not; no status, body or header beside what it says."""

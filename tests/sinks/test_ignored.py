@@ -439,9 +439,12 @@ class Lake:
             self.rows[row[key]] = {**dict.fromkeys(self.target.kept), **row}
 
 
-@given(st.data())
-@settings(max_examples=200, deadline=None)
-def test_random_alters_leave_the_columns_as_they_are(draw: st.DataObject) -> None:
+@pytest.mark.parametrize("examples", [50, pytest.param(200, marks=pytest.mark.long)])
+def test_random_alters_leave_the_columns_as_they_are(examples: int) -> None:
+    settings(max_examples=examples, deadline=None)(given(st.data())(follow_random_alters))()
+
+
+def follow_random_alters(draw: st.DataObject) -> None:
     source, lake, state = Source(), Lake(), LIVE
     shown = {"a": 1, "c": 2}  # the table's columns: the number of the source's column
     kept: set[str] = set()

@@ -69,6 +69,7 @@ def rows(spark: SparkSession, place: Place) -> dict[str, set[tuple[Any, ...]]]:
     }
 
 
+@pytest.mark.long
 def test_from_debezium(place: Place, spark: SparkSession, kafka_broker: KafkaBroker) -> None:
     (file,) = blocks("from-debezium.md", "toml")
     kafka = {"kafka:9092": kafka_broker.bootstrap, 'topic_prefix = "shop"': f'topic_prefix = "{place.db}"'}

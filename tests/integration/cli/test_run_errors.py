@@ -397,7 +397,8 @@ def test_ctrl_c_while_spark_starts_leaves_no_jvm(server: MySQLServer, runs: Runs
     assert (process.returncode, output) == (0, "")
 
 
-@pytest.mark.parametrize("all_at_once", [pytest.param(True, marks=pytest.mark.long), False])
+@pytest.mark.long
+@pytest.mark.parametrize("all_at_once", [True, False])
 def test_a_jvm_that_ends(server: MySQLServer, runs: Runs, all_at_once: bool) -> None:
     """With the run, as systemd ends a service: no failure, whatever the JVM says of it. By itself: one
     line that says so.

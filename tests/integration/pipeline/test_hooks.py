@@ -269,6 +269,7 @@ def test_lists_and_structures(runs: HookRuns, key: str) -> None:
     assert (result.equal, result.differences, result.state) == (4, 0, "live"), result
 
 
+@pytest.mark.long
 def test_a_partial_image_stops_its_table_only(runs: HookRuns) -> None:
     table, other = runs.table("t", rows=20), runs.table("other", rows=20)
     runs.run()

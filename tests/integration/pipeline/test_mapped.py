@@ -55,13 +55,10 @@ class Turns:
         return operations
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("made_by", "key"),
-    [
-        ("headgate", "the id"),
-        pytest.param("headgate", "id", marks=pytest.mark.long),
-        pytest.param("spark", "the id", marks=pytest.mark.slow),
-    ],
+    [("headgate", "the id"), ("headgate", "id"), pytest.param("spark", "the id", marks=pytest.mark.slow)],
 )
 @pytest.mark.timeout(600)
 def test_a_table_with_odd_names(

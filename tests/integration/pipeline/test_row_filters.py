@@ -111,6 +111,7 @@ def test_a_filter_that_no_row_passes_any_more_empties_the_table(runs: Runs) -> N
     assert runs.run()[-1:] == [] or runs.state(f"{runs.db}.t") == "live"
 
 
+@pytest.mark.long
 def test_a_partial_image_stops_its_table_only(runs: Runs) -> None:
     table, other = runs.table("t", rows=20), runs.table("other", rows=20)
     runs.run()

@@ -277,6 +277,7 @@ def test_a_shard_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
         assert sorted(tuple(row.values()) for row in rows) == bench.rows(), reader
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", ["run", pytest.param("maintain", marks=pytest.mark.slow)])
 def test_the_table_is_changed_and_maintained_afterwards(bench: Bench, program: str) -> None:
     """Upserts, other programs' OPTIMIZE and VACUUM, and the upkeep, which removes what is left of the old table."""

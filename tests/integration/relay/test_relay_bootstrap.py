@@ -312,7 +312,8 @@ def by_who_may_only_read(server: MySQLServer, seed: int, path: Path) -> tuple[in
 ONCE = [undisturbed, interrupted, as_databus]
 
 
-@pytest.mark.parametrize("once", [*(pytest.param(one, marks=pytest.mark.long) for one in ONCE), by_who_may_only_read])
+@pytest.mark.long
+@pytest.mark.parametrize("once", [*ONCE, by_who_may_only_read])
 def test_exact_at_the_target(mysql_server: MySQLServer, tmp_path: Path, once: Any) -> None:
     rounds(mysql_server, 1, 7, once, tmp_path)
 

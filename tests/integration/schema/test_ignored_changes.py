@@ -155,6 +155,7 @@ def test_the_lakes_columns_stay_as_they_are(
     assert follower.ignored() == IgnoredChanges(), "a is another column now, so it cannot show d any more"
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_history_keeps_its_columns(
     spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path

@@ -293,7 +293,7 @@ LONG = [pytest.mark.slow, pytest.mark.timeout(1800)]
 @pytest.mark.parametrize(
     ("seed", "count"),
     [
-        (1, 10),
+        (1, 5),
         pytest.param(2, 30, marks=pytest.mark.long),
         *(pytest.param(seed, 200, marks=LONG) for seed in (11, 12, 13, 14)),
     ],

@@ -246,6 +246,7 @@ class Tables(Runs):
         return sorted(row[0] for row in self.server.query(f"SELECT k FROM {self.db}.{table}"))
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_such_a_key_stops_its_table_alone(
     spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

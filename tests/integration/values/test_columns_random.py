@@ -193,7 +193,9 @@ def bits_of(column: pa.ChunkedArray) -> list[Any]:
     return [bits(chunk) for chunk in column.chunks]
 
 
-@pytest.mark.parametrize("examples", [100, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "examples", [30, pytest.param(100, marks=pytest.mark.long), pytest.param(2000, marks=pytest.mark.slow)]
+)
 @pytest.mark.timeout(1200)
 def test_both_roads_give_the_same(mysql_server: MySQLServer, mysql_db: str, examples: int) -> None:
     numbers = itertools.count()

@@ -207,6 +207,7 @@ def test_a_rename_at_the_source_that_the_rules_foresee(
     assert "read again" not in caplog.text
 
 
+@pytest.mark.long
 def test_changed_rules_read_the_table_again(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
 ) -> None:

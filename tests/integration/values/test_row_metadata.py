@@ -286,6 +286,7 @@ def kinds(states: dict[str, TableState]) -> dict[str, str]:
     return {name: state.state for name, state in states.items()}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_35_tables_that_stop_stay_so_over_restarts_beside_those_that_go_on(
     spark: SparkSession, log: Log, tmp_path: Path, caplog: pytest.LogCaptureFixture
