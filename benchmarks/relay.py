@@ -228,7 +228,7 @@ def measure_stall(mysql: MySQLServer, args: argparse.Namespace) -> list[dict[str
             stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stalled.connect(("127.0.0.1", relay.port))
             target = f"/stream?sources=1&size={STALLED_BYTES}&output=binary"
-            stalled.sendall(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+            stalled.sendall(f"GET {target} HTTP/1.0\r\n\r\n".encode())  # the answer has a length, and no chunks
             with Consumers(relay.port, CONSUMERS, warm=WARM_SECONDS) as consumers:
                 relay.begin()
                 late = lateness(WARM_SECONDS + args.stall)
