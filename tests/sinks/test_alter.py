@@ -302,7 +302,7 @@ def test_types_are_stored_as_the_log_shows_them() -> None:
     assert work.actions[0] == NoteTypes(SourceMapping(NAMED.carried.source_types))
     newer = replace(NAMED, mysql={"v": "varchar(20)", "e": "enum('a')"})
     emptied = FakeBatch(9).ddl(NAME, "TRUNCATE", "truncate", 5).images(newer, [("t", 5)])
-    assert kinds(decided(emptied, NAMED.target())) == ["Truncate", "Upsert"]
+    assert kinds(decided(emptied, NAMED.target())) == ["Truncate"]
 
 
 def test_a_generated_column_that_was_dropped_since_has_the_table_read_again() -> None:

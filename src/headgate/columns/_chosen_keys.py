@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from headgate._policies import Policies
 from headgate.catalog import TableDef
 from headgate.errors import ChosenKeyError, ConfigError, SchemaChangedError
+from headgate.names import numbered
 
 __all__ = ["check_chosen_keys", "check_not_null", "check_unique", "with_chosen_key"]
 
@@ -79,8 +80,8 @@ def check_unique(table: TableDef, rows: pa.Table) -> None:
     """
     check_not_null(table, rows)
     names = list(table.key_names)
-    numbers = [str(number) for number in range(len(names))]  # Arrow takes a name that begins with a dot for a path
-    counted = rows.select(names).rename_columns(numbers).group_by(numbers).aggregate([([], "count_all")])
+    keys = numbered(rows.select(names))
+    counted = keys.group_by(keys.column_names).aggregate([([], "count_all")])
     repeated = counted.filter(pc.greater(counted["count_all"], 1))
     if repeated.num_rows:
         first = repeated.slice(0, 1).to_pylist()[0]

@@ -21,11 +21,12 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.delta._log import DataFile, Snapshot
 from headgate.delta._parquet import as_rows, discard_files, write_files
 from headgate.delta._vectors import VectorFile, deleted_rows, positions_of
-from headgate.kernels import row_order
+from headgate.names import numbered
 
 __all__ = ["Fold", "FoldLayout", "choose_files", "prepare_fold"]
 
@@ -158,7 +159,8 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
         kept.append(rows)
         counts.append(table.num_rows)
     whole = pa.concat_tables(tables).combine_chunks()
-    order = row_order(whole.select(key)) if key else np.arange(len(whole))
+    keys = numbered(whole.select(key))
+    order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names]) if key else np.arange(len(whole))
     batches = whole.take(pa.array(order)).to_batches()
     always = (*key, "_seq", *([layout.divides] if layout.divides is not None else []))
     written = write_files(batches, folder, schema, layout.codec, always, sources[0].names)

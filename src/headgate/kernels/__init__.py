@@ -6,7 +6,6 @@
 ``_arrow_text``  Arrow columns as text
 ``_avro``        Avro's binary form of numbers
 ``_messages``    messages of many rows, as JSON or Avro
-``_order``       the order of rows
 ===============  ============================================================
 """
 
@@ -33,7 +32,6 @@ from headgate.kernels._avro import (
 from headgate.kernels._cells import ABSENT, NULL, VALUE, Bytes, Cells, RowBlock
 from headgate.kernels._memory import copy, store8, u8, u16, u32, u64
 from headgate.kernels._messages import Kind, Lane, Layout, int64_lane, text_lane, valid_mask
-from headgate.kernels._order import row_order
 
 __all__ = [
     "ABSENT",
@@ -59,7 +57,6 @@ __all__ = [
     "put_twos_complement",
     "put_varint",
     "quoted",
-    "row_order",
     "store8",
     "text_bytes",
     "text_lane",

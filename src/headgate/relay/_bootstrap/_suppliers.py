@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate._policies import Policies
 from headgate.catalog import TableDef, TableStats, exact_patterns, load_stats, load_table
 from headgate.errors import ServerBehindError, SnapshotRefusedError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.kernels import row_order
 from headgate.mysql import Connection, ConnectionSettings
+from headgate.names import numbered
 from headgate.offsets import SnapshotProgress
 from headgate.relay._sources import LogicalSource
 from headgate.replication import META_FIELDS, ImageBatch, LogHint, check_settings
@@ -182,7 +183,8 @@ class ChunkSupplier:
         columns = pa.Table.from_batches([one.batch for one in images]).select(
             range(len(META_FIELDS), len(META_FIELDS) + len(table.columns))
         )
-        return Rows(table, columns.take(row_order(columns.select(table.key_names))))
+        keys = numbered(columns.select(table.key_names))
+        return Rows(table, columns.take(pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])))
 
 
 def rows_of_chunks(stats: TableStats | None, most: int) -> int:
