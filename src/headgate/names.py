@@ -1,7 +1,7 @@
 """Names of columns, as SQL and Arrow read them.
 
-Quoted names are those of both MySQL and Spark: between backticks, with each backtick in the name doubled. Sources: MySQL
-Reference Manual, "Schema Object Names"; Spark SQL Reference, "Identifiers" (delimited identifiers).
+Both MySQL and Spark quote names by backticks, with each backtick in the name doubled. Sources: MySQL Reference Manual,
+"Schema Object Names"; Spark SQL Reference, "Identifiers" (delimited identifiers).
 """
 
 from __future__ import annotations

@@ -117,23 +117,6 @@ def test_a_key_that_comes_twice_later_stops_the_table(runs: Runs, statements: li
 
 
 @pytest.mark.parametrize(
-    "statements",
-    [
-        ["ALTER TABLE t DROP COLUMN b"],
-        ["ALTER TABLE t RENAME COLUMN b TO c", "INSERT INTO t VALUES (5, 'x', 1)"],
-        ["TRUNCATE t", "ALTER TABLE t DROP COLUMN b"],
-    ],
-)
-def test_an_alter_of_the_key_stops_the_table(runs: Runs, statements: list[str]) -> None:
-    runs.do("INSERT INTO t VALUES (1, 'x', 1)")
-    runs.run()
-    runs.do(*statements, "INSERT INTO other VALUES (2)")
-    runs.run()
-    assert state(runs).state == "stopped"
-    assert runs.rows(f"{runs.db}.other") == {1: (), 2: ()}
-
-
-@pytest.mark.parametrize(
     ("row", "problem"),
     [
         ("(1, 'x', 2)", r"key (a, b) is not unique: 2 rows have a=1, b='x': choose other columns, then read the table"),
