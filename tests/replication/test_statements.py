@@ -126,6 +126,23 @@ def test_a_ddl_statement_whose_bytes_are_no_text_can_be_stored_and_printed() -> 
     assert ddl.statement == r"DROP TABLE t /* caf\udce9 */"
 
 
+@pytest.mark.parametrize("is_temporary", [False, True])
+def test_statements_about_temporary_tables_change_no_table_of_their_names(*, is_temporary: bool) -> None:
+    """A session with binlog_format=STATEMENT logs them, with a flag."""
+    log = Log()
+    for text in ("TRUNCATE TABLE t", "ALTER TABLE t ADD x INT", "CREATE INDEX i ON t (id)", "CREATE TABLE u LIKE t"):
+        log.number += 1
+        flags = codes.FLAG_THREAD_SPECIFIC if is_temporary else 0
+        log.events += [log.writer.gtid(UUID, log.number), log.writer.query(text, "shop", flags=flags)]
+    decoder = LogDecoder(WANTED, DecodeOptions(TablePatterns(FOLLOWED)))
+    items = list(log.decoded(decoder))
+    ddl = [f"{item.action} {item.table}" for item in items if isinstance(item, Ddl)]
+    assert ddl == (["create u"] if is_temporary else ["alter t", "alter t", "create u"])
+    truncates = [image for item in items if isinstance(item, LogBlock) for image in item.images]
+    assert len(truncates) == (not is_temporary)
+    assert decoder.received() == GtidSet.parse(f"{UUID}:1-4")
+
+
 def test_transactions_that_are_not_wanted_may_hold_anything() -> None:
     log = Log()
     for load in (False, True):

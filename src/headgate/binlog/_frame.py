@@ -61,6 +61,11 @@ class Segment(NamedTuple):
     next_pos: Any
     """int64[n]: the position behind the event."""
 
+    def flags(self, index: int) -> int:
+        """Return the flags of an event's header (``codes.FLAG_…``)."""
+        at = int(self.start[index]) + c.FLAGS_OFFSET
+        return int.from_bytes(self.buf[at : at + 2].tobytes(), "little")
+
 
 class LogPosition(NamedTuple):
     """Position up to which the sender has read its log (a ROTATE or HEARTBEAT event)."""

@@ -14,6 +14,8 @@ TYPE_OFFSET: Final = 4
 FLAGS_OFFSET: Final = 17
 CRC_SIZE: Final = 4
 
+FLAG_THREAD_SPECIFIC: Final = 0x4
+"""The statement used a temporary table of its session (``LOG_EVENT_THREAD_SPECIFIC_F``)."""
 FLAG_ARTIFICIAL: Final = 0x20
 """Made by the sender, not in the file: its position is meaningless."""
 FLAG_IGNORABLE: Final = 0x80

@@ -56,6 +56,7 @@ from headgate.errors import (
     UnsupportedError,
 )
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
+from headgate.replication import _statements as statements
 from headgate.replication._json_updates import with_whole_documents
 from headgate.replication._meta import (
     ABSENT_FIELD,
@@ -69,7 +70,6 @@ from headgate.replication._meta import (
 from headgate.replication._partial import REMEDY, PartialImages
 from headgate.replication._probe import original_commit_us
 from headgate.replication._requests import FIRST_EVENT
-from headgate.replication._statements import check_change, check_copy, check_rollback, readable, shorten
 from headgate.replication._tables import DecodeOptions, Lookups, Slot, TableSlots
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number, stop_reason
 from headgate.replication._xa import PendingImages, Point, PreparedTransactions, parse_prepare, parse_xa_statement
@@ -393,10 +393,7 @@ class LogDecoder:
             raise DecodeError(
                 "the server reports an incident: changes are missing from its log; read the tables again", **where
             )
-        flags = int.from_bytes(
-            segment.buf[int(segment.start[stop.event_index]) + codes.FLAGS_OFFSET :][:2].tobytes(), "little"
-        )
-        if flags & codes.FLAG_IGNORABLE:
+        if segment.flags(stop.event_index) & codes.FLAG_IGNORABLE:
             return
         name = EVENT_NAMES.get(stop.kind, "unknown")
         raise UnsupportedError(
@@ -416,13 +413,15 @@ class LogDecoder:
         if text.upper().startswith(_IGNORED_STATEMENTS):
             return
         statement = self._parse(full_text, query.db, query.sql_mode)
+        if segment.flags(stop.event_index) & codes.FLAG_THREAD_SPECIFIC:
+            statement = statements.of_temporary_tables(statement)
         if statement.kind == "xa":
             yield from self._xa_statement(segment, stop, text, where)
             return
         yield from self._flush(segment)
         ends = not self._scanner.has_explicit_begin and not statement.starts_transaction
         if statement.kind == "transaction" and text.upper().startswith("ROLLBACK"):
-            check_rollback(self._continued, where)
+            statements.check_rollback(self._continued, where)
             ends = _ROLLBACK_TO.match(text) is None
         yield from self._statement(statement, query, full_text, where)
         if ends:
@@ -454,16 +453,16 @@ class LogDecoder:
                 "the log holds a statement that headgate cannot read", statement=self._shown(text), **where
             )
         if statement.kind == "dml":
-            check_change(query, self._shown(text), tables, where)
+            statements.check_change(query, self._shown(text), tables, where)
         if statement.copies_rows:
-            check_copy(statement, query, self._shown(text), tables, where)
+            statements.check_copy(statement, query, self._shown(text), tables, where)
         for number, effect in enumerate(statement.effects):
             yield from self._effect(number, effect, text, where)
 
     def _shown(self, text: str) -> str:
         """Return a statement for an error."""
         hides = self._options.policies.hides_values
-        return "not shown, because [columns] has masks" if hides else shorten(text)
+        return "not shown, because [columns] has masks" if hides else statements.shorten(text)
 
     def _effect(self, number: int, effect: DdlEffect, text: str, where: dict[str, Any]) -> Iterator[LogBlock | Ddl]:
         tables = self._options.tables
@@ -492,7 +491,7 @@ class LogDecoder:
         changes: tuple[ColumnChange, ...] | None = None,
     ) -> Ddl:
         return Ddl(
-            readable(text), action, db, table, where["gtid"], self._commit_us(), where["file"],
+            statements.readable(text), action, db, table, where["gtid"], self._commit_us(), where["file"],
             file_number(where["file"]), where["pos"], number, new_name, changes,
         )  # fmt: skip
 
@@ -522,7 +521,7 @@ class LogDecoder:
             raise UnsupportedError("XA transactions need GTIDs: SET GLOBAL gtid_mode = ON, step by step", **where)
         if parsed is None:
             raise UnsupportedError(
-                "the log holds an XA statement that headgate cannot read", statement=shorten(text), **where
+                "the log holds an XA statement that headgate cannot read", statement=statements.shorten(text), **where
             )
         verb, xid = parsed
         if verb == "END":

@@ -27,13 +27,14 @@ CREATE TABLE … SELECT has an easier proof: while the server creates a table, i
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from headgate.binlog import Query
 from headgate.catalog import Statement, TablePatterns
 from headgate.errors import UnsupportedError
 
-__all__ = ["check_change", "check_copy", "check_rollback", "readable", "shorten"]
+__all__ = ["check_change", "check_copy", "check_rollback", "of_temporary_tables", "readable", "shorten"]
 
 _STATEMENT_LETTERS: Final = 300
 """Length of a statement in an error: enough to find it in a program."""
@@ -76,6 +77,18 @@ def check_rollback(changes: int, where: dict[str, Any]) -> None:
         raise UnsupportedError(
             "the log holds a transaction that was rolled back after a non-transactional table was changed", **where
         )
+
+
+def of_temporary_tables(statement: Statement) -> Statement:
+    """Return a statement that used a temporary table of its session, without its effects on that table.
+
+    With ``binlog_format=STATEMENT`` the server logs TRUNCATE and ALTER of temporary tables, whose names may be those of
+    other tables. Both take one table, so it is the temporary one. CREATE makes another table, of it; DROP is logged as
+    DROP TEMPORARY TABLE; RENAME TABLE takes none. (Seen in the log of MySQL 9.7.)
+    """
+    return replace(
+        statement, effects=tuple(one for one in statement.effects if one.action not in ("truncate", "alter"))
+    )
 
 
 def readable(text: str) -> str:

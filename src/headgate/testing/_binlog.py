@@ -120,6 +120,7 @@ class BinlogWriter:
         collation: int = 255,
         databases: Sequence[str] | int | None = None,
         load_data: bool = False,
+        flags: int = 0,
     ) -> bytes:
         """Return QUERY; a statement of bytes is in the character set of ``collation``, a text becomes UTF-8.
 
@@ -138,7 +139,8 @@ class BinlogWriter:
         text = statement.encode() if isinstance(statement, str) else statement
         if load_data:
             head += struct.pack("<IIIB", 1, 0, 0, 0)
-        return self.event(c.EXECUTE_LOAD_QUERY if load_data else c.QUERY, head + status + db.encode() + b"\0" + text)
+        body = head + status + db.encode() + b"\0" + text
+        return self.event(c.EXECUTE_LOAD_QUERY if load_data else c.QUERY, body, flags=flags)
 
     def file_piece(self, kind: int, data: bytes = b"") -> bytes:
         """Return BEGIN_LOAD_QUERY or APPEND_BLOCK with a piece of file number 1, or DELETE_FILE, which has none."""
