@@ -92,7 +92,7 @@ def test_every_kind_after_a_reset_and_a_purge(tmp_path: Path) -> None:
         with relays(server, tmp_path / "reset", had="", anew=True) as anew:
             for kind, one in anew.items():
                 if kind == "binlog-offset":
-                    assert problem(one, "holds for one server and one log only") == "SUSPENDED_ON_ERROR"
+                    assert problem(one, "is valid for one server and one binlog only") == "SUSPENDED_ON_ERROR"
                     continue
                 scns = scns_of(one, [10, 11])
                 assert last[kind] < scns[0] < scns[1]
