@@ -23,7 +23,17 @@ from headgate.errors import UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, log_status
 from headgate.offsets import ChunkSpec
-from headgate.replication import DecodeOptions, Idle, LogBlock, LogRead, WindowReader, cut_in_order, follow, read_range
+from headgate.replication import (
+    Ddl,
+    DecodeOptions,
+    Idle,
+    LogBlock,
+    LogRead,
+    WindowReader,
+    cut_in_order,
+    follow,
+    read_range,
+)
 from headgate.snapshot import ChunkRead, read_chunks
 from headgate.testing import MySQLServer
 from tests.integration.changes import plain
@@ -339,6 +349,23 @@ def test_mixed_logs_unsafe_statements_as_rows(world: World, tmp_path: Path) -> N
     with world.session("MIXED") as cursor:
         cursor.execute("INSERT INTO t VALUES (5, 5)")
     assert world.refused(start) == {db, world.databases[1]}
+
+
+@pytest.mark.parametrize("kind", ["STATEMENT", "MIXED", "ROW"])
+def test_statements_about_a_temporary_table_change_none_of_its_name(world: World, kind: str) -> None:
+    db = world.databases[0]
+    start = world.now()
+    with world.session(kind) as session:
+        session.execute("CREATE TEMPORARY TABLE t (id INT PRIMARY KEY)")
+        for statement in ("TRUNCATE t", "ALTER TABLE t ADD x INT", "CREATE INDEX i ON t (x)", "DROP TABLE t"):
+            session.execute(statement)
+        session.execute("CREATE TABLE made LIKE t")
+        session.execute("TRUNCATE t")
+    items = world.read(start, f"{db}.*")
+    ddl = [f"{item.action} {item.table}" for item in items if isinstance(item, Ddl)]
+    assert ddl == ["create made"]
+    truncates = [image for item in items if isinstance(item, LogBlock) for image in item.images]
+    assert [image.table.name for image in truncates] == ["t"], "the last one, of the table itself"
 
 
 def test_a_table_made_of_a_query_in_a_followed_database(world: World) -> None:
