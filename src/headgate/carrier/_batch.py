@@ -65,11 +65,11 @@ class Part:
         return Definition.from_json(self.schema)
 
     @property
-    def has_rows(self) -> bool:
-        """Whether there is another image than ``t`` images. These have the columns that the table had when they were
-        read, which tells nothing of its rows: a later ALTER may have made them.
+    def only_truncates(self) -> bool:
+        """Whether all images are ``t`` images. These have the columns that the table had when they were read, which
+        may be those of a later ALTER.
         """
-        return self.truncates < self.images or not self.truncates
+        return 0 < self.truncates == self.images
 
     def local_images(self) -> Iterator[pa.RecordBatch] | None:
         """Return all images of this part, if all of them were sent along."""

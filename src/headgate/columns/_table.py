@@ -129,11 +129,11 @@ class TableCodec:
         """Where the columns are in the table as MySQL has it."""
         self.table = written_table(table, table_policies)
         """The table as it is written: without excluded columns, with the names of the target."""
-        digits = replace(table_policies, decimals="text")  # a hash is of a decimal's digits, whatever its type
 
         def codec(index: int) -> Codec:
             column, rule = table.columns[index], rules[index]
-            policies = digits if rule.kind == "hash" else table_policies
+            # A hash is of a decimal's digits, whatever type the column would have without it.
+            policies = replace(table_policies, decimals="text") if rule.kind == "hash" else table_policies
             plain = codec_for(column, table=name, policies=policies, key=index in table.key)
             return ruled(plain, column, rule, table=name, key=policies.mask_key)
 

@@ -10,7 +10,7 @@ A merged table has the files of the tables that it shows, so their versions that
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from threading import Lock
@@ -155,37 +155,42 @@ def ledger_spans(lake: Lake, since: float, places: Mapping[str, Place | None]) -
     for file in ledger_files(lake):
         rows = _read_versions(lake.ledger, file)
         yield None
-        for column in _LISTS:
-            if column in rows.column_names:
-                yield from _spans_of(lake, _lines(rows, column), is_merged=column == "merged", places=places)
+        if "tables" in rows.column_names:
+            yield from _spans_of(lake, _lines(rows, "tables"), _table_place)
+        if "merged" in rows.column_names:
+            merged = _lines(rows, "merged")
+            yield from _spans_of(lake, merged, _merged_place)
+            if _SHARDS in merged.column_names:
+                shards = _lines(merged.filter(pc.is_valid(merged[_SHARDS])), _SHARDS)
+                known = shards.filter(pc.is_in(shards["table"], pa.array(list(places), pa.string())))
+                yield from _spans_of(lake, known, lambda row: places[row["table"]], is_shown=True)
         newest = pc.max(rows["committed_at"]).as_py()
         if isinstance(newest, datetime) and newest.timestamp() <= since:
             return  # the other files are older
 
 
 def _spans_of(
-    lake: Lake, lines: pa.Table, *, is_merged: bool, places: Mapping[str, Place | None], is_shown: bool = False
+    lake: Lake, lines: pa.Table, place_of: Callable[[Mapping[str, Any]], Place | None], *, is_shown: bool = False
 ) -> Iterator[LedgerSpan]:
-    """Yield what :func:`ledger_spans` yields of one column of the ledger, a list of tables."""
+    """Yield what :func:`ledger_spans` yields of the tables in these lines.
+
+    :param place_of: returns the place of a line's table.
+    """
     names = [name for name in lines.column_names if name not in ("committed_at", *_VERSIONS, _SHARDS)]
     for version in _VERSIONS:
         known = lines.filter(pc.is_valid(lines[version])).select(["committed_at", *names, version])
         first = known.group_by([*names, version]).aggregate([("committed_at", "min")])
         for row in first.to_pylist():
-            if is_shown and row["table"] not in places:
-                continue
-            place = places.get(row["table"]) if is_shown else _place(row, is_merged=is_merged)
-            folder = lake.delta_tables(row["table"], place)[version]
+            folder = lake.delta_tables(row["table"], place_of(row))[version]
             yield LedgerSpan(row["committed_at_min"].timestamp(), folder, row[version], is_shown)
-    if _SHARDS in lines.column_names:
-        shards = _lines(lines.filter(pc.is_valid(lines[_SHARDS])), _SHARDS)
-        yield from _spans_of(lake, shards, is_merged=False, places=places, is_shown=True)
 
 
-def _place(row: Mapping[str, Any], *, is_merged: bool) -> Place | None:
-    if is_merged:
-        return Place(row["table"], path=row["path"])
+def _table_place(row: Mapping[str, Any]) -> Place | None:
     return Place.of({name: row.get(f"place.{name}") for name in PLACE_FIELDS})
+
+
+def _merged_place(row: Mapping[str, Any]) -> Place:
+    return Place(row["table"], path=row["path"])
 
 
 def _read_versions(ledger: str, file: DataFile) -> pa.Table:

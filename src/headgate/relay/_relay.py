@@ -27,7 +27,7 @@ from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder
 from headgate.relay._names import SourceNames
 from headgate.relay._position import Position, State, load_state
-from headgate.relay._scn import GenerationMap, Scn, beyond
+from headgate.relay._scn import GenerationMap, Scn, scn_after_reset
 from headgate.relay._segments import stored_segments
 from headgate.relay._sources import PhysicalSource, RelayConfig
 from headgate.relay._usage import DeliveredEvents, Traffic, Usage
@@ -85,8 +85,8 @@ class Relay:
 
     :param start: called by the constructor for each source without a state.
     :param reset: call it for all sources. Changes between an old state and the new beginning are lost, so the buffers
-        are empty, SCNs continue above all that were served (:func:`beyond`), and consumers with older checkpoints get
-        the error that they are too far behind.
+        are empty, SCNs continue above all that were served (:func:`scn_after_reset`), and consumers with older
+        checkpoints get the error that they are too far behind.
     :raises HeadgateError: a folder cannot be used, another relay owns the state folder, or ``start`` raised it.
     """
 
@@ -124,7 +124,7 @@ class Relay:
         elif reset:
             stored = [] if events is None else stored_segments(events, _LARGEST_SCN)
             last = max([state.scn, *(one.last_scn for one in stored)])
-            state = State(start(source), beyond(config.scn, last, self.generations), rules=rules)
+            state = State(start(source), scn_after_reset(config.scn, last, self.generations), rules=rules)
         same_rules = state.rules == rules
         if not same_rules and state.scn >= 0:
             log.warning("%s: the rules in [columns] changed, so the buffer's files are dropped", source.name)

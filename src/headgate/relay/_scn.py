@@ -39,7 +39,7 @@ import numpy.typing as npt
 from headgate.errors import ConfigError, ScnOrderError
 from headgate.files import lock_file, read_json, write_json
 
-__all__ = ["KINDS", "OF_COLUMNS", "GenerationMap", "Kind", "Scn", "Transactions", "beyond"]
+__all__ = ["KINDS", "OF_COLUMNS", "GenerationMap", "Kind", "Scn", "Transactions", "scn_after_reset"]
 
 Kind: TypeAlias = Literal["gtid-generation", "binlog-offset", "relay-generated", "application", "source-generated"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -151,13 +151,14 @@ class GenerationMap:
             raise ConfigError(f"{self._file} is not a map of generations") from None
 
 
-def beyond(kind: Kind, last: int, generations: GenerationMap) -> int:
-    """Return an SCN above all that were served.
+def scn_after_reset(kind: Kind, last: int, generations: GenerationMap) -> int:
+    """Return the SCN after which a relay continues elsewhere in the log, above every SCN that it served before.
 
-    Windows are served before the state is saved, so more are skipped than can have been. The numbers of
-    ``binlog-offset`` and ``application`` are the transactions' own: of them only one is skipped.
+    A relay serves windows before it saves its state, so it may have served more than it knows. Therefore the result
+    skips a generation, or 2³² numbers of ``relay-generated``. The numbers of ``binlog-offset`` and ``application`` are
+    the transactions' own, so it skips one of them.
 
-    :param last: the newest one that is known; -1: none.
+    :param last: the newest SCN that is known; -1: none.
     """
     if kind in ("gtid-generation", "source-generated"):
         return (max(last >> _NUMBER_BITS, generations.newest) + 1 << _NUMBER_BITS) - 1

@@ -119,7 +119,8 @@ def fit(
     :param keeps_dropped: dropped columns stay, null in all rows.
     :raises Misfit: rows may have changed that the batch does not bring.
     """
-    parts = _telling(parts, target)
+    if target is not None:  # without one, the columns of any image are better than none
+        parts = _with_rows(parts)
     alteration = read_alteration(alters, parts)
     if isinstance(alteration, str):
         raise Misfit(alteration)
@@ -284,7 +285,6 @@ def fits(parts: Sequence[Part], target: Target | None, form: Form | None = Form.
     """
     if target is None or target.form is not form:
         return False
-    parts = _telling(parts, target)
     return all(
         (shape.types, shape.key, shape.rules, shape.source_names, shape.rows, shape.hook)
         == (
@@ -295,13 +295,13 @@ def fits(parts: Sequence[Part], target: Target | None, form: Form | None = Form.
             target.rows,
             target.hook,
         )
-        for shape in _definitions(parts)
+        for shape in _definitions(_with_rows(parts))
     )
 
 
-def _telling(parts: Sequence[Part], target: Target | None) -> Sequence[Part]:
-    """Return the parts that tell the columns of a table's rows; without a target, any are better than none."""
-    return parts if target is None else [part for part in parts if part.has_rows]
+def _with_rows(parts: Sequence[Part]) -> Sequence[Part]:
+    """Return the parts whose definitions are those of rows."""
+    return [part for part in parts if not part.only_truncates]
 
 
 def widest(parts: Sequence[Part]) -> Definition | None:
@@ -333,19 +333,19 @@ def union(parts: Sequence[Part], logged: Mapping[str, str] | None = None) -> Def
         other, only in letter case are of one column: see :func:`names_in_log`.
     :raises Misfit: a column has two types of which neither holds all values of the other.
     """
-    telling = [part for part in parts if part.has_rows] or parts
-    last = widest(telling)
+    with_rows = _with_rows(parts)
+    last = widest(with_rows or parts)
     if last is None:
         return None
     columns: dict[str, CarriedColumn] = {}
     names = names_in_log(parts, logged)
-    for definition in [last, *_definitions(telling)]:
+    for definition in [last, *_definitions(with_rows or parts)]:
         for column in definition.columns:
             name = names.get(column.name, column.name)
             columns[name] = _wider(columns.setdefault(name, replace(column, name=name)), column.spark)
     for name in columns.keys() & (logged or {}).keys():
         kind = (logged or {})[name]
-        columns[name] = _wider(columns[name], kind) if telling[0].has_rows else replace(columns[name], spark=kind)
+        columns[name] = _wider(columns[name], kind) if with_rows else replace(columns[name], spark=kind)
     return replace(last, columns=tuple(columns.values()), key=tuple(names.get(name, name) for name in last.key))
 
 

@@ -331,6 +331,6 @@ class Bootstrap:
         if read.size and not len(part) and not done and last == position.scn:
             # Only the end of the open window fits, which the checkpoint does not count: both have to fit.
             following = self._partition.buffer.read(StreamPosition(last), 0, choice).pending
-            pending = following and read.size + following
+            pending = read.size + following if following else 0
         batch = Batch([part] if len(part) else [], len(part), int(is_change.sum()), pending=pending)
         return Piece(batch, replace(point, window=last, window_offset=inside), done)

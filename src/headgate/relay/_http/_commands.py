@@ -56,7 +56,7 @@ __all__ = [
     "route",
 ]
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 TEXT: Final = "text/plain; charset=UTF-8"
 HEADERS: Final = {"content-type": TEXT}
@@ -225,7 +225,7 @@ class Threads:
         self._most = most
         self._limiter: CapacityLimiter | None = None
 
-    async def run(self, work: Callable[..., T], *arguments: Any) -> T:
+    async def run(self, work: Callable[..., _T], *arguments: Any) -> _T:
         """Call ``work`` in a thread."""
         if self._limiter is None:
             self._limiter = CapacityLimiter(self._most)  # needs a running loop
