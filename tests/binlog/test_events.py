@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.binlog import Cursor, Query, codes, log_layout, parse_query, parse_table_map, parse_tagged_gtid, real_type
+from headgate.binlog import Cursor, Query, codes, log_layout, parse_gtid, parse_query, parse_table_map, real_type
 from headgate.binlog._events import parse_format_description, parse_heartbeat, parse_payload, parse_rotate
 from headgate.binlog._layout import LAYOUT_FIXED, LAYOUT_PREFIX, decimal_size
 from headgate.errors import DecodeError, HeadgateError
@@ -54,9 +54,9 @@ def test_a_rotate_event_to_nowhere_is_refused() -> None:
 
 def test_a_query_event() -> None:
     query = parse_query(body_of(BinlogWriter().query("ALTER TABLE `t` ADD x INT", "shop", sql_mode=4)))
-    assert query == ("shop", b"ALTER TABLE `t` ADD x INT", 4, 255, None, 1)
+    assert query == ("shop", b"ALTER TABLE `t` ADD x INT", 4, 255, None, False, 1)
     query = parse_query(body_of(BinlogWriter().query("ы".encode("cp1251"), collation=51)))
-    assert query == ("", b"\xfb", 0, 51, None, 1)
+    assert query == ("", b"\xfb", 0, 51, None, False, 1)
 
 
 @pytest.mark.parametrize(
@@ -93,10 +93,17 @@ def test_status_variables_in_front_of_the_databases() -> None:
         b"\x08\xff\0" b"\x09\1\0\0\0\0\0\0\0" b"\x0a\1\2\3\4" b"\x0b\4root\x09localhost"
     )  # fmt: skip
     databases = b"\x0c\1shop\0"
-    assert query_with(known + databases + b"\x0d\1\2\3") == ("d", b"SELECT 1", 4, 255, ("shop",), 42)
-    assert query_with(known + b"\x63\0\0" + databases) == ("d", b"SELECT 1", 4, 255, None, 42)
+    assert query_with(known + databases + b"\x0d\1\2\3") == ("d", b"SELECT 1", 4, 255, ("shop",), False, 42)
+    assert query_with(known + b"\x63\0\0" + databases) == ("d", b"SELECT 1", 4, 255, None, False, 42)
     with pytest.raises(DecodeError):
         query_with(databases[:-1])
+
+
+def test_an_atomic_statement() -> None:
+    atomic = b"\x11" + bytes(8)
+    for before in (b"", b"\x0c\1shop\0", b"\x0c\xfe", b"\x0d\1\2\3\x10\1"):
+        assert query_with(before + atomic + b"\x12\xff\0").is_atomic
+        assert not query_with(before + b"\x12\xff\0" + atomic).is_atomic
 
 
 def test_a_tagged_gtid_event() -> None:
@@ -115,9 +122,9 @@ def test_a_tagged_gtid_event() -> None:
     fields += varint(3) + varint(3) + b"tag"
     fields += varint(4) + varint(10 << 1) + varint(5) + varint(11 << 1)
     fields += varint(6) + varint(1_700_000_000_123_456)
-    event = parse_tagged_gtid(varint(1) + varint(99) + varint(0) + fields)
+    event = parse_gtid(codes.GTID_TAGGED, varint(1) + varint(99) + varint(0) + fields)
     assert event == (sid.bytes, "tag", 77, 1_700_000_000_123_456)
-    with_original = parse_tagged_gtid(varint(1) + varint(99) + varint(0) + fields + varint(7) + varint(5))
+    with_original = parse_gtid(codes.GTID_TAGGED, varint(1) + varint(99) + varint(0) + fields + varint(7) + varint(5))
     assert with_original.original_commit_us == 5
 
 
@@ -204,11 +211,12 @@ def test_decimal_sizes_are_monotone(precision: int, data: st.DataObject) -> None
 
 
 @settings(max_examples=300)
-@given(st.binary(max_size=200), st.integers(0, 5))
+@given(st.binary(max_size=200), st.integers(0, 6))
 def test_any_bytes_give_a_value_or_our_error(data: bytes, which: int) -> None:
-    parsers = (parse_query, parse_table_map, parse_tagged_gtid, parse_payload, parse_rotate, parse_format_description)
+    parsers = (parse_query, parse_table_map, parse_payload, parse_rotate, parse_format_description)
+    kinds = (codes.GTID, codes.GTID_TAGGED)
     with contextlib.suppress(HeadgateError):
-        parsers[which](data)
+        parse_gtid(kinds[which - 5], data) if which >= 5 else parsers[which](data)
         parse_heartbeat(codes.HEARTBEAT_V2, data, 0)
 
 

@@ -377,6 +377,12 @@ def test_damaged_logs_give_rows_or_our_error(data: st.DataObject) -> None:
     assert walked_with(bytes(stream), b"\xee" * 64) == walked_with(bytes(stream), b"\x01" * 64)
 
 
+def test_a_row_without_columns_is_refused() -> None:
+    """``INSERT INTO t () VALUES ()`` with binlog_row_image=MINIMAL would have no bytes, as would two such rows."""
+    with pytest.raises(ValueError, match="does not fit"):
+        walked(codes.WRITE_ROWS, b"", bitmap=b"\0")
+
+
 def walked_with(stream: bytes, canary: bytes) -> tuple[list[Any], str]:
     """What a walk gives of a stream in a buffer with other bytes around it: the cells of each block, and the error.
 

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.binlog import codes
 from headgate.catalog import TablePatterns
-from headgate.errors import AmbiguousKeyError
+from headgate.errors import AmbiguousKeyError, DecodeError
 from headgate.gtid import GtidSet
 from headgate.replication import LogBlock, Stopped
 from headgate.replication._decoder import LogDecoder
@@ -105,3 +105,17 @@ def test_by_default_it_is_an_error() -> None:
         log.read("raise")
     assert (caught.value.table, caught.value.column, caught.value.file) == ("d.odd", "k", "binlog.000001")
     assert (caught.value.pos, caught.value.gtid) == (pos, f"{UUID}:2")
+
+
+def test_a_damaged_event_of_the_only_table_is_told_with_its_place() -> None:
+    log = Log()
+    log.begin()
+    optional = packed(4) + packed(2) + packed(1) + b"v"
+    log.events.append(log.writer.table_map(2, "d", "other", [codes.T_LONG], b"", optional=optional))
+    pos = log.writer.pos
+    log.events.append(log.writer.rows(codes.WRITE_ROWS, 2, 1, bytes([0, 1, 2])))
+    log.end()
+    with pytest.raises(DecodeError, match="does not fit its event") as caught:
+        log.read("raise")
+    assert (caught.value.table, caught.value.pos) == ("d.other", pos)
+    assert caught.value.file is not None

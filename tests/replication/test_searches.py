@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from headgate.binlog import codes
+from headgate.catalog import Column, TableDef
+from headgate.columns import TableCodec
 from headgate.errors import BinlogPurgedError, ConnectionLostError, IncompleteReadError, ServerBehindError
 from headgate.replication import LogBlock
 from headgate.replication._changes import Changes, EventPosition
+from headgate.replication._defaults import Defaults
+from headgate.replication._definitions import Definitions
 from headgate.replication._log_read import LogRead
 from headgate.replication._readers import read_range
 from headgate.testing._binlog import EOF_PACKET
@@ -167,6 +171,16 @@ def test_a_proof_leaves_other_errors_to_its_reader() -> None:
     with pytest.raises(ServerBehindError, match="planned on"):
         changes(network, first, until)
     assert (network.pauses, network.open) == ([], 0)
+
+
+def test_defaults_are_those_of_the_server_whose_log_is_read() -> None:
+    """A load balancer may lead to another one, whose columns the log does not prove."""
+    network = Network(PretendedServer(), route=[PretendedServer(OTHER)])
+    definitions = Definitions(SETTINGS, UUID, network.transport())
+    table = TableDef("d", "t", (Column("id", "int"),), (0,))
+    with pytest.raises(ServerBehindError, match="planned on"):
+        Defaults(definitions).at(TableCodec(table), "binlog.000001", 4)
+    assert network.open == 0
 
 
 def test_a_log_that_began_anew_is_another_one() -> None:

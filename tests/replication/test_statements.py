@@ -126,21 +126,31 @@ def test_a_ddl_statement_whose_bytes_are_no_text_can_be_stored_and_printed() -> 
     assert ddl.statement == r"DROP TABLE t /* caf\udce9 */"
 
 
-@pytest.mark.parametrize("is_temporary", [False, True])
-def test_statements_about_temporary_tables_change_no_table_of_their_names(*, is_temporary: bool) -> None:
-    """A session with binlog_format=STATEMENT logs them, with a flag."""
+@pytest.mark.parametrize("kind", ["plain", "temporary", "connection_id"])
+def test_statements_about_temporary_tables_change_no_table_of_their_names(kind: str) -> None:
+    """A session with binlog_format=STATEMENT logs them, with a flag. So are statements about a table with a column
+    DEFAULT (CONNECTION_ID()), as MySQL 9.7 logs them."""
+    is_temporary = kind == "temporary"
+    flags = 0 if kind == "plain" else codes.FLAG_THREAD_SPECIFIC
     log = Log()
-    for text in ("TRUNCATE TABLE t", "ALTER TABLE t ADD x INT", "CREATE INDEX i ON t (id)", "CREATE TABLE u LIKE t"):
+    for text in (
+        "TRUNCATE TABLE t", "ALTER TABLE t ADD x INT", "CREATE INDEX i ON t (id)", "ALTER TABLE t RENAME TO v",
+        "CREATE TABLE u LIKE t",
+    ):  # fmt: skip
         log.number += 1
-        flags = codes.FLAG_THREAD_SPECIFIC if is_temporary else 0
-        log.events += [log.writer.gtid(UUID, log.number), log.writer.query(text, "shop", flags=flags)]
+        is_truncate = text.startswith("TRUNCATE")
+        databases = None if is_truncate and not is_temporary else ["shop"]
+        query = log.writer.query(
+            text, "shop", databases=databases, flags=flags, is_atomic=is_truncate or not is_temporary
+        )
+        log.events += [log.writer.gtid(UUID, log.number), query]
     decoder = LogDecoder(WANTED, DecodeOptions(TablePatterns(FOLLOWED)))
     items = list(log.decoded(decoder))
     ddl = [f"{item.action} {item.table}" for item in items if isinstance(item, Ddl)]
-    assert ddl == (["create u"] if is_temporary else ["alter t", "alter t", "create u"])
+    assert ddl == (["create u"] if is_temporary else ["alter t", "alter t", "rename t", "create u"])
     truncates = [image for item in items if isinstance(item, LogBlock) for image in item.images]
     assert len(truncates) == (not is_temporary)
-    assert decoder.received() == GtidSet.parse(f"{UUID}:1-4")
+    assert decoder.received() == GtidSet.parse(f"{UUID}:1-5")
 
 
 def test_transactions_that_are_not_wanted_may_hold_anything() -> None:
@@ -215,5 +225,7 @@ def test_an_event_of_a_file_that_ends_early_is_refused() -> None:
     log = Log()
     log.begin()
     log.events.append(log.writer.event(codes.EXECUTE_LOAD_QUERY, b"\1\0\0\0"))
-    with pytest.raises(DecodeError):
+    with pytest.raises(DecodeError) as caught:
         log.read()
+    assert caught.value.file is not None
+    assert caught.value.pos is not None

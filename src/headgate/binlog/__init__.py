@@ -5,13 +5,13 @@ from headgate.binlog._crc import CRC_TABLES, crc_update
 from headgate.binlog._cursor import Cursor
 from headgate.binlog._events import (
     FormatDescription,
+    GtidEvent,
     Payload,
     Query,
     Rotate,
-    TaggedGtid,
     parse_format_description,
+    parse_gtid,
     parse_query,
-    parse_tagged_gtid,
 )
 from headgate.binlog._frame import EndOfLog, ErrorPacket, Framer, Item, LogPosition, Segment
 from headgate.binlog._layout import LAYOUT_FIXED, LAYOUT_PREFIX, decimal_size, log_layout, real_type
@@ -59,6 +59,7 @@ __all__ = [
     "ErrorPacket",
     "FormatDescription",
     "Framer",
+    "GtidEvent",
     "GtidFilter",
     "Item",
     "LogPosition",
@@ -71,7 +72,6 @@ __all__ = [
     "Segment",
     "Stop",
     "TableMap",
-    "TaggedGtid",
     "Transactions",
     "WalkedRows",
     "assign_ordinals",
@@ -83,8 +83,8 @@ __all__ = [
     "note_counts",
     "other_statements",
     "parse_format_description",
+    "parse_gtid",
     "parse_query",
     "parse_table_map",
-    "parse_tagged_gtid",
     "real_type",
 ]

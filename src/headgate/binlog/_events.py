@@ -19,16 +19,16 @@ from headgate.errors import ChecksumError, DecodeError
 
 __all__ = [
     "FormatDescription",
+    "GtidEvent",
     "Payload",
     "Query",
     "Rotate",
-    "TaggedGtid",
     "parse_format_description",
+    "parse_gtid",
     "parse_heartbeat",
     "parse_payload",
     "parse_query",
     "parse_rotate",
-    "parse_tagged_gtid",
 ]
 
 
@@ -61,18 +61,22 @@ class Query(NamedTuple):
     """For a change: the databases of all tables that the statement opened, to read or to write, directly or in its
     triggers, stored functions and views. None: the event names none, or there are more than 16, or a foreign key refers
     to one of the tables."""
+    is_atomic: bool
+    """Whether a storage engine committed it as an atomic DDL statement: one about tables that are not temporary (MySQL
+    8.0 and later)."""
     connection_id: int
     """Id of the session that wrote it (``CONNECTION_ID()``)."""
 
 
-class TaggedGtid(NamedTuple):
-    """GTID event of a transaction with a tag (MySQL 8.3 and later)."""
+class GtidEvent(NamedTuple):
+    """Begin of a transaction."""
 
     sid: bytes
     tag: str
+    """"": none; servers have tags since MySQL 8.3."""
     number: int
     original_commit_us: int
-    """Microseconds since the Unix epoch."""
+    """Microseconds since the Unix epoch; 0: unknown."""
 
 
 class Payload(NamedTuple):
@@ -153,23 +157,27 @@ def parse_query(body: bytes, *, load_data: bool = False) -> Query:
     return Query(db, cursor.rest(), *_status(status), connection_id)
 
 
-_STATUS_SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4}
+_STATUS_SIZES = {0: 4, 1: 8, 3: 4, 4: 6, 7: 2, 8: 2, 9: 8, 10: 4, 13: 3, 16: 1, 17: 8}
 """Bytes of the status variables Q_FLAGS2_CODE, Q_SQL_MODE_CODE, Q_AUTO_INCREMENT, Q_CHARSET_CODE, Q_LC_TIME_NAMES_CODE,
-Q_CHARSET_DATABASE_CODE, Q_TABLE_MAP_FOR_UPDATE_CODE, Q_MASTER_DATA_WRITTEN_CODE."""
+Q_CHARSET_DATABASE_CODE, Q_TABLE_MAP_FOR_UPDATE_CODE, Q_MASTER_DATA_WRITTEN_CODE, Q_MICROSECONDS,
+Q_EXPLICIT_DEFAULTS_FOR_TIMESTAMP, Q_DDL_LOGGED_WITH_XID."""
 _STATUS_TEXTS = {5: 1, 6: 1, 11: 2}
 """Number of texts, each after its length in a byte: Q_TIME_ZONE_CODE, Q_CATALOG_NZ_CODE, Q_INVOKER (user and host)."""
-_SQL_MODE, _CHARSET, _DATABASES = 1, 4, 12
+_SQL_MODE, _CHARSET, _DATABASES, _XID = 1, 4, 12, 17
 _MOST_DATABASES = 16
 """MAX_DBS_IN_EVENT_MTS: a larger number of databases means that they are not named."""
 
 
-def _status(status: Cursor) -> tuple[int, int, tuple[str, ...] | None]:
-    """Parse ``(sql_mode, the client's collation, databases)`` from the status variables, each a code and a value.
+def _status(status: Cursor) -> tuple[int, int, tuple[str, ...] | None, bool]:
+    """Parse ``(sql_mode, the client's collation, databases, is_atomic)`` from the status variables, each a code and a
+    value.
 
-    Variables after Q_UPDATED_DB_NAMES (12) are not read. An unknown code before it ends the parse: its size is unknown.
-    Source: MySQL source ``libs/mysql/binlog/event/statement_events.h`` (``Query_event``).
+    Q_DDL_LOGGED_WITH_XID (17) is the last one that is read. An unknown code ends the parse: its size is unknown.
+    Source: MySQL source ``libs/mysql/binlog/event/statement_events.h`` (``Query_event``) and ``sql/log_event.cc``
+    (``Query_log_event::write``, their order).
     """
     sql_mode = collation = 0
+    databases = None
     while status.left:
         code = status.uint(1)
         if code in _STATUS_SIZES:
@@ -178,12 +186,16 @@ def _status(status: Cursor) -> tuple[int, int, tuple[str, ...] | None]:
                 sql_mode = value
             elif code == _CHARSET:
                 collation = value & 0xFFFF
+            elif code == _XID:
+                return sql_mode, collation, databases, True
         elif code in _STATUS_TEXTS:
             for _ in range(_STATUS_TEXTS[code]):
                 status.take(status.uint(1))
+        elif code == _DATABASES:
+            databases = _databases(status)
         else:
-            return sql_mode, collation, _databases(status) if code == _DATABASES else None
-    return sql_mode, collation, None
+            break
+    return sql_mode, collation, databases, False
 
 
 def _databases(status: Cursor) -> tuple[str, ...] | None:
@@ -204,7 +216,27 @@ def _databases(status: Cursor) -> tuple[str, ...] | None:
     return tuple(names) if names and all(names) else None
 
 
-def parse_tagged_gtid(body: bytes) -> TaggedGtid:
+_IMMEDIATE = 42
+"""Offset of the immediate commit time in a GTID event's body, behind flags (1), UUID (16), number (8), clock type (1),
+two logical clocks (8 each) (MySQL source libs/mysql/binlog/event/control_events.h, ``Gtid_event``)."""
+_TIME_SIZE = 7
+_ORIGINAL_FOLLOWS = 1 << 55
+"""Set in the immediate time if the original time differs and follows."""
+
+
+def parse_gtid(kind: int, body: bytes) -> GtidEvent:
+    """Parse the body of an event GTID (33), ANONYMOUS_GTID (34; its GTID is all zero) or GTID_TAGGED (42)."""
+    if kind == c.GTID_TAGGED:
+        return _parse_tagged_gtid(body)
+    if len(body) < _IMMEDIATE:
+        raise DecodeError(f"a GTID event has only {len(body)} bytes")
+    time = int.from_bytes(body[_IMMEDIATE : _IMMEDIATE + _TIME_SIZE], "little")
+    if time & _ORIGINAL_FOLLOWS:
+        time = int.from_bytes(body[_IMMEDIATE + _TIME_SIZE : _IMMEDIATE + 2 * _TIME_SIZE], "little")
+    return GtidEvent(body[1:17], "", int.from_bytes(body[17:25], "little"), time)
+
+
+def _parse_tagged_gtid(body: bytes) -> GtidEvent:
     """Parse the body of a GTID_TAGGED (42) event.
 
     It is a message of the server's serialization library: a format version, the message's size and the last field that
@@ -236,7 +268,7 @@ def parse_tagged_gtid(body: bytes) -> TaggedGtid:
             break
     if len(sid) != 16 or number <= 0:
         raise DecodeError("a GTID_TAGGED event names no GTID")
-    return TaggedGtid(sid, tag, number, immediate if original is None else original)
+    return GtidEvent(sid, tag, number, immediate if original is None else original)
 
 
 def parse_payload(body: bytes) -> Payload:

@@ -318,6 +318,9 @@ def _walk(buf: Any, events: Any, which: Any, cursor: Any, columns: _Columns, key
         if first >= 0 or second >= 0:
             cursor[3] = 1
         p = cursor[1] if cursor[1] > 0 else events[R_DATA, e]
+        if p >= end:  # a row without columns has no bytes, so the number of such rows is unknown
+            cursor[0] = k
+            return row, _SHORT, noted
         done = cursor[2]
         while p < end:
             if row + 2 > capacity:

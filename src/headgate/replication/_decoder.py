@@ -23,7 +23,6 @@ from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.binlog import (
     EVENT_NAMES,
@@ -41,8 +40,8 @@ from headgate.binlog import (
     codes,
     locate_rows,
     note_counts,
+    parse_gtid,
     parse_query,
-    parse_tagged_gtid,
 )
 from headgate.binlog_positions import TAG, number_at, positions_before
 from headgate.catalog import ColumnChange, DdlEffect, Statement, TableDef, decode_statement, parse_statement
@@ -68,7 +67,6 @@ from headgate.replication._meta import (
     seq_array,
 )
 from headgate.replication._partial import REMEDY, PartialImages
-from headgate.replication._probe import original_commit_us
 from headgate.replication._requests import FIRST_EVENT
 from headgate.replication._tables import DecodeOptions, Lookups, Slot, TableSlots
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number, stop_reason
@@ -217,9 +215,7 @@ class LogDecoder:
         try:
             slot.walker.count(segment.buf, events, which, counts)
         except ValueError as error:
-            raise DecodeError(
-                str(error), table=slot.name, file=segment.file, pos=int(events.table[R_POS, which[0]])
-            ) from None
+            raise _damaged(error, slot, segment, events.table[R_POS, which[0]]) from None
 
     def _images(
         self, segment: Segment, slot: Slot, table: TableDef, events: RowEvents, which: Any, counts: Any, carried: int
@@ -244,7 +240,10 @@ class LogDecoder:
         assert slot.walker is not None
         cursor = slot.walker.start()
         while cursor[0] < len(which):
-            walked = slot.walker.walk(segment.buf, events, which, cursor)
+            try:
+                walked = slot.walker.walk(segment.buf, events, which, cursor)
+            except ValueError as error:
+                raise _damaged(error, slot, segment, events.table[R_POS, which[int(cursor[0])]]) from None
             note_counts(walked, counts)
             if walked.block.rows:
                 starts, _ = assign_ordinals(events.table[R_TXN], counts, carried)
@@ -339,6 +338,15 @@ class LogDecoder:
     # --- events that the scanner does not settle ------------------------------------------------------------------
 
     def _settle(self, segment: Segment, stop: Stop) -> Iterator[LogBlock | Ddl | Stopped]:
+        """Handle an event; an error in it has its file and position."""
+        try:
+            yield from self._event(segment, stop)
+        except HeadgateError as error:
+            error.fields.setdefault("file", segment.file)
+            error.fields.setdefault("pos", int(segment.pos[stop.event_index]))
+            raise
+
+    def _event(self, segment: Segment, stop: Stop) -> Iterator[LogBlock | Ddl | Stopped]:
         body = segment.buf[
             int(segment.start[stop.event_index]) + _HEADER : int(segment.end[stop.event_index])
         ].tobytes()
@@ -350,13 +358,14 @@ class LogDecoder:
         elif stop.kind == codes.ANONYMOUS_GTID and self._source is not None:
             number = number_at(file_number(segment.file), int(segment.pos[stop.event_index])) + 1
             wanted = (Gtid(self._source, TAG, number) in self._wanted) == self._inside
-            self._scanner.begin_tagged(self._source, TAG, number, original_commit_us(body), wanted=wanted)
+            commit_us = parse_gtid(stop.kind, body).original_commit_us
+            self._scanner.begin_tagged(self._source, TAG, number, commit_us, wanted=wanted)
         elif stop.kind == codes.GTID_TAGGED:
             if self._source is not None:
                 raise _mixed("with", segment.file)
-            tagged = parse_tagged_gtid(body)
-            wanted = (Gtid(tagged.sid, tagged.tag, tagged.number) in self._wanted) == self._inside
-            self._scanner.begin_tagged(tagged.sid, tagged.tag, tagged.number, tagged.original_commit_us, wanted=wanted)
+            event = parse_gtid(stop.kind, body)
+            wanted = (Gtid(*event[:3]) in self._wanted) == self._inside
+            self._scanner.begin_tagged(*event, wanted=wanted)
         elif stop.kind == codes.XA_PREPARE:
             yield from self._xa_prepare(segment, stop, body)
         else:
@@ -364,12 +373,7 @@ class LogDecoder:
 
     def _table_map(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[Stopped]:
         pos = int(segment.pos[stop.event_index])
-        try:
-            table_id, rest, slot = self._tables.register(body, segment.file, pos)
-        except HeadgateError as error:
-            error.fields.setdefault("file", segment.file)
-            error.fields.setdefault("pos", pos)
-            raise
+        table_id, rest, slot = self._tables.register(body, segment.file, pos)
         self._scanner.register_table(table_id, rest, slot)
         registered = self._tables.slots[slot]
         if registered.stopped is not None:
@@ -414,7 +418,7 @@ class LogDecoder:
             return
         statement = self._parse(full_text, query.db, query.sql_mode)
         if segment.flags(stop.event_index) & codes.FLAG_THREAD_SPECIFIC:
-            statement = statements.of_temporary_tables(statement)
+            statement = statements.without_temporary_tables(statement, query)
         if statement.kind == "xa":
             yield from self._xa_statement(segment, stop, text, where)
             return
@@ -569,7 +573,7 @@ class LogDecoder:
             if isinstance(item, Stopped):
                 yield item
                 continue
-            batches = [ImageBatch(image.table, _from_ordinal(image.batch, first)) for image in item.images]
+            batches = [image.from_ordinal(first) for image in item.images]
             images = [image for image in batches if image.batch.num_rows]
             if images:
                 yield LogBlock(images, item.file)
@@ -591,8 +595,6 @@ def _mixed(how: str, file: str, **where: Any) -> ServerSettingError:
     )
 
 
-def _from_ordinal(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
-    """Return the images of a transaction's changes from this one on."""
-    if not first:
-        return batch
-    return batch.filter(pc.greater_equal(pc.struct_field(batch.column(1), "ordinal"), first))
+def _damaged(error: ValueError, slot: Slot, segment: Segment, pos: int) -> DecodeError:
+    """Return the error for a row event with bytes that do not fit its table."""
+    return DecodeError(str(error), table=slot.name, file=segment.file, pos=int(pos))

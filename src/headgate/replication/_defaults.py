@@ -28,7 +28,7 @@ from headgate.catalog import Column, load_table
 from headgate.columns import TableCodec
 from headgate.errors import DecodeError
 from headgate.kernels import Cells, RowBlock
-from headgate.mysql import Connection, ConnectionSettings, select_blocks
+from headgate.mysql import Connection, select_blocks
 from headgate.names import quote_name
 from headgate.replication._changes import Change, EventPosition
 from headgate.replication._definitions import Definitions
@@ -57,8 +57,7 @@ class Defaults:
     :param definitions: of the same log; open during calls.
     """
 
-    def __init__(self, settings: ConnectionSettings, definitions: Definitions) -> None:
-        self._settings = settings
+    def __init__(self, definitions: Definitions) -> None:
         self._definitions = definitions
         self._known: dict[str, tuple[str, EventPosition, dict[str, pa.Array]]] = {}
 
@@ -67,6 +66,7 @@ class Defaults:
         default is missing.
 
         :raises UnsupportedError: they may have changed since, or the table is gone.
+        :raises ServerBehindError: another server than the log's answered.
         """
         table = codec.original
         current = EventPosition.of(file, pos)
@@ -75,7 +75,8 @@ class Defaults:
             _, proven_at, values = known
             if not _relevant(self._definitions.changes(table.db, table.name, *sorted((proven_at, current)))):
                 return values
-        values = _column_defaults(self._settings, codec)
+        with self._definitions.connected() as connection:
+            values = _column_defaults(connection, codec)
         changes = _relevant(self._definitions.changes(table.db, table.name, current))
         if changes:
             position = changes[0].position
@@ -92,20 +93,19 @@ def _relevant(changes: Sequence[Change]) -> list[Change]:
     return [change for change in changes if change.adds is None or change.names_default]
 
 
-def _column_defaults(settings: ConnectionSettings, codec: TableCodec) -> dict[str, pa.Array]:
+def _column_defaults(connection: Connection, codec: TableCodec) -> dict[str, pa.Array]:
     """Return the current defaults of the columns that are still as the log has them, by column as it is written."""
     table = codec.original
-    with Connection.open(settings) as connection:
-        now = load_table(connection.query, table.db, table.name)
-        same = set(table.columns) & set(now.table.with_members_of(table).columns) if now is not None else set()
-        if not same:
-            raise unknown_defaults(table.full_name, "the table is gone, or the account may not SELECT from it")
-        written = [table.columns[place] for place in codec.places]
-        index_of = {column.name: index for index, column in enumerate(written) if column in same}
-        rows = connection.query(_COLUMNS, (table.db, table.name))
-        columns = [_SchemaColumn(str(row[0]), bool(int(row[1])), row[2] == "YES", str(row[3])) for row in rows]
-        columns = [column for column in columns if column.name in index_of]
-        values = _literals(connection, codec, [index_of[one.name] for one in columns if one.is_literal])
+    now = load_table(connection.query, table.db, table.name)
+    same = set(table.columns) & set(now.table.with_members_of(table).columns) if now is not None else set()
+    if not same:
+        raise unknown_defaults(table.full_name, "the table is gone, or the account may not SELECT from it")
+    written = [table.columns[place] for place in codec.places]
+    index_of = {column.name: index for index, column in enumerate(written) if column in same}
+    rows = connection.query(_COLUMNS, (table.db, table.name))
+    columns = [_SchemaColumn(str(row[0]), bool(int(row[1])), row[2] == "YES", str(row[3])) for row in rows]
+    columns = [column for column in columns if column.name in index_of]
+    values = _literals(connection, codec, [index_of[one.name] for one in columns if one.is_literal])
     for column in columns:
         if not column.has_default and not column.is_generated:
             index = index_of[column.name]

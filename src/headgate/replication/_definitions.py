@@ -44,6 +44,7 @@ On restart nothing is kept. The same proof is made for the same position, unless
 from __future__ import annotations
 
 import threading
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from headgate.binlog import TableMap
@@ -119,6 +120,13 @@ class Definitions:
                 end = self._cover(known, after)
                 until = until or end
             return known.changes.of(db, table, after, until)
+
+    def connected(self) -> AbstractContextManager[Connection]:
+        """Open another connection to the server whose log is read.
+
+        :raises ServerBehindError: another server answered.
+        """
+        return self._transport.planned(self._settings, self.server_uuid)
 
     def _known(self) -> _Known:
         with _lock:

@@ -51,7 +51,7 @@ class LogDecoding:
         prepared: PreparedTransactions | None = None,
     ) -> LogDecoder:
         definitions = self._definitions
-        defaults = Defaults(self._settings, definitions)
+        defaults = Defaults(definitions)
         lookups = Lookups(defaults.at, definitions.at, self._case_lookup())
         return LogDecoder(transactions, self._options, lookups, inside=inside, skip=skip, prepared=prepared)
 

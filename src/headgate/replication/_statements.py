@@ -31,10 +31,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headgate.binlog import Query
-from headgate.catalog import Statement, TablePatterns
+from headgate.catalog import DdlEffect, Statement, TablePatterns
 from headgate.errors import UnsupportedError
 
-__all__ = ["check_change", "check_copy", "check_rollback", "of_temporary_tables", "readable", "shorten"]
+__all__ = ["check_change", "check_copy", "check_rollback", "readable", "shorten", "without_temporary_tables"]
 
 _STATEMENT_LETTERS: Final = 300
 """Length of a statement in an error: enough to find it in a program."""
@@ -79,16 +79,23 @@ def check_rollback(changes: int, where: dict[str, Any]) -> None:
         )
 
 
-def of_temporary_tables(statement: Statement) -> Statement:
-    """Return a statement that used a temporary table of its session, without its effects on that table.
+def without_temporary_tables(statement: Statement, query: Query) -> Statement:
+    """Return a statement that is flagged as depending on its session, without its effects on a temporary table.
 
     With ``binlog_format=STATEMENT`` the server logs TRUNCATE and ALTER of temporary tables, whose names may be those of
-    other tables. Both take one table, so it is the temporary one. CREATE makes another table, of it; DROP is logged as
-    DROP TEMPORARY TABLE; RENAME TABLE takes none. (Seen in the log of MySQL 9.7.)
+    other tables. A statement about another table has the flag, too, if the table has ``DEFAULT (CONNECTION_ID())``. In
+    the log of MySQL 9.7 they differ in this: a TRUNCATE names its databases only if the table is temporary, and an
+    ALTER is atomic only if it is not. An ALTER of a MyISAM table with that default is not told apart.
+
+    CREATE makes another table, of a temporary one; DROP is logged as DROP TEMPORARY TABLE; RENAME TABLE takes none.
     """
-    return replace(
-        statement, effects=tuple(one for one in statement.effects if one.action not in ("truncate", "alter"))
-    )
+
+    def is_temporary(effect: DdlEffect) -> bool:
+        if effect.action == "truncate":
+            return query.databases is not None
+        return effect.action in ("alter", "rename") and not query.is_atomic
+
+    return replace(statement, effects=tuple(one for one in statement.effects if not is_temporary(one)))
 
 
 def readable(text: str) -> str:

@@ -12,25 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Final
 
 import numpy as np
 
-from headgate.binlog import Segment, codes, parse_tagged_gtid
+from headgate.binlog import Segment, codes, parse_gtid
 from headgate.errors import BinlogPurgedError, ServerSettingError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
-from headgate.replication._probe import original_commit_us
 from headgate.replication._readers import previous_gtids
 from headgate.replication._requests import FIRST_EVENT
 
 __all__ = ["gtids_before"]
-
-_UUID: Final = slice(1, 17)
-_NUMBER: Final = slice(17, 25)
-"""Bytes in a GTID event's body (MySQL source libs/mysql/binlog/event/control_events.h, ``Gtid_event``)."""
 
 
 def gtids_before(settings: ConnectionSettings, at_us: int) -> GtidSet:
@@ -91,12 +85,8 @@ def _transactions(settings: ConnectionSettings, file: str) -> Iterator[tuple[Gti
                         setting="gtid_mode",
                         expected="ON",
                     )
-                if kinds[index] == codes.GTID_TAGGED:
-                    tagged = parse_tagged_gtid(body)
-                    yield Gtid(tagged.sid, tagged.tag, tagged.number), int(tagged.original_commit_us)
-                else:
-                    gtid = Gtid(body[_UUID], "", int.from_bytes(body[_NUMBER], "little"))
-                    yield gtid, original_commit_us(body)
+                event = parse_gtid(int(kinds[index]), body)
+                yield Gtid(*event[:3]), event.original_commit_us
 
 
 def _text(time_us: int | None) -> str:

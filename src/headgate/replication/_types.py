@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.binlog_positions import file_number
 from headgate.errors import AmbiguousKeyError, UnreadableTableError
@@ -46,6 +47,13 @@ class ImageBatch:
     batch: pa.RecordBatch
     hook: HookedTable | None = None
     """The table behind its hook, which has made the batch's columns; None: they are those of ``table``."""
+
+    def from_ordinal(self, first: int) -> ImageBatch:
+        """Return the images of a transaction's changes from this one on."""
+        if not first:
+            return self
+        ordinals = pc.struct_field(self.batch.column(1), "ordinal")
+        return replace(self, batch=self.batch.filter(pc.greater_equal(ordinals, first)))
 
 
 @dataclass

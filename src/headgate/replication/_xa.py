@@ -30,13 +30,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.binlog import Segment, codes, parse_tagged_gtid
+from headgate.binlog import Segment, codes, parse_gtid
 from headgate.errors import BinlogPurgedError, DecodeError, ServerError
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ConnectionSettings
@@ -331,13 +331,8 @@ def _body(segment: Segment, at: int) -> bytes:
 
 def _gtid_at(segment: Segment, at: int) -> tuple[str, int]:
     """Return the transaction and position of a GTID event."""
-    body: Any = _body(segment, at)
-    if segment.buf[int(segment.start[at]) + codes.TYPE_OFFSET] == codes.GTID_TAGGED:
-        tagged = parse_tagged_gtid(body)
-        gtid = Gtid(tagged.sid, tagged.tag, tagged.number)
-    else:
-        gtid = Gtid(body[1:17], "", int.from_bytes(body[17:25], "little"))
-    return str(gtid), int(segment.pos[at])
+    event = parse_gtid(int(segment.buf[int(segment.start[at]) + codes.TYPE_OFFSET]), _body(segment, at))
+    return str(Gtid(*event[:3])), int(segment.pos[at])
 
 
 # --- xids ---------------------------------------------------------------------------------------------------------

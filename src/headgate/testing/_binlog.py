@@ -121,12 +121,14 @@ class BinlogWriter:
         databases: Sequence[str] | int | None = None,
         load_data: bool = False,
         flags: int = 0,
+        is_atomic: bool = False,
     ) -> bytes:
         """Return QUERY; a statement of bytes is in the character set of ``collation``, a text becomes UTF-8.
 
         :param databases: those of the tables that it opened; a number: this count without names, 254 for "unknown";
             None: no such status variable.
         :param load_data: EXECUTE_LOAD_QUERY instead, of a file with number 1.
+        :param is_atomic: an atomic DDL statement.
         """
         status = b"\0" + bytes(4) + b"\1" + struct.pack("<Q", sql_mode) + b"\6\3std"
         status += b"\4" + struct.pack("<HHH", collation, collation, 255)
@@ -134,6 +136,8 @@ class BinlogWriter:
             status += bytes([12, databases])
         elif databases is not None:
             status += bytes([12, len(databases)]) + b"".join(name.encode() + b"\0" for name in databases)
+        if is_atomic:
+            status += b"\x11" + struct.pack("<Q", 7)
         status += b"\x12" + struct.pack("<H", 255)
         head = struct.pack("<IIBHH", 1, 0, len(db.encode()), 0, len(status))
         text = statement.encode() if isinstance(statement, str) else statement

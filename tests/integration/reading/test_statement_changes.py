@@ -357,8 +357,10 @@ def test_statements_about_a_temporary_table_change_none_of_its_name(world: World
     start = world.now()
     with world.session(kind) as session:
         session.execute("CREATE TEMPORARY TABLE t (id INT PRIMARY KEY)")
-        for statement in ("TRUNCATE t", "ALTER TABLE t ADD x INT", "CREATE INDEX i ON t (x)", "DROP TABLE t"):
+        for statement in ("TRUNCATE t", "ALTER TABLE t ADD x INT", "CREATE INDEX i ON t (x)"):
             session.execute(statement)
+        session.execute("ALTER TABLE t RENAME TO t2")
+        session.execute("DROP TABLE t2")
         session.execute("CREATE TABLE made LIKE t")
         session.execute("TRUNCATE t")
     items = world.read(start, f"{db}.*")
@@ -366,6 +368,23 @@ def test_statements_about_a_temporary_table_change_none_of_its_name(world: World
     assert ddl == ["create made"]
     truncates = [image for item in items if isinstance(item, LogBlock) for image in item.images]
     assert [image.table.name for image in truncates] == ["t"], "the last one, of the table itself"
+
+
+def test_statements_about_a_table_with_values_of_its_sessions_change_it(world: World) -> None:
+    """Their events are flagged as those about temporary tables are."""
+    db, start = world.databases[0], world.now()
+    world.server.execute(
+        f"ALTER TABLE {db}.t ADD by_session BIGINT DEFAULT (CONNECTION_ID())",
+        f"TRUNCATE {db}.t",
+        f"ALTER TABLE {db}.t ADD x INT",
+        f"ALTER TABLE {db}.t RENAME TO {db}.moved",
+        f"ALTER TABLE {db}.moved RENAME TO {db}.t",
+    )
+    items = world.read(start, f"{db}.*")
+    ddl = [f"{item.action} {item.table}" for item in items if isinstance(item, Ddl)]
+    assert ddl == ["alter t", "alter t", "rename t", "rename moved"]
+    truncates = [image for item in items if isinstance(item, LogBlock) for image in item.images]
+    assert [image.table.name for image in truncates] == ["t"]
 
 
 def test_a_table_made_of_a_query_in_a_followed_database(world: World) -> None:
