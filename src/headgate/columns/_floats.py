@@ -3,9 +3,10 @@
 | type | log | text |
 |---|---|---|
 | FLOAT | IEEE 754, 4 bytes, little-endian | of ``CAST(f AS DOUBLE)``: the plain column prints only 6 digits |
-| DOUBLE | IEEE 754, 8 bytes, little-endian | the shortest digits that read back to the number |
+| DOUBLE | IEEE 754, 8 bytes, little-endian | of ``CAST(d AS DOUBLE)``: ``DOUBLE(M,D)`` prints only D decimals |
 
-Text is parsed with correct rounding (pyarrow's cast), so both sources give the same bits, ``-0.0`` included.
+A DOUBLE's text is the shortest digits that read back to the number. It is parsed with correct rounding (pyarrow's
+cast), so both sources give the same bits, ``-0.0`` included.
 """
 
 from __future__ import annotations
@@ -44,9 +45,8 @@ class FloatCodec(BaseCodec):
 
     @property
     def select(self) -> str:
-        """Expression that selects a FLOAT as the DOUBLE of the same value."""
-        name = super().select
-        return f"CAST({name} AS DOUBLE)" if self._width == 4 else name
+        """Expression that selects the value as a DOUBLE with all its digits."""
+        return f"CAST({super().select} AS DOUBLE)"
 
     def from_log(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""

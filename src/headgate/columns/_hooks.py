@@ -222,10 +222,6 @@ _REMEDY: Final = (
 )
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """Names of fields that Spark reads in a type without quotes."""
-_STORABLE: Final[Sequence[pa.DataType]] = (
-        pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
-        pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"),
-)  # fmt: skip
 
 
 def _is_storable(kind: pa.DataType) -> bool:
@@ -237,7 +233,7 @@ def _is_storable(kind: pa.DataType) -> bool:
         return _is_storable(kind.value_type)
     if pa.types.is_decimal128(kind):
         return bool(0 <= kind.scale <= kind.precision)
-    return kind in _STORABLE
+    return kind in _MYSQL_TYPES
 
 
 _MYSQL_TYPES: Final = {

@@ -21,7 +21,7 @@ from numba import njit
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
 from headgate.columns._spelled import ZERO, needs_hex
-from headgate.columns._strings import string_converter
+from headgate.columns._strings import StringConverter
 from headgate.errors import AmbiguousKeyError
 from headgate.kernels import NULL, Cells, copy, u8
 
@@ -108,7 +108,7 @@ class _MemberCodec(BaseCodec):
         texts = [member.encode() for member in column.members]
         self._starts: npt.NDArray[np.int64] = np.cumsum([0, *map(len, texts)], dtype=np.int64)
         self._texts = np.frombuffer(bytearray(b"".join(texts) + b"\0"), np.uint8)
-        self._strings = string_converter(self, column.charset)
+        self._strings = StringConverter(self, column.charset)
 
     @property
     def select(self) -> str:

@@ -27,15 +27,19 @@ from headgate.columns._spelled import needs_hex, with_hex_keys
 from headgate.errors import AmbiguousKeyError, DecodeError, UnsupportedError
 from headgate.kernels import Cells, copy
 
-__all__ = ["BytesCodec", "FixedBytesCodec", "TextCodec", "string_converter"]
+__all__ = ["BytesCodec", "FixedBytesCodec", "StringConverter", "TextCodec"]
 
 _UTF8 = frozenset({"utf8mb4", "utf8mb3", "ascii"})
 
 
 class StringConverter:
-    """Converter of stored bytes in one character set to an Arrow string array, for text columns, ENUM and SET."""
+    """Converter of stored bytes in one character set to an Arrow string array, for text columns, ENUM and SET.
 
-    def __init__(self, codec: BaseCodec, charset: str | None, key: bool, spelled: bool) -> None:
+    :param key: the column is in a key: a value whose text is ambiguous is an AmbiguousKeyError, or ``spelled``.
+    :raises UnsupportedError: the character set has no converter.
+    """
+
+    def __init__(self, codec: BaseCodec, charset: str | None, *, key: bool = False, spelled: bool = False) -> None:
         self._codec = codec
         self._charset = charset
         self._error = AmbiguousKeyError if key else DecodeError
@@ -62,17 +66,6 @@ class StringConverter:
         return with_hex_keys(texts, cells, unconvertible, self._charset or "") if self._spelled else texts
 
 
-def string_converter(
-    codec: BaseCodec, charset: str | None, *, key: bool = False, spelled: bool = False
-) -> StringConverter:
-    """Return the converter of one column.
-
-    :param key: the column is in a key: a value whose text is ambiguous is an AmbiguousKeyError, or ``spelled``.
-    :raises UnsupportedError: the character set has no converter.
-    """
-    return StringConverter(codec, charset, key, spelled)
-
-
 class TextCodec(BaseCodec):
     """CHAR, VARCHAR, TINYTEXT, TEXT, MEDIUMTEXT, LONGTEXT as string."""
 
@@ -80,7 +73,7 @@ class TextCodec(BaseCodec):
 
     def __init__(self, column: Column, table: str, *, key: bool = False, spelled: bool = False) -> None:
         super().__init__(column, table)
-        self._strings = string_converter(self, column.charset, key=key, spelled=key and spelled and needs_hex(column))
+        self._strings = StringConverter(self, column.charset, key=key, spelled=key and spelled and needs_hex(column))
 
     def from_log(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""

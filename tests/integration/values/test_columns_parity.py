@@ -182,6 +182,17 @@ def test_negative_zero_keeps_its_sign(case: Case) -> None:
     assert bits(from_log["f"]) == bits(from_text["f"])
 
 
+def test_doubles_with_decimals(case: Case) -> None:
+    """The server stores a rounded number whose digits it does not print."""
+    values = ", ".join(f"({cents / 100}, {cents / 100})" for cents in range(1, 2000, 7))
+    from_log, from_text = case.roads(
+        "d double(10,2), f float(10,2)", [f"INSERT INTO {{t}} (d, f) VALUES {values}, (1.57, 1.57)"]
+    )
+    assert bits(from_log["d"]) == bits(from_text["d"])
+    assert bits(from_log["f"]) == bits(from_text["f"])
+    assert from_text["d"].to_pylist()[-1] == 1.5699999999999998
+
+
 def test_temporals(case: Case) -> None:
     case.check(
         "da date, d0 datetime, d1 datetime(1), d3 datetime(3), d6 datetime(6), t0 timestamp null, t2 timestamp(2) null,"
