@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from headgate.catalog import Column, TableDef
-from headgate.errors import ConnectionLostError, DefiniteServerError, ProtocolError
+from headgate.errors import ChunkRetryError, ConnectionLostError, DefiniteServerError, ProtocolError
 from headgate.offsets import ChunkSpec
 from headgate.replication import ImageBatch, LogBlock, canonical_schema, op_array, seq_array
 from headgate.snapshot._reader import _Task
@@ -59,3 +61,17 @@ def test_an_error_after_which_the_connection_is_closed_is_given_as_it_is(monkeyp
     task._explain(ChunkSpec("d.t", 0, None, None), TABLE, ProtocolError("a row does not match its columns"))
     with pytest.raises(ConnectionLostError):
         task._explain(ChunkSpec("d.t", 0, None, None), TABLE, DefiniteServerError("no", code=1, sqlstate="HY000"))
+
+
+@pytest.mark.parametrize(("key", "surrogate", "text"), [
+    ((0,), None, "a chunk took longer than 600 s to read: use smaller chunks"),
+    ((), "k", "a chunk took longer than 600 s to read: use smaller chunks"),
+    ((), None, "a chunk took longer than 604800 s to read"),
+])  # fmt: skip
+def test_a_select_that_takes_too_long(key: tuple[int, ...], surrogate: str | None, text: str) -> None:
+    """A table without a key is one chunk, which cannot be smaller."""
+    task = object.__new__(_Task)
+    error = DefiniteServerError("interrupted", code=3024, sqlstate="HY000")
+    with pytest.raises(ChunkRetryError) as caught:
+        task._explain(ChunkSpec("d.t", 0, None, None, surrogate=surrogate), replace(TABLE, key=key), error)
+    assert caught.value.message == text

@@ -69,3 +69,21 @@ def test_partial_images_and_other_columns_are_refused() -> None:
         undo(table([(1, "a")]), [whole.drop_columns(["s"])], "d.t")
     with pytest.raises(SchemaChangedError):
         undo(table([(1, "a")]), [whole.set_column(1, "n", pa.array([1], pa.int64()))], "d.t")
+
+
+def test_values_with_parts() -> None:
+    """GEOMETRY and VECTOR: NULL and empty ones, and slices."""
+    point = pa.struct([("srid", pa.int32()), ("wkb", pa.binary())])
+    schema = pa.schema([("g", point), ("v", pa.list_(pa.float32()))])
+    geometries = [None, {"srid": 0, "wkb": b"a"}, {"srid": 1, "wkb": b"a"}, {"srid": 0, "wkb": None}]
+    vectors = [None, [], [1.0], [1.0, 2.0], [2.0]]
+    values = [(geometry, vector) for geometry in geometries for vector in vectors]
+    content = pa.table([pa.array(column, kind) for column, kind in zip(zip(*values), schema.types)], schema)  # noqa: B905
+    gone = content.slice(7, 3).combine_chunks().to_batches()[0]
+    removed = pa.RecordBatch.from_arrays([pa.array(["d"] * 3), *gone.columns], names=["_op", *schema.names])
+    kept = pa.concat_tables([content.slice(0, 7), content.slice(10)])
+    before = undo(kept, [removed], "d.t")
+    assert sorted(map(repr, before.to_pylist())) == sorted(map(repr, content.to_pylist()))
+    created = removed.set_column(0, "_op", pa.array(["c"] * 3))
+    with pytest.raises(SnapshotRefusedError):
+        undo(kept, [created], "d.t")

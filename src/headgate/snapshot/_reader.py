@@ -131,10 +131,21 @@ _BATCH_ROWS = 1 << 14
 """Most rows of an emitted batch: fits a core's cache on its way to the next process."""
 _SELECT_SECONDS = 600
 """Longest run of a chunk's SELECT: DDL waits for it, and later statements wait for the DDL."""
+_WHOLE_SELECT_SECONDS = 7 * 86_400
+"""The same of a table that cannot be divided: it has no key of MySQL."""
 _NO_SUCH_TABLE = frozenset({1049, 1054, 1146, 1412})
 """Unknown database, unknown column, no such table, definition changed: the table changed during the SELECT."""
 _TIMED_OUT = 3024
 """ER_QUERY_TIMEOUT: max_execution_time was exceeded."""
+
+
+def _is_divided(table: TableDef, chunk: ChunkSpec) -> bool:
+    """Whether the table can be read in several chunks."""
+    return bool(table.key) or chunk.surrogate is not None
+
+
+def _select_seconds(table: TableDef, chunk: ChunkSpec) -> int:
+    return _SELECT_SECONDS if _is_divided(table, chunk) else _WHOLE_SELECT_SECONDS
 
 
 class _RetryChunk(Exception):
@@ -318,7 +329,7 @@ class _Task:
         if chunk.filter is not None:
             where = f"{where} AND ({chunk.filter})"
         select = (
-            f"SELECT /*+ MAX_EXECUTION_TIME({_SELECT_SECONDS * 1000}) */ {codec.select_list}"
+            f"SELECT /*+ MAX_EXECUTION_TIME({_select_seconds(table, chunk) * 1000}) */ {codec.select_list}"
             f" FROM {quote_name(table.db)}.{quote_name(table.name)} WHERE"
         )
         schema = pa.schema(codec.marked_fields)
@@ -352,9 +363,9 @@ class _Task:
         if code in _NO_SUCH_TABLE:
             raise _RetryChunk(f"the table changed while it was read: {error.message}") from None
         if code == _TIMED_OUT:
-            raise ChunkRetryError(
-                f"a chunk took longer than {_SELECT_SECONDS} s to read: use smaller chunks", table=chunk.table
-            ) from error
+            remedy = ": use smaller chunks" if _is_divided(table, chunk) else ""
+            seconds = _select_seconds(table, chunk)
+            raise ChunkRetryError(f"a chunk took longer than {seconds} s to read{remedy}", table=chunk.table) from error
         if isinstance(error, DecodeError):
             with Connection.open(self._connection.settings) as another:  # the connection of the SELECT is closed by now
                 if self._load(chunk.table, another) != table:
