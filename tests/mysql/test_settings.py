@@ -54,6 +54,8 @@ def test_urls(url: str, expected: ConnectionSettings) -> None:
         ("mysql://h/?tls=disabled&tls_ca=c", "tls is disabled, but"),
         ("mysql://h/?read_timeout_seconds=soon", "must be a number"),
         ("mysql://h/?read_timeout_seconds=0", "longer than 0"),
+        ("mysql://h/?read_timeout_seconds=inf", "at most 31536000 seconds"),
+        ("mysql://h/?connect_timeout_seconds=1e9", "at most 31536000 seconds"),
         (f"mysql://u:{WORD}@h/?password_env=PW", "given twice"),
         (f"mysql://u:{WORD}@h:x", "not a MySQL URL"),
     ],

@@ -24,6 +24,10 @@ TlsMode = Literal["disabled", "preferred", "required", "verify_ca", "verify_iden
 _EXAMPLE = "mysql://user@host:3306"
 
 
+_LONGEST_TIMEOUT_SECONDS = 31_536_000
+"""A year: PyMySQL's limit."""
+
+
 @dataclass(frozen=True)
 class Secret:
     """Name of a password, not the password, which is looked up when a connection opens.
@@ -112,8 +116,9 @@ class ConnectionSettings:
             raise ConfigError(f"{self.port} is not a port; use 1 to 65535")
         if not self.host:
             raise ConfigError("the host is empty")
-        if not self.connect_timeout_seconds > 0 or not self.read_timeout_seconds > 0:
-            raise ConfigError("timeouts must be longer than 0 seconds")
+        for seconds in (self.connect_timeout_seconds, self.read_timeout_seconds):
+            if not 0 < seconds <= _LONGEST_TIMEOUT_SECONDS:
+                raise ConfigError(f"timeouts must be longer than 0 and at most {_LONGEST_TIMEOUT_SECONDS} seconds")
 
     @classmethod
     def from_url(

@@ -34,9 +34,10 @@ def commit_watermark(connection: Connection, table: str, data: str) -> None:
     """
     db, _, name = table.partition(".")
     quoted = f"{quote_name(db)}.{quote_name(name)}"
+    escaped = quoted.replace("%", "%%")  # a statement with arguments is a format
     try:
         connection.query(
-            f"INSERT INTO {quoted} (id, type, data) VALUES (%s, %s, %s) ON DUPLICATE KEY UPDATE type = VALUES(type),"
+            f"INSERT INTO {escaped} (id, type, data) VALUES (%s, %s, %s) ON DUPLICATE KEY UPDATE type = VALUES(type),"
             " data = VALUES(data)",
             (_ID, _TYPE, data),
         )
