@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.files import LockedError, cache_folder, try_lock, write_text
+from headgate.files import LockedError, cache_folder, try_lock, write_bytes, write_text
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -41,3 +41,17 @@ def test_threads_that_write_one_file(tmp_path: Path) -> None:
         assert list(pool.map(lambda text: write_text(file, text), texts * 20)) == [None] * 160
     assert file.read_text() in texts
     assert list(tmp_path.rglob("*")) == [file.parent, file]
+
+
+def test_a_write_that_fails_leaves_only_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "state.json"
+    write_bytes(file, b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_bytes(file, b"new")
+    assert [*tmp_path.iterdir()] == [file]
+    assert file.read_bytes() == b"old"

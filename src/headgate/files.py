@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import json
 import os
-import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
@@ -27,6 +27,7 @@ __all__ = [
     "read_json",
     "try_lock",
     "write_all",
+    "write_bytes",
     "write_json",
     "write_text",
 ]
@@ -121,18 +122,32 @@ def write_json(file: Path, value: Mapping[str, Any]) -> None:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a file atomically: a crash leaves the old content or the new one, and of several writers at a time one
-    has its content there. The content is synced.
+    """Write text as UTF-8; see :func:`write_bytes`."""
+    write_bytes(file, text.encode())
 
-    :raises OSError: the file cannot be written.
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Write a file atomically: a crash leaves the old content or the new one, and of several writers at a time one
+    has its content there. When this returns, the file survives a crash of the machine.
+
+    :raises OSError: the file cannot be written; the old content stays, and nothing else.
     """
-    partial = file.with_name(f".{file.name}.{os.getpid()}.{threading.get_native_id()}")
+    partial = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     file.parent.mkdir(parents=True, exist_ok=True)
-    with partial.open("w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-    partial.replace(file)
+    try:
+        with partial.open("wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        partial.replace(file)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def write_all(file: FileIO, data: memoryview) -> None:

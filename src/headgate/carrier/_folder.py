@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -26,6 +24,7 @@ import pyarrow.fs as pafs
 
 from headgate.carrier._messages import End, Redo
 from headgate.errors import ConfigError, HeadgateError, OffsetFormatError
+from headgate.files import write_bytes
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
 from headgate.stores import is_remote, open_store
@@ -187,7 +186,7 @@ class ControlFolder:
         """Write ``value`` to file ``name`` (:class:`ControlFile`, :func:`signal_path`), replacing an existing one."""
         data = json.dumps(value, ensure_ascii=False, sort_keys=True).encode()
         if self.is_local:
-            _write_local(Path(self.path, name), data)
+            write_bytes(Path(self.path, name), data)
             return
         fs, path = self._open(name)
         if not isinstance(fs, pafs.S3FileSystem):  # S3 has no folders
@@ -350,21 +349,6 @@ class ControlFolder:
             return self.read(file) or {}
         except (HeadgateError, OSError):
             return {}
-
-
-def _write_local(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}"
-    with temporary.open("wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(out.fileno())
-    temporary.replace(path)
-    handle = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _submitted(signal: Mapping[str, Any], written_us: int) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from headgate.files import cache_folder
+from headgate.files import cache_folder, write_text
 
 __all__ = [
     "CLASS_PATH",
@@ -151,8 +151,5 @@ def _local(master: str) -> dict[str, str]:
 def _log4j_file() -> Path:
     path = cache_folder("log4j2.properties")
     if not path.exists() or path.read_text() != _LOG4J:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(_LOG4J)
-        partial.replace(path)  # atomic: another process's JVM may be reading it
+        write_text(path, _LOG4J)  # atomic: another process's JVM may be reading it
     return path
