@@ -18,6 +18,7 @@ from headgate.errors import (
     OffsetFormatError,
     ServerBehindError,
     ServerSettingError,
+    UnsupportedError,
 )
 from headgate.gtid import GtidSet
 from headgate.spark import BatchPlan
@@ -643,6 +644,15 @@ def test_a_run_that_ends_does_not_wait_for_transactions_that_a_failover_lost() -
     assert run.offset.gtid_set == gtids(1)
 
 
+def test_a_stream_that_only_reads_tables_does_not_wait_for_transactions_that_a_failover_lost() -> None:
+    run = stream(source(("d.a", 6)), snapshot_mode="initial_only")
+    run.drain()
+    run.control.files["signals/settle"] = {"type": "settle", "gtid": f"{OTHER}:1-5"}
+    run.server.commit(("d.a", "put", 1, 1))
+    run.drain()
+    assert run.offset.gtid_set == gtids(0)
+
+
 def including(run: Stream, patterns: str, **options: str) -> None:
     """The configuration changed: another planner goes on."""
     run.options = Options.parse({**BASE, **options, "tables": patterns})
@@ -945,6 +955,20 @@ def test_a_batch_holds_places_of_one_server(monkeypatch: pytest.MonkeyPatch) -> 
                 assert last >= 6
     assert ends[:2] == [6, 8]
     assert one.sink.targets["d.a"].live
+
+
+def test_a_range_with_changes_of_two_servers_is_refused() -> None:
+    """A relay's log after a failover: the batch source has no next batch for the rest."""
+    server = source(("d.a", 6))
+    for n in range(5):
+        server.commit(("d.a", "put", n, 0))
+    server.part_end = 3
+    planner = stream(server).planner
+    with pytest.raises(UnsupportedError, match="in two ranges") as raised:
+        planner.between(str(gtids(1)), str(gtids(5)))
+    assert raised.value.fields["end"] == str(gtids(3))
+    first, last = planner.between(str(gtids(1)), str(gtids(3)))
+    assert (first.gtid_set, last.gtid_set) == (gtids(1), gtids(3))
 
 
 def test_tables_as_of_a_place_that_no_window_can_begin_at() -> None:

@@ -34,7 +34,7 @@ from headgate.binlog_positions import NamedStart, parse_start, transactions
 from headgate.carrier import ControlFile, ControlFolder, SkipNote, Skipped, Trouble, Waiting
 from headgate.catalog import TablePatterns
 from headgate.control import Polled, TopicPosition
-from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError
+from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SnapshotState, SourceOffset
 from headgate.spark._end import BatchEnd, EndChooser
@@ -339,6 +339,12 @@ class Planner:
         check_position(had, state)
         target = GtidSet.parse(end) if end is not None else state.executed
         until = self._ends.choose(had, state, None, target=target)
+        if target - until.gtid:
+            raise UnsupportedError(
+                "the relay's log continues with another server's within this range: read it in two ranges, the first"
+                " up to where that begins",
+                end=str(until.gtid),
+            )
         now = self._wall_us()
         notes = Notes(server_uuid=state.uuid, cuts=until.cuts)
         first = SourceOffset(gtid=str(had), epoch=self._epoch(0, now), tables=self._options.patterns, planned_us=now)
@@ -469,7 +475,7 @@ class Planner:
     def _end(self, planning: _Planning, plan: SnapshotPlan, max_rows: int | None) -> BatchEnd:
         """Choose the batch's end: its beginning, if changes wait for tables or are not wanted."""
         end = BatchEnd(planning.had)
-        if not plan.changes_wait and not self._is_read(plan):
+        if not plan.changes_wait and not self._is_read(planning, plan):
             end = self._ends.choose(
                 planning.had, planning.state, planning.begin, target=self._target, max_rows=max_rows
             )
@@ -524,9 +530,13 @@ class Planner:
             )
         return readable
 
-    def _is_read(self, plan: SnapshotPlan) -> bool:
-        """Whether a stream that only reads tables has done so; it needs no changes after that."""
-        return self._options.snapshot_mode == "initial_only" and not plan.pending and not plan.settles_at
+    def _is_read(self, planning: _Planning, plan: SnapshotPlan) -> bool:
+        """Whether a stream that only reads tables has done so; it needs no changes after that, unless the server has
+        those that kept rows wait for.
+        """
+        if self._options.snapshot_mode != "initial_only" or plan.pending:
+            return False
+        return not plan.settles_at & planning.state.executed
 
     def _nothing_new(self, had: GtidSet) -> bool:
         """Whether the server has nothing new: the only query of an idle stream."""

@@ -63,7 +63,7 @@ def take_requests(
 
     :param discover: look for tables that are not known yet.
     :param patterns_before: the patterns in force so far.
-    :param defer: follow new tables, but do not read them before a signal names them.
+    :param wait: follow new tables, but do not read them before a signal names them.
     """
     plan.confirm(finished)
     for table in plan.known() | plan.stopped | {chunk.table for chunk in plan.redo}:
