@@ -19,6 +19,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headgate.delta import (
+    DataFile,
     FoldLayout,
     IndexCache,
     KeyedTable,
@@ -203,6 +204,25 @@ def test_what_is_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     table.upsert(dict.fromkeys("defg"))
     (file,) = choose_files(table.log.refresh())
     assert (file.deleted, file.statistics.rows) == (4, 7), "many of its rows are deleted"
+
+
+def test_files_that_do_not_fit_do_not_keep_others_from_being_folded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fold_module, "_FILES", 3)
+    monkeypatch.setattr(fold_module, "_MOST_ROWS", 4)
+    table = Written(tmp_path)
+    for keys in ("abc", "defg", "h", "ijkl"):
+        table.upsert(dict.fromkeys(keys, 1))
+    chosen = choose_files(table.log.refresh())
+    assert [file.statistics.rows for file in chosen] == [3, 1]
+    table.upsert({"m": 1})
+    large = {file.path for file in table.log.refresh().files.values() if (file.statistics.rows or 0) > 2}
+    monkeypatch.setattr(fold_module, "_FILES", 2)
+    monkeypatch.setattr(fold_module, "_MOST_ROWS", 5)
+    table.upsert({"n": 1})
+    monkeypatch.setattr(DataFile, "is_whole", lambda file, _: file.path not in large)
+    assert {file.statistics.rows for file in choose_files(table.log.refresh(), divides="_to")} == {1}
 
 
 def test_a_file_is_copied_when_a_reader_passes_over_many_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

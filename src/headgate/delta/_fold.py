@@ -77,20 +77,21 @@ def choose_files(table: Snapshot, least: int | None = None, divides: str | None 
         size_class = next(number for number, limit in enumerate(_CLASSES) if live < limit)
         classes.setdefault((divides is not None and file.is_whole(divides), size_class), []).append(file)
     for _, files in sorted(classes.items()):
-        if len(files) >= (least or _FILES):
-            return _bounded(files)
+        chosen = _bounded(files) if len(files) >= (least or _FILES) else []
+        if chosen:
+            return chosen
     return []
 
 
 def _bounded(files: Sequence[DataFile]) -> list[DataFile]:
-    """Return as many of the files as one fold may take; none if that is only one."""
+    """Return as many of the files as one fold may take, without those that do not fit; none if that is only one."""
     chosen: list[DataFile] = []
     size = rows = 0
     for file in files:
-        size, rows = size + file.size, rows + (file.statistics.rows or 0)
-        if size > _MOST_BYTES or rows > _MOST_ROWS:
-            break
-        chosen.append(file)
+        with_file = size + file.size, rows + (file.statistics.rows or 0)
+        if with_file[0] <= _MOST_BYTES and with_file[1] <= _MOST_ROWS:
+            size, rows = with_file
+            chosen.append(file)
     return chosen if len(chosen) > 1 else []
 
 

@@ -31,7 +31,7 @@ from headgate.lake._merged import MergedTables, epochs_shown
 from headgate.lake._notifications import TableChannel
 from headgate.lake._places import Place, Places
 from headgate.lake._properties import PIPELINE, TABLE, SourceMapping, key_of, key_property
-from headgate.lake._reshape import ColumnsAfter, reshape_files
+from headgate.lake._replace import ColumnsAfter, reshape_files
 from headgate.lake._restart import forget_position
 from headgate.lake._status import (
     Activity,

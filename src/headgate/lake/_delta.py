@@ -77,16 +77,7 @@ def _conflicts() -> tuple[type[Exception], ...]:
     """Return Delta's exceptions for a commit that another one preceded. In Python none is a subclass of another."""
     from delta import exceptions
 
-    return (
-        exceptions.DeltaConcurrentModificationException,
-        exceptions.ConcurrentAppendException,
-        exceptions.ConcurrentDeleteDeleteException,
-        exceptions.ConcurrentDeleteReadException,
-        exceptions.ConcurrentTransactionException,
-        exceptions.ConcurrentWriteException,
-        exceptions.MetadataChangedException,
-        exceptions.ProtocolChangedException,
-    )
+    return tuple(getattr(exceptions, name) for name in exceptions.__all__)
 
 
 @contextmanager
@@ -176,10 +167,6 @@ class DeltaPath:
     def schema(self) -> StructType:
         """Return the columns of the newest version."""
         return schema_of(self.snapshot())
-
-    def property(self, name: str) -> str | None:
-        """Return a table property, or None."""
-        return self.snapshot().properties.get(name)
 
     def exists(self) -> bool:
         """Return whether the path holds a Delta table."""

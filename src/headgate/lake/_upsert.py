@@ -29,10 +29,9 @@ from headgate.errors import CommitConflictError, TargetError
 from headgate.files import cache_folder
 from headgate.lake._append import CommitBase, inspect_base
 from headgate.lake._delta import discard_after_conflict, retry_conflicts
-from headgate.lake._fill import Fill
 from headgate.lake._folds import Folds
 from headgate.lake._form import Form
-from headgate.lake._replace import replace_files
+from headgate.lake._replace import Fill, replace_files
 from headgate.lake._row_changes import Ending, RowChange, changed_rows, find_rows, write_rows
 from headgate.lake._status import IndexStatus
 from headgate.lake._versions import VersionChanges, by_kind, find_open
