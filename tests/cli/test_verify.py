@@ -16,7 +16,7 @@ import headgate.lake
 import headgate.pipeline
 from headgate import verification
 from headgate.cli import _verify
-from headgate.cli._progress import VerifyView, _VerifyBar
+from headgate.cli._progress import SnapshotProgress, VerifyView, _VerifyBar
 from headgate.config import PipelineConfig
 from headgate.errors import ChunkRetryError, HeadgateError, UnsupportedError
 from headgate.lake import Difference, LedgerRow, NeedsSparkError, TableResult
@@ -43,7 +43,9 @@ UNDECIDED = (
 @pytest.mark.parametrize(
     ("results", "code", "last"),
     [
-        ([EQUAL, LATER, WAITS], 0, ["all 2 tables are equal: 1,210 rows"]),
+        ([EQUAL, LATER], 0, ["all 2 tables are equal: 1,210 rows"]),
+        ([EQUAL, LATER, WAITS], 0, ["all 2 tables are equal: 1,210 rows; 1 not compared"]),
+        ([WAITS], 1, ["no table was compared"]),
         ([EQUAL, WRONG], 1, ["1 of 2 tables differ, 0 are stopped or stale"]),
         ([EQUAL, STOPPED], 1, ["0 of 1 tables differ, 1 are stopped or stale"]),
         ([EQUAL, OPEN, NOT_READ], 1, [UNDECIDED]),
@@ -213,6 +215,13 @@ def test_how_far_it_is_is_told_now_and_then(caplog: pytest.LogCaptureFixture) ->
         now = 120.0
         view.done("s.b")
         assert caplog.messages[1:] == ["3 of 3 tables, 7,000 of about 7,000 rows, 350 rows/s, 0.0 s left"]
+
+
+def test_a_table_that_appears_meanwhile_has_no_bar() -> None:
+    progress = SnapshotProgress({"a.b": 1})
+    progress.add("a.b", 1)
+    progress.add("a.c", 5)
+    assert [task.completed for task in progress._progress.tasks] == [1]
 
 
 def test_how_far_it_is_on_a_terminal() -> None:

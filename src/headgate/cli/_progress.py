@@ -50,7 +50,9 @@ class SnapshotProgress:
 
     def add(self, table: str, rows: int) -> None:
         """Add ``rows`` printed rows of ``table``."""
-        bar = self._bars[table]
+        bar = self._bars.get(table)
+        if bar is None:  # it was created after the estimates
+            return
         self._progress.advance(bar, rows)
         task = next(task for task in self._progress.tasks if task.id == bar)
         if task.total is not None and task.completed > task.total:  # the estimate was too low

@@ -148,5 +148,9 @@ def _conclude(results: list[TableResult]) -> int:
         )
     if wrong or broken or open_:
         return 1
-    sys.stdout.write(f"all {len(compared)} tables are equal: {rows:,} rows\n")
+    if not compared:
+        sys.stdout.write("no table was compared\n")
+        return 1
+    left = f"; {len(results) - len(compared)} not compared" if len(results) > len(compared) else ""
+    sys.stdout.write(f"all {len(compared)} tables are equal: {rows:,} rows{left}\n")
     return 0

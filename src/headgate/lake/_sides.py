@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from datetime import date
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headgate.lake._digests import Digests, RowDigests, UnknownTypeError, draw_key, form_of
 from headgate.lake._pairs import RowIndexes, contents, take
 from headgate.lake._properties import key_of
-from headgate.lake._verify import ABSENT, NeedsSparkError, headgate_columns
+from headgate.lake._verify import ABSENT, NeedsSparkError, headgate_columns, python_rows
 from headgate.lake._version import TableVersion
 
 __all__ = ["SideRows", "Sides", "one_batch", "rows_with_unknown_columns"]
@@ -97,31 +95,13 @@ class Sides:
         return SideRows(pa.Table.from_batches([one[0] for one in digested], schema), _joined(keys), _joined(rows))
 
     def lines(self, rows: SideRows, row_indexes: RowIndexes) -> list[dict[str, Any]]:
-        """Return some rows, with all columns of both sides, as Spark gives them to Python; columns with dates of the
-        year 0, which Python does not have, as text.
-        """
-        if not len(row_indexes):
-            return []
-        from pyspark.sql.conversion import ArrowTableToRowsConversion
-        from pyspark.sql.pandas.types import from_arrow_schema
-
+        """Return some rows, with all columns of both sides."""
         selected = rows.table.take(pa.array(row_indexes))
         present = {*selected.column_names}
         columns = [
-            _readable(selected[name]) if name in present else pa.nulls(len(row_indexes), kind)
-            for name, kind in self.types.items()
+            selected[name] if name in present else pa.nulls(len(row_indexes), kind) for name, kind in self.types.items()
         ]
-        table = pa.table(columns, names=list(self.types))
-        schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
-        return [line.asDict() for line in ArrowTableToRowsConversion.convert(table, schema)]
-
-
-def _readable(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return dates or moments as text if one of them is before the year 1; other values as they are."""
-    if not (pa.types.is_date(values.type) or pa.types.is_timestamp(values.type)):
-        return values
-    first = pa.scalar(date.min).cast(values.type)
-    return values.cast(pa.string()) if pc.any(pc.less(values, first)).as_py() else values
+        return python_rows(pa.table(columns, names=list(self.types)))
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from headgate.errors import SnapshotError
 from headgate.lake._form import Form
@@ -46,7 +50,6 @@ from headgate.lake._ledger import LedgerRow, TableState
 from headgate.lake._properties import SourceMapping
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
@@ -61,6 +64,7 @@ __all__ = [
     "TableResult",
     "difference",
     "headgate_columns",
+    "python_rows",
     "verify_table",
 ]
 
@@ -190,6 +194,26 @@ def difference(
         name: (value, target[name]) for name, value in source.items() if name not in unknown and value != target[name]
     }
     return Difference(kind, {name: source[name] for name in key}, changed)
+
+
+def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as Spark gives them to Python; columns with dates of the year 0, which Python lacks, as text."""
+    if not rows.num_rows:
+        return []
+    from pyspark.sql.conversion import ArrowTableToRowsConversion
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    table = pa.table([_readable(column) for column in rows.columns], names=rows.column_names)
+    schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
+    return [line.asDict() for line in ArrowTableToRowsConversion.convert(table, schema)]
+
+
+def _readable(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return dates or moments as text if one of them is before the year 1; other values as they are."""
+    if not (pa.types.is_date(values.type) or pa.types.is_timestamp(values.type)):
+        return values
+    first = pa.scalar(date.min).cast(values.type)
+    return values.cast(pa.string()) if pc.any(pc.less(values, first)).as_py() else values
 
 
 def headgate_columns(key: list[str], properties: Mapping[str, str], kept: Collection[str] = ()) -> tuple[str, ...]:

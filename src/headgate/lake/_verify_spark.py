@@ -23,6 +23,7 @@ from headgate.lake._verify import (
     TableResult,
     difference,
     headgate_columns,
+    python_rows,
 )
 from headgate.lake._viewed import viewed
 from headgate.names import quote_name
@@ -109,11 +110,11 @@ def _compare(table: str, source: DataFrame, target: DataFrame, key: list[str], s
         lines = unequal.groupBy("kind").agg(functions.count("kind").alias("rows"), functions.sum("held").alias("held"))
         counts = {line["kind"]: (line["rows"], line["held"]) for line in lines.collect()}
         differing = unequal.where("kind <> 'undecided' AND (s IS NOT NULL OR t IS NOT NULL)").limit(samples)
-        differences = tuple(_difference(line.asDict(), key) for line in differing.collect()) if counts else ()
+        differences = _differences(differing.select("kind", "s", "t", "absent").toArrow(), key) if counts else ()
         undecided = counts.get(_UNDECIDED, (0, 0))[0]
         names = [functions.col(f"k{i}").alias(name) for i, name in enumerate(key)]
         undecided_rows = unequal.where("kind = 'undecided'").select(*names)
-        few = undecided_rows.limit(samples).collect() if undecided else []
+        few = python_rows(undecided_rows.limit(samples).toArrow()) if undecided else []
         keys = undecided_rows.toArrow() if 0 < undecided <= MOST_UNDECIDED else None
     finally:
         unequal.unpersist()
@@ -128,7 +129,7 @@ def _compare(table: str, source: DataFrame, target: DataFrame, key: list[str], s
         different,
         differences,
         undecided=undecided,
-        undecided_keys=tuple(line.asDict() for line in few),
+        undecided_keys=tuple(few),
     )
     return result, keys
 
@@ -166,11 +167,11 @@ def _compare_counts(table: str, source: DataFrame, target: DataFrame, samples: i
     equal, only_source, only_target = (count or 0 for count in total)
     differences: tuple[Difference, ...] = ()
     if only_source or only_target:
-        lines = counted.where("s <> t").limit(samples).collect()
-        kinds = (_KINDS[0 if line["s"] > line["t"] else 1] for line in lines)
+        differing = counted.where("s <> t").limit(samples).toArrow()
+        copies = zip(differing["s"].to_pylist(), differing["t"].to_pylist(), strict=True)
         differences = tuple(
-            Difference(kind, line["row"].asDict(), copies=(line["s"], line["t"]))
-            for kind, line in zip(kinds, lines, strict=True)
+            Difference(_KINDS[0 if held[0] > held[1] else 1], row or {}, copies=held)
+            for row, held in zip(_rows(differing["row"]), copies, strict=True)
         )
     return TableResult(table, "live", equal, only_source, only_target, 0, differences)
 
@@ -261,9 +262,26 @@ def _row(frame: DataFrame, names: list[str], other: DataFrame) -> Column:
     return functions.struct(*columns)
 
 
-def _difference(line: dict[str, Any], key: list[str]) -> Difference:
-    source, target = line["s"], line["t"]
-    if source is not None and target is not None:
-        return difference(line["kind"], key, source.asDict(), target.asDict(), line["absent"] or ())
-    known = source if source is not None else target
-    return Difference(line["kind"], {name: known[name] for name in key})
+def _differences(differing: pa.Table, key: list[str]) -> tuple[Difference, ...]:
+    """Return the differences.
+
+    :param differing: columns ``kind``, ``s`` and ``t`` (the rows of both sides), ``absent`` (unknown columns of ``s``).
+    """
+    kinds, absent = differing["kind"].to_pylist(), differing["absent"].to_pylist()
+    differences = []
+    for kind, source, target, unknown in zip(kinds, _rows(differing["s"]), _rows(differing["t"]), absent, strict=True):
+        known = source or target or {}
+        if source is not None and target is not None:
+            differences.append(difference(kind, key, source, target, unknown or ()))
+        else:
+            differences.append(Difference(kind, {name: known[name] for name in key}))
+    return tuple(differences)
+
+
+def _rows(column: pa.ChunkedArray) -> list[dict[str, Any] | None]:
+    """Return a column of structs as rows for people; None: NULL."""
+    import pyarrow as pa
+
+    valid = column.is_valid().to_pylist()
+    rows = python_rows(pa.Table.from_struct_array(column))
+    return [row if is_row else None for row, is_row in zip(rows, valid, strict=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from typing import TYPE_CHECKING
 
 from headgate.lake import Difference, compare
@@ -63,3 +64,15 @@ def test_rows_without_a_key_are_counted(spark: SparkSession) -> None:
         Difference("only in target", {"a": 4, "b": "z", "added": None}, copies=(0, 2)),
     ]
     assert compare("shop.t", right, right, []).differences == 0
+
+
+def test_differences_have_dates_of_the_year_0_as_text(spark: SparkSession) -> None:
+    source = spark.sql("SELECT 1 AS id, DATE '0000-01-01' AS day, TIMESTAMP_NTZ '0000-12-31 01:02:03' AS at")
+    target = spark.sql("SELECT 1 AS id, DATE '2026-01-02' AS day, TIMESTAMP_NTZ '2026-01-02 01:02:03' AS at")
+    by_key = compare("d.a", source, target, ["id"])
+    assert by_key.samples[0].columns["day"] == ("0000-01-01", date(2026, 1, 2))
+    assert str(by_key.samples[0].columns["at"][0]).startswith("0000-12-31 01:02:03")
+    by_day = compare("d.a", source, target, ["day"])
+    assert {str(sample.key["day"]) for sample in by_day.samples} == {"0000-01-01", "2026-01-02"}
+    counted = compare("d.a", source, target, [])
+    assert {str(sample.key["day"]) for sample in counted.samples} == {"0000-01-01", "2026-01-02"}
