@@ -14,12 +14,13 @@ import pytest
 
 from headgate.carrier import CarriedColumn
 from headgate.errors import DecodeError
+from headgate.kernels import Layout
 from headgate.sinks._debezium import NEW_KEY, OLD_KEY, RECORDS, Envelope, Places
 from headgate.sinks._debezium_json import JsonForm
 from headgate.sinks._debezium_schema import TRANSACTION_KEY, TRANSACTION_VALUE
 from headgate.sinks._debezium_source import Source
 from headgate.sinks._debezium_transactions import TransactionEnd
-from headgate.sinks._debezium_values import connect_type, json_values
+from headgate.sinks._debezium_values import connect_type, json_lane
 from tests.fix_carrier import UUID, FakeTable
 
 TABLE = FakeTable(columns=(("id", "int"), ("item", "string")))
@@ -66,6 +67,12 @@ VALUES: list[tuple[str, str, pa.Array, list[Any]]] = [
     ),
     ("vector", "array<float>", pa.array([[1.5, -2], None], pa.list_(pa.float32())), [[1.5, -2], None]),
 ]  # fmt: skip
+
+
+def json_values(column: CarriedColumn, array: pa.Array) -> pa.Array:
+    layout = Layout(len(array))
+    layout.lane(json_lane(column, array))
+    return layout.write([np.arange(len(array))])
 
 
 @pytest.mark.parametrize(("mysql", "spark", "array", "expected"), VALUES, ids=[f"{v[0]} {v[1]}" for v in VALUES])

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -45,14 +45,13 @@ class Registry(Protocol):
 
 @dataclass(frozen=True)
 class AvroForm:
-    """Avro of a batch's messages."""
+    """Avro of a batch's messages: a :class:`~headgate.sinks._debezium.Form`."""
 
     source: Source
     registry: Registry
     topic: Callable[[str], str]  # of ``db.table``
 
     def keys(self, definition: Definition, images: pa.RecordBatch) -> pa.Array:
-        """Return the key of each image of a table that has one: large_binary."""
         layout = Layout(images.num_rows, avro=True)
         layout.constant(self._head(definition, "key", key_schema(definition, self.source.server, avro=True)))
         for name in definition.key:
@@ -60,7 +59,6 @@ class AvroForm:
         return layout.write([np.arange(images.num_rows)])
 
     def values(self, definition: Definition, images: pa.RecordBatch, messages: Messages) -> pa.Array:
-        """Return the value of each message, with no transaction: large_binary."""
         layout = Layout(images.num_rows, avro=True)
         layout.constant(self._head(definition, "value", envelope_schema(definition, self.source.server, avro=True)))
         lanes = self._lanes(definition, images)
@@ -75,7 +73,6 @@ class AvroForm:
         return layout.write([messages.image, messages.before, messages.after, messages.op])
 
     def transactions(self, places: Places) -> pa.Array:
-        """Return the block ``transaction`` of messages: large_binary."""
         rows = np.arange(len(places.total))
         layout = Layout(len(rows), avro=True)
         layout.constant(VALUE_BRANCH)
@@ -86,12 +83,10 @@ class AvroForm:
 
     @property
     def around_transaction(self) -> tuple[int, int]:
-        """Bytes of a value from the block ``transaction`` to the end, if there is none, and those after the block."""
         after = len(binary(_TEXT, "c")) + len(self._tail())
         return after + len(_NULL), after
 
     def message(self, subject: str, schema: str, payload: Any) -> bytes:
-        """Return a key or value that is not a row's."""
         connect = json.loads(schema)
         return wire_head(self.registry.schema_id(subject, avro_schema(connect))) + binary(connect, payload)
 
@@ -102,19 +97,16 @@ class AvroForm:
     @staticmethod
     def _lanes(definition: Definition, images: pa.RecordBatch) -> list[tuple[Lane, bytes]]:
         """Return the columns' values, in the schema's order, and what precedes each that is not null."""
-        held = {column.name: (column, present) for column, present in columns_present(definition, images)}
-        lanes = []
+        held = {column.name: present for column, present in columns_present(definition, images)}
+        lanes, rows = [], images.num_rows
         for column in definition.columns:
-            branch = b"" if column.name in definition.key else VALUE_BRANCH
-            if column.name not in held:
-                lanes.append((Lane(Kind.VARINT, np.zeros(images.num_rows, np.int64), _none(images)), branch))
-                continue
-            lane, present = avro_lane(column, images[column.name]), held[column.name][1]
+            if column.name in held:
+                lane, present = avro_lane(column, images[column.name]), held[column.name]
+            else:
+                lane, present = Lane(Kind.VARINT, np.zeros(rows, np.int64)), np.zeros(rows, np.bool_)
             if present is not None:
-                lane = Lane(
-                    lane.kind, lane.values, present if lane.valid is None else present & lane.valid, lane.parameter
-                )
-            lanes.append((lane, branch))
+                lane = replace(lane, valid=present if lane.valid is None else present & lane.valid)
+            lanes.append((lane, b"" if column.name in definition.key else VALUE_BRANCH))
         return lanes
 
     @staticmethod
@@ -134,7 +126,3 @@ class AvroForm:
                 layout.lane(lane, _IMAGE, value_branch(schema))
             else:
                 layout.constant(binary(schema, value))
-
-
-def _none(images: pa.RecordBatch) -> Any:
-    return np.zeros(images.num_rows, np.bool_)

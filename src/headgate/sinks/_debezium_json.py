@@ -27,13 +27,12 @@ _NO_TRANSACTION = b"null"
 
 @dataclass(frozen=True)
 class JsonForm:
-    """JSON of a batch's messages."""
+    """JSON of a batch's messages: a :class:`~headgate.sinks._debezium.Form`."""
 
     source: Source
     schemas: bool = False  # put Connect's schema into each key and value
 
     def keys(self, definition: Definition, images: pa.RecordBatch) -> pa.Array:
-        """Return the key of each image of a table that has one: large_binary."""
         layout = Layout(images.num_rows)
         layout.constant(self._opening(key_schema(definition, self.source.server)) + b"{")
         for name in definition.key:
@@ -42,7 +41,6 @@ class JsonForm:
         return layout.write([np.arange(images.num_rows)])
 
     def values(self, definition: Definition, images: pa.RecordBatch, messages: Messages) -> pa.Array:
-        """Return the value of each message, with no transaction: large_binary."""
         layout = Layout(images.num_rows)
         columns = [
             (json_lane(column, images[column.name]), _name(column.name), present)
@@ -64,7 +62,6 @@ class JsonForm:
         return layout.write([messages.image, messages.before, messages.after, messages.op])
 
     def transactions(self, places: Places) -> pa.Array:
-        """Return the block ``transaction`` of messages: large_binary."""
         rows = np.arange(len(places.total))
         layout = Layout(len(rows))
         layout.constant(b'{"id":')
@@ -78,12 +75,10 @@ class JsonForm:
 
     @property
     def around_transaction(self) -> tuple[int, int]:
-        """Bytes of a value from the block ``transaction`` to the end, if there is none, and those after the block."""
         after = len(b',"op":"c') + len(self._tail())
         return after + len(_NO_TRANSACTION), after
 
     def message(self, subject: str, schema: str, payload: Any) -> bytes:
-        """Return a key or value that is not a row's."""
         del subject
         return self._opening(schema) + json.dumps(payload, ensure_ascii=False).encode() + self._closing
 

@@ -53,7 +53,7 @@ from headgate.kernels import (
     valid_mask,
 )
 
-__all__ = ["avro_lane", "connect_type", "json_lane", "json_values"]
+__all__ = ["avro_lane", "connect_type", "json_lane"]
 
 
 class _Encoding(NamedTuple):
@@ -71,13 +71,6 @@ def json_lane(column: CarriedColumn, array: pa.Array) -> Lane:
 def avro_lane(column: CarriedColumn, array: pa.Array) -> Lane:
     """Return how a column's values are written as Avro, without the number of a union's branch."""
     return _encoding(column).avro(array)
-
-
-def json_values(column: CarriedColumn, array: pa.Array) -> pa.Array:
-    """Return a column's values as JSON, ``null`` for NULL: large_binary."""
-    layout = Layout(len(array))
-    layout.lane(json_lane(column, array))
-    return layout.write([np.arange(len(array))])
 
 
 def connect_type(column: CarriedColumn, *, avro: bool = False) -> dict[str, Any]:
@@ -142,17 +135,16 @@ def _digits(array: pa.Array) -> Lane:
 
 def _varint(array: pa.Array) -> Lane:
     if pa.types.is_decimal(array.type):  # BIGINT UNSIGNED: its 64 bits, signed, as Debezium's ``long``
-        numbers = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array)) : 2]
-        return Lane(Kind.VARINT, numbers, valid_mask(array))
+        return Lane(Kind.VARINT, _low_words(array), valid_mask(array))
     return int64_lane(Kind.VARINT, array)
 
 
-def _string(array: pa.Array) -> Lane:
-    return text_lane(Kind.STRING, array)
+def _low_words(array: pa.Array) -> Any:
+    """Return the lower halves of decimal128: int64."""
+    return np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array)) : 2]
 
 
-def _bytes(array: pa.Array) -> Lane:
-    return text_lane(Kind.BYTES, array)
+_string, _bytes = partial(text_lane, Kind.STRING), partial(text_lane, Kind.BYTES)
 
 
 def _base64(array: pa.Array) -> Lane:
@@ -168,17 +160,13 @@ def _decimal(array: pa.Array) -> Lane:
         return _string(array)
     if array.type.precision > _NARROW_DIGITS:
         return text_lane(Kind.RAW, quoted(fixed_point(array)))
-    numbers = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array)) : 2]
-    valid = valid_mask(array)
-    return Lane(Kind.DECIMAL, numbers, valid, array.type.scale)
+    return Lane(Kind.DECIMAL, _low_words(array), valid_mask(array), array.type.scale)
 
 
 def _unscaled(array: pa.Array, scale: int) -> Lane:
     """Return DECIMAL as Avro's logical type ``decimal`` has it: the unscaled number's bytes."""
-    valid = valid_mask(array)
-    if pa.types.is_decimal(array.type):
-        return Lane(Kind.BYTES, decimal_bytes(array), valid)
-    return Lane(Kind.BYTES, decimal_text_bytes(array, scale), valid)
+    values = decimal_bytes(array) if pa.types.is_decimal(array.type) else decimal_text_bytes(array, scale)
+    return Lane(Kind.BYTES, values, valid_mask(array))
 
 
 def _precise(mysql: str) -> dict[str, Any]:
@@ -204,10 +192,6 @@ def _boolean_byte(array: pa.Array) -> Lane:
     return int64_lane(Kind.LITTLE, _is_set(array), 1)
 
 
-def _real_text(array: pa.Array) -> Lane:
-    return text_lane(Kind.RAW, array.cast(pa.string()))
-
-
 def _real_bytes(array: pa.Array) -> Lane:
     size = array.type.bit_width // 8
     values = np.asarray(array.fill_null(0)).view(np.dtype(f"<i{size}")).astype(np.int64)
@@ -216,14 +200,7 @@ def _real_bytes(array: pa.Array) -> Lane:
 
 def _bits_of(size: int) -> _Encoding:
     schema = {"type": "bytes", "name": "io.debezium.data.Bits", "version": 1, "parameters": {"length": str(size)}}
-
-    def json(array: pa.Array) -> Lane:
-        return _base64(_bits(array, size))
-
-    def avro(array: pa.Array) -> Lane:
-        return _bytes(_bits(array, size))
-
-    return _Encoding(json, avro, schema)
+    return _Encoding(lambda array: _base64(_bits(array, size)), lambda array: _bytes(_bits(array, size)), schema)
 
 
 def _bits(array: pa.Array, size: int) -> pa.Array:
@@ -248,10 +225,6 @@ def _number(convert: Callable[[pa.Array], pa.Array], kind: str, name: str) -> _E
     return _Encoding(partial(lane, Kind.DIGITS), partial(lane, Kind.VARINT), schema)
 
 
-def _date(_size: int) -> _Encoding:
-    return _number(lambda array: array.cast(pa.int32()), "int32", "Date")
-
-
 def _datetime(size: int) -> _Encoding:
     if size > 3:
         return _number(lambda array: array.cast(pa.int64()), "int64", "MicroTimestamp")
@@ -270,14 +243,6 @@ def _timestamp(size: int) -> _Encoding:
         return Lane(Kind.BYTES, pc.binary_slice(text, 1, -1), valid_mask(array))
 
     return _Encoding(json, avro, {"type": "string", "name": "io.debezium.time.ZonedTimestamp", "version": 1})
-
-
-def _time(_size: int) -> _Encoding:
-    return _number(_times, "int64", "MicroTime")
-
-
-def _year(_size: int) -> _Encoding:
-    return _number(lambda array: array, "int32", "Year")
 
 
 _CLOCK: Final = r"^(?P<sign>-?)(?P<hours>\d+):(?P<minutes>\d\d):(?P<seconds>\d\d)(?:\.(?P<fraction>\d+))?$"
@@ -322,16 +287,15 @@ def _vector(array: pa.Array) -> Lane:
 
 
 def _vector_block(array: pa.Array) -> Lane:
-    valid = valid_mask(array)
-    return Lane(Kind.RAW, float_blocks(array), valid)
+    return Lane(Kind.RAW, float_blocks(array), valid_mask(array))
 
 
 _TEMPORAL: Final[Mapping[str, Callable[[int], _Encoding]]] = {
-    "date": _date,
+    "date": lambda _: _number(lambda array: array.cast(pa.int32()), "int32", "Date"),
     "datetime": _datetime,
     "timestamp": _timestamp,
-    "time": _time,
-    "year": _year,
+    "time": lambda _: _number(_times, "int64", "MicroTime"),
+    "year": lambda _: _number(lambda array: array, "int32", "Year"),
 }
 _NOT_TEMPORAL: Final = {"time": (), "year": ()}
 """Spark types of a temporal column whose values are not dates or times; by default text (``zero_dates = "text"``)."""
@@ -345,8 +309,8 @@ _BY_SPARK: Final[Mapping[str, _Encoding]] = {
     "int": _Encoding(_digits, _varint, {"type": "int32"}),
     "binary": _Encoding(_base64, _bytes, {"type": "bytes"}),
     "decimal": _Encoding(_decimal, _bytes, {"type": "string"}),
-    "float": _Encoding(_real_text, _real_bytes, {"type": "float"}),
-    "double": _Encoding(_real_text, _real_bytes, {"type": "double"}),
+    "float": _Encoding(_digits, _real_bytes, {"type": "float"}),
+    "double": _Encoding(_digits, _real_bytes, {"type": "double"}),
     "struct": _Encoding(
         _geometry,
         _geometry_record,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.control import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
@@ -16,24 +16,14 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
     from headgate.config import KafkaTargetConfig
+    from headgate.sinks._debezium import Form
 
-__all__ = ["Converter", "HeartbeatSender", "Topics", "check_brokers", "failure", "is_transient"]
+__all__ = ["HeartbeatSender", "Topics", "check_brokers", "failure", "is_transient"]
 
 _CHECK_SECONDS: Final = 10.0
 _HEARTBEAT_SECONDS: Final = 4.0
 """Longest wait for the brokers' answer about the heartbeat topic: shorter than the wait for the thread's end."""
 _HEARTBEAT_POLL_SECONDS: Final = 0.1
-
-
-class Converter(Protocol):
-    """Writes keys and values that are not those of rows."""
-
-    def message(self, subject: str, schema: str, payload: Any) -> bytes:
-        """Return a key or value.
-
-        :param subject: the name of its schema in a registry: the topic, and ``-key`` or ``-value``.
-        :param schema: Connect's, as JSON.
-        """
 
 
 class Topics:
@@ -85,8 +75,8 @@ class Topics:
 class HeartbeatSender:
     """Sender of heartbeats to their topic's only partition, apart from batches and their transactions."""
 
-    def __init__(self, config: KafkaTargetConfig, topic: str, converter: Converter) -> None:
-        self._topic, self._converter, self._timeout = topic, converter, config.timeout_seconds
+    def __init__(self, config: KafkaTargetConfig, topic: str, form: Form) -> None:
+        self._topic, self._form, self._timeout = topic, form, config.timeout_seconds
         self._cluster = KafkaCluster(config.bootstrap, config.settings_file)
         self._topics = Topics(self._cluster, min(_HEARTBEAT_SECONDS, self._timeout))
         self._producer: Producer | None = None
@@ -99,8 +89,8 @@ class HeartbeatSender:
         """
         from confluent_kafka import KafkaException
 
-        key_bytes = self._converter.message(f"{self._topic}-key", HEARTBEAT_KEY, key)
-        value_bytes = self._converter.message(f"{self._topic}-value", HEARTBEAT_VALUE, value)
+        key_bytes = self._form.message(f"{self._topic}-key", HEARTBEAT_KEY, key)
+        value_bytes = self._form.message(f"{self._topic}-value", HEARTBEAT_VALUE, value)
         self._topics.create({self._topic}, partitions=1)
         try:
             producer = self._open()
