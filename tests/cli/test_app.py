@@ -264,6 +264,19 @@ def test_a_closed_pipe_ends_quietly() -> None:
         assert process.stderr.read() == ""
 
 
+def test_a_table_in_a_closed_pipe_ends_quietly() -> None:
+    code = WAITING.format(stubborn=False).replace(
+        "threading.Event().wait()", "[console().print('x' * 1000) for _ in iter(int, 1)]", 1
+    )
+    with python(code.replace("import sys", "from headgate.cli._common import console\nimport sys", 1)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.stdout.close()
+        assert process.wait(120) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
+
+
 def test_version() -> None:
     code, out, _ = run("--version")
     assert code == 0

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from headgate.catalog import Column, TableDef, TablePatterns, TableStats
+from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_pattern
 from headgate.cli import _check, _init
 from headgate.config import PipelineConfig, parse_config
 from headgate.mysql import ConnectionSettings, Prerequisite, ServerFacts
@@ -73,7 +73,7 @@ def written(tables: list[TableDef], chosen: list[str], target: str = "./lake") -
 def test_any_names_make_a_file_that_reads_back(names: list[tuple[str, str]], target: str, keyed: bool) -> None:
     columns = (Column("id", "int", nullable=False),)
     tables = [TableDef(db, name, columns, (0,) if keyed else ()) for db, name in names]
-    chosen = [f"{_init._literal(db)}.*" for db, _ in names]
+    chosen = [f"{exact_pattern(db)}.*" for db, _ in names]
     config = written(tables, chosen, target)
     patterns = TablePatterns(config.source.tables)
     assert all(patterns.matches(db, name) or db.lower() in ("mysql", "sys") for db, name in names)

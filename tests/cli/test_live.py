@@ -252,3 +252,22 @@ def test_the_log_ends_with_what_was_done(caplog: pytest.LogCaptureFixture) -> No
         view.update(status("failed"))
         raise OSError("disk")
     assert [record.getMessage() for record in logged_here(caplog)] == ["ended after 1 batch: 1 change, 2,000 rows read"]
+
+
+class Gone(io.StringIO):
+    """A terminal that is closed at some time."""
+
+    closed_by_user = False
+
+    def write(self, text: str) -> int:
+        if self.closed_by_user:
+            raise OSError(5, "Input/output error")
+        return super().write(text)
+
+
+def test_the_run_goes_on_without_its_terminal() -> None:
+    gone = Gone()
+    with LiveView(Console(file=gone, force_terminal=True)) as view:
+        view.update(reading(1, 5))
+        gone.closed_by_user = True
+        view.take(BatchReport(1, 1, "", {}))

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
 import gc
+import io
+import logging
+import sys
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from headgate.cli._run import _loading
+from headgate.cli import app
+from headgate.cli._run import _announce, _loading
+from headgate.config import parse_config
 
 
 def fail_to_load() -> None:
@@ -22,3 +29,33 @@ def test_garbage_is_not_collected_while_modules_load() -> None:
         assert gc.get_freeze_count()
     finally:
         gc.unfreeze()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+TEXT = 'name = "p"\n[source]\nurl = "mysql://u@h"\ntables = ["a.*"]\n[target]\npath = "/nowhere/lake"\n'
+
+
+def test_notifications_are_logged_beside_the_live_view(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    log = logging.getLogger("headgate.notifications")
+    handlers, level = log.handlers[:], log.level
+    try:
+        _announce(parse_config(TEXT + "[notifications]\nlog = true\n"))
+        log.debug("a line")
+        assert capsys.readouterr().err == "a line\n"
+    finally:
+        log.handlers[:] = handlers
+        log.setLevel(level)
+
+
+def test_a_demonstration_needs_a_new_lake(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    done = CliRunner().invoke(app, ["demo", "--path", str(tmp_path)])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "belongs to an earlier server" in done.stderr

@@ -71,6 +71,28 @@ def test_json_from_a_file_or_stdin(pipeline: Path, tmp_path: Path) -> None:
     assert signal["data"]["data-collections"] == ["x.y"]
 
 
+def test_json_is_utf_8_in_every_locale(pipeline: Path) -> None:
+    condition = {"data-collection": "x.y", "filter": "name = 'Müller'"}
+    data = {"data-collections": ["x.y"], "additional-conditions": [condition]}
+    text = json.dumps({"id": "a", "type": "execute-snapshot", "data": data}, ensure_ascii=False)
+    words = ["signal", str(pipeline), "--json", "-"]
+    done = CliRunner(charset="latin-1").invoke(app, words, input=text.encode("utf-8-sig"))
+    assert done.exit_code == 0
+    signal = written(pipeline, "a")
+    assert isinstance(signal, dict)
+    assert signal["data"]["additional-conditions"] == [condition]
+
+
+def test_an_inbox_that_cannot_be_written(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("headgate.carrier._folder.write_bytes", refuse)
+    code, out, err = run(str(pipeline), "pause-snapshot")
+    inbox = pipeline.parent / "lake" / "_headgate" / "inbox"
+    assert (code, out, err) == (3, "", f"error: {inbox} cannot be written: Permission denied\n")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -81,6 +103,8 @@ def test_json_from_a_file_or_stdin(pipeline: Path, tmp_path: Path) -> None:
         (["execute-snapshot", "-t", "*.a"], "not a regular expression"),
         (["execute-snapshot", "-t", "a.b", "--condition", "x"], "expected REGEX:SQL"),
         (["pause-snapshot", "--json", "-"], "leave out action"),
+        (["--type", "blocking", "--json", "-"], "leave out type"),
+        (["pause-snapshot", "--type", "blocking"], "--type is for execute-snapshot and stop-snapshot"),
         (["--json", "/nowhere/x"], "cannot be read"),
         (["log"], 'no "message"'),
         (["set-binlog-position"], 'is {"gtid_set": …}'),

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 from headgate.carrier import ControlFolder
 from headgate.cli import _status, app
+from headgate.errors import TargetError
 from headgate.lake import Status, pid_namespace
 
 SRC = str(Path(_status.__file__).parents[2])
@@ -171,6 +172,19 @@ def test_misuse(pipeline: Path) -> None:
     code, _, err = run(str(pipeline))
     assert code == 3
     assert "newer headgate" in err
+
+
+def test_a_status_that_cannot_be_read(pipeline: Path) -> None:
+    """It is an error; --watch shows it and goes on."""
+    inbox = pipeline.parent / "lake" / "_headgate" / "inbox"
+    (inbox / "status.json").mkdir(parents=True)
+    problem = f"{inbox} cannot be read: Cannot open for reading: path '{inbox / 'status.json'}' is a directory"
+    assert run(str(pipeline)) == (3, "", f"error: {problem}\n")
+    screen = Console(file=io.StringIO(), width=400, color_system=None)
+    screen.print(_status._picture_now(ControlFolder(str(inbox)), "shop", "lake"))
+    assert isinstance(screen.file, io.StringIO)
+    assert screen.file.getvalue() == f"shop: {problem}\n"
+    assert json.loads(_status._json_problem("shop", TargetError(problem)))["condition"] == "unknown"
 
 
 def test_the_picture_shows_names_as_they_are() -> None:

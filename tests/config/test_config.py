@@ -180,6 +180,8 @@ def test_both_modes_in_a_fixed_order() -> None:
             "do not go together",
         ),
         ("poll_ms = 500", 'snapshot_mode = "never"', r"source\.snapshot_mode.*'when_needed'"),
+        ("[spark]", '[spark]\njars.packages = ["a:b:1"]', "packages: expected text, a number, true"),
+        ("[spark]", '[spark]\n"spark.master" = "b"', r"spark\.master is set twice"),
     ],
 )
 def test_mistakes_are_one_clear_line(old: str, new: str, message: str) -> None:

@@ -26,11 +26,12 @@ from headgate.errors import (
     ConnectionLostError,
     EngineError,
     HeadgateError,
+    MissingExtraError,
     ServerSettingError,
     TargetError,
 )
 from headgate.lake import Lake
-from headgate.pipeline import Pipeline, check_patterns, followed_tables
+from headgate.pipeline import Pipeline, _checks, check_interfaces, check_patterns, check_resnapshot, followed_tables
 from headgate.pipeline import _run as _pipeline
 from headgate.pipeline._run import _lake_lock, _Patience, _Run
 
@@ -214,6 +215,7 @@ class Purged:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *batches: int) -> None:
         self.left, self.forgotten, self.requests = list(batches), 0, [dict[str, Any]()]
+        self.reload = False
         purged = self
 
         class Run(FakeRun):
@@ -224,8 +226,11 @@ class Purged:
                     send_request=lambda _name, request: purged.requests.append(asdict(request))
                 )
 
-            def until_end(self, once: bool, *_: Any) -> BinlogPurgedError | None:  # type: ignore[override]
+            def until_end(self, once: bool, *more: Any) -> BinlogPurgedError | None:  # type: ignore[override]
                 purged.requests.append({"once": once})
+                self.superseded = purged.reload and more[1]()
+                if self.superseded:
+                    return None
                 if not purged.left:
                     return None
                 self.batches = purged.left.pop(0)
@@ -279,6 +284,69 @@ def test_a_configuration_that_the_server_does_not_allow_is_refused(
     pipeline.reload()
     assert not pipeline.reloaded()
     assert caplog.text.count("is not followed") == 2, "or a signal asks"
+
+
+def test_a_changed_configuration_is_checked_again_when_the_server_is_back(
+    file: ConfigFile, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: list[list[str] | Exception] = [LOST, LOST, ["a.b"]]
+
+    def check(_: PipelineConfig) -> list[str]:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(_pipeline, "check_config", check)
+    pipeline = Pipeline(file.config, file=file)
+    file.path.write_text(TEXT.replace('"a.*"', '"a.*", "b.*"'))
+    assert not pipeline.reloaded()
+    assert not pipeline.reloaded()
+    assert len(answers) == 2, "it waits a while"
+    pipeline._recheck_at = 0.0
+    assert not pipeline.reloaded()
+    pipeline._recheck_at = 0.0
+    assert pipeline.reloaded()
+    assert caplog.text.count("the connection ended; it is checked again") == 1
+    assert pipeline.config.source.tables == ("a.*", "b.*")
+
+
+def test_a_changed_snapshot_mode_is_in_effect(file: ConfigFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But the one of the command line stays."""
+    for mode, after in ((None, "when_needed"), ("no_data", "no_data")):
+        file.path.write_text(TEXT)
+        pipeline = Pipeline(parse_config(TEXT), file=ConfigFile(file.path), snapshot_mode=mode)  # type: ignore[arg-type]
+        file.path.write_text(TEXT.replace("[target]", 'snapshot_mode = "when_needed"\nretry_seconds = 7\n[target]'))
+        purged = Purged(monkeypatch)
+        purged.reload, purged.left = True, [0]
+        status: Any = SimpleNamespace(tries_again=lambda _error: None)
+        with contextlib.nullcontext() if mode is None else pytest.raises(BinlogPurgedError):
+            pipeline._follow(None, status, [], False, [], None)  # type: ignore[arg-type]
+        assert pipeline.config.source.snapshot_mode == after
+        assert pipeline.config.source.retry_seconds == 7
+        assert purged.forgotten == (mode is None)
+
+
+def test_a_mode_that_does_not_fit_the_file_is_refused() -> None:
+    text = TEXT.replace("[target]", 'snapshot_mode = "no_data"\nstart = "earliest"\n[target]')
+    with pytest.raises(ConfigError, match=r"^snapshot_mode when_needed: start is for snapshot_mode no_data"):
+        Pipeline(parse_config(text), snapshot_mode="when_needed")
+
+
+def test_what_is_read_again_is_named() -> None:
+    check_resnapshot(["a.*", "!a.b"], ["a.b", "a.c"])
+    with pytest.raises(ConfigError, match="only removes tables"):
+        check_resnapshot(["!a.*"], ["a.b"])
+
+
+def test_a_package_for_notifications_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(extra: str) -> None:
+        raise MissingExtraError("confluent_kafka is not installed", extra=extra)
+
+    monkeypatch.setattr(_checks, "require_extra", missing)
+    check_interfaces(parse_config(TEXT))
+    with pytest.raises(MissingExtraError):
+        check_interfaces(parse_config(TEXT + '[notifications.kafka]\nbootstrap = "k:1"\ntopic = "t"\n'))
 
 
 def test_hangup_has_the_file_read_again(file: ConfigFile) -> None:

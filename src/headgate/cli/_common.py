@@ -205,8 +205,15 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def console(*, stderr: bool = False) -> Console:
-    """Return a console for tables and progress."""
+def console(*, stderr: bool = False, width: int | None = None) -> Console:
+    """Return a console for tables and progress. It raises ``BrokenPipeError`` if its reader has gone.
+
+    :param width: columns; None: those of the terminal.
+    """
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False)
+    class Pipe(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would exit with 1
+
+    return Pipe(stderr=stderr, highlight=False, width=width)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import logging
 import os
 import sys
@@ -20,9 +21,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from headgate.cli._common import console
+from headgate.errors import ConfigError
+from headgate.files import file_errors
 
+if TYPE_CHECKING:
     from headgate.cli._live import LiveView, LogView
     from headgate.config import PipelineConfig
     from headgate.pipeline import Pipeline
@@ -48,7 +51,7 @@ password_env = "{env}"
 tables = ["nyc.*"]
 
 [target]
-path = "{lake}"
+path = {lake}
 """
 _QUERY: Final = """\
 SELECT a.name, count(*) AS flights, round(avg(f.arr_delay), 1) AS late
@@ -80,7 +83,11 @@ def command(
     from headgate.testing import FlightWriters, MySQLServer, load_flights
 
     folder = (path or Path(tempfile.mkdtemp(prefix="headgate-demo-"))).resolve()
-    folder.mkdir(parents=True, exist_ok=True)
+    lake = folder / "lake"
+    if lake.exists():
+        raise ConfigError(f"{lake} exists, and belongs to an earlier server: remove it, or choose another --path")
+    with file_errors(f"{folder} cannot be written"):
+        folder.mkdir(parents=True, exist_ok=True)
     _print_step("1", "starting a private MySQL server (a first use may have to fetch it)")
     with MySQLServer.start() as server:
         server.execute(*_USER_SQL)
@@ -89,9 +96,8 @@ def command(
         _print_step(" ", ", ".join(f"{table} {rows:,}" for table, rows in counts.items()))
         os.environ[_PASSWORD_ENV] = _PASSWORD
         config = folder / "pipeline.toml"
-        lake = folder / "lake"
         url = f"mysql://headgate@{server.host}:{server.port}"
-        config.write_text(_CONFIG.format(url=url, env=_PASSWORD_ENV, lake=lake), encoding="utf-8")
+        config.write_text(_CONFIG.format(url=url, env=_PASSWORD_ENV, lake=json.dumps(str(lake))), encoding="utf-8")
         _print_step("3", "three applications begin to write: inserts, updates, deletes, changed keys, rollbacks")
         writers = FlightWriters(server, flights=counts["flights"])
         writers.start()
@@ -194,12 +200,8 @@ def _print_step(step: str, text: str) -> None:
     _console().print(f"[bold cyan]{step}[/] {text}", soft_wrap=True)
 
 
-@functools.cache
-def _console() -> Console:
-    """Return the command's only console: output of another one would be drawn over by the live view."""
-    from rich.console import Console
-
-    return Console(highlight=False)
+_console = functools.cache(console)
+"""Returns the command's only console: output of another one would be drawn over by the live view."""
 
 
 def _query_lake(lake: Path) -> None:
@@ -217,9 +219,8 @@ def _query_lake(lake: Path) -> None:
     for airline, flights, late in rows:
         table.add_row(airline, f"{flights:,}", str(late))
     _print_step("7", "a query over the tables:")
-    console = _console()
-    console.print(_QUERY.format(lake=lake), style="dim", soft_wrap=True)
-    console.print(table)
+    _console().print(_QUERY.format(lake=lake), style="dim", soft_wrap=True)
+    _console().print(table)
 
 
 def _farewell(folder: Path, lake: Path) -> None:

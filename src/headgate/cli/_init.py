@@ -53,7 +53,7 @@ def command(
 
       headgate init mysql://headgate@127.0.0.1:3306 --tables 'shop.*' --target /data/lake -o shop.toml
     """
-    from headgate.catalog import load_stats, load_tables
+    from headgate.catalog import exact_pattern, load_stats, load_tables
     from headgate.config import parse_config
     from headgate.mysql import Connection, read_facts
 
@@ -68,7 +68,9 @@ def command(
     if not definitions:
         raise no_match(patterns)
     chosen = (
-        list(tables) if tables else [f"{_literal(db)}.*" for db in dict.fromkeys(table.db for table in definitions)]
+        list(patterns.patterns)
+        if tables
+        else [f"{exact_pattern(db)}.*" for db in dict.fromkeys(table.db for table in definitions)]
     )
     text = "".join(
         [
@@ -96,12 +98,6 @@ def _bare(url: str, settings: ConnectionSettings) -> str:
     """Return the URL without its password options."""
     options = [(name, value) for name, value in parse_qsl(urlsplit(url).query) if not name.startswith("password")]
     return settings.url + (f"/?{urlencode(options, safe='/')}" if options else "")
-
-
-def _literal(db: str) -> str:
-    """Return a pattern for one database. ``?`` replaces a leading ``!``, which cannot be escaped."""
-    text = re.sub(r"([*?\[])", r"[\1]", db)
-    return f"?{text[1:]}" if text.startswith("!") else text
 
 
 def _quoted(text: str) -> str:

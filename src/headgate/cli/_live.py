@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
 
@@ -166,7 +167,8 @@ class LiveView(_View):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended = True
-        self._live.stop()
+        with suppress(OSError):  # its terminal is gone
+            self._live.stop()
 
     def stop_requested(self) -> None:
         self._ending = True  # the drawing thread reads it
@@ -178,7 +180,8 @@ class LiveView(_View):
     def take(self, report: BatchReport) -> None:
         """Redraw."""
         del report  # the status has it already
-        self._live.refresh()
+        with suppress(OSError):  # its terminal is gone, and the run goes on
+            self._live.refresh()
 
     def _draw(self) -> Group:
         with self._lock:

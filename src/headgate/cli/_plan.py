@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from headgate._policies import Policies
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, load_stats, load_tables
-from headgate.cli._common import on_terminal
+from headgate.cli._common import console, on_terminal
 from headgate.columns import HookedTable, TableCodec, hooked_table, with_chosen_key
 from headgate.config import PipelineConfig
 from headgate.errors import ChosenKeyError, UnsupportedError
@@ -19,9 +18,9 @@ from headgate.lake import NO_KEY, Lake, Places, merge_reason, merge_text, place_
 from headgate.mysql import Connection
 from headgate.pipeline import (
     check_config,
-    check_kafka,
+    check_interfaces,
     check_patterns,
-    check_signal_topic,
+    check_resnapshot,
     connection_settings,
     find_hooks,
     followed_tables,
@@ -35,9 +34,10 @@ _WIDTH: Final = 200
 """Columns of a plan that goes to a file or a pipe, where lines may be long."""
 
 
-def print_plan(config: PipelineConfig) -> None:
+def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
     """Print the plan of a pipeline to stdout.
 
+    :param resnapshot: patterns of tables to read again.
     :raises HeadgateError: the server cannot be queried, or, after the plan, the error that would prevent a run.
     """
     lake = Lake.of(config)
@@ -48,15 +48,14 @@ def print_plan(config: PipelineConfig) -> None:
         stats = load_stats(connection.query, patterns)
     check_patterns(config.source.tables, [table.full_name for table in tables], followed_tables(lake))
     find_hooks(config)
-    console = Console(highlight=False, width=None if on_terminal() else _WIDTH)
-    console.print(f"pipeline {escape(config.name)}: {len(tables)} tables into {escape(lake.path)}, mode ", end="")
-    console.print(escape(", ".join(config.target.mode)))
-    console.print(_overview(config, lake, tables, stats))
+    out = console(width=None if on_terminal() else _WIDTH)
+    out.print(f"pipeline {escape(config.name)}: {len(tables)} tables into {escape(lake.path)}, mode ", end="")
+    out.print(escape(", ".join(config.target.mode)))
+    out.print(_overview(config, lake, tables, stats))
     for table in tables:
-        console.print(_columns(config, table))
-    check_signal_topic(config)
-    check_kafka(config)
-    check_config(config)
+        out.print(_columns(config, table))
+    check_interfaces(config)
+    check_resnapshot(resnapshot, check_config(config))
 
 
 def _overview(config: PipelineConfig, lake: Lake, tables: list[TableDef], stats: dict[str, TableStats]) -> Table:

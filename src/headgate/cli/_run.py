@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli._common import write_lines
+from headgate.cli._common import console, write_lines
 from headgate.cli._interrupt import on_interrupt
 from headgate.config import SnapshotMode
 from headgate.extras import require_extra
@@ -84,16 +84,16 @@ def run(
 
       headgate run pipeline.toml --snapshot-mode initial_only
     """
-    from headgate.config import ConfigFile
+    from headgate.config import ConfigFile, with_snapshot_mode
 
     file = ConfigFile(pipeline)
-    config = file.config
+    config = with_snapshot_mode(file.config, snapshot_mode)
     if dry_run:
         from headgate.cli._plan import print_plan
         from headgate.engine import check_java
 
         logging.basicConfig(level=logging.WARNING, format="warning: %(message)s", stream=sys.stderr)
-        print_plan(config)
+        print_plan(config, resnapshot or ())
         check_java()
         _check_page(config, pipeline)
         write_lines([f"nothing prevents a run; next: headgate run {pipeline}"])
@@ -110,7 +110,7 @@ def run(
             stack.enter_context(begun_session(config.name, config.spark))
             from headgate.pipeline import Pipeline
 
-            running = Pipeline(config, file=file, snapshot_mode=snapshot_mode)
+            running = Pipeline(file.config, file=file, snapshot_mode=snapshot_mode)
         _run(running, pipeline, once=once, resnapshot=resnapshot or ())
 
 
@@ -125,13 +125,22 @@ def _loading() -> Iterator[None]:
         gc.enable()
 
 
+class _Stderr(logging.Handler):
+    """Writes to what stderr is at the moment: the live view replaces it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr, flush=True)  # noqa: T201 - the command's output
+
+
 def _announce(config: PipelineConfig) -> None:
     """Print a line before the modules load, which takes seconds, and longer on a machine that has compiled none yet."""
     text = f"pipeline {config.name}: loading (a first run also compiles)"
+    notifications = logging.getLogger("headgate.notifications")
+    if config.notifications.log:
+        notifications.setLevel(logging.DEBUG)
     if sys.stdout.isatty():
-        from rich.console import Console
-
-        Console().print(text, style="dim", markup=False, highlight=False)
+        console().print(text, style="dim", markup=False)
+        notifications.addHandler(_Stderr())
         return
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     log.setLevel(logging.INFO)
@@ -142,12 +151,7 @@ def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]
     """Run until the end or a signal, and show the progress."""
     from headgate.cli._live import LiveView, LogView
 
-    if sys.stdout.isatty():
-        from rich.console import Console
-
-        view: LiveView | LogView = LiveView(Console())
-    else:
-        view = LogView()
+    view: LiveView | LogView = LiveView(console()) if sys.stdout.isatty() else LogView()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def spark_started() -> None:

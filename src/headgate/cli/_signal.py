@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headgate.cli._common import warn
-from headgate.errors import HeadgateError
+from headgate.errors import ConfigError, HeadgateError, TargetError
+from headgate.files import file_errors
 
 if TYPE_CHECKING:
     from headgate.carrier import ControlFolder
@@ -53,8 +54,9 @@ def signal(
         ),
     ] = None,
     kind: Annotated[
-        Kind, typer.Option("--type", help="blocking: live changes wait until the tables are read.")
-    ] = Kind.incremental,
+        Kind | None,
+        typer.Option("--type", help="blocking: live changes wait until the tables are read; default: incremental."),
+    ] = None,
     condition: Annotated[
         list[str] | None,
         typer.Option("--condition", metavar="REGEX:SQL", help="Read only these rows of these tables. Repeatable."),
@@ -108,7 +110,8 @@ def signal(
     }
     parsed_signal = _from_json(json_file, arguments) if json_file is not None else _from_words(**arguments)
     inbox = ControlFolder(Lake.of(config).inbox)
-    submit(inbox, parsed_signal)
+    with file_errors(f"{inbox.path} cannot be written", TargetError):
+        submit(inbox, parsed_signal)
     sys.stdout.write(f"{parsed_signal.id}\n")
     if not _is_running(inbox):
         warn(f"pipeline {config.name} is not running; the signal waits in {inbox.path} for its next run")
@@ -130,16 +133,14 @@ def _from_json(file: Path, words: dict[str, Any]) -> Signal:
     :raises ConfigError: the file cannot be read or holds no signal, or the command line also describes one.
     """
     from headgate.control import parse_signal
-    from headgate.errors import ConfigError
 
-    beside = [what for what in ("action", "message", "tables", "condition", "surrogate_key", "position") if words[what]]
+    beside = [what for what, value in words.items() if value and what != "name"]
     if beside:
-        raise ConfigError(f"--json holds the whole signal; leave out {beside[0].replace('_', '-')}")
-    try:
-        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from None
-    return parse_signal(text, name=words["name"])
+        what = beside[0].replace("_", "-").replace("kind", "type")
+        raise ConfigError(f"--json holds the whole signal; leave out {what}")
+    with file_errors(f"{file} cannot be read"):
+        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        return parse_signal(content.decode("utf-8-sig"), name=words["name"])
 
 
 def _from_words(
@@ -149,7 +150,7 @@ def _from_words(
     tables: list[str] | None,
     condition: list[str] | None,
     surrogate_key: str | None,
-    kind: Kind,
+    kind: Kind | None,
     position: str | None,
     name: str | None,
 ) -> Signal:
@@ -157,8 +158,7 @@ def _from_words(
 
     :raises ConfigError: something is missing, or does not belong to this signal.
     """
-    from headgate.control import SIGNAL_TYPES, parse_signal
-    from headgate.errors import ConfigError
+    from headgate.control import SIGNAL_TYPES, parse_signal, position_data
 
     if action is None:
         raise ConfigError(f"name a signal ({', '.join(SIGNAL_TYPES)}), or use --json")
@@ -172,26 +172,17 @@ def _from_words(
     if surrogate_key:
         data["surrogate-key"] = surrogate_key
     if position:
-        data |= _position_data(position)
+        data |= position_data(position)
     if message:
         data["message"] = message
     if action in (Action.execute_snapshot, Action.stop_snapshot):
-        data["type"] = kind.value
+        data["type"] = (kind or Kind.incremental).value
+    elif kind is not None:
+        raise ConfigError("--type is for execute-snapshot and stop-snapshot")
     return parse_signal({"id": name, "type": action.value, "data": data})
 
 
-def _position_data(text: str) -> dict[str, Any]:
-    from headgate.binlog_positions import FilePosition, parse_start
-
-    if not isinstance(parse_start(text), FilePosition):
-        return {"gtid_set": text}
-    file, _, pos = text.rpartition(":")
-    return {"binlog_filename": file, "binlog_position": int(pos)}
-
-
 def _condition(text: str) -> dict[str, str]:
-    from headgate.errors import ConfigError
-
     table, colon, condition = text.partition(":")
     if not (table and colon and condition.strip()):
         raise ConfigError(rf"--condition {text!r}: expected REGEX:SQL, such as 'shop\.orders:status = 1'")

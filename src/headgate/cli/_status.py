@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from headgate.cli._common import TABLE_STYLES, console, on_terminal, write_lines
+from headgate.errors import HeadgateError, TargetError
+from headgate.files import file_errors
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -44,7 +46,7 @@ def command(
     """
     from headgate.carrier import ControlFolder
     from headgate.config import load_config
-    from headgate.lake import Lake, read_status
+    from headgate.lake import Lake
 
     config = load_config(pipeline)
     lake = Lake.of(config)
@@ -52,7 +54,7 @@ def command(
     if watch:
         _watch(inbox, config.name, lake.path, as_json=as_json)
         return 0
-    status = read_status(inbox)
+    status = _read(inbox)
     if as_json:
         write_lines([_json(status, config.name)])
     elif on_terminal():
@@ -62,25 +64,56 @@ def command(
     return 1 if status is None or status.needs_attention() else 0
 
 
-def _watch(inbox: ControlFolder, name: str, lake: str, *, as_json: bool) -> None:
-    """Show the status until Ctrl-C; write lines when there is something new."""
+def _read(inbox: ControlFolder) -> Status | None:
+    """Read the status.
+
+    :raises TargetError: the file cannot be read, or is damaged.
+    """
     from headgate.lake import read_status
 
+    with file_errors(f"{inbox.path} cannot be read", TargetError):
+        return read_status(inbox)
+
+
+def _watch(inbox: ControlFolder, name: str, lake: str, *, as_json: bool) -> None:
+    """Show the status until Ctrl-C; write lines when there is something new. What cannot be read now is tried again."""
     if on_terminal() and not as_json:
         from rich.live import Live
 
-        with Live(_picture(read_status(inbox), name, lake), console=console(), auto_refresh=False) as live:
+        with Live(_picture_now(inbox, name, lake), console=console(), auto_refresh=False) as live:
             while True:
                 time.sleep(_SECONDS)
-                live.update(_picture(read_status(inbox), name, lake), refresh=True)
+                live.update(_picture_now(inbox, name, lake), refresh=True)
     before: object = ()
     while True:
-        status = read_status(inbox)
-        seen = None if status is None else (status.updated_us, status.condition())
+        try:
+            status = _read(inbox)
+        except HeadgateError as error:
+            seen: object = str(error)
+            lines = [_json_problem(name, error)] if as_json else [f"{name}: {error}"]
+        else:
+            seen = None if status is None else (status.updated_us, status.condition())
+            lines = [_json(status, name)] if as_json else [*_lines(status, name, lake)]
         if seen != before:
-            write_lines([_json(status, name)] if as_json else _lines(status, name, lake))
+            write_lines(lines)
             before = seen
         time.sleep(_SECONDS)
+
+
+def _picture_now(inbox: ControlFolder, name: str, lake: str) -> Group:
+    """Return the picture of the present status, or why it cannot be read."""
+    from rich.console import Group
+    from rich.text import Text
+
+    try:
+        return _picture(_read(inbox), name, lake)
+    except HeadgateError as error:
+        return Group(Text(f"{name}: {error}", style="red"))
+
+
+def _json_problem(name: str, error: HeadgateError) -> str:
+    """Return one line, with the page's keys for a status that cannot be read."""
+    return json.dumps({"pipeline": name, "condition": "unknown", "problem": str(error)}, ensure_ascii=False)
 
 
 def _json(status: Status | None, name: str) -> str:

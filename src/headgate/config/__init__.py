@@ -22,7 +22,7 @@ from __future__ import annotations
 from headgate.config._explain import explain
 from headgate.config._file import ConfigFile, check_change, write_config
 from headgate.config._interfaces import KafkaChannelConfig, NotificationsConfig, SignalsConfig, UiConfig, WebhookConfig
-from headgate.config._parse import load_config, parse_config
+from headgate.config._parse import load_config, parse_config, with_snapshot_mode
 from headgate.config._pipeline import PipelineConfig
 from headgate.config._routes import SHARD_COLUMN, RouteConfig
 from headgate.config._schema_changes import ChangePolicy, SchemaChangesConfig
@@ -51,5 +51,6 @@ __all__ = [
     "explain",
     "load_config",
     "parse_config",
+    "with_snapshot_mode",
     "write_config",
 ]

@@ -13,9 +13,10 @@ from pydantic import ValidationError
 from headgate.config._explain import explain
 from headgate.config._model import FOLDER
 from headgate.config._pipeline import PipelineConfig
+from headgate.config._source import SnapshotMode, SourceConfig
 from headgate.errors import ConfigError
 
-__all__ = ["load_config", "parse_config"]
+__all__ = ["load_config", "parse_config", "with_snapshot_mode"]
 
 log = logging.getLogger("headgate")
 
@@ -55,6 +56,20 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
         return PipelineConfig.model_validate(value, context={FOLDER: folder or Path.cwd()})
     except ValidationError as error:
         raise ConfigError(f"{where}: {explain(error, PipelineConfig)}") from None
+
+
+def with_snapshot_mode(config: PipelineConfig, mode: SnapshotMode | None) -> PipelineConfig:
+    """Return the configuration with another ``source.snapshot_mode``; None: as it is.
+
+    :raises ConfigError: the mode does not go together with another setting of ``[source]``.
+    """
+    if mode is None:
+        return config
+    values = {**config.source.model_dump(by_alias=True, exclude_unset=True), "snapshot_mode": mode}
+    try:
+        return config.model_copy(update={"source": SourceConfig.model_validate(values)})
+    except ValidationError as error:
+        raise ConfigError(f"snapshot_mode {mode}: {explain(error, SourceConfig)}") from None
 
 
 def _remove_retired(value: dict[str, Any], where: str) -> None:

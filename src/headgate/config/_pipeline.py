@@ -155,6 +155,9 @@ class PipelineConfig(Model):
     def _flat_settings(cls, settings: Any) -> Any:
         flat: dict[str, str] = {}
         _flatten(settings, "", flat)
+        twice = [key for key in flat if f"spark.{key}" in flat]
+        if twice:
+            raise ValueError(f"spark.{twice[0]} is set twice, with its prefix and without it")
         return {key if key.startswith("spark.") else f"spark.{key}": value for key, value in flat.items()}
 
     _check_rules = field_validator("columns")(checked_rules)
@@ -229,5 +232,7 @@ def _flatten(settings: Any, prefix: str, out: dict[str, str]) -> None:
             _flatten(value, f"{name}.", out)
         elif isinstance(value, bool):
             out[name] = str(value).lower()
-        else:
+        elif isinstance(value, (str, int, float)):
             out[name] = str(value)
+        else:
+            raise ValueError(f"{name}: expected text, a number, true or false")  # noqa: TRY004 - as above

@@ -18,6 +18,7 @@ from headgate.control._signals import (
     Signal,
     check_filter,
     parse_signal,
+    position_data,
     signal_file,
     submit,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "inbox_files",
     "inserted_rows",
     "parse_signal",
+    "position_data",
     "signal_file",
     "submit",
 ]

@@ -48,6 +48,7 @@ __all__ = [
     "check_filter",
     "outside_signal",
     "parse_signal",
+    "position_data",
     "signal_file",
     "submit",
 ]
@@ -120,7 +121,7 @@ class Signal:
         if self.type == "log":
             data["message"] = self.message
         if self.type == "set-binlog-position":
-            data |= _position_data(self.position)
+            data |= position_data(self.position)
         return {"id": self.id, "type": self.type, "data": data}
 
     def names(self, table: str) -> bool:
@@ -258,7 +259,8 @@ def _position(data: Mapping[str, Any]) -> str:
     return text
 
 
-def _position_data(text: str) -> dict[str, Any]:
+def position_data(text: str) -> dict[str, Any]:
+    """Return the data of a ``set-binlog-position`` signal for a position, as ``parse_start`` takes it."""
     if not isinstance(parse_start(text), FilePosition):
         return {"gtid_set": text}
     file, _, pos = text.rpartition(":")

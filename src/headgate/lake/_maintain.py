@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from headgate.delta import LOG, Fold, Listed, TableLog, commit, data_files_in, files_of, prepare_fold, version_at
-from headgate.errors import CommitConflictError, ConfigError
+from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.files import LockedError, try_lock
 from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
 from headgate.lake._kept import KeptVersions, ledger_moments
@@ -139,6 +139,8 @@ class Maintenance:
         except LockedError as error:
             self.busy = str(error)
             raise CommitConflictError(f"{self._lake.path} is being written by {error}") from None
+        except OSError as error:
+            raise TargetError(f"{self._lake.path} cannot be written: {error.strerror}") from None
 
     def _commit(self, log: TableLog, fold: Fold) -> None:
         """Commit a fold.

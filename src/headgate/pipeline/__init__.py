@@ -17,9 +17,9 @@
 from headgate.pipeline._catalog_names import names_of
 from headgate.pipeline._checks import (
     check_config,
-    check_kafka,
+    check_interfaces,
     check_patterns,
-    check_signal_topic,
+    check_resnapshot,
     check_source,
     connection_settings,
     find_hooks,
@@ -30,9 +30,9 @@ from headgate.pipeline._run import Pipeline, read_source, source_options
 __all__ = [
     "Pipeline",
     "check_config",
-    "check_kafka",
+    "check_interfaces",
     "check_patterns",
-    "check_signal_topic",
+    "check_resnapshot",
     "check_source",
     "connection_settings",
     "find_hooks",

@@ -14,6 +14,7 @@ from headgate.carrier import ABSENT, ControlFolder, check_names
 from headgate.config import PipelineConfig
 from headgate.control import check_filter
 from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServerError, HeadgateError
+from headgate.extras import require_extra
 from headgate.lake import Lake, Place, Places, read_status
 from headgate.names import quote_name
 
@@ -25,10 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_config",
-    "check_kafka",
+    "check_interfaces",
     "check_patterns",
     "check_resnapshot",
-    "check_signal_topic",
     "check_source",
     "connection_settings",
     "find_hooks",
@@ -92,8 +92,20 @@ def _check_routes(config: PipelineConfig, tables: Collection[str]) -> dict[str, 
     return placed
 
 
-def check_kafka(config: PipelineConfig) -> None:
-    """Raise ``ConfigError`` if messages cannot be sent with this configuration. If Kafka is unreachable, only warn."""
+def check_interfaces(config: PipelineConfig) -> None:
+    """Check what a pipeline needs of Kafka: for its signals, its messages and its notifications. If Kafka is
+    unreachable, only warn.
+
+    :raises HeadgateError: the topic of signals does not keep them all, in order; messages cannot be sent with this
+        configuration; a package is missing.
+    """
+    if config.notifications.kafka is not None:
+        require_extra("kafka")
+    _check_signal_topic(config)
+    _check_messages(config)
+
+
+def _check_messages(config: PipelineConfig) -> None:
     from headgate.sinks import check_brokers
 
     if config.target.kafka is None:
@@ -223,8 +235,7 @@ def _relay(connection: Connection, config: PipelineConfig) -> Prerequisite:
     return relay_prerequisite(connection, relay)
 
 
-def check_signal_topic(config: PipelineConfig) -> None:
-    """Raise ``ConfigError`` unless the topic keeps all signals, in order. If Kafka is unreachable, only warn."""
+def _check_signal_topic(config: PipelineConfig) -> None:
     from headgate.control import check_topic
 
     topic = signal_topic(config)
@@ -237,14 +248,15 @@ def check_signal_topic(config: PipelineConfig) -> None:
 
 def _check_signal_table(connection: Connection, name: str) -> None:
     """Raise ``ConfigError`` unless the signal table exists with its columns, spelled as the log will name it."""
-    from headgate.catalog import exact_patterns, load_table
+    from headgate.catalog import TablePatterns, exact_patterns, load_stats, load_table
     from headgate.control import SIGNAL_COLUMNS
 
     db, _, table = name.partition(".")
     loaded = load_table(connection.query, db, table)
     columns = {column.name.lower() for column in loaded.table.columns} if loaded is not None else set()
-    if loaded is not None and loaded.table.full_name != name:
-        raise ConfigError(f"the signal table {name} is {loaded.table.full_name} on the server: use that name")
+    for spelled in load_stats(connection.query, TablePatterns(["*.*"])) if loaded is None else ():
+        if spelled.lower() == name.lower():
+            raise ConfigError(f"the signal table {name} is {spelled} on the server: use that name")
     if loaded is not None and not exact_patterns([name]).matches(db, table):
         raise ConfigError(f"the signal table {name} is in a system database, which is not followed: use another one")
     missing = [column for column in SIGNAL_COLUMNS if column not in columns]
@@ -380,6 +392,8 @@ def check_resnapshot(patterns: Sequence[str], tables: Sequence[str]) -> None:
     """Raise ``ConfigError`` if a pattern of tables to read again matches none of the pipeline's tables."""
     from headgate.catalog import TablePatterns
 
+    if patterns and all(pattern.startswith("!") for pattern in patterns):
+        raise ConfigError(f"{patterns[0]} only removes tables: name those to read again, too, such as 'shop.*'")
     for pattern in patterns:
         if pattern.startswith("!"):
             continue

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from headgate._policies import POLICY_VALUES
 from headgate.carrier import ControlFolder, ImageFolder, Resnapshot
-from headgate.config import ConfigFile, PipelineConfig, SnapshotMode
+from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, with_snapshot_mode
 from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
 from headgate.engine import build_session, end_session, find_error, is_local, jvm_ended, keep_classes, spark_failure
 from headgate.errors import BinlogPurgedError, HeadgateError, SinkError, TargetError, Transient
@@ -33,9 +33,8 @@ from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_no
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
 from headgate.pipeline._checks import (
     check_config,
-    check_kafka,
+    check_interfaces,
     check_resnapshot,
-    check_signal_topic,
     connection_settings,
     find_hooks,
     signal_topic,
@@ -66,6 +65,10 @@ _MAX_WAIT_SECONDS = 60.0
 """The longest pause between two tries after a Transient failure; the first is one second, each next twice as long."""
 
 
+_RECHECK_SECONDS = 10.0
+"""How soon a changed file is checked again, if the server could not be asked."""
+
+
 class Pipeline:
     """One pipeline: the tables of one MySQL server into one lake. :meth:`run` follows the source until it is stopped.
 
@@ -73,6 +76,7 @@ class Pipeline:
     :param spark: a session to use; by default one is made from the configuration and stopped at the end.
     :param file: where ``config`` comes from. If it changes, the new one applies from the end of a batch on.
     :param snapshot_mode: instead of the configuration's.
+    :raises ConfigError: ``snapshot_mode`` does not go together with the configuration.
 
     >>> pipeline = headgate.Pipeline(headgate.load_config("pipeline.toml"), spark)
     >>> pipeline.run(once=True)
@@ -88,10 +92,11 @@ class Pipeline:
         file: ConfigFile | None = None,
         snapshot_mode: SnapshotMode | None = None,
     ) -> None:
-        self.config = config
+        self.config = with_snapshot_mode(config, snapshot_mode)
         self._snapshot_mode = snapshot_mode
         self._file = file
         self._reload = threading.Event()
+        self._recheck_at: float | None = None
         self._tables: list[str] = []
         self.lake = Lake.of(config)
         self._spark = spark
@@ -112,15 +117,22 @@ class Pipeline:
         requested = self._reload.is_set()
         if requested:  # unconditionally, a request made just now would be lost
             self._reload.clear()
-        config = self._file.reread(requested=requested)
+        rechecks = self._recheck_at is not None and time.monotonic() >= self._recheck_at
+        if rechecks:
+            self._recheck_at = None
+        config = self._file.reread(requested=requested or rechecks)
         if config is None:
             return False
         try:
-            tables = check_config(config)
+            changed = with_snapshot_mode(config, self._snapshot_mode)
+            tables = check_config(changed)
         except HeadgateError as error:
-            self._file.refuse(str(error))
+            is_transient = isinstance(error, Transient)
+            self._recheck_at = time.monotonic() + _RECHECK_SECONDS if is_transient else None
+            if not (rechecks and is_transient):
+                self._file.refuse(f"{error}; it is checked again" if is_transient else str(error))
             return False
-        self.config, self._tables = config, tables
+        self.config, self._tables = changed, tables
         self._file.take(config)
         return True
 
@@ -147,8 +159,7 @@ class Pipeline:
         inbox = ControlFolder(self.lake.inbox)
         self.lake.check_root()
         try:
-            check_signal_topic(self.config)
-            check_kafka(self.config)
+            check_interfaces(self.config)
             tables = check_config(self.config)
             check_resnapshot(resnapshot, tables)
         except HeadgateError as error:
@@ -184,13 +195,13 @@ class Pipeline:
         on_progress: Callable[[BatchReport], None] | None,
     ) -> None:
         patience = _Patience(self.config.source.retry_seconds)
-        mode = self._snapshot_mode or self.config.source.snapshot_mode
         restarted = False
         with contextlib.ExitStack() as stack:
             courier: Courier | None = None
             names = stack.enter_context(_catalog_names(self.config, spark, self.lake, status))
             while not self._stop.is_set():
-                run = _Run(self, spark, status, on_progress, mode)
+                mode, patience.seconds = self.config.source.snapshot_mode, self.config.source.retry_seconds
+                run = _Run(self, spark, status, on_progress)
                 courier = courier or stack.enter_context(_courier(self.config, spark, run.writer, status))
                 run.courier, run.names = courier, names
                 if patience.is_first:
@@ -283,7 +294,7 @@ class _Patience:
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._seconds, self._clock = seconds, clock
+        self.seconds, self._clock = seconds, clock
         self._begun = self._failing_since = clock()
         self._wait: float | None = None
         self._tries = 0
@@ -307,9 +318,9 @@ class _Patience:
         if isinstance(error, SinkError) or not isinstance(error, Transient):
             return None
         now = self._clock()
-        if self._wait is None or moved or now - self._begun > self._seconds + _MAX_WAIT_SECONDS:
+        if self._wait is None or moved or now - self._begun > self.seconds + _MAX_WAIT_SECONDS:
             self._failing_since, self._wait = now, 1.0
-        elif now - self._failing_since >= self._seconds:
+        elif now - self._failing_since >= self.seconds:
             return None
         else:
             self._wait = min(2 * self._wait, _MAX_WAIT_SECONDS)
@@ -325,12 +336,10 @@ class _Run:
         spark: SparkSession,
         status: StatusWriter,
         on_progress: Callable[[BatchReport], None] | None,
-        mode: SnapshotMode,
     ) -> None:
         self.config = pipeline.config
         self.courier: Courier | None = None
         self.names: CatalogNames | None = None
-        self._mode = mode
         self.lake = pipeline.lake
         self.spark = spark
         cores = spark.sparkContext.defaultParallelism
@@ -414,7 +423,7 @@ class _Run:
         register(self.spark)
         last = self.writer.ledger.last
         epoch = last.epoch if last else 0
-        options = source_options(self.config, self.lake, slots=self._slots, epoch=epoch, mode=self._mode)
+        options = source_options(self.config, self.lake, slots=self._slots, epoch=epoch)
         if self._images is not None:
             options["images_path"] = str(self._images.path)
         stream = self.spark.readStream.format("mysql-cdc").options(**options).load()
@@ -479,9 +488,7 @@ def _image_folder(spark: SparkSession) -> ImageFolder | None:
     return ImageFolder(Path(SparkFiles.getRootDirectory(), f"headgate-images-{uuid.uuid4().hex}"))
 
 
-def source_options(
-    config: PipelineConfig, lake: Lake, *, slots: int, epoch: int, mode: SnapshotMode = "initial"
-) -> dict[str, str]:
+def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int) -> dict[str, str]:
     """Return the options of the Spark source. Secrets are passed by name, never by value."""
     source = config.source
     every_change = not {"changelog", "kafka"}.isdisjoint(config.target.mode)
@@ -506,11 +513,9 @@ def source_options(
         "lock_hold": source.lock_hold,
         "lock_wait_seconds": str(source.lock_wait_seconds),
         "conditions": json.dumps(config.conditions()),
-        "snapshot_mode": mode if mode in ("initial_only", "no_data") else "initial",
+        "snapshot_mode": source.snapshot_mode if source.snapshot_mode in ("initial_only", "no_data") else "initial",
     }
-    if mode == "no_data":
-        options["start"] = "current" if source.start == "snapshot" else source.start
-    elif mode == "initial" and source.first_position is not None:
+    if source.first_position is not None:
         options["start"] = source.first_position
     if source.password_file:
         options["secret_file"] = source.password_file

@@ -44,6 +44,8 @@ def test_all_databases_when_no_tables_are_named(mysql_server: MySQLServer, mysql
     mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY)")
     assert run(mysql_server.url, "-o", "all.toml") == (0, "")
     assert f"{mysql_db}.*" in load_config("all.toml").source.tables
+    assert run(mysql_server.url, "-o", "others.toml", "--tables", "!none.*", "-t", "!x.y") == (0, "")
+    assert load_config("others.toml").source.tables == ("*.*", "!none.*", "!x.y")
 
 
 def test_it_never_overwrites_unasked(mysql_server: MySQLServer, mysql_db: str) -> None:

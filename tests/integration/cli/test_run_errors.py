@@ -176,6 +176,8 @@ def test_tables_that_are_not_there(server: MySQLServer, runs: Runs) -> None:
 def test_what_is_to_be_read_again_and_is_not_there(server: MySQLServer, runs: Runs) -> None:
     code, line = runs.run(url_of(server), command="run --once --resnapshot e.* --resnapshot e.T")
     assert (code, "no table of this pipeline matches e.T: check the spelling" in line) == (2, True)
+    done = CliRunner().invoke(app, ["run", "--dry-run", "--resnapshot", "e.T", str(runs.config)])
+    assert (done.exit_code, done.stderr) == (2, f"{line}\n")
     assert runs.nothing_written()
 
 
@@ -223,6 +225,10 @@ def test_a_table_that_cannot_be_read_exactly(
         assert check_source(parse_config(text), known=["e.old"]) == ["e.old", "e.t"]
         follows = text.replace("[target]", 'snapshot_mode = "no_data"\n[target]')
         assert check_source(parse_config(follows)) == ["e.old", "e.t"]
+        file = tmp_path / "pipeline.toml"
+        file.write_text(text)
+        for options, code in (([], 3), (["--snapshot-mode", "no_data"], 0)):
+            assert CliRunner().invoke(app, ["run", "--dry-run", *options, str(file)]).exit_code == code
     finally:
         server.execute("DROP TABLE e.old")
 

@@ -21,7 +21,7 @@ from headgate.cli._plan import print_plan
 from headgate.errors import HeadgateError, TargetError
 from headgate.gtid import GtidSet
 from headgate.lake import Lake, read_status
-from headgate.pipeline import check_config, check_kafka
+from headgate.pipeline import check_config, check_interfaces
 from headgate.sinks._kafka import KafkaTarget
 from headgate.testing import KafkaBroker, MySQLServer, wait_until
 from tests.integration.runs import TEXT, Runs
@@ -196,7 +196,7 @@ def test_before_a_run(runs: KafkaRuns, capsys: pytest.CaptureFixture[str], caplo
     assert f"p.{runs.db}.a" in "".join(capsys.readouterr().out.split())
     runs.settings = "timeout_seconds = 1\n"
     runs.broker = SimpleNamespace(bootstrap="127.0.0.1:1")  # type: ignore[assignment]
-    check_kafka(runs.config())
+    check_interfaces(runs.config())
     assert "does not answer" in caplog.text
     runs.do("CREATE TABLE `b$` (v INT)", "CREATE TABLE `b_` (v INT)")
     with pytest.raises(TargetError, match="would share the topic"):

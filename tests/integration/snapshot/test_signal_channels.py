@@ -212,6 +212,7 @@ path = "{run.folder}/lake"
     assert check_source(parse_config(text.format(f"{run.db}.signals"))) == [f"{run.db}.a"]
     for name, problem in (
         (f"{run.db}.nothing", "is missing, or the user has no SELECT on it"),
+        (f"{run.db}.Signals", f"is {run.db}.signals on the server: use that name"),
         (f"{run.db}.a", "has no column id"),
         ("mysql.user", "which is not followed"),
     ):
