@@ -335,6 +335,33 @@ def test_who_follows_and_is_overtaken_asks_again(folder: Path) -> None:
             pass
 
 
+def test_killed_between_the_two_files_of_a_deletion(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class KilledError(BaseException):
+        pass
+
+    server, unlink = Server(A), Path.unlink
+    files: list[Path] = []
+
+    def killed_at_the_second(path: Path, *, missing_ok: bool = False) -> None:
+        files.append(path)
+        if len(files) == 2:
+            raise KilledError
+        unlink(path, missing_ok=missing_ok)
+
+    for _ in range(200):
+        server.commit(100)
+    spool = LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
+    with monkeypatch.context() as killing:
+        killing.setattr(Path, "unlink", killed_at_the_second)
+        with pytest.raises(KilledError):
+            feed(spool, A, server.dump(0), 500)
+    second = spool._segments[0].before
+    spool.close()
+    with closing(LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)) as spool:
+        assert spool.head().begin == second > GtidSet()
+        assert [file for file in files if file.exists()] == []
+
+
 def test_damaged_files(folder: Path) -> None:
     server = Server(A)
     for _ in range(21):

@@ -152,11 +152,13 @@ class LogSegment:
             self._file = None
 
     def remove(self) -> None:
-        """Delete the files; readers that have them open can continue to read."""
+        """Delete the files; readers that have them open can continue to read. Without its header a segment is not
+        part of the archive, so a kill between the two leaves packets that the next start deletes.
+        """
         self.close()
         with _target(self.path):
-            self.path.unlink(missing_ok=True)
             self._header.unlink(missing_ok=True)
+            self.path.unlink(missing_ok=True)
 
     # --- reading
 
@@ -207,7 +209,7 @@ def stored_log(folder: Path, sizes: SegmentSizes) -> tuple[list[LogSegment], Gti
     segments = [_stored(header, sizes) for header in sorted(folder.glob("*.json")) if header.stem.isdigit()]
     known = {one.path for one in segments}
     for path in folder.glob(f"*{_SUFFIX}"):
-        if path not in known:  # the header was not written yet
+        if path not in known:  # the header was not written yet, or was deleted first
             with _target(path):
                 path.unlink()
     if not segments:
