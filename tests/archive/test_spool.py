@@ -377,8 +377,9 @@ def test_damaged_files(folder: Path) -> None:
         file.write_bytes(data)
     spool = LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
     assert spool.gtid < gtids(21)  # the end of the last file: as if it had not been written
-    with pytest.raises(TargetError, match="damaged"):
-        spool.reader(LogRequest(executed_before=spool._segments[1].before))
+    for _ in range(2):  # the first request changes nothing for the second
+        with pytest.raises(TargetError, match="damaged"):
+            spool.reader(LogRequest(executed_before=spool._segments[1].before))
     feed(spool, A, server.dump(spool.gtid.count()), 400)
     assert spool.gtid == gtids(21)
     places, _ = read(spool, 15)
@@ -387,6 +388,18 @@ def test_damaged_files(folder: Path) -> None:
     (folder / f"{files[0].stem}.json").write_text("{}")
     with pytest.raises(ConfigError, match="not a binlog archive"):
         LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
+
+
+def test_a_segment_that_is_deleted_before_it_is_parsed(folder: Path) -> None:
+    server = Server(A)
+    for _ in range(21):
+        server.commit(100)
+    with closing(LogSpool(folder, 20_000, GtidSet, sizes=SMALL)) as spool:
+        feed(spool, A, server.dump(0), 400)
+    with closing(LogSpool(folder, 20_000, GtidSet, sizes=SMALL)) as spool:
+        spool._segments[0].path.unlink()
+        with pytest.raises(BinlogPurgedError, match="deleted a part of its log"):
+            spool.reader(LogRequest(executed_before=GtidSet()))
 
 
 def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:

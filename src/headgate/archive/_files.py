@@ -17,12 +17,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headgate.errors import ConfigError, HeadgateError, TargetError
+from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, TargetError
 from headgate.files import file_errors, read_json, write_all, write_json
 from headgate.gtid import GtidSet
 from headgate.replication import CopiedEvents, CopiedFile, LogCopy
 
-__all__ = ["LogSegment", "Mark", "SegmentSizes", "stored_log"]
+__all__ = ["LogSegment", "Mark", "ParsedSegment", "SegmentSizes", "stored_log"]
 
 _SUFFIX: Final = ".packets"
 
@@ -50,6 +50,17 @@ class Mark(NamedTuple):
     """All transactions before it."""
 
 
+class ParsedSegment(NamedTuple):
+    """The content of a segment's file, up to the last whole transaction before any damage."""
+
+    whole: tuple[int, int]
+    """As :attr:`LogSegment.whole`."""
+    marks: list[Mark]
+    """As :attr:`LogSegment.marks`."""
+    gtid: GtidSet
+    """All transactions before its end."""
+
+
 @dataclass
 class LogSegment:
     """A range of one binlog file."""
@@ -64,7 +75,7 @@ class LogSegment:
     """Bytes of whole transactions, and the position after them in the server's file. While it grows it is replaced as
     one value, so that concurrent readers see two numbers that belong together."""
     marks: list[Mark] | None = field(default=None, repr=False)
-    """Positions where a reader may begin, in order; None: not known yet (:meth:`find_marks`)."""
+    """Positions where a reader may begin, in order; None: not known yet (:meth:`parse`)."""
     _file: Any = field(default=None, repr=False)
     _written: int = 0
 
@@ -165,17 +176,21 @@ class LogSegment:
     def open(self) -> int:
         """Return a file descriptor for reading; the caller closes it.
 
-        :raises FileNotFoundError: it was removed.
+        :raises BinlogPurgedError: it was removed.
         """
-        return os.open(self.path, os.O_RDONLY)
+        try:
+            return os.open(self.path, os.O_RDONLY)
+        except FileNotFoundError:
+            raise BinlogPurgedError("the relay deleted a part of its log while it was read") from None
 
-    def find_marks(self) -> tuple[list[Mark], GtidSet]:
-        """Parse the segment; return positions where a reader may begin, and all transactions before its end.
+    def parse(self) -> ParsedSegment:
+        """Parse the file. The segment stays as it is, so that the caller can compare first (:meth:`accept`).
 
-        ``whole`` is set to the end of the last whole transaction before any damage.
+        :raises BinlogPurgedError: it was removed.
+        :raises TargetError: it cannot be read.
         """
-        with _target(self.path):
-            data = np.fromfile(self.path, np.uint8)
+        with _target(self.path), os.fdopen(self.open(), "rb") as file:
+            data = np.fromfile(file, np.uint8)
         begin = self.begin
         copy = LogCopy(begin.server_uuid, self.before)
         first = np.frombuffer(begin.prologue(begin.pos, checksum=True), np.uint8)
@@ -197,8 +212,11 @@ class LogSegment:
                         break
                     stop = min(len(data), at + max(copy.needed, 2 * (stop - at)))
                 at = used
-        self.whole, self.marks = (size, end), marks
-        return marks, copy.gtid()
+        return ParsedSegment((size, end), marks, copy.gtid())
+
+    def accept(self, parsed: ParsedSegment) -> None:
+        """Take what was parsed as the content; the rest of the file counts as not written."""
+        self.whole, self.marks = parsed.whole, parsed.marks
 
 
 def stored_log(folder: Path, sizes: SegmentSizes) -> tuple[list[LogSegment], GtidSet]:
@@ -214,9 +232,10 @@ def stored_log(folder: Path, sizes: SegmentSizes) -> tuple[list[LogSegment], Gti
                 path.unlink()
     if not segments:
         return [], GtidSet()
-    gtid = segments[-1].find_marks()[1]
+    newest = segments[-1].parse()
+    segments[-1].accept(newest)
     segments[-1].reopen()
-    return segments, gtid
+    return segments, newest.gtid
 
 
 def _stored(header: Path, sizes: SegmentSizes) -> LogSegment:

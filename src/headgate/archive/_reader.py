@@ -105,10 +105,7 @@ class LogReader:
 
     def _begin(self, segment: LogSegment, offset: int, pos: int) -> None:
         self.close()
-        try:
-            self._file = segment.open()
-        except FileNotFoundError:
-            raise BinlogPurgedError("the relay deleted a part of its log while it was read") from None
+        self._file = segment.open()
         self._segment, self._offset = segment, offset
         self.server_uuid = segment.begin.server_uuid
         self._pending = segment.begin.prologue(pos, checksum=self._checksums)

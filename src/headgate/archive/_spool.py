@@ -299,11 +299,12 @@ class LogSpool:
     def _first_mark(self, segment: LogSegment, request: LogRequest) -> Mark:
         marks = segment.marks
         if marks is None:
-            size = segment.size
-            marks, gtid = segment.find_marks()
+            parsed = segment.parse()
             following = self._following(segment.number)
-            if following is not None and (gtid != following.before or segment.size != size):
+            if following is not None and (parsed.gtid != following.before or parsed.whole[0] != segment.size):
                 raise TargetError(f"the relay's log {segment.path} is damaged: remove the folder to start a new one")
+            segment.accept(parsed)
+            marks = parsed.marks
         return _last_usable(marks, lambda one: one.gtid, request)
 
     def _following(self, number: int) -> LogSegment | None:
