@@ -362,6 +362,20 @@ def test_killed_between_the_two_files_of_a_deletion(folder: Path, monkeypatch: p
         assert [file for file in files if file.exists()] == []
 
 
+def test_a_segment_is_on_disk_before_the_next_ones_header(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr("os.fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink().name))
+    server = Server(A)
+    for _ in range(21):
+        server.commit(100)
+    with closing(LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)) as spool:
+        feed(spool, A, server.dump(0), 400)
+        numbers = [one.number for one in spool._segments]
+    kinds = [name.strip(".").split(".")[:2] for name in synced if "begin" not in name]
+    assert len(numbers) > 2
+    assert kinds == [[f"{number:012d}", kind] for number in numbers for kind in ("json", "packets")]
+
+
 def test_damaged_files(folder: Path) -> None:
     server = Server(A)
     for _ in range(21):

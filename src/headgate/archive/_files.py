@@ -1,8 +1,9 @@
 """The files of a binlog archive. A segment holds a range of the packets of one binlog file of one server.
 
 ``<number>.json``, its header, has the server, the start position, and the transactions before it. ``<number>.packets``
-has the packets, appended by one thread. The header is on disk, whole, before the first packet. When the files are
-opened again, the packets are parsed, and bytes that a killed process left after the last whole transaction are cut off.
+has the packets, appended by one thread. The header is on disk, whole, before the first packet, and the packets of the
+segment before it are, too, so a machine failure damages the newest segment only. When the files are opened again, its
+packets are parsed, and bytes after the last whole transaction are cut off.
 """
 
 from __future__ import annotations
@@ -156,9 +157,14 @@ class LogSegment:
         self._written = self.size
 
     def close(self) -> None:
-        """Cut off uncommitted bytes and close the file; the segment is complete."""
+        """Cut off uncommitted bytes, sync and close the file; the segment is complete.
+
+        :raises TargetError: the file cannot be written.
+        """
         if self._file is not None:
             self.drop_open()
+            with _target(self.path):
+                os.fsync(self._file.fileno())
             self._file.close()
             self._file = None
 
