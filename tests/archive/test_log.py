@@ -187,7 +187,7 @@ def test_tokens_and_tls(tmp_path: Path) -> None:
             LogOfRelay(url, ca_file=ca).head()
         with pytest.raises(ConfigError, match="cannot be verified"):
             LogOfRelay(url, token_file=str(tmp_path / "all")).head()
-        with pytest.raises(ConfigError, match="cannot read the relay's token"):
+        with pytest.raises(ConfigError, match="with the relay's token cannot be read"):
             LogOfRelay(url, token_file=str(tmp_path / "nothing"), ca_file=ca).head()
         with pytest.raises(ConfigError, match="no certificates"):
             LogOfRelay(url, ca_file=str(tmp_path / "nothing")).head()

@@ -55,6 +55,10 @@ def test_nobody_there_and_no_answer(receiver: Receiver, tmp_path: Path) -> None:
     channel = WebhookChannel(receiver.url.replace("/hook", ""), token_file=str(tmp_path / "none"))
     with pytest.raises(NotificationError, match="token_file cannot be read"):
         channel.send(5, [ONE])
+    (tmp_path / "none").write_text("secret-1\nsecret-2\n")
+    with pytest.raises(NotificationError, match="token_file is not one line") as refused:
+        channel.send(5, [ONE])
+    assert "secret" not in str(refused.value)
     with Receiver() as silent, pytest.raises(NotificationError, match="cannot be reached: timed out"):
         WebhookChannel(silent.url, timeout_seconds=0.05).send(5, [ONE])  # it listens, and nobody serves
     with socket.socket() as held:  # nobody listens there, and nobody can begin to

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
@@ -31,7 +30,7 @@ from headgate.errors import (
     ServerBehindError,
 )
 from headgate.mysql import ArchivedLog, ByteStream, Connection, LogRequest, Prerequisite
-from headgate.web import LONGEST_SECONDS, WebServer, is_retryable, seconds_to_wait
+from headgate.web import LONGEST_SECONDS, WebServer, is_retryable, read_token, seconds_to_wait
 
 __all__ = ["LogOfRelay", "relay_prerequisite"]
 
@@ -141,12 +140,8 @@ class LogOfRelay:
             waited += pause
 
     def _token(self) -> str | None:
-        if self.token_file is None:
-            return None
-        try:
-            return Path(self.token_file).expanduser().read_text("utf-8").strip()
-        except (OSError, UnicodeDecodeError):
-            raise ConfigError(f"cannot read the relay's token in {self.token_file}") from None
+        file = self.token_file
+        return None if file is None else read_token(file, f"the file {file} with the relay's token")
 
     def _problem(self, answer: http.client.HTTPResponse) -> HeadgateError:
         answer.read()

@@ -196,12 +196,9 @@ def _consume_in_group(
 
 
 def _token(file: Path | None) -> str | None:
-    if file is None:
-        return None
-    try:
-        return file.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the token file {file} cannot be read: {error}") from None
+    from headgate.web import read_token
+
+    return None if file is None else read_token(file, f"the token file {file}")
 
 
 def _table(path: str) -> CheckpointTable:

@@ -12,12 +12,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 from headgate.control._events import Notification
-from headgate.errors import NotificationError
+from headgate.errors import ConfigError, NotificationError
 from headgate.tls import client_context
+from headgate.web import read_token
 
 __all__ = ["WebhookChannel"]
 
@@ -54,7 +54,7 @@ class WebhookChannel:
     def _post(self, one: Notification, epoch: int) -> None:
         headers = {"Content-Type": "application/json", "Idempotency-Key": one.event_id, "User-Agent": "headgate"}
         if self._token_file is not None:
-            headers["Authorization"] = f"Bearer {self._token()}"
+            headers["Authorization"] = f"Bearer {_token(self._token_file)}"
         body = json.dumps({**one.to_dict(), "epoch": epoch}, ensure_ascii=False).encode()
         request = urllib.request.Request(self._url, body, headers, method="POST")  # noqa: S310 - the scheme is checked
         try:
@@ -68,11 +68,12 @@ class WebhookChannel:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             raise NotificationError(f"the webhook cannot be reached: {reason}") from None
 
-    def _token(self) -> str:
-        try:
-            return Path(self._token_file or "").read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise NotificationError(f"the webhook's token_file cannot be read: {error.strerror}") from None
-
     def close(self) -> None:
         """Do nothing: each POST opens and closes its connection."""
+
+
+def _token(token_file: str) -> str:
+    try:
+        return read_token(token_file, "the webhook's token_file")
+    except ConfigError as error:
+        raise NotificationError(error.message) from None

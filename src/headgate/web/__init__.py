@@ -3,13 +3,22 @@
 ============  =====================================================================
 ``_client``   a client's connection to a web server
 ``_answers``  which failed responses may be retried, and when
-``_tokens``   tokens that requests must carry
+``_tokens``   tokens: read, sent and compared
 ``serving``   a web server in a thread; it needs uvicorn, so it is imported by name
 ============  =====================================================================
 """
 
 from headgate.web._answers import LONGEST_SECONDS, is_retryable, retry_after, seconds_to_wait
 from headgate.web._client import WebServer
-from headgate.web._tokens import Token, is_loopback
+from headgate.web._tokens import Token, is_loopback, read_token
 
-__all__ = ["LONGEST_SECONDS", "Token", "WebServer", "is_loopback", "is_retryable", "retry_after", "seconds_to_wait"]
+__all__ = [
+    "LONGEST_SECONDS",
+    "Token",
+    "WebServer",
+    "is_loopback",
+    "is_retryable",
+    "read_token",
+    "retry_after",
+    "seconds_to_wait",
+]

@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from headgate.errors import ConfigError, ConnectError
 from headgate.tls import client_context
+from headgate.web._tokens import check_token
 
 __all__ = ["WebServer"]
 
@@ -71,10 +72,11 @@ class WebServer:
         """Send a request and return the response, with its body unread.
 
         :param content: JSON.
+        :raises ConfigError: the token cannot be sent in a header.
         """
         headers = {} if content is None else {"content-type": "application/json"}
         if token is not None:
-            headers["authorization"] = f"Bearer {token}"
+            headers["authorization"] = f"Bearer {check_token(token, 'the token')}"
         connection.request(method, target, content, headers)
         return connection.getresponse()
 

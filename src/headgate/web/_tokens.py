@@ -1,6 +1,6 @@
 """Tokens of the web servers, and detection of loopback addresses.
 
-A token is compared in constant time and never appears in a response, log or repr.
+A token is compared in constant time and never appears in a response, log, repr or error.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import binascii
 import hmac
 import ipaddress
 import os
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ConfigError
 from headgate.files import file_errors
@@ -19,19 +20,44 @@ from headgate.files import file_errors
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
-__all__ = ["Token", "is_loopback"]
+__all__ = ["Token", "check_token", "is_loopback", "read_token"]
 
 _SHORTEST = 16
 """Minimum characters of a token, so that words are refused. ``openssl rand -hex 16`` gives twice as many."""
+_TOKEN: Final = re.compile("[!-~]+")
+"""What a header carries unchanged, and what the receiver of ``Authorization: Bearer`` reads as one word."""
+
+
+def read_token(file: str | os.PathLike[str], name: str) -> str:
+    """Return the token in a file, without surrounding white space.
+
+    :param name: what errors call the file.
+    :raises ConfigError: the file cannot be read, or its text is no token.
+    """
+    with file_errors(f"{name} cannot be read"):
+        text = Path(file).expanduser().read_text(encoding="utf-8")
+    return check_token(text.strip(), name)
+
+
+def check_token(text: str, name: str) -> str:
+    """Return the text of a token.
+
+    :param name: what the error calls it; the text itself is not shown.
+    :raises ConfigError: it is not one line of printable ASCII characters without blanks.
+    """
+    if not _TOKEN.fullmatch(text):
+        raise ConfigError(f"{name} is not one line of printable ASCII characters without blanks, as a token must be")
+    return text
 
 
 class Token:
     """A secret that a request must carry.
 
-    :raises ConfigError: it has fewer than 16 characters.
+    :raises ConfigError: it has fewer than 16 characters, or others than :func:`check_token` allows.
     """
 
     def __init__(self, text: str) -> None:
+        check_token(text, "the token")
         if len(text) < _SHORTEST:
             raise ConfigError(f"the token is shorter than {_SHORTEST} characters; make one: openssl rand -hex 16")
         self._bytes = text.encode()
@@ -40,20 +66,19 @@ class Token:
     def from_env(cls, name: str) -> Token:
         """Read the token from an environment variable.
 
-        :raises ConfigError: the variable is not set, or its token is too short.
+        :raises ConfigError: the variable is not set, or has no token.
         """
         if name not in os.environ:
             raise ConfigError(f"the environment variable {name} is not set; it should hold a token")
-        return cls(os.environ[name].strip())
+        return cls(check_token(os.environ[name].strip(), f"the environment variable {name}"))
 
     @classmethod
     def from_file(cls, file: Path) -> Token:
-        """Read the token from a file, without surrounding white space.
+        """Read the token from a file.
 
-        :raises ConfigError: the file cannot be read, or its token is too short.
+        :raises ConfigError: as :func:`read_token`, or its token is too short.
         """
-        with file_errors(f"the token file {file} cannot be read"):
-            return cls(file.read_text(encoding="utf-8").strip())
+        return cls(read_token(file, f"the token file {file}"))
 
     def equals(self, text: str) -> bool:
         """Compare in a time that does not depend on the text, for texts of the same length."""
