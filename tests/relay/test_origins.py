@@ -91,7 +91,7 @@ def test_what_is_sent_comes_from_no_other_page(relay: Served) -> None:
     kept_no_log = 500
     for origin in (None, DASH, f"http://127.0.0.1:{relay.port}"):
         assert post(relay, origin) == kept_no_log
-    for origin in (OTHER, "null", "http://127.0.0.1:1", "garbage"):
+    for origin in (OTHER, "null", "http://127.0.0.1:1", "http://[", "garbage"):
         assert post(relay, origin) == 403, origin
 
 

@@ -12,13 +12,11 @@ Signals always need the token: without one they are disabled. Other web pages ar
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.web import Token, is_loopback
+from headgate.web import Token, is_loopback, is_same_origin
 
 __all__ = ["Guard"]
 
@@ -66,7 +64,7 @@ class Guard:
             if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
                 return PlainTextResponse("signals and changes from other pages are refused\n", 403)
             origin = headers.get("origin")
-            if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            if origin is not None and not is_same_origin(origin, host):
                 return PlainTextResponse("signals and changes from other pages are refused\n", 403)
             return None  # the handler checks the token after it has read the body
         if self._local or (self._token and (self._token.bearer(headers) or self._token.basic(headers))):

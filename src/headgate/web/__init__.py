@@ -10,7 +10,7 @@
 
 from headgate.web._answers import LONGEST_SECONDS, is_retryable, retry_after, seconds_to_wait
 from headgate.web._client import WebServer
-from headgate.web._tokens import Token, is_loopback, read_token
+from headgate.web._tokens import Token, is_loopback, is_same_origin, read_token
 
 __all__ = [
     "LONGEST_SECONDS",
@@ -18,6 +18,7 @@ __all__ = [
     "WebServer",
     "is_loopback",
     "is_retryable",
+    "is_same_origin",
     "read_token",
     "retry_after",
     "seconds_to_wait",

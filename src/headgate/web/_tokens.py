@@ -1,4 +1,4 @@
-"""Tokens of the web servers, and detection of loopback addresses.
+"""Tokens of the web servers; detection of loopback addresses and of pages of other servers.
 
 A token is compared in constant time and never appears in a response, log, repr or error.
 """
@@ -6,13 +6,13 @@ A token is compared in constant time and never appears in a response, log, repr 
 from __future__ import annotations
 
 import base64
-import binascii
 import hmac
 import ipaddress
 import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from headgate.errors import ConfigError
 from headgate.files import file_errors
@@ -20,7 +20,7 @@ from headgate.files import file_errors
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
-__all__ = ["Token", "check_token", "is_loopback", "read_token"]
+__all__ = ["Token", "check_token", "is_loopback", "is_same_origin", "read_token"]
 
 _SHORTEST = 16
 """Minimum characters of a token, so that words are refused. ``openssl rand -hex 16`` gives twice as many."""
@@ -99,7 +99,7 @@ class Token:
             return False
         try:
             _, _, password = base64.b64decode(value.strip(), validate=True).decode().partition(":")
-        except (binascii.Error, UnicodeDecodeError):
+        except ValueError:
             return False
         return self.equals(password)
 
@@ -111,3 +111,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(name).is_loopback
     except ValueError:
         return name.lower() == "localhost"
+
+
+def is_same_origin(origin: str, host: str) -> bool:
+    """Return whether the headers ``Origin`` and ``Host`` of a request name the same server."""
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False

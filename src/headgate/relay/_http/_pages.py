@@ -23,7 +23,6 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
-from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.responses import Response
@@ -31,7 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.relay._http._commands import failure
 from headgate.relay._tenants import ANY_ORIGIN
-from headgate.web import is_loopback
+from headgate.web import is_loopback, is_same_origin
 
 __all__ = ["Origins", "host_and_port", "is_here"]
 
@@ -88,7 +87,7 @@ class Origins:
             )
         if origin is None or method in ("GET", "HEAD", "OPTIONS") or self._any or origin in self._allowed:
             return None
-        if urlsplit(origin).netloc.lower() == host.lower():
+        if is_same_origin(origin, host):
             return None
         return failure("Forbidden", f"pages of {origin} may not send such requests: see allow_origins", status=403)
 
