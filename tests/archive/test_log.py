@@ -220,7 +220,13 @@ def test_a_relay_that_keeps_no_log(tmp_path: Path) -> None:
         LogOfRelay(serving.url).head()
 
 
-@pytest.mark.parametrize("url", ["r:1", "ftp://r", "http://u:p@r", "http://r/x", "http://r:x", "http://"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "r:1", "ftp://r", "http://u:p@r", "http://r/x", "http://r:x", "http://r:65536", "http://", "http://r..x:1",
+        "http://.r", f"http://{'r' * 64}.x",
+    ],
+)  # fmt: skip
 def test_what_is_no_relay(url: str) -> None:
     with pytest.raises(ConfigError, match="not the URL of a relay"):
         LogOfRelay(url)

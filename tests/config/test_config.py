@@ -121,6 +121,7 @@ def test_both_modes_in_a_fixed_order() -> None:
         ("poll_ms = 500", 'poll_ms = "secret"', r"source\.poll_ms: expected a whole number, without quotes"),
         ("poll_ms = 500", 'relay_fallback = "secret"', r"relay_fallback: expected true or false, without quotes"),
         ("headgate@127.0.0.1:3306", "headgate@db:mysql", r"source\.url: expected mysql://user@host:3306"),
+        ("headgate@127.0.0.1:3306", "headgate@db..example:3306", r"source\.url: expected mysql://user@host:3306"),
         (":3306", ":3306/shop", r"source\.url: a URL names no database"),
         ('name = "shop"', 'name = "shop"\ncolumns."a.b.c" = "exclude"', r"columns\.a\.b\.c: expected a section"),
         ('name = "shop"', "", "name is missing"),
@@ -173,6 +174,7 @@ def test_both_modes_in_a_fixed_order() -> None:
         ('schema_changes = "strict"', 'hook = "m:f"\nhook_version = "a b"', "hook_version"),
         ("poll_ms = 500", 'relay = "relay1:11115"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay = "http://u:secret@r:1"', r"source\.relay: expected http://host:port"),
+        ("poll_ms = 500", 'relay = "http://relay..example:11115"', r"source\.relay: expected http://host:port"),
         ("poll_ms = 500", 'relay_source = "a"', "settings need relay"),
         (
             "poll_ms = 500",

@@ -41,11 +41,12 @@ def is_table(text: str) -> bool:
 
 
 def split_url(url: str, *schemes: str) -> SplitResult | None:
-    """Return the parts of a URL that has one of these schemes, a host and, if any, a valid port; None for any other
-    text.
+    """Return the parts of a URL that has one of these schemes, a host whose name can be looked up and, if any, a valid
+    port; None for any other text.
     """
     try:
         parts = urlsplit(url)
+        (parts.hostname or "").encode("idna")
         return parts if parts.scheme in schemes and parts.hostname and parts.port != 0 else None
     except ValueError:
         return None

@@ -44,11 +44,12 @@ class WebServer:
     def of(cls, url: str, name: str, ca_file: str | os.PathLike[str] | None, ca_setting: str = "ca_file") -> WebServer:
         """Parse ``http://host:port`` or ``https://…``; ignore the path and what follows.
 
-        :raises ValueError: not such a URL, or it has a user name.
+        :raises ValueError: not such a URL, it has a user name, or no host can have its name.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
             raise ValueError("not the URL of a server")
+        parts.hostname.encode("idna")  # labels of 1 to 63 characters; a lookup of another name raises no OSError
         tls = parts.scheme == "https"
         return cls(name, tls, parts.hostname, parts.port or (443 if tls else 80), ca_file, ca_setting)
 
