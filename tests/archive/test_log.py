@@ -7,6 +7,7 @@ import http.server
 import os
 import threading
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -27,6 +28,7 @@ from headgate.errors import (
     ConnectionLostError,
     HeadgateError,
     HistoryRewrittenError,
+    ProtocolError,
     ServerBehindError,
 )
 from headgate.gtid import GtidSet
@@ -233,17 +235,18 @@ def test_what_is_no_relay(url: str) -> None:
 
 
 class _Answers(http.server.BaseHTTPRequestHandler):
-    """Something else than a relay of this version."""
+    """Something else than a relay of this version. If a source is requested, its name is the answer."""
 
     def do_GET(self) -> None:
-        if self.path == "/log/head":
+        path, _, source = self.path.partition("?source=")
+        if path == "/log/head" and not source:
             self.send_response(500)
             self.send_header("x-dbus-error", "com.linkedin.UnknownCommandException")
             self.end_headers()
         else:
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(b"<html>")
+            self.wfile.write(urllib.parse.unquote(source or "<html>").encode())
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))  # what is not read may cost the answer: a reset
@@ -259,11 +262,16 @@ def test_answers_that_are_none() -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Answers) as other:
         thread = threading.Thread(target=other.serve_forever)
         thread.start()
-        log = LogOfRelay(f"http://127.0.0.1:{other.server_address[1]}")
+        url = f"http://127.0.0.1:{other.server_address[1]}"
+        log = LogOfRelay(url)
         with pytest.raises(ConfigError, match="of an older version"):
             log.head()
         with pytest.raises(ConnectionLostError):
             log.files()
+        for body in ("{}", "null", "[{}]", '{"failed": true}', '{"failed": false}'):
+            for describe in (LogOfRelay.head, LogOfRelay.files):
+                with pytest.raises(ProtocolError, match=r"does not describe a log: is this a relay\?"):
+                    describe(LogOfRelay(url, body))
         with pytest.raises(ConnectionLostError, match="broke off"):
             read(log, executed_before=GtidSet())
         other.shutdown()

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 from headgate import errors
@@ -27,6 +27,7 @@ from headgate.errors import (
     ConnectError,
     ConnectionLostError,
     HeadgateError,
+    ProtocolError,
     ServerBehindError,
 )
 from headgate.mysql import ArchivedLog, ByteStream, Connection, LogRequest, Prerequisite
@@ -49,6 +50,7 @@ _FEEDER_ERRORS: Final[Mapping[str, type[HeadgateError]]] = {
     if isinstance(one, type) and issubclass(one, HeadgateError) and issubclass(one, errors.Definite)
 }
 """Errors with which a relay's log feeder may have failed."""
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -100,25 +102,30 @@ class LogOfRelay:
 
         :raises HeadgateError: the relay cannot be reached, or its log feeder has failed.
         """
-        value = self._json("/log/head")
-        if value["failed"]:
-            raise _stopped(value)
-        return HEAD.validate_python(value)
+        return self._get("/log/head", _head)
 
     def files(self) -> list[LogFile]:
         """Return the servers' files in the archive, oldest first.
 
         :raises HeadgateError: as :meth:`head`.
         """
-        return FILES.validate_python(self._json("/log/files"))
+        return self._get("/log/files", FILES.validate_python)
 
-    def _json(self, path: str) -> Any:
+    def _get(self, path: str, parse: Callable[[Any], _T]) -> _T:
+        """Return the description of the archive in an answer.
+
+        :raises ProtocolError: it has another form.
+        """
         query = "" if self.source is None else f"?source={quote(self.source, safe='')}"
         with self._response("GET", path + query) as answer:
             try:
-                return json.loads(answer.read())
+                value = json.loads(answer.read())
             except (OSError, http.client.HTTPException, ValueError) as error:
                 raise self._lost(error) from None
+        try:
+            return parse(value)
+        except (AttributeError, LookupError, TypeError, ValueError):
+            raise ProtocolError(f"{self.url}{path} does not describe a log: is this a relay?") from None
 
     @contextmanager
     def _response(self, method: str, target: str, content: bytes | None = None) -> Iterator[http.client.HTTPResponse]:
@@ -158,6 +165,12 @@ class LogOfRelay:
 
     def _lost(self, error: Exception) -> HeadgateError:
         return ConnectionLostError(f"the answer of the relay at {self.url} broke off: {_text(error)}")
+
+
+def _head(value: Any) -> LogHead:
+    if value["failed"]:
+        raise _stopped(value)
+    return HEAD.validate_python(value)
 
 
 def _stopped(head: Mapping[str, Any]) -> HeadgateError:
