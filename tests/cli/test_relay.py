@@ -42,6 +42,7 @@ def run(*words: str) -> tuple[int, str, str]:
         (2, ["--disk-bytes", "1000000000"], "needs a state folder"),
         (2, ["--allow-origin", "https://dash.example/"], "'https://dash.example/' is not an origin as browsers send"),
         (2, ["--event-version", "3"], "event-version"),
+        (2, ["--before-images", "--event-version", "1"], "before_images needs events of version 2"),
         (2, ["--properties", "nowhere"], "do not give properties"),
         (3, [], "127.0.0.1:1"),
     ],

@@ -157,7 +157,7 @@ def command(
         "schemas": schemas,
         "scn": _kind(scn),
         "scn_column": scn_column,
-        "event_version": 2 if before_images else event_version,
+        "event_version": 2 if before_images and event_version is None else event_version,
         "before_images": before_images or None,
         "disk_bytes": disk_bytes,
         "log_disk_bytes": log_disk_bytes,
