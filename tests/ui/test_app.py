@@ -17,7 +17,7 @@ import pytest
 from starlette.types import ASGIApp, Message
 
 from headgate.carrier import ControlFolder
-from headgate.config import PipelineConfig, parse_config
+from headgate.config import PipelineConfig, SourceConfig, parse_config
 from headgate.errors import ConfigError, ConnectError, HeadgateError
 from headgate.ui import Token, Watched, create_app
 from headgate.ui._pipelines import WatchedFile
@@ -459,6 +459,8 @@ def test_a_good_configuration_takes_the_files_place(file: Path, inbox: ControlFo
         (TOML.replace('"/lake"', '"/elsewhere"').encode(), "target changed: restart the pipeline"),
         (TOML.replace("u@h", "u@evil").encode(), "source.url can be changed in the file only"),
         (TOML.replace("tables", 'password_env = "HOME"\ntables').encode(), "source.password_env can be changed"),
+        (TOML.replace("tables", 'relay = "http://evil:1"\ntables').encode(), "source.relay can be changed"),
+        ((TOML + '[tables."a.b"]\nhook = "os:system"\n').encode(), 'tables."a.b".hook can be changed'),
     ],
 )
 def test_a_bad_configuration_is_refused_with_the_reason(
@@ -469,6 +471,18 @@ def test_a_bad_configuration_is_refused_with_the_reason(
     assert answer.code == 400
     assert message in answer.value["problem"]
     assert (file.read_text(), seen) == (TOML, [])
+
+
+def test_the_page_cannot_choose_which_secrets_are_read(file: Path, inbox: ControlFolder) -> None:
+    before = TOML.replace("tables", 'relay = "http://r:1"\ntables')
+    file.write_text(before)
+    app, seen = replacing(file, inbox)
+    keys = [name for name in SourceConfig.model_fields if name.endswith(("_env", "_file"))]
+    assert {"password_file", "relay_token_file", "relay_ca_file", "mask_key_file"} <= {*keys}
+    for key in keys:
+        answer = ask(app, "/config", "PUT", BEARER, before.replace("tables", f'{key} = "HOME"\ntables').encode())
+        assert (answer.code, f"source.{key} can be changed in the file only" in answer.value["problem"]) == (400, True)
+    assert (file.read_text(), seen) == (before, [])
 
 
 @pytest.mark.parametrize(("error", "code"), [(ConfigError("no table a.*"), 400), (ConnectError("away"), 503)])

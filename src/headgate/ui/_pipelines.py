@@ -6,17 +6,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from headgate.carrier import ControlFolder
-from headgate.config import PipelineConfig, check_change, load_config, parse_config, write_config
+from headgate.config import PipelineConfig, SourceConfig, check_change, load_config, parse_config, write_config
 from headgate.errors import ConfigError, HeadgateError
 from headgate.lake import Lake, Status, TableStatus, read_status
 
 __all__ = ["View", "Watched", "watch"]
 
-_FILE_ONLY_KEYS = ("url", "password_env", "password_file")
-"""Keys of ``[source]`` that the page must not change: an attacker could have the password sent to another server."""
+_FILE_ONLY: Final = tuple(
+    name for name in SourceConfig.model_fields if name in ("url", "relay") or name.endswith(("_env", "_file"))
+)
+"""Keys of ``[source]`` that the page must not change: an attacker could have a password or a file sent elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,7 @@ class WatchedFile:
         """
         replacement = parse_config(text, where="the configuration")
         check_change(self.config, replacement)
-        current = self._current_config().source
-        for name in _FILE_ONLY_KEYS:
-            if getattr(replacement.source, name) != getattr(current, name):
-                raise ConfigError(f"source.{name} can be changed in the file only: it decides where the password goes")
+        _check_file_only(self._current_config(), replacement)
         self.check(replacement)
         write_config(self.path, text)
 
@@ -48,6 +47,20 @@ class WatchedFile:
             return load_config(self.path)
         except ConfigError:
             return self.config
+
+
+def _check_file_only(before: PipelineConfig, after: PipelineConfig) -> None:
+    """:raises ConfigError: secrets would be read or sent elsewhere, or other code would run."""
+    for name in _FILE_ONLY:
+        if getattr(after.source, name) != getattr(before.source, name):
+            raise ConfigError(f"source.{name} can be changed in the file only: it decides which secrets go where")
+    for table in sorted({*before.tables, *after.tables}):
+        if _hook(after, table) != _hook(before, table):
+            raise ConfigError(f'tables."{table}".hook can be changed in the file only: it decides which code runs')
+
+
+def _hook(config: PipelineConfig, table: str) -> str | None:
+    return config.tables[table].hook if table in config.tables else None
 
 
 @dataclass(frozen=True)
