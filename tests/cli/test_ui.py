@@ -152,6 +152,10 @@ def test_inside_a_run_the_file_can_be_replaced(pipeline: Path, monkeypatch: pyte
         put(before.replace(tables[0], "more.*"))
         assert self.reloaded()
         assert self.config.source.tables[0] == "more.*"
+        edited = pipeline.read_text().replace('/lake"', '/other"')  # the next run's, not this one's
+        pipeline.write_text(edited)
+        put(edited.replace("more.*", "less.*"))
+        assert pipeline.read_text() == edited
 
     monkeypatch.setattr(serving, "_listen", listen)
     for place in ("headgate.pipeline", "headgate.pipeline._run"):
@@ -159,5 +163,9 @@ def test_inside_a_run_the_file_can_be_replaced(pipeline: Path, monkeypatch: pyte
     monkeypatch.setattr(wiring.Pipeline, "run", run)
     result = CliRunner().invoke(app, ["run", str(pipeline)])
     assert result.exit_code == 0, result.output
-    assert answers == [(400, "no table on the server matches gone.*"), (202, {"pipeline": "shop"})]
+    assert answers == [
+        (400, "no table on the server matches gone.*"),
+        (202, {"pipeline": "shop"}),
+        (400, "target changed: restart the pipeline to apply it"),
+    ]
     assert pipeline.stat().st_mode & 0o777 == 0o640

@@ -473,6 +473,17 @@ def test_a_bad_configuration_is_refused_with_the_reason(
     assert (file.read_text(), seen) == (TOML, [])
 
 
+def test_what_must_not_change_is_that_of_the_file_now(file: Path, inbox: ControlFolder) -> None:
+    """It may have changed since the page began, and the run with it."""
+    app, _ = replacing(file, inbox)
+    edited = TOML.replace("/lake", "/other")
+    file.write_text(edited)
+    for text, code in ((TOML.replace("a.b", "a.*"), 400), (edited.replace("a.b", "a.*"), 202)):
+        assert file.read_text() == edited
+        assert ask(app, "/config", "PUT", BEARER, text.encode()).code == code
+    assert file.read_text() == edited.replace("a.b", "a.*")
+
+
 def test_the_page_cannot_choose_which_secrets_are_read(file: Path, inbox: ControlFolder) -> None:
     before = TOML.replace("tables", 'relay = "http://r:1"\ntables')
     file.write_text(before)

@@ -186,6 +186,12 @@ def _page(config: PipelineConfig, path: Path) -> AbstractContextManager[object]:
     """Return the page, if ``[ui]`` enables it; it ends with the run."""
     if config.ui.port is None:
         return nullcontext()
-    from headgate.cli._ui import serving
+    from headgate.cli._ui import check_runnable, serving
+    from headgate.config import check_change
 
-    return serving([(config, path)], config.ui.host, config.ui.port, _token_file(config))
+    def check(replacement: PipelineConfig) -> None:
+        """Check that this run follows the replacement, too, although the file may have changed since its start."""
+        check_change(config, replacement)
+        check_runnable(replacement)
+
+    return serving([(config, path)], config.ui.host, config.ui.port, _token_file(config), check)

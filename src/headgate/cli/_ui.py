@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headgate.config import PipelineConfig
     from headgate.ui import Serving
 
-__all__ = ["command", "page_app", "serving"]
+__all__ = ["check_runnable", "command", "page_app", "serving"]
 
 
 def command(
@@ -54,19 +54,41 @@ def command(
         ended.wait()
 
 
-def serving(files: Sequence[tuple[PipelineConfig, Path]], host: str, port: int, token_file: Path | None) -> Serving:
+def check_runnable(config: PipelineConfig) -> None:
+    """Check a configuration as at the start of a run; import the checks on the first call.
+
+    :raises HeadgateError: a pipeline cannot run with it.
+    """
+    from headgate.pipeline import check_config
+
+    check_config(config)
+
+
+def serving(
+    files: Sequence[tuple[PipelineConfig, Path]],
+    host: str,
+    port: int,
+    token_file: Path | None,
+    check: Callable[[PipelineConfig], object] = check_runnable,
+) -> Serving:
     """Return the page of these pipelines (configuration and file of each), as a context manager.
 
+    :param check: called before a file is replaced; raises a HeadgateError if its pipeline cannot continue.
     :raises ConfigError: a required token is missing or invalid, or the address cannot be listened on.
     """
-    app = page_app(files, host, token_file)
+    app = page_app(files, host, token_file, check)
     from headgate.ui import Serving
 
     return Serving(app, host, port)
 
 
-def page_app(files: Sequence[tuple[PipelineConfig, Path]], host: str, token_file: Path | None) -> ASGIApp:
-    """Return the application of the page of these pipelines; it listens nowhere.
+def page_app(
+    files: Sequence[tuple[PipelineConfig, Path]],
+    host: str,
+    token_file: Path | None,
+    check: Callable[[PipelineConfig], object] = check_runnable,
+) -> ASGIApp:
+    """Return the application of the page of these pipelines; it listens nowhere. The arguments are :func:`serving`'s.
 
     :raises ConfigError: a required token is missing or invalid.
     """
@@ -74,12 +96,5 @@ def page_app(files: Sequence[tuple[PipelineConfig, Path]], host: str, token_file
     from headgate.ui import Token, Watched, create_app
 
     token = None if token_file is None else Token.from_file(token_file)
-    watched = [Watched.of(config, file.absolute(), _check) for config, file in files]
+    watched = [Watched.of(config, file.absolute(), check) for config, file in files]
     return create_app(watched, host=host, token=token)
-
-
-def _check(config: PipelineConfig) -> None:
-    """Check a configuration; import the checks on the first call."""
-    from headgate.pipeline import check_config
-
-    check_config(config)

@@ -27,18 +27,18 @@ class WatchedFile:
 
     path: Path
     config: PipelineConfig
-    """The pipeline's configuration at its start, for the parts that must not change."""
+    """The pipeline's configuration when the page started; it counts while the file is invalid."""
     check: Callable[[PipelineConfig], object]
 
     def replace(self, text: str) -> None:
-        """Replace the file by ``text``, if the running pipeline can continue with that.
+        """Replace the file by ``text``, if a pipeline that runs with the file can continue with that.
 
         :raises HeadgateError: the pipeline cannot; the file is unchanged.
         :raises OSError: the file cannot be written.
         """
-        replacement = parse_config(text, where="the configuration")
-        check_change(self.config, replacement)
-        _check_file_only(self._current_config(), replacement)
+        current, replacement = self._current_config(), parse_config(text, where="the configuration")
+        check_change(current, replacement)
+        _check_file_only(current, replacement)
         self.check(replacement)
         write_config(self.path, text)
 
