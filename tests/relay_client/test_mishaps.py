@@ -7,13 +7,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 
 from headgate.databus import FIRST, StreamPosition, checkpoint_json
-from headgate.errors import RelayConsumerError, ScnNotFoundError
+from headgate.errors import RelayConsumerError, RelayDivergedError, ScnNotFoundError
 from headgate.relay import BufferLimits, RelayLimits
 from headgate.relay_client import ClientTuning, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay_client._reading import Reader
 from headgate.relay_client._transport import Transport
+from headgate.testing import Proxy
+from headgate.web.serving import Serving
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PERSON, PET, Served, served
 from tests.relay.test_app import pets
@@ -69,7 +72,7 @@ class Memory:
         self.value = checkpoint
 
 
-def run(relays: Served | list[Served], *consumers: Calls, store: Memory | None = None, **more: Any) -> None:
+def run(relays: Served | list[Any], *consumers: Calls, store: Memory | None = None, **more: Any) -> None:
     listed = [relays] if isinstance(relays, Served) else relays
     arguments = {"sources": [PERSON.name], "retry": QUICK, **more}
     client = RelayClient(
@@ -227,6 +230,66 @@ def test_a_rollback_to_before_a_first_transaction_that_is_gone() -> None:
             relay.put(block(people(range(4_000), gtids=[f"{UUID}:{n}"] * 4_000, pos=[n * 100] * 4_000)))
         with pytest.raises(ScnNotFoundError, match="no longer holds its first windows"):
             run(relay, consumer, store=Memory(checkpoint_json(FIRST)))
+    assert consumer.keys == []
+
+
+# --- connections that end
+
+
+def test_another_relay_behind_the_same_address() -> None:
+    """A balancer leads there, or the relay has restarted without a state, while a callback runs."""
+
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == ("on_checkpoint", 2):
+            proxy.aim("127.0.0.1", second.port)
+            proxy.drop()
+        return "stop" if what == 3 else None
+
+    consumer = Calls(answer)
+    with served() as first, served() as second, Proxy("127.0.0.1", first.port) as proxy:
+        put(first, 1, 2)
+        put(second, 1)
+        second.put(block(people([7], gtids=[f"{UUID}:2"], pos=[200])))
+        put(second, 3)
+        with pytest.raises(RelayDivergedError, match="has another history"):
+            run([proxy], consumer)
+    assert consumer.keys == [1, 2]
+
+
+def test_an_idle_connection_that_is_closed_is_no_failure() -> None:
+    """Not one that ends the client, if a single one does."""
+
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == ("on_checkpoint", 1):
+            put(relay, 2)
+            proxy.drop()
+        return "stop" if (what, turn) == ("on_checkpoint", 2) else None
+
+    consumer = Calls(answer)
+    with served() as relay, Proxy("127.0.0.1", relay.port) as proxy:
+        put(relay, 1)
+        run([proxy], consumer, retry=Retry(tries=0))
+    assert consumer.keys == [1, 2]
+    assert "on_error" not in consumer.calls
+
+
+def test_connections_that_end_with_each_answer_are_a_failure() -> None:
+    """Whose answers they are is not known; and the client does not look the relay up without end."""
+
+    async def closing(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_and_close(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        await relay.app(scope, receive, send_and_close)
+
+    consumer = Calls(lambda what, _: "stop" if what == 1 else None)
+    with served() as relay, Serving(closing, "127.0.0.1", 0) as server:
+        put(relay, 1)
+        with pytest.raises(RelayConsumerError, match="given up after 3 tries: the relay has closed the connection"):
+            run([server], consumer, retry=Retry(0.001, 1.0, 0.001, tries=2))
+    assert consumer.calls.count("on_error") == 3
     assert consumer.keys == []
 
 

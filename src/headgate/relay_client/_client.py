@@ -9,7 +9,8 @@ give a transaction the same SCN, so a checkpoint of one means the same at the ot
 agree only while they read the same history: a replica that missed a transaction shifts all numbers after it. So after
 every lost connection the client reads the newest whole window again, and continues only if the relay has it with the
 same events (:class:`Trail`). A different or missing window raises :class:`RelayDivergedError`. If the relay has not yet
-reached that window, the client waits. If the relay no longer holds it, the relay's check of SCNs decides.
+reached that window, the client waits. If the relay no longer holds it, the relay's check of SCNs decides. An idle
+connection that the relay has closed is a lost one, too, but no failure.
 
 The order of callbacks is in ``_consumer``, the calls of several consumers are in ``_callbacks``.
 """
@@ -25,7 +26,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from headgate.databus import FIRST, BootstrapPoint, StreamPosition, without_schema_ids
-from headgate.errors import HeadgateError, RelayConsumerError, RelayDivergedError, ScnNotFoundError, Transient
+from headgate.errors import (
+    ConnectionLostError,
+    HeadgateError,
+    RelayConsumerError,
+    RelayDivergedError,
+    ScnNotFoundError,
+    Transient,
+)
 from headgate.relay_client._bootstrap import Bootstrapper
 from headgate.relay_client._callbacks import Callbacks, Rollback, Runs
 from headgate.relay_client._checkpoints import CheckpointStore, Keeper
@@ -80,6 +88,7 @@ class RelayClient:
         BOOTSTRAPPING  all rows and changes delivered    STREAMING
         BOOTSTRAPPING  no relay has the next event       BOOTSTRAPPING, from its start
         all except STARTING: the relay fails             LOOKING_UP, at the next relay
+        all except STARTING: the connection has ended    LOOKING_UP, at the same relay
 
     If a callback returns ``ERROR``, the stream or the bootstrap is reset to the checkpoint, without a change of state.
     :meth:`stop` and :meth:`finish` end every state.
@@ -199,6 +208,7 @@ class RelayClient:
 
     def _step(self) -> None:
         """Do one step of the state; wait if it failed."""
+        began = self._state
         failed: Failures | None = None
         try:
             self._work()
@@ -210,6 +220,8 @@ class RelayClient:
             self._roll_back()
         except ScnNotFoundError as error:
             failed = self._handle_missing_scn(error)
+        except ConnectionLostError as error:
+            failed = self._handle_lost_connection(error, began)
         except HeadgateError as error:
             failed = self._handle_error(error)
         if failed is not None:
@@ -254,6 +266,15 @@ class RelayClient:
         self._begin_bootstrap()
         self._move(ClientState.BOOTSTRAPPING)
         return self._setbacks if again else None
+
+    def _handle_lost_connection(self, error: ConnectionLostError, began: ClientState) -> Failures | None:
+        """Look the relay up again: over a new connection another one may answer. A relay closes idle connections, so
+        this is no failure, except within the step that opened the connection.
+        """
+        if began in (ClientState.STARTING, ClientState.LOOKING_UP):
+            return self._handle_error(error)
+        self._move(ClientState.LOOKING_UP)
+        return None
 
     def _handle_error(self, error: HeadgateError) -> Failures:
         """Switch to the next relay if the error is transient."""

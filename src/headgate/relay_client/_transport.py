@@ -4,11 +4,14 @@ The status of an answer decides: 200 is success. If a later answer may differ (:
 error is a :class:`ConnectError`. Any other status means that the request is wrong and stays wrong, a
 :class:`ConfigError`. A relay reports most errors with status 500, as Databus does: there the headers decide.
 ``Retry-After`` is kept for :meth:`Transport.requested_wait_seconds`.
+
+A relay that is reached over another connection may be another one, or have restarted with other sources and SCNs. So no
+request is repeated over a new connection: a lost one is a :class:`ConnectionLostError`, and the client looks the relay
+up again. Only a member's report is repeated, because the group's file decides about it.
 """
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import json
 import time
@@ -18,7 +21,14 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from headgate.errors import ConfigError, ConnectError, HeadgateError, ProtocolError, ScnNotFoundError
+from headgate.errors import (
+    ConfigError,
+    ConnectError,
+    ConnectionLostError,
+    HeadgateError,
+    ProtocolError,
+    ScnNotFoundError,
+)
 from headgate.web import WebServer, is_retryable, seconds_to_wait
 
 __all__ = ["Access", "Transport"]
@@ -92,6 +102,7 @@ class Transport:
 
         :param scn: the requested SCN, for the error.
         :raises ConnectError: there is no answer, or one that may differ later.
+        :raises ConnectionLostError: the connection of earlier requests has ended, perhaps because it was idle.
         :raises ScnNotFoundError: the relay no longer holds the requested events.
         :raises ConfigError: the relay refuses the request, or its certificate cannot be verified.
         """
@@ -104,8 +115,14 @@ class Transport:
         return _parsed(path, body)
 
     def post(self, path: str, value: Any) -> Any:
-        """Send a value as JSON and return the parsed answer. It may arrive twice: see :meth:`_answer`."""
-        body, _ = self._read("POST", f"/{path}", json.dumps(value).encode(), -1)
+        """Send a value as JSON and return the parsed answer. It is sent again, over a new connection, if the relay has
+        closed the last one.
+        """
+        content = json.dumps(value).encode()
+        try:
+            body, _ = self._read("POST", f"/{path}", content, -1)
+        except ConnectionLostError:
+            body, _ = self._read("POST", f"/{path}", content, -1)
         return _parsed(path, body)
 
     def _read(self, method: str, target: str, content: bytes | None, scn: int) -> tuple[bytes, http.client.HTTPMessage]:
@@ -122,12 +139,17 @@ class Transport:
 
     def _answer(self, method: str, target: str, content: bytes | None) -> http.client.HTTPResponse:
         if self._connection is not None:
-            # The relay closes idle connections; then retry over a new one.
-            with contextlib.suppress(ConnectionError):
+            try:
                 return WebServer.request(self._connection, method, target, content, self._token)
-            self.close()
+            except (ConnectionError, http.client.NotConnected):
+                server = self._relays[self._current]
+                raise ConnectionLostError(
+                    "the relay has closed the connection", host=server.host, port=server.port
+                ) from None
         self._connection = self._open()
-        return WebServer.request(self._connection, method, target, content, self._token)
+        response = WebServer.request(self._connection, method, target, content, self._token)
+        self._connection.auto_open = 0  # http.client would replace a closed connection without notice
+        return response
 
     def _open(self) -> http.client.HTTPConnection:
         return self._relays[self._current].connect()
