@@ -316,6 +316,30 @@ def test_a_quiet_relay_that_holds_what_the_other_does_not(monkeypatch: pytest.Mo
     assert consumer.calls.count("on_error") == 1
 
 
+@pytest.mark.parametrize("bootstrap", [False, True])
+def test_a_relay_that_restarts_holds_what_the_other_does_not(
+    monkeypatch: pytest.MonkeyPatch, *, bootstrap: bool
+) -> None:
+    """The other one says so each time, but it does not speak for both."""
+    really, requests = Transport.get, itertools.count()
+
+    def get(self: Transport, path: str, *more: Any, **named: Any) -> Any:
+        if self.number == 1 and next(requests) < 3:
+            raise self.failure("the relay does not answer")
+        return really(self, path, *more, **named)
+
+    monkeypatch.setattr(Transport, "get", get)
+    consumer = Calls(lambda what, _: "stop" if what == "on_checkpoint" else None)
+    with served() as first, served() as second:
+        put(first, 60, 61)
+        put(second, *range(1, 41))
+        store = Memory(checkpoint_json(StreamPosition(GENERATION + 39)))
+        run([first, second], consumer, store=store, bootstrap=bootstrap)
+    assert consumer.keys == [40]
+    assert consumer.calls.count("on_error") == 3
+    assert "on_start_bootstrap" not in consumer.calls
+
+
 def test_a_schema_that_cannot_be_asked_for_within_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was had of the transaction counts when it is compared after the next lost connection."""
     registers = 0
@@ -386,30 +410,36 @@ def test_an_event_of_a_schema_that_the_relay_has_forgotten(monkeypatch: pytest.M
 
 
 def test_a_bootstrap_that_goes_on_at_a_relay_that_has_all_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of the first were given, so the second gives rows, too; and it comes to an end."""
+    """Rows of another were given, so it gives rows, too; and it comes to an end."""
     limits = RelayLimits(BufferLimits(smallest=0))
     down: set[int] = set()
-    really = Transport._open
+    really_open, really_get = Transport._open, Transport.get
 
     def open_connection(self: Transport) -> Any:
-        if self._current in down:
+        if self.number in down:
             raise ConnectionRefusedError("down")
-        return really(self)
+        return really_open(self)
+
+    def get(self: Transport, path: str, *more: Any, **named: Any) -> Any:
+        if (self.number, path) == (0, "stream") and not down:
+            raise ScnNotFoundError("it does not have all yet")
+        return really_get(self, path, *more, **named)
 
     monkeypatch.setattr(Transport, "_open", open_connection)
+    monkeypatch.setattr(Transport, "get", get)
 
     def answer(what: Any, turn: int) -> Any:
-        if what == 7 and not down & {0}:
-            down.symmetric_difference_update({0, 1})
+        if what == 7 and not down:
+            down.add(1)
             consumer.client._reader.transport.close()
         return "stop" if what == "on_stop_bootstrap" else None
 
-    consumer, down = Calls(answer), {1}
-    with serving(Shelf([7], [8]), memory_bytes=2000, limits=limits) as first, serving(Shelf([7], [8])) as second:
-        put(first, *range(1, 40))
-        put(second, *range(1, 40))
+    consumer = Calls(answer)
+    with serving(Shelf([7], [8]), memory_bytes=2000, limits=limits) as small, serving(Shelf([7], [8])) as whole:
+        put(small, *range(1, 40))
+        put(whole, *range(1, 40))
         store = Memory(checkpoint_json(StreamPosition(GENERATION + 1)))
-        run([first, second], consumer, store=store, bootstrap=True, retry=Retry(0.001, 1.0, 0.001, tries=30))
+        run([whole, small], consumer, store=store, bootstrap=True, retry=Retry(0.001, 1.0, 0.001, tries=30))
     assert consumer.calls.count("on_start_bootstrap") == 2
     assert {7, 8} <= set(consumer.keys)
     assert store.value == checkpoint_json(StreamPosition(GENERATION + 39))

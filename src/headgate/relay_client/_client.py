@@ -161,8 +161,8 @@ class RelayClient:
         self._position = self._first = StreamPosition(-1)
         """``_first`` is where the client began, if that was the relay's oldest event: the oldest event advances."""
         self._trail = Trail()
-        self._misses = 0
-        """Consecutive relays that do not have the next event."""
+        self._missing: set[int] = set()
+        """Numbers of the relays that do not have the next event, as they answered since one of them had events."""
         self._last_data_at = time.monotonic()
 
     def stop(self) -> None:
@@ -253,15 +253,18 @@ class RelayClient:
                 self._roll_back()
 
     def _handle_missing_scn(self, error: ScnNotFoundError) -> Failures | None:
-        """Switch to the next relay; if none has the next event, bootstrap."""
-        self._misses += 1
-        if self._misses < len(self._reader.transport):
+        """Switch to the next relay; if none has the next event, bootstrap. A relay that does not answer may have it, so
+        the stream waits for that one. A bootstrap loses nothing where it begins again, so it waits for one round only.
+        """
+        relay, again = self._reader.transport.number, self._rows is not None
+        has_waited = again and relay in self._missing
+        self._missing.add(relay)
+        if len(self._missing) < len(self._reader.transport) and not has_waited:
             self._switch()
             return None
         if not self._may_bootstrap or self._state not in (ClientState.STREAMING, ClientState.BOOTSTRAPPING):
             raise error
-        again = self._rows is not None  # the bootstrap took longer than the buffer reaches back
-        if again:
+        if again:  # the bootstrap took longer than the buffer reaches back
             self._setbacks.add_at(error, _AFTER_BOOTSTRAP)
         self._begin_bootstrap()
         self._move(ClientState.BOOTSTRAPPING)
@@ -318,7 +321,7 @@ class RelayClient:
         self._rows = Bootstrapper(
             self._reader, self._callbacks, lambda: self._stop.is_set() or not self._may_deliver(), point
         )
-        self._misses = 0
+        self._missing.clear()
         self._runs.forget()
 
     def _bootstrap(self, rows: Bootstrapper) -> None:
@@ -331,7 +334,7 @@ class RelayClient:
         if end is not None:
             self._rows, self._position, self._keeper.checkpoint, self._trail = None, end, end, Trail()
             self._move(ClientState.STREAMING)
-        self._misses = 0
+        self._missing.clear()
         self._keeper.save(at_once=began)
 
     # --- the stream
@@ -343,7 +346,7 @@ class RelayClient:
         body = b""
         if self._state is ClientState.STREAMING:
             body = self._reader.stream(self._position)
-            self._misses = 0
+            self._missing.clear()
         if body:
             self._last_data_at = time.monotonic()
             self._deliver(body)

@@ -70,6 +70,11 @@ class Transport:
         return len(self._relays)
 
     @property
+    def number(self) -> int:
+        """Number of the current relay, from 0."""
+        return self._current
+
+    @property
     def relay(self) -> str:
         """The current relay, as ``host:port``."""
         server = self._relays[self._current]
