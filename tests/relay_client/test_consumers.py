@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -184,6 +185,20 @@ def test_a_callback_may_end_while_its_time_is_looked_at() -> None:
     assert begun.wait(PATIENCE_SECONDS)
     assert lane.finish(PATIENCE_SECONDS) is Result.SUCCESS
     lane.end(wait=True)
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_callback_that_exits_ends_the_client(others: int) -> None:
+    """Its thread goes on, so that the client does not wait for it without end."""
+
+    def hook(name: str, value: Any) -> None:
+        if (name, value) == ("event", 1):
+            sys.exit(5)
+
+    with served() as relay:
+        put(relay, 1)
+        with pytest.raises(RelayConsumerError, match="a callback ended the consumer"):
+            run(url(relay), [Keys(hook=hook), *(Keys() for _ in range(others))], callback_seconds=PATIENCE_SECONDS)
 
 
 def test_on_error_may_end_it() -> None:

@@ -103,14 +103,22 @@ class _Lane:
     def _run(self) -> None:
         while (call := self._waiting.get()) is not None:
             if self._result < Result.ERROR:
-                self.running = call[0], time.monotonic()
-                result = _call_consumer(self.subscription.consumer, *call)
-                self.running = None
-                self._result = max(self._result, result)
+                self._result = max(self._result, self._make(*call))
             with self._changed:
                 self._open -= 1
                 if not self._open:
                     self._changed.notify_all()
+
+    def _make(self, name: str, arguments: tuple[Any, ...]) -> Result:
+        """Return a call's result, whatever it raises: the barrier waits for it."""
+        self.running = name, time.monotonic()
+        try:
+            return _call_consumer(self.subscription.consumer, name, arguments)
+        except BaseException:  # sys.exit() would end this thread, and nothing else
+            log.warning("a consumer's callback failed", exc_info=True)
+            return Result.ERROR_FATAL
+        finally:
+            self.running = None
 
     def end(self, *, wait: bool) -> None:
         self._waiting.put(None)
