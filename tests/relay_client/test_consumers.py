@@ -187,6 +187,41 @@ def test_a_callback_may_end_while_its_time_is_looked_at() -> None:
     lane.end(wait=True)
 
 
+@pytest.mark.parametrize("lease", [False, True])
+def test_posted_calls_do_not_begin_after_the_end(*, lease: bool) -> None:
+    """The first callback stops the client, or the lease is over then. All other calls of the window wait in the
+    consumers' threads. With a lease again, the window comes from its start, and no failure is counted.
+    """
+    may, ended, before = threading.Event(), threading.Event(), list[Any]()
+    may.set()
+
+    def end(scn: int) -> None:
+        if not ended.is_set():
+            wait_until(lambda: all(lane._open == 104 for lane in first.client._callbacks._lanes))
+            if lease:
+                may.clear()
+            else:
+                first.client.stop()
+            ended.set()
+
+    def hook(name: str, value: Any) -> None:
+        if name == "rollback":
+            before.append((list(first.keys), list(second.keys)))
+            may.set()
+
+    def wait(scn: int) -> None:
+        ended.wait(PATIENCE_SECONDS)
+
+    first, second = Keys(1, hook), Keys()
+    first.on_start_data_event_sequence = end  # type: ignore[method-assign]
+    second.on_start_data_event_sequence = wait  # type: ignore[method-assign]
+    with served() as relay:
+        relay.put(block(people(range(1, 101), gtids=[f"{UUID}:1"] * 100, pos=[100] * 100)))
+        run(url(relay), [first, second], sources=[PERSON.name], may_deliver=may.is_set, retry=Retry(tries=0))
+    assert before == [([], [])]
+    assert first.keys == second.keys == (list(range(1, 101)) if lease else [])
+
+
 @pytest.mark.parametrize("others", [0, 1])
 def test_a_callback_that_exits_ends_the_client(others: int) -> None:
     """Its thread goes on, so that the client does not wait for it without end."""

@@ -87,7 +87,7 @@ def live(story: Story, urls: list[str], **more: Any) -> None:
         except Killed:
             pass
         except RelayConsumerError:
-            assert story.wrong or story.fatal
+            assert story.wrong or story.fatal or story.dead  # killed in a consumer's thread, which the client notices
         except ScnNotFoundError:  # it is told so; the consumer decides what now
             assert not bootstrap
             bootstrap = True

@@ -73,6 +73,7 @@ class Bootstrapper:
             self._callbacks.call_checked("on_end_bootstrap_sequence", self._point.target)
             self._callbacks.call_checked("on_stop_bootstrap")
             return self._point.position
+        self._callbacks.wait()  # after a stop, posted calls may not have begun
         return None
 
     def roll_back(self) -> None:

@@ -4,7 +4,8 @@ A single consumer without a time limit is called in the client's thread, and its
 consumer has a *lane*, a thread that makes its calls in the order in which they were posted. The consumers wait for each
 other only at a *barrier*, where the most severe of their results counts. The client has a barrier before every
 checkpoint, so a checkpoint means that all of them have processed everything before it. A consumer that returned
-``ERROR`` is not called again before the barrier.
+``ERROR`` is not called again before the barrier. When the turn of a posted call comes, delivery may have been stopped,
+or a lease may be over: then the call does not begin, and counts as ``ERROR``.
 
 Databus does the same with a pool of threads (``MultiConsumerCallback.java``). A callback that exceeds its time is an
 ``ERROR`` there, and it is called again in parallel with the one that still runs. Here the client ends instead, because
@@ -17,7 +18,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
@@ -38,7 +39,12 @@ _OF_SOURCES: Final = (
     *_EVENTS,
 )
 
-_Call: TypeAlias = "tuple[str, tuple[Any, ...]] | None"
+_Call: TypeAlias = "tuple[str, tuple[Any, ...], Callable[[], bool]] | None"
+"""A callback's name, its arguments, and whether it may begin; None: the lane's end."""
+
+
+def _always() -> bool:
+    return True
 
 
 class Rollback(Exception):
@@ -78,10 +84,10 @@ class _Lane:
         self._thread = threading.Thread(target=self._run, name=f"headgate-consumer-{number}", daemon=True)
         self._thread.start()
 
-    def post(self, name: str, arguments: tuple[Any, ...]) -> None:
+    def post(self, name: str, arguments: tuple[Any, ...], may_begin: Callable[[], bool] = _always) -> None:
         with self._changed:
             self._open += 1
-        self._waiting.put((name, arguments))
+        self._waiting.put((name, arguments, may_begin))
 
     def finish(self, limit: float | None) -> Result:
         """Wait until all posted calls are done, and return the most severe result.
@@ -109,10 +115,12 @@ class _Lane:
                 if not self._open:
                     self._changed.notify_all()
 
-    def _make(self, name: str, arguments: tuple[Any, ...]) -> Result:
+    def _make(self, name: str, arguments: tuple[Any, ...], may_begin: Callable[[], bool]) -> Result:
         """Return a call's result, whatever it raises: the barrier waits for it."""
-        self.running = name, time.monotonic()
         try:
+            if not may_begin():
+                return Result.ERROR
+            self.running = name, time.monotonic()
             return _call_consumer(self.subscription.consumer, name, arguments)
         except BaseException:  # sys.exit() would end this thread, and nothing else
             log.warning("a consumer's callback failed", exc_info=True)
@@ -131,10 +139,16 @@ class Callbacks:
     call over the limit raise :class:`RelayConsumerError`.
 
     :param limit: seconds that one call may take; None: no limit.
+    :param may_deliver: checked before each posted call, in the consumers' threads.
     """
 
-    def __init__(self, subscriptions: Sequence[Subscription], limit: float | None = None) -> None:
-        self._subscriptions, self._limit = subscriptions, limit
+    def __init__(
+        self,
+        subscriptions: Sequence[Subscription],
+        limit: float | None = None,
+        may_deliver: Callable[[], bool] = _always,
+    ) -> None:
+        self._subscriptions, self._limit, self._may_deliver = subscriptions, limit, may_deliver
         self._is_inline = len(subscriptions) == 1 and limit is None
         self._lanes: list[_Lane] = []
 
@@ -151,8 +165,8 @@ class Callbacks:
         self._lanes = []
 
     def post(self, name: str, *arguments: Any) -> None:
-        """Call all consumers concerned. The results of several are known only at the next barrier."""
-        _raise_for(self._send(name, arguments))
+        """Call all consumers concerned, while delivery lasts. The results of several are known at the next barrier."""
+        _raise_for(self._send(name, arguments, self._may_deliver))
 
     def call_checked(self, name: str, *arguments: Any) -> None:
         """Call all consumers concerned, and wait at the barrier."""
@@ -171,16 +185,19 @@ class Callbacks:
 
     def call(self, name: str, *arguments: Any) -> Result:
         """Call all consumers concerned, wait at the barrier, and return the most severe result."""
-        return max(self._send(name, arguments), self._barrier())
+        return max(self._send(name, arguments, _always), self._barrier())
 
-    def _send(self, name: str, arguments: tuple[Any, ...]) -> Result:
-        """Return the result of a single consumer, else ``SUCCESS`` until the barrier."""
+    def _send(self, name: str, arguments: tuple[Any, ...], may_begin: Callable[[], bool]) -> Result:
+        """Return the result of a single consumer, else ``SUCCESS`` until the barrier.
+
+        :param may_begin: checked when the turn of the call comes; for a single consumer, the client has just done so.
+        """
         if self._is_inline:
             (one,) = self._subscriptions
             return _call_consumer(one.consumer, name, arguments) if _concerns(one, name, arguments) else Result.SUCCESS
         for lane in self._lanes:
             if _concerns(lane.subscription, name, arguments):
-                lane.post(name, arguments)
+                lane.post(name, arguments, may_begin)
         return Result.SUCCESS
 
     def _barrier(self) -> Result:

@@ -105,7 +105,8 @@ class RelayClient:
     :param share: only this part of the keys, of all sources without a filter.
     :param before_images: take events of version 2, whose updates hold the row before them if the relay keeps it.
     :param callback_seconds: time limit of one callback; None: no limit.
-    :param may_deliver: checked before each event; while it returns False, nothing is delivered.
+    :param may_deliver: checked before each event, with several consumers or a time limit also in their threads; while
+        it returns False, nothing is delivered.
     :param bootstrap: deliver the existing rows first, if there is no checkpoint, or if no relay holds what follows it.
     :param tuning: intervals and sizes of requests.
     :raises ConfigError: a URL is not that of a relay.
@@ -147,7 +148,7 @@ class RelayClient:
         transport = Transport([urls] if isinstance(urls, str) else urls, access)
         version = 2 if before_images else 0
         self._reader = Reader(transport, sources, filters=filters, share=share, version=version, tuning=self._tuning)
-        self._callbacks = Callbacks(subscriptions, callback_seconds)
+        self._callbacks = Callbacks(subscriptions, callback_seconds, self._may_call)
         self._runs = Runs(self._callbacks)
         self._keeper = Keeper(checkpoints, checkpoint_seconds)
         self._failures = Failures(retry or Retry())
@@ -175,6 +176,9 @@ class RelayClient:
 
     def _is_over(self) -> bool:
         return self._stop.is_set() or (self._finish.is_set() and self._position.offset < 0)
+
+    def _may_call(self) -> bool:
+        return not self._stop.is_set() and self._may_deliver()
 
     def run(self) -> None:
         """Consume until :meth:`stop` or :meth:`finish`.
@@ -215,8 +219,9 @@ class RelayClient:
             self._failures.clear()
             self._setbacks.clear_beyond(self._progress())
         except Rollback as rollback:
-            self._setbacks.add_at(rollback, self._progress())
-            failed = self._setbacks
+            if self._may_call():  # else it only means that posted calls could not begin
+                self._setbacks.add_at(rollback, self._progress())
+                failed = self._setbacks
             self._roll_back()
         except ScnNotFoundError as error:
             failed = self._handle_missing_scn(error)
@@ -318,9 +323,7 @@ class RelayClient:
         """Begin a bootstrap, from a checkpoint or from the start."""
         if point is None:
             log.info("bootstrapping %s", self._reader.wanted_names)
-        self._rows = Bootstrapper(
-            self._reader, self._callbacks, lambda: self._stop.is_set() or not self._may_deliver(), point
-        )
+        self._rows = Bootstrapper(self._reader, self._callbacks, lambda: not self._may_call(), point)
         self._missing.clear()
         self._runs.forget()
 
