@@ -80,6 +80,10 @@ class InThread:
         except BaseException as error:  # noqa: BLE001 - told by the test
             self.error = error
 
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
+
     def join(self) -> None:
         self._thread.join(PATIENCE_SECONDS)
         assert not self._thread.is_alive()
@@ -286,6 +290,37 @@ def test_what_ends_a_member(tmp_path: Path) -> None:
     for partitions, lease in ((0, 10.0), (1025, 10.0), (4, 0.01), (4, 1000.0)):
         with pytest.raises(ConfigError, match="a group has"):
             GroupMember("http://127.0.0.1:1", "g", partitions, [], lambda *_: Consumer(), lease_seconds=lease)
+
+
+@pytest.mark.parametrize("error", [ConfigError("the token is refused"), ValueError("a fault of the program")])
+def test_a_member_that_ends_with_an_error_ends_its_partitions_first(tmp_path: Path, error: Exception) -> None:
+    """A partition is dropped after its last callback, and no thread is left."""
+    log, running_callback, release = Log(), threading.Event(), threading.Event()
+    dropped_while_running: list[bool] = []
+
+    def hook(_: Event) -> None:
+        running_callback.set()
+        release.wait(PATIENCE_SECONDS)
+        running_callback.clear()
+
+    with served(state=tmp_path) as relay:
+        put(relay, 1)
+        one = Running(relay, log, "a", hook, partitions=1)
+        with running(one):
+            assert running_callback.wait(PATIENCE_SECONDS)
+            (worker,) = one.member._workers.values()
+
+            def refuse(*_: Any, **__: Any) -> Any:
+                raise error
+
+            one.member._dropped = lambda _: dropped_while_running.append(running_callback.is_set())
+            one.member._post_reports = refuse  # type: ignore[method-assign]
+            wait_until(lambda: worker.client._stop.is_set() or not one.is_running)
+            release.set()
+    assert one.error is error
+    assert dropped_while_running == [False]
+    assert worker.ended
+    assert [key for *_, key in log.events] == [10]
 
 
 @pytest.mark.parametrize("name", ["my group", "größe", "billing?eu", "billing#eu", "店"])

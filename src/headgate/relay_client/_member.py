@@ -379,21 +379,26 @@ class GroupMember:
         for worker in self._workers.values():
             worker.client.finish()
         try:
-            while self._workers and time.monotonic() < end:
-                self._turn()
-            for worker in self._workers.values():
-                worker.client.stop()
-            for worker in self._workers.values():
-                worker.thread.join(_JOIN_SECONDS)
+            try:
+                while self._workers and time.monotonic() < end:
+                    self._turn()
+            finally:
+                self._end_workers()
             held = self._held()
             reports = {number: one.report(one.checkpoint.value, release=one.ended) for number, one in held.items()}
             # If a callback still runs, others must wait for the lease's end.
             self._post_reports(reports, leave=all(one.ended for one in held.values()))
         except HeadgateError as error:
             log.warning("group %s: could not leave it; others wait until its lease ends: %s", self._group, error)
+        finally:
+            self._transport.close()
+            for number in list(self._workers):
+                self._drop(number)
+            self._state = MemberState.LEFT
+
+    def _end_workers(self) -> None:
+        """Stop all partitions, and wait until their running callbacks have ended."""
         for worker in self._workers.values():
             worker.client.stop()
-        self._transport.close()
-        for number in list(self._workers):
-            self._drop(number)
-        self._state = MemberState.LEFT
+        for worker in self._workers.values():
+            worker.thread.join(_JOIN_SECONDS)
