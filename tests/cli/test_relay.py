@@ -166,8 +166,9 @@ def test_what_a_consumer_refuses(code: int, words: list[str], message: str) -> N
     assert message in error
 
 
-def test_a_consumer_gives_up_in_the_time_it_has() -> None:
-    code, _, error = run("consume", "http://127.0.0.1:1", "--give-up-seconds", "0.3")
+@pytest.mark.parametrize("group", [[], ["--group", "g"]])
+def test_a_consumer_gives_up_in_the_time_it_has(group: list[str]) -> None:
+    code, _, error = run("consume", "http://127.0.0.1:1", *group, "--give-up-seconds", "0.3")
     assert code == 3
     assert "given up after" in error
 

@@ -16,7 +16,7 @@ from headgate.errors import ConfigError, RelayConsumerError, TargetError
 from headgate.relay._http import _groups as groups
 from headgate.relay._http._commands import reply as new_reply
 from headgate.relay._http._parameters import InvalidParameterError
-from headgate.relay_client import ClientTuning, Consumer, Event, GroupMember, Result
+from headgate.relay_client import ClientTuning, Consumer, Event, GroupMember, Result, Retry
 from headgate.relay_client._member import MemberState, PartitionCheckpoint, PartitionState
 from headgate.testing import Proxy, wait_until
 from tests.relay.rows import UUID, block, people
@@ -290,6 +290,13 @@ def test_what_ends_a_member(tmp_path: Path) -> None:
     for partitions, lease in ((0, 10.0), (1025, 10.0), (4, 0.01), (4, 1000.0)):
         with pytest.raises(ConfigError, match="a group has"):
             GroupMember("http://127.0.0.1:1", "g", partitions, [], lambda *_: Consumer(), lease_seconds=lease)
+
+
+def test_a_member_gives_up_in_the_time_it_has() -> None:
+    """Also before it has a partition."""
+    member = GroupMember("http://127.0.0.1:1", "g", 1, [], lambda *_: Consumer(), retry=Retry(deadline_seconds=0.05))
+    with pytest.raises(RelayConsumerError, match="given up after 2 tries: the relay does not answer"):
+        member.run()
 
 
 @pytest.mark.parametrize("error", [ConfigError("the token is refused"), ValueError("a fault of the program")])

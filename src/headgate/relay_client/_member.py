@@ -34,7 +34,7 @@ from headgate.relay_client._checkpoints import CheckpointStore
 from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient
 from headgate.relay_client._consumer import Consumer, Subscription
 from headgate.relay_client._reading import Share
-from headgate.relay_client._retry import ClientTuning, Retry
+from headgate.relay_client._retry import ClientTuning, Failures, Retry
 from headgate.relay_client._transport import Access, Transport
 
 __all__ = ["ConsumerOf", "GroupMember"]
@@ -194,7 +194,7 @@ class GroupMember:
     :param checkpoint_seconds: shortest interval between checkpoints in ``stores``; the relay gets them with each
         report.
     :param dropped: called with the number of each partition that ended here, after its last callback.
-    :param retry: for the requests of each partition.
+    :param retry: for the requests of each partition; its limits are also those of the member's reports.
     :param before_images: as in :class:`RelayClient`.
     :param bootstrap: from now on the group delivers the existing rows first, to all of its members, if a partition has
         no checkpoint, or if no relay holds what follows it.
@@ -238,6 +238,8 @@ class GroupMember:
             tuning=self._tuning,
         )
         self._transport = Transport([urls] if isinstance(urls, str) else urls, access)
+        self._failures = Failures(retry or Retry())
+        """Of consecutive reports."""
         self._state = MemberState.JOINED
         self._leased_until = 0.0
         """Time of the monotonic clock after which nothing is delivered."""
@@ -257,6 +259,7 @@ class GroupMember:
 
         :raises ConfigError: the group has another number of partitions, or other sources; or the relay keeps no groups,
             or cannot bootstrap them.
+        :raises RelayConsumerError: the retries of reports are exhausted.
         :raises HeadgateError: a partition's consumer ended with it.
         """
         try:
@@ -282,7 +285,7 @@ class GroupMember:
     def _sync(self) -> bool:
         """Report, and apply the answer; return False if there was none.
 
-        :raises HeadgateError: an error that is not transient.
+        :raises HeadgateError: an error that is not transient, or one transient error too many.
         """
         ended = [
             number
@@ -303,7 +306,9 @@ class GroupMember:
                 log.warning("group %s: %s", self._group, error)
                 self._state = MemberState.CUT_OFF
             self._transport.switch()
+            self._failures.add(error)
             return False
+        self._failures.clear()
         if self._state is MemberState.CUT_OFF:
             self._state = MemberState.JOINED
         for number, value in checkpoints.items():
