@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from headgate.databus import FIRST, StreamPosition, checkpoint_json
-from headgate.errors import RelayConsumerError, RelayDivergedError, ScnNotFoundError
+from headgate.errors import CommitConflictError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
 from headgate.relay import BufferLimits, RelayLimits
 from headgate.relay_client import ClientTuning, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay_client._reading import Reader
@@ -231,6 +231,41 @@ def test_a_rollback_to_before_a_first_transaction_that_is_gone() -> None:
         with pytest.raises(ScnNotFoundError, match="no longer holds its first windows"):
             run(relay, consumer, store=Memory(checkpoint_json(FIRST)))
     assert consumer.keys == []
+
+
+# --- stores that fail
+
+
+class Failing(Memory):
+    """A store whose calls fail, those of the given turns."""
+
+    def __init__(self, *turns: int, value: Mapping[str, Any] | None = None) -> None:
+        super().__init__(value)
+        self._turns, self._calls = turns, 0
+
+    def store(self, checkpoint: Mapping[str, Any]) -> None:
+        self._calls += 1
+        if self._calls in self._turns:
+            raise CommitConflictError("commits keep conflicting")
+        super().store(checkpoint)
+
+
+def test_a_checkpoint_that_cannot_be_stored_and_a_lost_connection() -> None:
+    """The transaction after it is still known by its own bytes when it is compared."""
+
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == ("on_checkpoint", 2):
+            consumer.client._switch()
+            put(relay, 3)
+        return "stop" if (what, turn) == ("on_checkpoint", 3) else None
+
+    consumer, store = Calls(answer), Failing(1)
+    with served() as relay:
+        put(relay, 1, 2)
+        run(relay, consumer, store=store, checkpoint_seconds=0.0)
+    assert consumer.keys == [1, 2, 3]
+    assert consumer.calls.count("on_error") == 1
+    assert store.value == checkpoint_json(StreamPosition(GENERATION + 3))
 
 
 # --- connections that end

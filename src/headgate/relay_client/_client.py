@@ -382,20 +382,21 @@ class RelayClient:
                     self._runs.deliver(event)
                     self._position = position
                     continue
-                self._end_window(scn)
-                self._trail.take(compared[begin:at])
-                self._trail.end(scn)
-                begin = end
+                rest, begin = compared[begin:at], end
+                self._end_window(scn, rest)
         finally:  # also if the request for the next event's schema fails
             self._trail.take(compared[begin:delivered])
         self._callbacks.wait()
 
-    def _end_window(self, scn: int) -> None:
+    def _end_window(self, scn: int, rest: Any) -> None:
+        """:param rest: the window's bytes that are not in the trail yet."""
         if self._position.scn == scn and self._position.offset > 0:  # it had events for this client
             self._runs.end()
             self._callbacks.post("on_end_data_event_sequence", scn)
         self._callbacks.wait()
         self._position = StreamPosition(scn)
+        self._trail.take(rest)
+        self._trail.end(scn)  # with the position: storing the checkpoint may fail
         if self._callbacks.call_result("on_checkpoint", scn) < Result.SKIP_CHECKPOINT:
             self._keeper.checkpoint = self._position
             self._keeper.save()
