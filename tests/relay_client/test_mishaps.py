@@ -237,16 +237,23 @@ def test_a_rollback_to_before_a_first_transaction_that_is_gone() -> None:
 
 
 class Failing(Memory):
-    """A store whose calls fail, those of the given turns."""
+    """A store whose first calls fail, so many of each kind."""
 
-    def __init__(self, *turns: int, value: Mapping[str, Any] | None = None) -> None:
-        super().__init__(value)
-        self._turns, self._calls = turns, 0
+    def __init__(self, stores: int = 0, loads: int = 0) -> None:
+        super().__init__()
+        self._left = {"store": stores, "load": loads}
+
+    def _fail(self, call: str) -> None:
+        self._left[call] -= 1
+        if self._left[call] >= 0:
+            raise CommitConflictError("commits keep conflicting")
+
+    def load(self) -> Mapping[str, Any] | None:
+        self._fail("load")
+        return super().load()
 
     def store(self, checkpoint: Mapping[str, Any]) -> None:
-        self._calls += 1
-        if self._calls in self._turns:
-            raise CommitConflictError("commits keep conflicting")
+        self._fail("store")
         super().store(checkpoint)
 
 
@@ -259,13 +266,44 @@ def test_a_checkpoint_that_cannot_be_stored_and_a_lost_connection() -> None:
             put(relay, 3)
         return "stop" if (what, turn) == ("on_checkpoint", 3) else None
 
-    consumer, store = Calls(answer), Failing(1)
+    consumer, store = Calls(answer), Failing(stores=1)
     with served() as relay:
         put(relay, 1, 2)
         run(relay, consumer, store=store, checkpoint_seconds=0.0)
     assert consumer.keys == [1, 2, 3]
     assert consumer.calls.count("on_error") == 1
     assert store.value == checkpoint_json(StreamPosition(GENERATION + 3))
+
+
+@pytest.mark.parametrize("seconds", [0.0, 3600.0])
+def test_no_row_is_given_while_the_start_of_its_bootstrap_cannot_be_stored(seconds: float) -> None:
+    """Also if the connection is looked up again in between."""
+    stored: list[Any] = []
+
+    def answer(what: Any, _: int) -> Any:
+        if isinstance(what, int):
+            stored.append(store.value)
+        return "stop" if what == "on_stop_bootstrap" else None
+
+    consumer, store = Calls(answer), Failing(stores=2)
+    with serving(Shelf([7], [8])) as relay:
+        put(relay, 1)
+        run(relay, consumer, store=store, bootstrap=True, checkpoint_seconds=seconds)
+    assert consumer.keys == [7, 8]
+    assert [one["bootstrap_start_scn"] for one in stored] == [GENERATION + 1] * 2
+    assert consumer.calls.count("on_error") == 2
+    assert consumer.calls.count("on_start_bootstrap") == 1
+
+
+def test_a_checkpoint_that_cannot_be_loaded_at_once() -> None:
+    """A row of a table may be claimed by several programs at a time."""
+    consumer, store = Calls(lambda what, _: "stop" if what == "on_checkpoint" else None), Failing(loads=2)
+    store.value = checkpoint_json(StreamPosition(GENERATION + 1))
+    with served() as relay:
+        put(relay, 1, 2)
+        run(relay, consumer, store=store)
+    assert consumer.calls[:3] == ["on_error", "on_error", "on_start_consumption"]
+    assert consumer.keys == [2]
 
 
 # --- connections that end

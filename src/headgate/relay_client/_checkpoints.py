@@ -122,13 +122,22 @@ class Keeper:
         return self.checkpoint
 
     def save(self, *, at_once: bool = False) -> None:
-        """Store the newest checkpoint, if that was not done and the interval has passed."""
+        """Store the newest checkpoint, if that was not done, and if the interval has passed or it is the start of a
+        bootstrap.
+        """
         if self._store is None or self._stored == self.checkpoint:
             return
         now = time.monotonic()
-        if at_once or now - self._stored_at >= self._seconds:
+        if at_once or self._is_start() or now - self._stored_at >= self._seconds:
             checkpoint = self.checkpoint
             self._store.store(
                 checkpoint_json(checkpoint) if isinstance(checkpoint, StreamPosition) else checkpoint.to_json()
             )
             self._stored, self._stored_at = checkpoint, now
+
+    def _is_start(self) -> bool:
+        """Whether the newest checkpoint is of another bootstrap than the stored one."""
+        new, stored = self.checkpoint, self._stored
+        if isinstance(new, StreamPosition):
+            return False
+        return isinstance(stored, StreamPosition) or stored.start != new.start

@@ -55,7 +55,7 @@ class ClientState(enum.Enum):
     """Next action of a client."""
 
     STARTING = enum.auto()
-    """Call ``on_start_consumption``."""
+    """Load the checkpoint and call ``on_start_consumption``."""
     LOOKING_UP = enum.auto()
     """Look up the relay's sources."""
     CONFIRMING = enum.auto()
@@ -81,7 +81,7 @@ class RelayClient:
 
     States, with the event that leads to the next one::
 
-        STARTING       the consumers agree               LOOKING_UP
+        STARTING       loaded, and the consumers agree   LOOKING_UP
         LOOKING_UP     the relay has the sources         CONFIRMING, or BOOTSTRAPPING if rows come first
         CONFIRMING     the newest window is the same     STREAMING
         STREAMING      no relay has the next event       BOOTSTRAPPING
@@ -189,11 +189,6 @@ class RelayClient:
         :raises ConfigError: the relay has no source of a name, or refuses the request (a filter, a token); or a
             checkpoint cannot be stored.
         """
-        checkpoint = self._keeper.load(bootstrap=self._may_bootstrap)
-        self._position = checkpoint if isinstance(checkpoint, StreamPosition) else StreamPosition(-1)
-        self._trail.continue_after(self._position)
-        if isinstance(checkpoint, BootstrapPoint) or (self._may_bootstrap and checkpoint.scn == -1):
-            self._begin_bootstrap(checkpoint if isinstance(checkpoint, BootstrapPoint) else None)
         with self._callbacks:
             try:
                 while not self._is_over():
@@ -234,7 +229,7 @@ class RelayClient:
 
     def _work(self) -> None:
         if self._state is ClientState.STARTING:
-            self._callbacks.call_checked("on_start_consumption")
+            self._start()
             self._move(ClientState.LOOKING_UP)
         if self._state is ClientState.LOOKING_UP:
             self._look_up()
@@ -245,6 +240,15 @@ class RelayClient:
             self._bootstrap(self._rows)
         else:
             self._pull()
+
+    def _start(self) -> None:
+        """Load the checkpoint and call ``on_start_consumption``, both again if one of them fails."""
+        checkpoint = self._keeper.load(bootstrap=self._may_bootstrap)
+        self._position = checkpoint if isinstance(checkpoint, StreamPosition) else StreamPosition(-1)
+        self._trail.continue_after(self._position)
+        if isinstance(checkpoint, BootstrapPoint) or (self._may_bootstrap and checkpoint.scn == -1):
+            self._begin_bootstrap(checkpoint if isinstance(checkpoint, BootstrapPoint) else None)
+        self._callbacks.call_checked("on_start_consumption")
 
     def _look_up(self) -> None:
         """Look up the sources. If all are wanted and there are others now, the newest window cannot be compared, and
@@ -285,12 +289,13 @@ class RelayClient:
         return None
 
     def _handle_error(self, error: HeadgateError) -> Failures:
-        """Switch to the next relay if the error is transient."""
+        """Switch to the next relay if the error is transient. Before the start it is the store's, not the relay's."""
         if not isinstance(error, Transient):
             raise error
         if self._callbacks.call("on_error", error) is Result.ERROR_FATAL:
             raise RelayConsumerError(f"a callback ended the consumer after: {error}") from error
-        self._switch()
+        if self._state is not ClientState.STARTING:
+            self._switch()
         self._failures.add(error)
         return self._failures
 
@@ -329,16 +334,16 @@ class RelayClient:
 
     def _bootstrap(self, rows: Bootstrapper) -> None:
         """Do one step of the bootstrap."""
-        before, end = self._keeper.checkpoint, rows.step()
-        self._keeper.checkpoint = rows.checkpoint
         # Deliver rows only under a stored start: from an older checkpoint a bootstrap begins again, and never reports
         # which of the delivered rows are deleted by then.
-        began = not isinstance(before, BootstrapPoint) or before.start != rows.checkpoint.start
+        self._keeper.save()
+        end = rows.step()
+        self._keeper.checkpoint = rows.checkpoint
         if end is not None:
             self._rows, self._position, self._keeper.checkpoint, self._trail = None, end, end, Trail()
             self._move(ClientState.STREAMING)
         self._missing.clear()
-        self._keeper.save(at_once=began)
+        self._keeper.save()
 
     # --- the stream
 

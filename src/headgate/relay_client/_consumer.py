@@ -119,7 +119,7 @@ class Consumer:
     """
 
     def on_start_consumption(self) -> Result | None:
-        """Handle the start, before all other callbacks."""
+        """Handle the start, before all other callbacks except ``on_error``."""
 
     def on_stop_consumption(self) -> Result | None:
         """Handle the end, after all other callbacks."""
