@@ -20,7 +20,7 @@ from headgate.web.serving import Serving
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PERSON, PET, Served, served
 from tests.relay.test_app import pets
-from tests.relay.test_bootstrap import GENERATION, Shelf, bootstrap, point, put, serving, taken
+from tests.relay.test_bootstrap import GENERATION, Shelf, bootstrap, point, put, serving, start, taken
 
 QUICK = Retry(first_seconds=0.001, longest_seconds=0.001)
 
@@ -516,6 +516,19 @@ def test_a_bootstrap_that_goes_on_at_a_relay_that_has_all_changes(monkeypatch: p
     assert consumer.calls.count("on_start_bootstrap") == 2
     assert {7, 8} <= set(consumer.keys)
     assert store.value == checkpoint_json(StreamPosition(GENERATION + 39))
+
+
+def test_a_bootstrap_that_goes_on_with_other_sources_begins_again() -> None:
+    """Its checkpoint knows the number of a source, and the rows of all before that count as delivered."""
+    consumer = Calls(lambda what, _: "stop" if what == "on_stop_bootstrap" else None)
+    with serving(Shelf([7])) as relay:
+        put(relay, 1)
+        scn = start(relay)
+        at_pets = {"bootstrap_snapshot_source_index": 1, "snapshot_source": PET.name}
+        store = Memory(point(bootstrap_start_scn=scn, windowScn=scn, **at_pets))
+        run(relay, consumer, store=store, sources=[PET.name, PERSON.name], bootstrap=True)
+    assert consumer.calls.count("on_start_bootstrap") == 2
+    assert consumer.keys == [7]
 
 
 def test_the_target_of_a_consumer_that_needs_no_rows() -> None:

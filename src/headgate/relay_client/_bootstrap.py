@@ -66,6 +66,7 @@ class Bootstrapper:
         if self._point.start < 0:
             self._start()
         elif self._point.mode == SNAPSHOT:
+            self._check_source()
             self._rows()
         elif not self._follow(self._point.target):
             self._save_checkpoint()
@@ -94,6 +95,16 @@ class Bootstrapper:
         if not self._stopped():
             self._callbacks.call_result("on_bootstrap_checkpoint", self._point.window)
         self._set_checkpoint()  # whatever the result: the start must be stored before any row is delivered
+
+    def _check_source(self) -> None:
+        """:raises ScnNotFoundError: the checkpoint is of other sources, some of which may have no rows yet."""
+        names, index = list(self._reader.sources.values()), self._point.snapshot_index
+        if names[index : index + 1] != [self._point.snapshot_source]:
+            raise ScnNotFoundError(
+                f"the bootstrap was at source {index}, {self._point.snapshot_source}; now the sources are "
+                f"{', '.join(names)}",
+                scn=self._point.start,
+            )
 
     def _rows(self) -> None:
         answer = self._reader.rows(self._point)
