@@ -11,11 +11,15 @@ from typer.testing import CliRunner
 
 from headgate.cli import app
 from headgate.cli._consume import _Lines, _WindowLines
-from headgate.relay_client import RelayClient
+from headgate.databus import FIRST, StreamPosition, checkpoint_json
+from headgate.errors import ScnNotFoundError
+from headgate.relay_client import ClientTuning, RelayClient
+from headgate.relay_client._reading import Reader
 from tests.certificates import make_certificates
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import served
 from tests.relay.test_bootstrap import NAME, Shelf, put, serving
+from tests.relay_client.test_mishaps import Memory
 
 TOML = """
 [[physical]]
@@ -206,6 +210,30 @@ def test_a_large_transaction_is_printed_whole(monkeypatch: pytest.MonkeyPatch) -
         relay.put(block(people(range(100), gtids=[f"{UUID}:1"] * 100, pos=[100] * 100)))
         result = CliRunner().invoke(app, ["consume", f"http://127.0.0.1:{relay.port}", "--windows", "1"])
     assert [json.loads(line)["key"] for line in result.stdout.splitlines()] == list(range(100))
+
+
+def test_a_transaction_that_a_bootstrap_cuts_short_is_not_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows come with the others."""
+    printed: list[str] = []
+    really, goes = Reader.stream, iter([True])
+
+    def stream(self: Reader, position: StreamPosition) -> bytes:
+        if position.offset > 0 and next(goes, False):
+            raise ScnNotFoundError("the relay no longer holds it", scn=position.scn)
+        return really(self, position)
+
+    monkeypatch.setattr(Reader, "stream", stream)
+    with serving(Shelf([7])) as relay:
+        relay.put(block(people(range(100, 110), gtids=[f"{UUID}:1"] * 10, pos=[100] * 10)))
+        printer = _Lines(printed.extend).printer()
+        client = RelayClient(
+            f"http://127.0.0.1:{relay.port}", [NAME], printer, Memory(checkpoint_json(FIRST)), bootstrap=True,
+            tuning=ClientTuning(stream_bytes=200),
+        )  # fmt: skip
+        printer.on_stop_bootstrap = client.stop
+        client.run()
+    assert list(goes) == []
+    assert [json.loads(line)["key"] for line in printed] == [7]
 
 
 def test_the_last_changes_of_a_bootstrap_are_printed_before_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:

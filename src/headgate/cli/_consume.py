@@ -326,6 +326,9 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
             self._last_warning = str(error)
             return None
 
+        def on_start_bootstrap(self) -> None:
+            self._open_window.drop()
+
         def on_bootstrap_checkpoint(self, scn: int) -> None:
             self.on_end_data_event_sequence(scn)
 
