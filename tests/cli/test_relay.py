@@ -17,8 +17,9 @@ from headgate.relay_client import ClientTuning, RelayClient
 from headgate.relay_client._reading import Reader
 from tests.certificates import make_certificates
 from tests.relay.rows import UUID, block, people
-from tests.relay.serving import served
-from tests.relay.test_bootstrap import NAME, Shelf, put, serving
+from tests.relay.serving import PET, served
+from tests.relay.test_app import pets
+from tests.relay.test_bootstrap import GENERATION, NAME, Shelf, put, serving
 from tests.relay_client.test_mishaps import Memory
 
 TOML = """
@@ -117,6 +118,18 @@ def test_a_consumer_prints_whole_transactions_and_goes_on(tmp_path: Path) -> Non
         code, _, error = run("consume", url, "-s", "x")
         assert code == 2
         assert "has no source x" in error
+
+
+def test_a_consumer_counts_the_transactions_that_it_prints() -> None:
+    """Not those of other sources."""
+    with served() as relay:
+        put(relay, 1, 2)
+        relay.put(block(pets([7], gtids=[f"{UUID}:3"], pos=[300])))
+        put(relay, 4)
+        relay.put(block(pets([8], gtids=[f"{UUID}:5"], pos=[500])))
+        code, out, error = run("consume", f"http://127.0.0.1:{relay.port}", "-s", PET.name, "--windows", "1")
+    assert (code, error) == (0, "")
+    assert [json.loads(line)["scn"] - GENERATION for line in out.splitlines()] == [3]
 
 
 def test_a_consumer_prints_the_rows_before_updates() -> None:

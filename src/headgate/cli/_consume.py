@@ -106,7 +106,8 @@ def command(
         bool, typer.Option("--before-images", help="Print the row before each update, from a relay that keeps it.")
     ] = False,
     windows: Annotated[
-        int | None, typer.Option("--windows", min=1, help="End after so many transactions, instead of following.")
+        int | None,
+        typer.Option("--windows", min=1, help="End after printing so many transactions, instead of following."),
     ] = None,
 ) -> None:
     """Print the changes that a relay serves: one JSON object a line, in the order of the log.
@@ -308,10 +309,15 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
         def on_data_event(self, event: Event) -> None:
             self._open_window.add(_line(event, partition))
 
-        def on_end_data_event_sequence(self, scn: int) -> None:
-            del scn
+        def _print(self) -> None:
             self._last_warning = ""
             out.write(self._open_window.take())
+
+        def on_end_data_event_sequence(self, scn: int) -> None:
+            del scn
+            self._print()
+            if self._windows_left is not None:
+                self._windows_left -= 1
 
         def on_rollback(self, scn: int) -> None:
             del scn
@@ -330,20 +336,20 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
             self._open_window.drop()
 
         def on_bootstrap_checkpoint(self, scn: int) -> None:
-            self.on_end_data_event_sequence(scn)
+            del scn
+            self._print()
 
         def on_end_bootstrap_sequence(self, scn: int) -> None:
-            self.on_end_data_event_sequence(scn)
+            del scn
+            self._print()
 
         def on_bootstrap_rollback(self, scn: int) -> None:
             self.on_rollback(scn)
 
         def on_checkpoint(self, scn: int) -> None:
             del scn
-            if self._windows_left is not None and stop is not None:
-                self._windows_left -= 1
-                if not self._windows_left:
-                    stop()
+            if self._windows_left == 0 and stop is not None:
+                stop()
 
     return Printer()
 
