@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from headgate.errors import ConfigError, RelayConsumerError, TargetError
+from headgate.errors import ConfigError, ProtocolError, RelayConsumerError, TargetError
 from headgate.relay._http import _groups as groups
 from headgate.relay._http._commands import reply as new_reply
 from headgate.relay._http._parameters import InvalidParameterError
 from headgate.relay_client import ClientTuning, Consumer, Event, GroupMember, Result, Retry
 from headgate.relay_client._member import MemberState, PartitionCheckpoint, PartitionState
+from headgate.relay_client._transport import Transport
 from headgate.testing import Proxy, wait_until
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, Served, served
@@ -328,6 +329,15 @@ def test_a_member_that_ends_with_an_error_ends_its_partitions_first(tmp_path: Pa
     assert dropped_while_running == [False]
     assert worker.ended
     assert [key for *_, key in log.events] == [10]
+
+
+@pytest.mark.parametrize("value", [[], {}, {"partitions": [1]}, {"partitions": {"0": {"generation": "x"}}}])
+def test_json_that_is_no_answer_of_a_relay(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
+    """Another program may be at the URL."""
+    monkeypatch.setattr(Transport, "post", lambda *_: value)
+    member = GroupMember("http://127.0.0.1:1", "g", 1, [], lambda *_: Consumer())
+    with pytest.raises(ProtocolError, match="/groups/g gave another answer than a relay's"):
+        member.run()
 
 
 @pytest.mark.parametrize("name", ["my group", "größe", "billing?eu", "billing#eu", "店"])

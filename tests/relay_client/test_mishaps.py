@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from headgate.databus import FIRST, StreamPosition, checkpoint_json
-from headgate.errors import CommitConflictError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
+from headgate.errors import CommitConflictError, ProtocolError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
 from headgate.relay import BufferLimits, RelayLimits
 from headgate.relay_client import ClientTuning, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay_client._reading import Reader
@@ -474,6 +474,49 @@ def test_an_event_of_a_schema_that_the_relay_has_forgotten(monkeypatch: pytest.M
     consumer = Calls(lambda what, _: "stop" if what == "on_checkpoint" else None)
     with served() as relay:
         put(relay, 1)
+        run(relay, consumer)
+    assert consumer.keys == [1]
+    assert consumer.calls.count("on_error") == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("sources", {"status": "ok"}),
+        ("sources", [{"id": 40}]),
+        ("sources", 5),
+        ("physicalBuffers", ["person"]),
+        ("physicalBuffers", {"person": [{"name": PERSON.name}]}),
+        ("register", {"status": "ok"}),
+        ("register", {"sourceSchemas": [{"id": 40, "version": 1, "schema": "{"}]}),
+        ("admin/status", ["RUNNING"]),
+        ("admin/status", {}),
+    ],
+)
+def test_json_that_is_no_answer_of_a_relay(monkeypatch: pytest.MonkeyPatch, path: str, value: Any) -> None:
+    """Another program may be at the URL."""
+    really = Transport.json
+
+    def json(self: Transport, requested: str, *more: Any) -> Any:
+        return value if requested == path else really(self, requested, *more)
+
+    monkeypatch.setattr(Transport, "json", json)
+    consumer, tuning = Calls(), ClientTuning(wait=0.001, stalled=0.0)
+    with served() as relay:
+        put(relay, 1)
+        with pytest.raises(ProtocolError, match=f"^/{path} gave another answer than a relay's"):
+            run([relay, relay], consumer, tuning=tuning)
+    assert "on_error" not in consumer.calls
+
+
+def test_an_event_of_a_source_that_was_not_requested(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The relay is looked up again."""
+    really, ids = Reader._ids, iter(["40,41"])
+    monkeypatch.setattr(Reader, "_ids", lambda self: next(ids, None) or really(self))
+    consumer = Calls(lambda what, _: "stop" if what == "on_checkpoint" else None)
+    with served() as relay:
+        common: dict[str, Any] = {"gtids": [f"{UUID}:1"], "pos": [100]}
+        relay.put(block(people([1], **common), pets([102], ordinals=[1], **common)))
         run(relay, consumer)
     assert consumer.keys == [1]
     assert consumer.calls.count("on_error") == 1

@@ -35,7 +35,7 @@ from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient
 from headgate.relay_client._consumer import Consumer, Subscription
 from headgate.relay_client._reading import Share
 from headgate.relay_client._retry import ClientTuning, Failures, Retry
-from headgate.relay_client._transport import Access, Transport
+from headgate.relay_client._transport import Access, Transport, valid_answer
 
 __all__ = ["ConsumerOf", "GroupMember"]
 
@@ -339,13 +339,17 @@ class GroupMember:
             bootstrap=self._bootstrap,
         )
         request = MEMBER_REPORT.dump_python(report, mode="json", exclude_defaults=True)
+        path = f"groups/{quote(self._group, safe='')}"
         try:
-            partitions = self._transport.post(f"groups/{quote(self._group, safe='')}", request)["partitions"]
+            answer = self._transport.post(path, request)
         except ConfigError as error:
             raise self._older() if "parameter bootstrap " in error.message else error from None
-        if self._bootstrap and not all("bootstrap" in one for one in partitions.values()):
+        with valid_answer(path):
+            owned = OWNED.validate_python(answer["partitions"])
+            can_bootstrap = all("bootstrap" in one for one in answer["partitions"].values())
+        if self._bootstrap and not can_bootstrap:
             raise self._older()
-        return OWNED.validate_python(partitions)
+        return owned
 
     def _older(self) -> ConfigError:
         return ConfigError(f"the relay {self._transport.relay} cannot bootstrap groups; use a newer relay")

@@ -23,7 +23,7 @@ from headgate.databus import (
 from headgate.errors import ConfigError, ProtocolError, RelayDivergedError, ScnNotFoundError
 from headgate.relay_client._consumer import Event
 from headgate.relay_client._retry import ClientTuning
-from headgate.relay_client._transport import Transport
+from headgate.relay_client._transport import Transport, valid_answer
 
 __all__ = ["Reader", "Share", "Trail"]
 
@@ -100,14 +100,16 @@ class Reader:
 
     def is_running(self) -> bool:
         """Return whether the relay reports that it is running."""
-        return bool(self.transport.json("admin/status").get("status") == "RUNNING")
+        with valid_answer("admin/status"):
+            return bool(self.transport.json("admin/status")["status"] == "RUNNING")
 
     def look_up(self) -> None:
         """Look up the ids of the wanted sources.
 
         :raises ConfigError: the relay lacks a source, or they are in different physical sources.
         """
-        ids = {one["name"]: one["id"] for one in self.transport.json("sources")}
+        with valid_answer("sources"):
+            ids = {str(one["name"]): int(one["id"]) for one in self.transport.json("sources")}
         names = self._names or list(ids)
         missing = [name for name in (*names, *self._filters) if name not in ids]
         if missing:
@@ -115,11 +117,12 @@ class Reader:
         if not names:
             raise self.transport.failure("the relay has no sources yet")
         wanted = {ids[name]: name for name in names}
-        physical_sources = [
-            name
-            for name, sources in self.transport.json("physicalBuffers").items()
-            if any(one["id"] in wanted for one in sources)
-        ]
+        with valid_answer("physicalBuffers"):
+            physical_sources = [
+                name
+                for name, sources in self.transport.json("physicalBuffers").items()
+                if any(one["id"] in wanted for one in sources)
+            ]
         if len(physical_sources) > 1:
             raise ConfigError(
                 f"{', '.join(names)} are in different physical sources ({', '.join(physical_sources)}), each with its "
@@ -196,6 +199,8 @@ class Reader:
             if source == EOP_SOURCE:
                 yield at, at + size, scn, None
             elif source >= 0:
+                if source not in self.sources:
+                    raise self.transport.failure(f"the relay sent an event of source {source}, which was not requested")
                 event = Event(
                     self.sources[source],
                     scn,
@@ -212,9 +217,10 @@ class Reader:
     def _schema(self, digest: bytes) -> Schema:
         if digest not in self._schemas:
             parameters = {"sources": self._ids(), "protocolVersion": "4"}
-            for one in self.transport.json("register", parameters)["sourceSchemas"]:
-                schema = Schema(self.sources[one["id"]], one["version"], one["schema"], json.loads(one["schema"]))
-                self._schemas[schema.digest] = schema
+            with valid_answer("register"):
+                for one in self.transport.json("register", parameters)["sourceSchemas"]:
+                    schema = Schema(self.sources[one["id"]], one["version"], one["schema"], json.loads(one["schema"]))
+                    self._schemas[schema.digest] = schema
         if digest not in self._schemas:
             raise self.transport.failure(f"the relay does not know the schema {digest.hex()} of its own event")
         return self._schemas[digest]

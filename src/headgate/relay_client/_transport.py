@@ -15,7 +15,8 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,7 +32,7 @@ from headgate.errors import (
 )
 from headgate.web import WebServer, is_retryable, seconds_to_wait
 
-__all__ = ["Access", "Transport"]
+__all__ = ["Access", "Transport", "valid_answer"]
 
 _REFUSALS: Final = ("InvalidRequestParamValueException", "UnknownCommandException")
 
@@ -175,6 +176,18 @@ def _server(url: str, ca_file: Path | None) -> WebServer:
         return WebServer.of(url, "the relay", ca_file)
     except ValueError:
         raise ConfigError(f"{url} is not a relay; expected http://host:11115") from None
+
+
+@contextmanager
+def valid_answer(path: str) -> Iterator[None]:
+    """Convert errors of reading the parsed answer in this block.
+
+    :raises ProtocolError: it has another form than a relay's.
+    """
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise ProtocolError(f"/{path} gave another answer than a relay's: is this a relay?") from None
 
 
 def _parsed(path: str, body: bytes) -> Any:
