@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +21,7 @@ from headgate.relay_client import ClientTuning, RelayClient
 from headgate.relay_client._reading import Reader
 from tests.certificates import make_certificates
 from tests.relay.rows import UUID, block, people
-from tests.relay.serving import PET, served
+from tests.relay.serving import PATIENCE_SECONDS, PET, served
 from tests.relay.test_app import pets
 from tests.relay.test_bootstrap import GENERATION, NAME, Shelf, put, serving
 from tests.relay_client.test_mishaps import Memory
@@ -199,6 +203,35 @@ def test_a_consumer_ends_when_nobody_reads_on(monkeypatch: pytest.MonkeyPatch) -
     with served() as relay:
         relay.put(block(people([1])))
         assert run("consume", f"http://127.0.0.1:{relay.port}") == (0, "", "")
+
+
+@pytest.mark.parametrize("group", [[], ["--group", "g", "--partitions", "1"]])
+def test_a_consumer_whose_reader_has_gone_ends_quietly(tmp_path: Path, group: list[str]) -> None:
+    """As in `headgate consume URL | head -1`."""
+    with served(state=tmp_path) as relay:
+        put(relay, 1)
+        words = [sys.executable, "-m", "headgate.cli", "consume", f"http://127.0.0.1:{relay.port}", *group]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert json.loads(process.stdout.readline())["key"] == 1
+            process.stdout.close()
+            put(relay, 2)
+            assert process.stderr is not None
+            error = process.stderr.read()
+            assert (process.wait(PATIENCE_SECONDS), error) == (0, "")
+
+
+def test_a_disk_that_is_full_ends_a_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("headgate.cli._consume._MEMORY_CHARACTERS", 100)
+    monkeypatch.setattr("headgate.cli._consume.TemporaryFile", full)
+    with served() as relay:
+        put(relay, 1)
+        code, out, error = run("consume", f"http://127.0.0.1:{relay.port}")
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"error: cannot buffer a large transaction in .*: No space left on device\n", error)
 
 
 def test_a_transaction_that_has_not_ended_is_not_held_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,19 +12,21 @@ from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
 from headgate.cli._common import warn, write_lines
 from headgate.cli._interrupt import on_interrupt
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, HeadgateError
 
 if TYPE_CHECKING:
     from headgate.lake import CheckpointTable
     from headgate.relay_client import Access, CheckpointStore, Consumer, Event
 
 __all__ = ["command"]
+
+_T = TypeVar("_T")
 
 _DELTA = "delta:"
 _PARTITIONS, _LEASE_SECONDS = 8, 10.0
@@ -154,7 +156,8 @@ def command(
         raise ConfigError("--partitions and --lease-seconds are for a group: add --group NAME")
     store = _checkpoint_store(checkpoints, table, name)
     client: RelayClient
-    printer = _Lines(write_lines).printer(stop=lambda: client.stop(), windows=windows)  # noqa: PLW0108 - it is assigned below
+    lines = _Lines(write_lines)
+    printer = lines.printer(stop=lambda: client.stop(), windows=windows)  # noqa: PLW0108 - it is assigned below
     client = RelayClient(
         urls,
         sources or (),
@@ -166,7 +169,7 @@ def command(
         before_images=before_images,
         bootstrap=bootstrap,
     )
-    with _pipe(printer), on_interrupt(client.stop):
+    with _output_errors(lines), on_interrupt(client.stop):
         client.run()
 
 
@@ -192,7 +195,7 @@ def _consume_in_group(
         before_images=before_images,
         bootstrap=bootstrap,
     )
-    with _pipe(lines), on_interrupt(member.stop):
+    with _output_errors(lines), on_interrupt(member.stop):
         member.run()
 
 
@@ -276,7 +279,8 @@ class _Lines:
 
     def __init__(self, write: Callable[[Iterable[str]], None]) -> None:
         self.write = write
-        self.broken: BrokenPipeError | None = None
+        self.error: Exception | None = None
+        """The error that ended the output."""
 
     def printer(self, partition: int | None = None, *, stop: Any = None, windows: int | None = None) -> Any:
         """Return a consumer that prints whole windows."""
@@ -284,13 +288,13 @@ class _Lines:
 
 
 @contextmanager
-def _pipe(printing: Any) -> Iterator[None]:
-    """Raise the error that ended the consumer, if the reader of its output has gone."""
+def _output_errors(lines: _Lines) -> Iterator[None]:
+    """Raise the error that ended the output, if there was one, instead of the consumer's."""
     try:
         yield
     finally:
-        if printing.broken is not None:
-            raise printing.broken
+        if lines.error is not None:
+            raise lines.error
 
 
 def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None, windows: int | None) -> Consumer:
@@ -302,46 +306,49 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
             self._windows_left = windows
             self._last_warning = ""
 
-        @property
-        def broken(self) -> BrokenPipeError | None:
-            return out.broken
+        def _write(self, write: Callable[[_T], None], what: _T) -> Result:
+            """Write something, now or when its window ends. An error ends the consumer: nobody reads on, or the disk is
+            full.
+            """
+            try:
+                write(what)
+            except (OSError, HeadgateError) as error:
+                out.error = out.error or error
+                return Result.ERROR_FATAL
+            return Result.SUCCESS
 
-        def on_data_event(self, event: Event) -> None:
-            self._open_window.add(_line(event, partition))
-
-        def _print(self) -> None:
+        def _print(self) -> Result:
             self._last_warning = ""
-            out.write(self._open_window.take())
+            return self._write(out.write, self._open_window.take())
 
-        def on_end_data_event_sequence(self, scn: int) -> None:
+        def on_data_event(self, event: Event) -> Result:
+            return self._write(self._open_window.add, _line(event, partition))
+
+        def on_end_data_event_sequence(self, scn: int) -> Result:
             del scn
-            self._print()
             if self._windows_left is not None:
                 self._windows_left -= 1
+            return self._print()
 
         def on_rollback(self, scn: int) -> None:
             del scn
             self._open_window.drop()
 
-        def on_error(self, error: Exception) -> Result | None:
-            if isinstance(error, BrokenPipeError):
-                out.broken = error
-                return Result.ERROR_FATAL
+        def on_error(self, error: Exception) -> None:
             if str(error) != self._last_warning:
                 warn(str(error))
             self._last_warning = str(error)
-            return None
 
         def on_start_bootstrap(self) -> None:
             self._open_window.drop()
 
-        def on_bootstrap_checkpoint(self, scn: int) -> None:
+        def on_bootstrap_checkpoint(self, scn: int) -> Result:
             del scn
-            self._print()
+            return self._print()
 
-        def on_end_bootstrap_sequence(self, scn: int) -> None:
+        def on_end_bootstrap_sequence(self, scn: int) -> Result:
             del scn
-            self._print()
+            return self._print()
 
         def on_bootstrap_rollback(self, scn: int) -> None:
             self.on_rollback(scn)
