@@ -19,16 +19,7 @@ from headgate.kernels._arrow_text import (
     quoted,
     text_bytes,
 )
-from headgate.kernels._avro import (
-    decimal_bytes,
-    decimal_text_bytes,
-    float_blocks,
-    put_twos_complement,
-    put_varint,
-    twos_complement_size,
-    varint_size,
-    zigzag,
-)
+from headgate.kernels._avro import decimal_bytes, decimal_text_bytes, float_blocks, put_varint, varint_size, zigzag
 from headgate.kernels._cells import ABSENT, NULL, VALUE, Bytes, Cells, RowBlock
 from headgate.kernels._memory import copy, store8, u8, u16, u32, u64
 from headgate.kernels._messages import Kind, Lane, Layout, int64_lane, text_lane, valid_mask
@@ -54,13 +45,11 @@ __all__ = [
     "json_objects",
     "json_string",
     "json_values",
-    "put_twos_complement",
     "put_varint",
     "quoted",
     "store8",
     "text_bytes",
     "text_lane",
-    "twos_complement_size",
     "u8",
     "u16",
     "u32",

@@ -8,16 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numba import njit
 
-__all__ = [
-    "decimal_bytes",
-    "decimal_text_bytes",
-    "float_blocks",
-    "put_twos_complement",
-    "put_varint",
-    "twos_complement_size",
-    "varint_size",
-    "zigzag",
-]
+__all__ = ["decimal_bytes", "decimal_text_bytes", "float_blocks", "put_varint", "varint_size", "zigzag"]
 
 _SEVEN: Final = np.uint64(7)
 _LOW: Final = np.uint64(127)
@@ -52,7 +43,7 @@ def put_varint(out: Any, at: Any, word: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def twos_complement_size(low: Any, high: Any) -> int:
+def _twos_complement_size(low: Any, high: Any) -> int:
     """Return the fewest bytes that hold a signed 128-bit number."""
     fill = np.uint64(0xFFFFFFFFFFFFFFFF) if np.int64(high) < 0 else np.uint64(0)
     size = 16
@@ -70,7 +61,7 @@ def twos_complement_size(low: Any, high: Any) -> int:
 
 
 @njit(cache=True, nogil=True)
-def put_twos_complement(out: Any, at: Any, low: Any, high: Any, size: int) -> Any:
+def _put_twos_complement(out: Any, at: Any, low: Any, high: Any, size: int) -> Any:
     """Write the last ``size`` bytes of a signed 128-bit number, the highest first; return where it ends."""
     for k in range(size - 1, -1, -1):
         word = high if k >= 8 else low
@@ -85,7 +76,7 @@ def _put_decimals(words: Any, offsets: Any, out: Any) -> None:
     for i in range(offsets.shape[0] - 1):
         offsets[i] = at
         low, high = words[2 * i], words[2 * i + 1]
-        at = put_twos_complement(out, at, low, high, twos_complement_size(low, high))
+        at = _put_twos_complement(out, at, low, high, _twos_complement_size(low, high))
     offsets[offsets.shape[0] - 1] = at
 
 

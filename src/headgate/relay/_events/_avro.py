@@ -21,15 +21,7 @@ from numba import njit
 from headgate.catalog import TableDef
 from headgate.databus import Schema
 from headgate.errors import DecodeError, UnsupportedError
-from headgate.kernels import (
-    copy,
-    fixed_point,
-    put_twos_complement,
-    put_varint,
-    twos_complement_size,
-    varint_size,
-    zigzag,
-)
+from headgate.kernels import copy, decimal_bytes, fixed_point, float_blocks, put_varint, varint_size, zigzag
 from headgate.relay._events._schemas import field_attributes
 
 __all__ = ["EncodedRows", "RowEncoder", "text_of"]
@@ -45,10 +37,8 @@ _FIXED: Final = 1
 """``width`` bytes from ``data[i * width]`` on."""
 _BYTES: Final = 2
 """A varint, and so many bytes: ``data[offsets[i]:offsets[i + 1]]``."""
-_DECIMAL: Final = 3
-"""Bytes that hold a big-endian number: the low and high half of 128 bits, ``words[2 * i]`` and the next one."""
-_FLOATS: Final = 4
-"""An array in one block, and the empty block that ends it; ``data`` has 4 bytes for each of its items."""
+_RAW: Final = 3
+"""The same bytes alone."""
 _NO_UNION: Final = (-1, -1)
 
 
@@ -79,15 +69,11 @@ def _add_sizes(kind: int, width: int, words: Any, offsets: Any, valid: Any, bran
             sizes[i] += varint_size(zigzag(words[i]))
         elif kind == _FIXED:
             sizes[i] += width
-        elif kind == _DECIMAL:
-            sizes[i] += 1 + twos_complement_size(np.uint64(words[2 * i]), np.uint64(words[2 * i + 1]))
         else:
             count = np.int64(offsets[i + 1]) - np.int64(offsets[i])
-            head = varint_size(zigzag(count))
+            sizes[i] += count
             if kind == _BYTES:
-                sizes[i] += head + count
-            else:
-                sizes[i] += 1 + (head + 4 * count if count else 0)
+                sizes[i] += varint_size(zigzag(count))
 
 
 @njit(cache=True, nogil=True)
@@ -108,21 +94,12 @@ def _put(
                 for k in range(width):
                     out[at + k] = data[i * width + k]
                 at += width
-            elif kind == _DECIMAL:
-                low, high = np.uint64(words[2 * i]), np.uint64(words[2 * i + 1])
-                size = twos_complement_size(low, high)
-                out[at] = size * 2
-                at = put_twos_complement(out, at + 1, low, high, size)
             else:
                 count = np.int64(offsets[i + 1]) - np.int64(offsets[i])
-                unit = 1 if kind == _BYTES else 4
-                if kind == _BYTES or count:
+                if kind == _BYTES:
                     at = put_varint(out, at, zigzag(count))
-                    copy(out, at, data, unit * np.int64(offsets[i]), unit * count)
-                    at += unit * count
-                if kind == _FLOATS:
-                    out[at] = 0
-                    at += 1
+                copy(out, at, data, np.int64(offsets[i]), count)
+                at += count
         cursor[i] = at
 
 
@@ -165,11 +142,11 @@ def _offsets(array: pa.Array) -> Any:
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
         return _NO_OFFSETS
-    return np.frombuffer(buffer, np.int32)[array.offset : array.offset + len(array) + 1]
+    return _read_only(np.frombuffer(buffer, np.int32)[array.offset : array.offset + len(array) + 1])
 
 
 def _data(buffer: Any) -> Any:
-    return _NO_DATA if buffer is None else np.frombuffer(buffer, np.uint8)
+    return _NO_DATA if buffer is None else _read_only(np.frombuffer(buffer, np.uint8))
 
 
 def _longs(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
@@ -183,12 +160,12 @@ def _fixed(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
     return [_Lane(valid, branches, _FIXED, data=data, width=array.type.bit_width // 8)]
 
 
-def _bytes(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
-    return [_Lane(valid, branches, _BYTES, offsets=_offsets(array), data=_data(array.buffers()[2]))]
+def _bytes(array: pa.Array, valid: Any, branches: _Branches, kind: int = _BYTES) -> list[_Lane]:
+    return [_Lane(valid, branches, kind, offsets=_offsets(array), data=_data(array.buffers()[2]))]
 
 
 def _decimals(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
-    return [_Lane(valid, branches, _DECIMAL, words=_numbers(array, np.int64, 2))]
+    return _bytes(decimal_bytes(array), valid, branches)
 
 
 def _points(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
@@ -197,8 +174,7 @@ def _points(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
 
 
 def _floats(array: pa.Array, valid: Any, branches: _Branches) -> list[_Lane]:
-    items = _data(array.values.buffers()[1])[4 * array.values.offset :]
-    return [_Lane(valid, branches, _FLOATS, offsets=_offsets(array), data=items)]
+    return _bytes(float_blocks(array), valid, branches, _RAW)
 
 
 # --- from a column's Arrow type to an Avro type -----------------------------------------------------------------------
