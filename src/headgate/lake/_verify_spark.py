@@ -109,8 +109,7 @@ def _compare(table: str, source: DataFrame, target: DataFrame, key: list[str], s
     try:
         lines = unequal.groupBy("kind").agg(functions.count("kind").alias("rows"), functions.sum("held").alias("held"))
         counts = {line["kind"]: (line["rows"], line["held"]) for line in lines.collect()}
-        differing = unequal.where("kind <> 'undecided' AND (s IS NOT NULL OR t IS NOT NULL)").limit(samples)
-        differences = _differences(differing.select("kind", "s", "t", "absent").toArrow(), key) if counts else ()
+        differences = _differences(unequal, key, samples) if counts else ()
         undecided = counts.get(_UNDECIDED, (0, 0))[0]
         names = [functions.col(f"k{i}").alias(name) for i, name in enumerate(key)]
         undecided_rows = unequal.where("kind = 'undecided'").select(*names)
@@ -170,7 +169,7 @@ def _compare_counts(table: str, source: DataFrame, target: DataFrame, samples: i
         differing = counted.where("s <> t").limit(samples).toArrow()
         copies = zip(differing["s"].to_pylist(), differing["t"].to_pylist(), strict=True)
         differences = tuple(
-            Difference(_KINDS[0 if held[0] > held[1] else 1], row or {}, copies=held)
+            Difference(_KINDS[0 if held[0] > held[1] else 1], row, copies=held)
             for row, held in zip(_rows(differing["row"]), copies, strict=True)
         )
     return TableResult(table, "live", equal, only_source, only_target, 0, differences)
@@ -262,26 +261,24 @@ def _row(frame: DataFrame, names: list[str], other: DataFrame) -> Column:
     return functions.struct(*columns)
 
 
-def _differences(differing: pa.Table, key: list[str]) -> tuple[Difference, ...]:
-    """Return the differences.
+def _differences(unequal: DataFrame, key: list[str], samples: int) -> tuple[Difference, ...]:
+    """Return samples: rows that both sides have, then the keys of the others."""
+    known = unequal.where("kind <> 'undecided'")
+    pairs = known.where("s IS NOT NULL AND t IS NOT NULL").limit(samples).select("s", "t", "absent").toArrow()
+    differences = [
+        difference(_KINDS[2], key, source, target, unknown or ())
+        for source, target, unknown in zip(
+            _rows(pairs["s"]), _rows(pairs["t"]), pairs["absent"].to_pylist(), strict=True
+        )
+    ]
+    others = known.where("(s IS NULL) <> (t IS NULL)").limit(samples - len(differences))
+    keys = others.select("kind", *(f"k{i}" for i in range(len(key)))).toArrow()
+    lines = python_rows(keys.drop_columns("kind").rename_columns(key))
+    return (*differences, *map(Difference, keys["kind"].to_pylist(), lines))
 
-    :param differing: columns ``kind``, ``s`` and ``t`` (the rows of both sides), ``absent`` (unknown columns of ``s``).
-    """
-    kinds, absent = differing["kind"].to_pylist(), differing["absent"].to_pylist()
-    differences = []
-    for kind, source, target, unknown in zip(kinds, _rows(differing["s"]), _rows(differing["t"]), absent, strict=True):
-        known = source or target or {}
-        if source is not None and target is not None:
-            differences.append(difference(kind, key, source, target, unknown or ()))
-        else:
-            differences.append(Difference(kind, {name: known[name] for name in key}))
-    return tuple(differences)
 
-
-def _rows(column: pa.ChunkedArray) -> list[dict[str, Any] | None]:
-    """Return a column of structs as rows for people; None: NULL."""
+def _rows(column: pa.ChunkedArray) -> list[dict[str, Any]]:
+    """Return a column of structs, none of them NULL, as rows for people."""
     import pyarrow as pa
 
-    valid = column.is_valid().to_pylist()
-    rows = python_rows(pa.Table.from_struct_array(column))
-    return [row if is_row else None for row, is_row in zip(rows, valid, strict=True)]
+    return python_rows(pa.Table.from_struct_array(column))
