@@ -74,6 +74,8 @@ of properties that only LinkedIn's deployments set (``DbusConstants.java``)."""
 _WHOLE_BODY: Final = 8192
 _LARGEST_BODY: Final = 4 << 20
 """Of a POST; the checkpoints of the largest group are a tenth of it, and GTID sets of a log much less."""
+_MOST_DISCARDED: Final = 64 << 20
+"""Of a larger POST: so many bytes are read for the client to get the answer."""
 _KNOWN_QUERIES: Final = 128
 """Per command: consumers of the same events send the same query, most of which is JSON in JSON."""
 _LONG_QUERY: Final = 2000
@@ -200,13 +202,20 @@ async def _counted(parts: AsyncIterable[Any], traffic: Traffic, address: str) ->
 async def body_of(request: Request, command: str) -> bytes:
     """Return what was posted, at most 4 MiB, and no more of it in memory.
 
+    A connection that is closed with unread data is reset, perhaps before the client has read the answer. So the rest of
+    a larger body is read, up to a limit.
+
     :raises InvalidParameterError: it is larger.
     """
-    body = bytearray()
+    body, size = bytearray(), 0
     async for part in request.stream():
-        body += part
-        if len(body) > _LARGEST_BODY:
-            raise InvalidParameterError(command, "body", f"more than {_LARGEST_BODY} bytes")
+        size += len(part)
+        if size <= _LARGEST_BODY:
+            body += part
+        elif size > _MOST_DISCARDED:
+            break
+    if size > _LARGEST_BODY:
+        raise InvalidParameterError(command, "body", f"more than {_LARGEST_BODY} bytes")
     return bytes(body)
 
 
