@@ -413,6 +413,25 @@ def test_a_relay_that_restarts_holds_what_the_other_does_not(
     assert "on_start_bootstrap" not in consumer.calls
 
 
+def test_a_bootstrap_does_not_wait_for_ever_for_a_relay_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    really = Transport.get
+
+    def get(self: Transport, path: str, *more: Any, **named: Any) -> Any:
+        if self.number == 1:
+            raise self.failure("the relay does not answer")
+        return really(self, path, *more, **named)
+
+    monkeypatch.setattr(Transport, "get", get)
+    consumer = Calls(lambda what, _: "stop" if what == "on_stop_bootstrap" else None)
+    with serving(Shelf([7])) as first, served() as gone:
+        put(first, 60, 61)
+        store = Memory(checkpoint_json(StreamPosition(GENERATION + 39)))
+        tuning = ClientTuning(wait=0.001, others=0.0)
+        run([first, gone], consumer, store=store, bootstrap=True, tuning=tuning)
+    assert 7 in consumer.keys
+    assert consumer.calls.count("on_start_bootstrap") == 1
+
+
 def test_a_schema_that_cannot_be_asked_for_within_a_transaction(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was had of the transaction counts when it is compared after the next lost connection."""
     registers = 0

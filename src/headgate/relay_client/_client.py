@@ -164,6 +164,7 @@ class RelayClient:
         self._trail = Trail()
         self._missing: set[int] = set()
         """Numbers of the relays that do not have the next event, as they answered since one of them had events."""
+        self._missing_since = 0.0
         self._last_data_at = time.monotonic()
 
     def stop(self) -> None:
@@ -263,10 +264,15 @@ class RelayClient:
 
     def _handle_missing_scn(self, error: ScnNotFoundError) -> Failures | None:
         """Switch to the next relay; if none has the next event, bootstrap. A relay that does not answer may have it, so
-        the stream waits for that one. A bootstrap loses nothing where it begins again, so it waits for one round only.
+        the stream waits for that one, if it can bootstrap for a limited time. A bootstrap loses nothing where it begins
+        again, so it waits for one round only.
         """
-        relay, again = self._reader.transport.number, self._rows is not None
+        relay, again, now = self._reader.transport.number, self._rows is not None, time.monotonic()
+        if not self._missing:
+            self._missing_since = now
         has_waited = again and relay in self._missing
+        if self._may_bootstrap and now - self._missing_since > self._tuning.others:
+            has_waited = True
         self._missing.add(relay)
         if len(self._missing) < len(self._reader.transport) and not has_waited:
             self._switch()

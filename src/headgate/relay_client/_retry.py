@@ -23,6 +23,8 @@ class ClientTuning:
     """With several relays: check the state of one that sends nothing for this time."""
     sync: float = 1.0
     """Longest time between two reports of a group's member; a third of the lease at most."""
+    others: float = 60.0
+    """With several relays: how long to wait for one that does not answer before a bootstrap begins."""
     after_failure: float = 0.2
     """Pause of a member after a report without an answer."""
     stream_bytes: int = 1 << 20
