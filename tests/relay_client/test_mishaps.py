@@ -466,6 +466,33 @@ def test_a_schema_that_cannot_be_asked_for_within_a_transaction(monkeypatch: pyt
     assert consumer.keys == [1, 2, 102, 3]
 
 
+def test_a_callback_that_failed_before_a_request_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its result is known only after the request: the transaction comes again."""
+    really, digests = Reader._schema, list[bytes]()
+
+    def schema(self: Reader, digest: bytes) -> Any:
+        if digest not in digests:
+            digests.append(digest)
+            if len(digests) == 2:
+                raise self.transport.failure("the relay does not answer")
+        return really(self, digest)
+
+    def answer(what: Any, turn: int) -> Any:
+        if (what, turn) == (2, 1):
+            return Result.ERROR
+        return "stop" if what == "on_checkpoint" else None
+
+    monkeypatch.setattr(Reader, "_schema", schema)
+    consumer, other = Calls(answer), Calls()
+    with served() as relay:
+        common: dict[str, Any] = {"gtids": [f"{UUID}:1"], "pos": [100]}
+        relay.put(block(people([2], **common), pets([102], ordinals=[1], **common)))
+        run(relay, consumer, other, sources=[PERSON.name, PET.name])
+    assert len(digests) == 2
+    assert consumer.keys == [2, 2, 102]
+    assert other.keys[-2:] == [2, 102]
+
+
 def test_a_transaction_that_was_begun_by_another_client_and_a_lost_connection() -> None:
     """Of a checkpoint within a window, as Databus's client keeps it, too little is known to compare that one."""
 

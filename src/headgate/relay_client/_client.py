@@ -211,7 +211,7 @@ class RelayClient:
         began = self._state
         failed: Failures | None = None
         try:
-            self._work()
+            self._work_settled()
             self._failures.clear()
             self._setbacks.clear_beyond(self._progress())
         except Rollback as rollback:
@@ -227,6 +227,15 @@ class RelayClient:
             failed = self._handle_error(error)
         if failed is not None:
             self._stop.wait(failed.pause(self._reader.transport.requested_wait_seconds()))
+
+    def _work_settled(self) -> None:
+        """Work. If that fails, wait for the posted calls first: some may have failed, or may not have begun."""
+        try:
+            self._work()
+        except HeadgateError as error:
+            if not isinstance(error, RelayConsumerError):
+                self._callbacks.wait()
+            raise
 
     def _work(self) -> None:
         if self._state is ClientState.STARTING:

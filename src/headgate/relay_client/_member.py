@@ -306,7 +306,8 @@ class GroupMember:
                 log.warning("group %s: %s", self._group, error)
                 self._state = MemberState.CUT_OFF
             self._transport.switch()
-            self._failures.add(error)
+            if self._state is not MemberState.LEAVING:  # which takes a limited time anyway
+                self._failures.add(error)
             return False
         self._failures.clear()
         if self._state is MemberState.CUT_OFF:
