@@ -2,8 +2,8 @@
 
 | type | log | text |
 |---|---|---|
-| FLOAT | IEEE 754, 4 bytes, little-endian | of ``CAST(f AS DOUBLE)``: the plain column prints only 6 digits |
-| DOUBLE | IEEE 754, 8 bytes, little-endian | of ``CAST(d AS DOUBLE)``: ``DOUBLE(M,D)`` prints only D decimals |
+| FLOAT | IEEE 754, 4 bytes, little-endian | of ``f * 1e0``, a DOUBLE: the plain column prints only 6 digits |
+| DOUBLE | IEEE 754, 8 bytes, little-endian | of ``d * 1e0``: ``DOUBLE(M,D)`` prints only D decimals |
 
 A DOUBLE's text is the shortest digits that read back to the number. It is parsed with correct rounding (pyarrow's
 cast), so both sources give the same bits, ``-0.0`` included.
@@ -45,8 +45,8 @@ class FloatCodec(BaseCodec):
 
     @property
     def select(self) -> str:
-        """Expression that selects the value as a DOUBLE with all its digits."""
-        return f"CAST({super().select} AS DOUBLE)"
+        """Expression that selects the value as a DOUBLE with all its digits; CAST has no DOUBLE before MySQL 8.0.17."""
+        return f"({super().select} * 1e0)"
 
     def from_log(self, cells: Cells) -> pa.Array:
         """See :class:`Codec`."""
