@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -55,3 +56,17 @@ def test_a_write_that_fails_leaves_only_the_old_content(tmp_path: Path, monkeypa
         write_bytes(file, b"new")
     assert [*tmp_path.iterdir()] == [file]
     assert file.read_bytes() == b"old"
+
+
+def test_folders_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The content is there, so the write has not failed."""
+    really = os.fsync
+
+    def only_files(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(22, "Invalid argument")
+        really(descriptor)
+
+    monkeypatch.setattr(os, "fsync", only_files)
+    write_bytes(tmp_path / "state.json", b"new")
+    assert (tmp_path / "state.json").read_bytes() == b"new"

@@ -128,7 +128,8 @@ def write_text(file: Path, text: str) -> None:
 
 def write_bytes(file: Path, content: bytes) -> None:
     """Write a file atomically: a crash leaves the old content or the new one, and of several writers at a time one
-    has its content there. When this returns, the file survives a crash of the machine.
+    has its content there. When this returns, the file survives a crash of the machine, if its file system can sync
+    folders.
 
     :raises OSError: the file cannot be written; the old content stays, and nothing else.
     """
@@ -143,11 +144,16 @@ def write_bytes(file: Path, content: bytes) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    folder = os.open(file.parent, os.O_RDONLY)
+    with contextlib.suppress(OSError):  # some file systems, and folders that may only be written, refuse
+        _sync_folder(file.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
 
 
 def write_all(file: FileIO, data: memoryview) -> None:

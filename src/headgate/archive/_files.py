@@ -26,6 +26,7 @@ from headgate.replication import CopiedEvents, CopiedFile, LogCopy
 __all__ = ["LogSegment", "Mark", "ParsedSegment", "SegmentSizes", "stored_log"]
 
 _SUFFIX: Final = ".packets"
+_UNSYNCED_BYTES: Final = 4 << 20
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -79,6 +80,7 @@ class LogSegment:
     """Positions where a reader may begin, in order; None: not known yet (:meth:`parse`)."""
     _file: Any = field(default=None, repr=False)
     _written: int = 0
+    _synced: int = 0
 
     @property
     def size(self) -> int:
@@ -155,6 +157,17 @@ class LogSegment:
             self._file.truncate(self.size)
             self._file.seek(self.size)
         self._written = self.size
+
+    def sync_parts(self) -> None:
+        """Sync the file if much was appended since the last time, so that the end of the segment has little to sync.
+
+        :raises TargetError: the file cannot be written.
+        """
+        if self._file is not None and self._written - self._synced > _UNSYNCED_BYTES:
+            written = self._written
+            with _target(self.path):
+                os.fsync(self._file.fileno())
+            self._synced = written
 
     def close(self) -> None:
         """Cut off uncommitted bytes, sync and close the file; the segment is complete.

@@ -115,6 +115,8 @@ class LogSpool:
             elif self._current_file is not None:
                 self._reached = LogHint(self._current_file.server_uuid, item.file, item.pos)
             self._changed.notify_all()
+        if self._last is not None:
+            self._last.sync_parts()  # not under the lock, which readers need
 
     def _begin_file(self, file: CopiedFile) -> None:
         last = self._last
@@ -175,9 +177,9 @@ class LogSpool:
         """Close the archive for writing; waiting readers stop."""
         with self._changed:
             self._closed = True
+            self._changed.notify_all()
             if self._last is not None:
                 self._last.close()
-            self._changed.notify_all()
 
     # --- state
 
