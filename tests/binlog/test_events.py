@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -213,10 +215,11 @@ def test_decimal_sizes_are_monotone(precision: int, data: st.DataObject) -> None
 @settings(max_examples=300)
 @given(st.binary(max_size=200), st.integers(0, 6))
 def test_any_bytes_give_a_value_or_our_error(data: bytes, which: int) -> None:
-    parsers = (parse_query, parse_table_map, parse_payload, parse_rotate, parse_format_description)
-    kinds = (codes.GTID, codes.GTID_TAGGED)
+    gtids = [partial(parse_gtid, kind) for kind in (codes.GTID, codes.GTID_TAGGED)]
+    parsers: list[Callable[[bytes], object]] = [parse_query, parse_table_map, parse_payload, parse_rotate]
+    parsers += [parse_format_description, *gtids]
     with contextlib.suppress(HeadgateError):
-        parse_gtid(kinds[which - 5], data) if which >= 5 else parsers[which](data)
+        parsers[which](data)
         parse_heartbeat(codes.HEARTBEAT_V2, data, 0)
 
 

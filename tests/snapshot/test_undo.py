@@ -78,7 +78,9 @@ def test_values_with_parts() -> None:
     geometries = [None, {"srid": 0, "wkb": b"a"}, {"srid": 1, "wkb": b"a"}, {"srid": 0, "wkb": None}]
     vectors = [None, [], [1.0], [1.0, 2.0], [2.0]]
     values = [(geometry, vector) for geometry in geometries for vector in vectors]
-    content = pa.table([pa.array(column, kind) for column, kind in zip(zip(*values), schema.types)], schema)  # noqa: B905
+    content = pa.table(
+        [pa.array(column, kind) for column, kind in zip(zip(*values, strict=True), schema.types, strict=True)], schema
+    )
     gone = content.slice(7, 3).combine_chunks().to_batches()[0]
     removed = pa.RecordBatch.from_arrays([pa.array(["d"] * 3), *gone.columns], names=["_op", *schema.names])
     kept = pa.concat_tables([content.slice(0, 7), content.slice(10)])

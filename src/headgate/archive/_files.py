@@ -27,6 +27,7 @@ __all__ = ["LogSegment", "Mark", "ParsedSegment", "SegmentSizes", "stored_log"]
 
 _SUFFIX: Final = ".packets"
 _UNSYNCED_BYTES: Final = 4 << 20
+"""Most bytes of a growing segment that are left to the sync at its end."""
 
 Bytes = npt.NDArray[np.uint8]
 

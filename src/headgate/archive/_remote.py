@@ -27,11 +27,10 @@ from headgate.errors import (
     ConnectError,
     ConnectionLostError,
     HeadgateError,
-    ProtocolError,
     ServerBehindError,
 )
 from headgate.mysql import ArchivedLog, ByteStream, Connection, LogRequest, Prerequisite
-from headgate.web import LONGEST_SECONDS, WebServer, is_retryable, read_token, seconds_to_wait
+from headgate.web import LONGEST_SECONDS, WebServer, answer_errors, is_retryable, read_token, seconds_to_wait
 
 __all__ = ["LogOfRelay", "relay_prerequisite"]
 
@@ -122,10 +121,8 @@ class LogOfRelay:
                 value = json.loads(answer.read())
             except (OSError, http.client.HTTPException, ValueError) as error:
                 raise self._lost(error) from None
-        try:
+        with answer_errors(f"{self.url}{path} does not describe a log: is this a relay?"):
             return parse(value)
-        except (AttributeError, LookupError, TypeError, ValueError):
-            raise ProtocolError(f"{self.url}{path} does not describe a log: is this a relay?") from None
 
     @contextmanager
     def _response(self, method: str, target: str, content: bytes | None = None) -> Iterator[http.client.HTTPResponse]:

@@ -135,12 +135,13 @@ class _Stderr(logging.Handler):
 def _announce(config: PipelineConfig) -> None:
     """Print a line before the modules load, which takes seconds, and longer on a machine that has compiled none yet."""
     text = f"pipeline {config.name}: loading (a first run also compiles)"
-    notifications = logging.getLogger("headgate.notifications")
     if config.notifications.log:
+        notifications = logging.getLogger("headgate.notifications")
         notifications.setLevel(logging.DEBUG)
+        if sys.stdout.isatty():
+            notifications.addHandler(_Stderr())
     if sys.stdout.isatty():
         console().print(text, style="dim", markup=False)
-        notifications.addHandler(_Stderr())
         return
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     log.setLevel(logging.INFO)

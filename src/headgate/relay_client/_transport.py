@@ -15,8 +15,8 @@ from __future__ import annotations
 import http.client
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -30,7 +30,7 @@ from headgate.errors import (
     ProtocolError,
     ScnNotFoundError,
 )
-from headgate.web import WebServer, is_retryable, seconds_to_wait
+from headgate.web import WebServer, answer_errors, is_retryable, seconds_to_wait
 
 __all__ = ["Access", "Transport", "valid_answer"]
 
@@ -178,16 +178,12 @@ def _server(url: str, ca_file: Path | None) -> WebServer:
         raise ConfigError(f"{url} is not a relay; expected http://host:11115") from None
 
 
-@contextmanager
-def valid_answer(path: str) -> Iterator[None]:
+def valid_answer(path: str) -> AbstractContextManager[None]:
     """Convert errors of reading the parsed answer in this block.
 
     :raises ProtocolError: it has another form than a relay's.
     """
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError):
-        raise ProtocolError(f"/{path} gave another answer than a relay's: is this a relay?") from None
+    return answer_errors(f"/{path} gave another answer than a relay's: is this a relay?")
 
 
 def _parsed(path: str, body: bytes) -> Any:

@@ -2,13 +2,13 @@
 
 ============  =====================================================================
 ``_client``   a client's connection to a web server
-``_answers``  which failed responses may be retried, and when
+``_answers``  which failed responses may be retried, and when; answers of another form
 ``_tokens``   tokens: read, sent and compared
 ``serving``   a web server in a thread; it needs uvicorn, so it is imported by name
 ============  =====================================================================
 """
 
-from headgate.web._answers import LONGEST_SECONDS, is_retryable, retry_after, seconds_to_wait
+from headgate.web._answers import LONGEST_SECONDS, answer_errors, is_retryable, retry_after, seconds_to_wait
 from headgate.web._client import WebServer
 from headgate.web._tokens import Token, is_loopback, is_same_origin, read_token
 
@@ -16,6 +16,7 @@ __all__ = [
     "LONGEST_SECONDS",
     "Token",
     "WebServer",
+    "answer_errors",
     "is_loopback",
     "is_retryable",
     "is_same_origin",

@@ -1,4 +1,4 @@
-"""Whether and when to retry a failed HTTP response (RFC 9110, 10.2.3 and 15).
+"""Whether and when to retry a failed HTTP response (RFC 9110, 10.2.3 and 15), and answers of another form.
 
 A status of 408, 425, 429 or 5xx may be temporary. Any other status (400, 401, 403, 404, …) means that the request is
 wrong and must not be retried. With 429 and 503 a server may send the time to wait.
@@ -8,17 +8,34 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from email.message import Message
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-__all__ = ["LONGEST_SECONDS", "is_retryable", "retry_after", "seconds_to_wait"]
+from headgate.errors import ProtocolError
+
+__all__ = ["LONGEST_SECONDS", "answer_errors", "is_retryable", "retry_after", "seconds_to_wait"]
 
 LONGEST_SECONDS: Final = 60.0
 """Longest wait, even if a server requests a longer one."""
 _RETRYABLE: Final = (408, 425, 429)
 _WITH_RETRY_AFTER: Final = (429, 503)
 _SECONDS: Final = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+@contextmanager
+def answer_errors(problem: str) -> Iterator[None]:
+    """Convert errors of reading a parsed answer in this block.
+
+    :param problem: the error's message.
+    :raises ProtocolError: the answer has another form.
+    """
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError, ValueError):
+        raise ProtocolError(problem) from None
 
 
 def is_retryable(status: int) -> bool:
