@@ -28,7 +28,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Binlog position at which a reader's set was exactly the offset's: saves the server a scan, proves nothing."""
+    """Binlog position at which a reader had read exactly some GTID set. A dump may begin there: that saves the server a
+    scan, and proves nothing.
+    """
 
     server_uuid: str
     file: str

@@ -28,7 +28,8 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.mysql import ArchivedLog, ByteStream, LogRequest
-from headgate.replication import Idle, LogHint, RangeEnd, WindowReader
+from headgate.offsets import Hint
+from headgate.replication import Idle, RangeEnd, WindowReader
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
 from headgate.replication._readers import follow, previous_gtids, read_range
@@ -397,7 +398,7 @@ def test_a_hint_serves_at_its_own_server_alone() -> None:
     file = server.files[2]
     had = gtids(1, 3)
     for uuid, packets in ((UUID, 15), (OTHER, 27)):
-        read = LogRead(SETTINGS, executed_before=had, hint=LogHint(uuid, file.name, 4))
+        read = LogRead(SETTINGS, executed_before=had, hint=Hint(uuid, file.name, 4))
         network = Network(server)
         with open_dump(read, network.transport()) as dump:
             assert {item.file for item in dump.items()} == {
@@ -411,7 +412,7 @@ def test_a_hint_at_what_is_no_longer_in_the_log_is_not_used(name: str, pos: int)
     """The file is purged, or shorter, and no transaction in it was needed."""
     server = small()
     had = gtids(1, 3)
-    read = LogRead(SETTINGS, executed_before=had, hint=LogHint(UUID, name or server.files[2].name, pos))
+    read = LogRead(SETTINGS, executed_before=had, hint=Hint(UUID, name or server.files[2].name, pos))
     network = Network(server)
     with open_dump(read, network.transport()) as dump:
         assert {item.file for item in dump.items()} == {one.name for one in server.files}
@@ -426,7 +427,7 @@ def test_following_says_what_was_read() -> None:
     network = Network(server, [Ends(after_packets=20)], step=60)
     items = follow(SETTINGS, GtidSet(), OPTIONS, network.transport())
     idle = next(item for item in items if isinstance(item, Idle) and item.gtid == server.executed)
-    assert idle.hint == LogHint(UUID, *server.status)
+    assert idle.hint == Hint(UUID, *server.status)
     items.close()  # type: ignore[attr-defined]
     assert network.open == 0
 

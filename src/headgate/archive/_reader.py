@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 from headgate.archive._files import LogSegment, Mark
 from headgate.errors import BinlogPurgedError
-from headgate.replication import END_PACKET, LogHint, rotate_packet
+from headgate.offsets import Hint
+from headgate.replication import END_PACKET, rotate_packet
 
 __all__ = ["LogReader"]
 
@@ -33,7 +34,7 @@ class LogReader:
         following: Callable[[int], LogSegment | None],
         begin: tuple[LogSegment, Mark] | None,
         limit: tuple[int, int] | None,
-        reached: LogHint | None,
+        reached: Hint | None,
     ) -> None:
         self._following, self._limit, self._reached = following, limit, reached
         self._segment: LogSegment | None = None

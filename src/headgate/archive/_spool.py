@@ -45,7 +45,8 @@ from headgate.errors import BinlogPurgedError, ConnectionLostError, ServerBehind
 from headgate.files import read_json, write_json
 from headgate.gtid import GtidSet
 from headgate.mysql import ArchivedLog, ByteStream, LogRequest
-from headgate.replication import CopiedEvents, CopiedFile, CopiedPosition, LogHint, file_number
+from headgate.offsets import Hint
+from headgate.replication import CopiedEvents, CopiedFile, CopiedPosition, file_number
 
 __all__ = ["LogSpool"]
 
@@ -113,7 +114,7 @@ class LogSpool:
             elif isinstance(item, CopiedEvents):
                 self._store_events(item)
             elif self._current_file is not None:
-                self._reached = LogHint(self._current_file.server_uuid, item.file, item.pos)
+                self._reached = Hint(self._current_file.server_uuid, item.file, item.pos)
             self._changed.notify_all()
         if self._last is not None:
             self._last.sync_parts()  # not under the lock, which readers need
@@ -131,7 +132,7 @@ class LogSpool:
             return
         segment.commit(item.pos)
         self._gtid = item.gtid
-        self._reached = LogHint(segment.begin.server_uuid, segment.begin.file, item.pos)
+        self._reached = Hint(segment.begin.server_uuid, segment.begin.file, item.pos)
         if segment.size >= self._segment_bytes:
             segment = self._new_segment(segment.begin, item.pos)
         elif segment.wants_mark:
@@ -159,11 +160,11 @@ class LogSpool:
                 self._last.drop_open()
             self._current_file = None
 
-    def hint(self) -> LogHint | None:
+    def hint(self) -> Hint | None:
         """Return the position where the next dump may begin."""
         with self._changed:
             last = self._last
-            return None if last is None else LogHint(last.begin.server_uuid, last.begin.file, last.whole[1])
+            return None if last is None else Hint(last.begin.server_uuid, last.begin.file, last.whole[1])
 
     def newest(self) -> GtidSet:
         """Return the newest archived transaction, as far as the GTID sets show; empty: none is archived."""
@@ -198,7 +199,7 @@ class LogSpool:
     def head(self) -> LogHead:
         """Return what is archived now."""
         with self._changed:
-            at = self._reached or LogHint("", "", 0)
+            at = self._reached or Hint("", "", 0)
             return LogHead(at.server_uuid, self._gtid, self._begin(), at.file, at.pos, tuple(self._series()))
 
     def _series(self) -> list[Series]:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from headgate.errors import ConfigError
 from headgate.files import read_json, write_json
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
-from headgate.replication import LogHint
+from headgate.offsets import Hint
 
 __all__ = ["Position", "State", "StateFile", "load_state"]
 
@@ -32,7 +32,7 @@ class State:
 
     gtid: GtidSet
     scn: int
-    hint: LogHint | None = field(default=None, compare=False)
+    hint: Hint | None = field(default=None, compare=False)
     """Where a reader that has all of ``gtid`` may begin."""
     rules: str = field(default="", compare=False)
     """``headgate.columns.rules_mark`` of the relay that saved it."""
@@ -92,7 +92,7 @@ class Position:
             self._scn = scn
             self._mark()
 
-    def reach(self, gtid: GtidSet, hint: LogHint | None) -> None:
+    def reach(self, gtid: GtidSet, hint: Hint | None) -> None:
         """Record that all of this was read."""
         builder = GtidSetBuilder(gtid)
         with self._moved:

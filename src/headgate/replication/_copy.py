@@ -29,12 +29,12 @@ from headgate.errors import IncompleteReadError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.kernels import Bytes
 from headgate.mysql import ConnectionSettings
+from headgate.offsets import Hint
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import dump_error
 from headgate.replication._tables import DecodeOptions
-from headgate.replication._types import LogHint
 
 __all__ = ["END_PACKET", "CopiedEvents", "CopiedFile", "CopiedPosition", "LogCopy", "copy_log", "rotate_packet"]
 
@@ -174,7 +174,7 @@ def _behind(buf: Any, low: Any) -> Any:
 
 
 def copy_log(
-    settings: ConnectionSettings, executed_before: GtidSet, *, tables: TablePatterns, hint: LogHint | None = None
+    settings: ConnectionSettings, executed_before: GtidSet, *, tables: TablePatterns, hint: Hint | None = None
 ) -> Iterator[CopiedFile | CopiedEvents | CopiedPosition]:
     """Yield one dump of everything after ``executed_before``, as it is committed. It ends with an error.
 

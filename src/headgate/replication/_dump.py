@@ -20,11 +20,11 @@ from headgate.binlog_positions import BinlogPosition, end_of, file_number
 from headgate.errors import BinlogPurgedError, ServerBehindError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql import ArchivedLog, ByteStream, Connection, log_position
+from headgate.offsets import Hint
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import DumpRequest, dump_error, gtid_request, position_request
 from headgate.replication._settings import check_settings
 from headgate.replication._transport import TRANSPORT, Transport, check_planned
-from headgate.replication._types import LogHint
 
 __all__ = ["Dump", "first_event", "open_dump", "position_of"]
 
@@ -152,7 +152,7 @@ def _by_gtids(connection: Connection, read: LogRead) -> _CheckedRequest:
     )
 
 
-def _usable(connection: Connection, hint: LogHint | None, server_uuid: str) -> LogHint | None:
+def _usable(connection: Connection, hint: Hint | None, server_uuid: str) -> Hint | None:
     """Return a hint if it is of this server, and the position is still in its log. Files are purged although nobody
     needs them any more, and a dump that begins in one fails.
     """

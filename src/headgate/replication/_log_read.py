@@ -10,7 +10,8 @@ from headgate.catalog import TablePatterns
 from headgate.errors import HeadgateError, IncompleteReadError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings, LogRequest
-from headgate.replication._types import LogHint, file_number
+from headgate.offsets import Hint
+from headgate.replication._types import file_number
 
 __all__ = ["LogRead"]
 
@@ -41,7 +42,7 @@ class LogRead:
     little, without an error."""
     server_uuid: str | None = None
     """Server that the read was planned on; None: any that has executed it."""
-    hint: LogHint | None = None
+    hint: Hint | None = None
     """Position at which a reader had everything before this part."""
     server_id: int = 0
     """0: up to the log's end. Any other id: endlessly, as the log grows."""
@@ -54,12 +55,7 @@ class LogRead:
 
     @classmethod
     def endless(
-        cls,
-        settings: ConnectionSettings,
-        executed_before: GtidSet,
-        tables: TablePatterns,
-        *,
-        hint: LogHint | None = None,
+        cls, settings: ConnectionSettings, executed_before: GtidSet, tables: TablePatterns, *, hint: Hint | None = None
     ) -> LogRead:
         """Return an endless read of everything after ``executed_before``.
 
@@ -124,7 +120,7 @@ class LogRead:
             return replace(self, wanted=self.wanted - received)
         if self.executed_before is None:
             return self
-        hint = self.hint if end is None or self.server_uuid is None else LogHint(self.server_uuid, *end)
+        hint = self.hint if end is None or self.server_uuid is None else Hint(self.server_uuid, *end)
         return replace(self, executed_before=self.executed_before | received, hint=hint)
 
     def incomplete_error(self) -> IncompleteReadError:

@@ -7,14 +7,14 @@ from headgate.binlog_positions import TAG
 from headgate.errors import ConfigError, IncompleteReadError
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ConnectionSettings
+from headgate.offsets import Hint
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
-from headgate.replication._types import LogHint
 
 __all__ = ["commit_time"]
 
 
-def commit_time(settings: ConnectionSettings, gtid: GtidSet, *, hint: LogHint | None = None) -> int:
+def commit_time(settings: ConnectionSettings, gtid: GtidSet, *, hint: Hint | None = None) -> int:
     """Return the original commit time of a transaction, in microseconds since 1970-01-01 UTC; 0 if it carries none.
 
     :param gtid: exactly one transaction.

@@ -16,6 +16,7 @@ from headgate.catalog import TablePatterns
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
+from headgate.offsets import Hint
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._dump import first_event, open_dump, position_of
 from headgate.replication._log_decoding import LogDecoding
@@ -24,7 +25,7 @@ from headgate.replication._requests import FIRST_EVENT
 from headgate.replication._resumable import FollowingDump, ResumableDump
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._transport import TRANSPORT, Transport
-from headgate.replication._types import Ddl, LogBlock, LogHint, LogItem, RangeEnd, Stopped
+from headgate.replication._types import Ddl, LogBlock, LogItem, RangeEnd, Stopped
 
 __all__ = ["WindowReader", "cut_in_order", "follow", "previous_gtids", "read_range"]
 
@@ -68,7 +69,7 @@ class WindowReader:
         *,
         server_uuid: str | None,
         tables: TablePatterns,
-        hint: LogHint | None = None,
+        hint: Hint | None = None,
         policies: Policies = DEFAULT,
         transport: Transport = TRANSPORT,
     ) -> None:
@@ -131,7 +132,7 @@ def cut_in_order(
     executed: GtidSet,
     *,
     limit_rows: int,
-    hint: LogHint | None = None,
+    hint: Hint | None = None,
 ) -> GtidSet:
     """Return a consistent cut after ``executed_before``: the first transactions in the log that hold ``limit_rows``
     changes.

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from headgate.errors import BinlogPurgedError, HeadgateError, IncompleteReadError, ServerError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql import server_error
-from headgate.replication._types import LogHint
+from headgate.offsets import Hint
 
 __all__ = ["FIRST_EVENT", "DumpRequest", "dump_error", "gtid_request", "has_no_file", "position_request"]
 
@@ -46,7 +46,7 @@ class DumpRequest(NamedTuple):
     payload: bytes
 
 
-def gtid_request(executed_before: GtidSet, server_id: int, hint: LogHint | None) -> DumpRequest:
+def gtid_request(executed_before: GtidSet, server_id: int, hint: Hint | None) -> DumpRequest:
     """Request everything outside ``executed_before``; up to the log's end if ``server_id`` is 0.
 
     :param hint: the position in this server's log to begin at. None: the server finds it.

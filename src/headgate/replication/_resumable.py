@@ -19,10 +19,11 @@ from typing import Final, Generic, Never, Protocol, Self, TypeVar
 from headgate.binlog import Segment
 from headgate.errors import HeadgateError, Transient
 from headgate.gtid import GtidSet
+from headgate.offsets import Hint
 from headgate.replication._dump import Dump, open_dump, position_of
 from headgate.replication._log_read import LogRead
 from headgate.replication._transport import TRANSPORT, BackOff, Transport
-from headgate.replication._types import Idle, LogHint
+from headgate.replication._types import Idle
 
 __all__ = [
     "TRANSITIONS",
@@ -266,7 +267,7 @@ class FollowingDump(ResumableDump[T_co | Idle]):
                 yield self._idle(dump, decoder)
 
     def _idle(self, dump: Dump, decoder: ItemDecoder[T_co | Idle]) -> Idle:
-        hint = None if decoder.end is None else LogHint(dump.server_uuid, *decoder.end)
+        hint = None if decoder.end is None else Hint(dump.server_uuid, *decoder.end)
         return Idle((self.read.executed_before or GtidSet()) | decoder.received(), hint)
 
 

@@ -15,28 +15,9 @@ if TYPE_CHECKING:
     from headgate.catalog import ColumnChange, TableDef
     from headgate.columns import HookedTable
     from headgate.gtid import GtidSet
+    from headgate.offsets import Hint
 
-__all__ = [
-    "Ddl",
-    "Idle",
-    "ImageBatch",
-    "LogBlock",
-    "LogHint",
-    "LogItem",
-    "RangeEnd",
-    "Stopped",
-    "file_number",
-    "stop_reason",
-]
-
-
-@dataclass(frozen=True)
-class LogHint:
-    """Position at which a reader of one server had read exactly some GTID set. A dump may begin there."""
-
-    server_uuid: str
-    file: str
-    pos: int
+__all__ = ["Ddl", "Idle", "ImageBatch", "LogBlock", "LogItem", "RangeEnd", "Stopped", "file_number", "stop_reason"]
 
 
 @dataclass
@@ -135,7 +116,7 @@ class Idle:
     """The log's end was reached; ``gtid`` has been read. Only :func:`follow` yields it."""
 
     gtid: GtidSet
-    hint: LogHint | None = None
+    hint: Hint | None = None
     """Position behind the last transaction. None: no transaction was read since the reader connected."""
 
 

@@ -40,12 +40,13 @@ from headgate.binlog import Segment, codes, parse_gtid
 from headgate.errors import BinlogPurgedError, DecodeError, ServerError
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ConnectionSettings
+from headgate.offsets import Hint
 from headgate.replication._log_read import LogRead
 from headgate.replication._meta import seq_array
 from headgate.replication._requests import FIRST_EVENT, has_no_file
 from headgate.replication._resumable import ItemDecoder, ResumableDump, Scan, scan
 from headgate.replication._transport import Transport
-from headgate.replication._types import Ddl, ImageBatch, LogBlock, LogHint, Stopped, file_number
+from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number
 
 __all__ = ["PendingImages", "Point", "Prepared", "PreparedTransactions", "parse_prepare", "parse_xa_statement"]
 
@@ -173,7 +174,7 @@ class PreparedTransactions:
             self._settings,
             wanted=wanted,
             server_uuid=self._uuid,
-            hint=LogHint(self._uuid, *position),
+            hint=Hint(self._uuid, *position),
             falls_back=True,
             subject="a prepared XA transaction",
         )

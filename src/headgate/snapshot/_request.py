@@ -11,8 +11,7 @@ import pyarrow as pa
 from headgate._policies import DEFAULT, Policies
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
-from headgate.offsets import ChunkSpec
-from headgate.replication import LogHint
+from headgate.offsets import ChunkSpec, Hint
 from headgate.snapshot._locks import TableLocks
 
 __all__ = ["ChunkOptions", "ChunkRead"]
@@ -31,7 +30,7 @@ class ChunkRead:
     epoch: int
     planned_us: int
     """``_ts`` of the rows, microseconds since 1970-01-01 UTC."""
-    hint: LogHint | None = None
+    hint: Hint | None = None
     """Binlog position of a reader whose set was E or a part of it."""
     first_ordinal: int = 0
     """``_seq.ordinal`` of the first row; the task's rows are numbered on from there."""

@@ -17,13 +17,11 @@ from headgate.columns import hooked_table
 from headgate.control import inserted_rows
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
-from headgate.offsets import Hint
 from headgate.replication import (
     Ddl,
     DecodeOptions,
     ImageBatch,
     LogBlock,
-    LogHint,
     LogRead,
     RangeEnd,
     Stopped,
@@ -72,7 +70,7 @@ def _read(
                 wanted=GtidSet.parse(task.log.wanted),
                 executed=executed,
                 server_uuid=task.server_uuid,
-                hint=_hint(task.log.hint),
+                hint=task.log.hint,
             ),
             DecodeOptions(
                 signals.read, epoch=task.epoch, images=images, policies=options.policies, ambiguous=options.ambiguous
@@ -104,7 +102,7 @@ def _read(
         task.server_uuid,
         epoch=task.epoch,
         planned_us=task.planned_us,
-        hint=_hint(task.hint),
+        hint=task.hint,
         first_ordinal=task.first_ordinal,
     )
     yield from read_chunks(read, options, on_rows=progress.rows)
@@ -161,10 +159,6 @@ class _SignalTable:
         renamed = isinstance(item, Ddl) and item.new_name is not None and self.follows(item.new_name)
         if self.follows(name) or renamed:
             yield item
-
-
-def _hint(hint: Hint | None) -> LogHint | None:
-    return None if hint is None else LogHint(hint.server_uuid, hint.file, hint.pos)
 
 
 # --- operations that are left out

@@ -275,17 +275,15 @@ class MySQLServer:
             return start_of(connection, start)[0]
 
     def cut(self, had: GtidSet, executed: GtidSet, rows: int, hint: Hint | None) -> GtidSet:
-        from headgate.replication import LogHint, cut_in_order
+        from headgate.replication import cut_in_order
 
-        log_hint = LogHint(hint.server_uuid, hint.file, hint.pos) if hint else None
-        return cut_in_order(self._settings, had, executed, limit_rows=rows, hint=log_hint)
+        return cut_in_order(self._settings, had, executed, limit_rows=rows, hint=hint)
 
     def commit_time(self, gtid: GtidSet, hint: Hint | None) -> int | None:
-        from headgate.replication import LogHint, commit_time
+        from headgate.replication import commit_time
 
-        log_hint = LogHint(hint.server_uuid, hint.file, hint.pos) if hint else None
         try:
-            return commit_time(self._settings, gtid, hint=log_hint)
+            return commit_time(self._settings, gtid, hint=hint)
         except BinlogPurgedError:
             return None
 

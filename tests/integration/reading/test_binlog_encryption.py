@@ -18,9 +18,9 @@ import pytest
 from headgate.errors import BinlogPurgedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, log_status
+from headgate.offsets import Hint
 from headgate.replication import (
     DecodeOptions,
-    LogHint,
     LogRead,
     RangeEnd,
     WindowReader,
@@ -111,7 +111,7 @@ def test_hints_into_files_of_either_kind(log: Log) -> None:
     sets = switches(log)
     uuid, end = log.server.server_uuid, log.executed()
 
-    def read(wanted: GtidSet, hint: LogHint | None) -> tuple[list[int], LogHint]:
+    def read(wanted: GtidSet, hint: Hint | None) -> tuple[list[int], Hint]:
         items = list(
             read_range(
                 LogRead(log.settings, wanted=wanted, executed=log.executed(), server_uuid=uuid, hint=hint),
@@ -120,7 +120,7 @@ def test_hints_into_files_of_either_kind(log: Log) -> None:
         )
         last = items[-1]
         assert isinstance(last, RangeEnd)
-        return ids(plain(items)), LogHint(uuid, last.file, last.pos)
+        return ids(plain(items)), Hint(uuid, last.file, last.pos)
 
     hint = None
     for n, (before, after) in enumerate(pairwise(sets)):
@@ -128,7 +128,7 @@ def test_hints_into_files_of_either_kind(log: Log) -> None:
         assert row_ids == of(n)
     names = [name for name, *_ in files(log)][-4:]
     for n, name in enumerate(names):
-        assert read(sets[n + 1] - sets[n], LogHint(uuid, name, 4))[0] == of(n)
+        assert read(sets[n + 1] - sets[n], Hint(uuid, name, 4))[0] == of(n)
         if n:
             assert previous_gtids(log.settings, name) == sets[n]
     assert cut_in_order(log.settings, sets[0], end, limit_rows=10**6) == end

@@ -13,12 +13,12 @@ from headgate.catalog import TablePatterns
 from headgate.errors import BinlogPurgedError, IncompleteReadError, ServerBehindError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed, log_status
+from headgate.offsets import Hint
 from headgate.replication import (
     Ddl,
     DecodeOptions,
     Idle,
     LogBlock,
-    LogHint,
     LogRead,
     RangeEnd,
     WindowReader,
@@ -62,7 +62,7 @@ def running_dumps(server: MySQLServer) -> set[int]:
 class Range:
     """What a test does to the server between two points."""
 
-    def __init__(self, server: MySQLServer, db: str, hint: LogHint | None = None, **options: Any) -> None:
+    def __init__(self, server: MySQLServer, db: str, hint: Hint | None = None, **options: Any) -> None:
         self.server, self.db, self.hint, self.options = server, db, hint, options
         self.start = executed(server)
 
@@ -231,7 +231,7 @@ def test_hints_skip_nothing(mysql_server: MySQLServer, mysql_db: str) -> None:
     span = Range(mysql_server, mysql_db)
     mysql_server.execute(f"INSERT INTO {mysql_db}.t VALUES (1)")
     end = span.read()[-1]
-    hint = LogHint(end.server_uuid, end.file, end.pos)
+    hint = Hint(end.server_uuid, end.file, end.pos)
     later = Range(mysql_server, mysql_db, hint=hint)
     mysql_server.execute(f"INSERT INTO {mysql_db}.t VALUES (2)", f"INSERT INTO {mysql_db}.t VALUES (3)")
     assert [row["id"] for row in images(later.read())] == [2, 3]

@@ -25,8 +25,8 @@ from headgate.catalog import TablePatterns
 from headgate.cli._jsonl import block_lines, snapshot_lines
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed, log_status
-from headgate.offsets import ChunkSpec
-from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogHint, LogRead, read_range
+from headgate.offsets import ChunkSpec, Hint
+from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, read_range
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate.testing import MySQLServer
 
@@ -53,7 +53,7 @@ class Stretch(NamedTuple):
     table: str
     before: GtidSet
     after: GtidSet
-    hint: LogHint
+    hint: Hint
 
 
 def write_twice(server: MySQLServer, table: str, columns: Sequence[str], rows: Sequence[str]) -> Stretch:
@@ -62,7 +62,7 @@ def write_twice(server: MySQLServer, table: str, columns: Sequence[str], rows: S
     with Connection.open(ConnectionSettings.from_url(server.url)) as connection:
         connection.query("SET sql_mode = 'ALLOW_INVALID_DATES'")
         connection.query(f"INSERT INTO {table} ({names}) VALUES ({'), ('.join(rows)})")
-        before, hint = gtid_executed(connection), LogHint(server.server_uuid, *log_status(connection))
+        before, hint = gtid_executed(connection), Hint(server.server_uuid, *log_status(connection))
         connection.query(f"INSERT INTO {table} ({names}) SELECT {names} FROM {table}")
         return Stretch(server, table, before, gtid_executed(connection), hint)
 

@@ -55,6 +55,7 @@ from headgate.databus import EOP_SOURCE, FIRST, BootstrapPoint, StreamPosition, 
 from headgate.errors import BinlogPurgedError, ChunkRetryError, ScnNotFoundError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
+from headgate.offsets import Hint
 from headgate.relay._bootstrap._sessions import DONE, PartRead, Session, Sessions, offset_of, split_offset
 from headgate.relay._bootstrap._suppliers import ChunkSupplier, PartGoneError, PlanGoneError, Rows, Supplier
 from headgate.relay._buffer import Batch, WindowRange
@@ -64,7 +65,6 @@ from headgate.relay._recent import Recent
 from headgate.relay._relay import Partition, Relay
 from headgate.relay._sources import LogicalSource
 from headgate.relay._writers import RowWriters
-from headgate.replication import LogHint
 
 __all__ = ["Bootstrap", "Piece"]
 
@@ -256,7 +256,7 @@ class Bootstrap:
         if data is not None:
             return data
         try:
-            hint = None if part_read.hint is None else LogHint(*part_read.hint)
+            hint = None if part_read.hint is None else Hint(*part_read.hint)
             rows = self._supplier.read(source, session.token, part_read.detail, GtidSet.parse(part_read.gtid), hint)
         except (PartGoneError, BinlogPurgedError):
             return None

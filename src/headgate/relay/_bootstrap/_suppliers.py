@@ -25,9 +25,9 @@ from headgate.errors import ServerBehindError, SnapshotRefusedError, Unsupported
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.names import numbered
-from headgate.offsets import SnapshotProgress
+from headgate.offsets import Hint, SnapshotProgress
 from headgate.relay._sources import LogicalSource
-from headgate.replication import META_FIELDS, ImageBatch, LogHint, check_settings
+from headgate.replication import META_FIELDS, ImageBatch, check_settings
 from headgate.snapshot import Chunk, ChunkOptions, ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
 
 __all__ = [
@@ -97,7 +97,7 @@ class Supplier(Protocol):
         token: Mapping[str, Any],
         part: Mapping[str, Any],
         executed: GtidSet,
-        hint: LogHint | None,
+        hint: Hint | None,
     ) -> Rows | None:
         """Return the rows of a part; None: it has none.
 
@@ -152,7 +152,7 @@ class ChunkSupplier:
         token: Mapping[str, Any],
         part: Mapping[str, Any],
         executed: GtidSet,
-        hint: LogHint | None,
+        hint: Hint | None,
     ) -> Rows | None:
         """Return the chunk as of ``executed``, sorted by key: an offset in it depends on the order."""
         del token
