@@ -83,12 +83,12 @@ class PastTables:
             known = require_table(server.definition(table), table)
             offset, chunks = Planner(options, server, None).everything(gtid)
             tasks = pack(offset, chunks, options.chunk_rows)
-            hint = self._hint(server, tasks[0].server_uuid, gtid) if tasks else None
+            hint = self._hint(tasks[0].server_uuid, gtid) if tasks else None
         schema = pa.schema(typed_fields(known, options.policies, meta=False, report_absent=True))
         return schema, [partial(_rows, options, replace(task, hint=hint), schema) for task in tasks]
 
-    def _hint(self, server: MySQLServer, server_uuid: str, gtid: str) -> Hint | None:
-        """Return the pipeline's position in this server's log when it had this set or less, if that file exists."""
+    def _hint(self, server_uuid: str, gtid: str) -> Hint | None:
+        """Return the pipeline's position in this server's log when it had this set or less."""
         from headgate.gtid import GtidSet
         from headgate.offsets import Hint
 
@@ -99,8 +99,7 @@ class PastTables:
             or not GtidSet.parse(recorded.gtid) <= GtidSet.parse(gtid)
         ):
             return None
-        hint = Hint(server_uuid, recorded.file, recorded.pos)
-        return hint if hint.pos <= dict(server.log_files()).get(hint.file, 0) else None
+        return Hint(server_uuid, recorded.file, recorded.pos)
 
     def keys(self, table: str, keys: pa.Table) -> list[Key]:
         """Return the keys of rows in the form of :meth:`rows` and :meth:`moves`."""
