@@ -268,8 +268,11 @@ class LogDecoder:
             slot.codec.check_key(columns, passes)
         except HeadgateError as error:
             row = error.fields.pop("row", 0)
-            where = {"gtid": self._gtids(txn)[row].as_py()} if self._source is None else {}
-            raise self._tables.located(error, slot, file=segment.file, pos=int(pos[row]), **where) from None
+            where: dict[str, Any] = {"table": slot.name, "file": segment.file, "pos": int(pos[row])}
+            if self._source is None:
+                where["gtid"] = self._gtids(txn)[row].as_py()
+            error.fields = {**where, **error.fields}
+            raise error from None
         gtid = self._gtids(txn)
         meta = [
             op_array(walked.op),

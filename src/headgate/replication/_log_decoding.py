@@ -24,7 +24,7 @@ class LogDecoding:
     def __init__(self, settings: ConnectionSettings, options: DecodeOptions, transport: Transport = TRANSPORT) -> None:
         self._settings, self._options, self._transport = settings, options, transport
         self._definitions = Definitions(settings, transport=transport)
-        self._prepared = PreparedTransactions(settings, self._decoder_as_logged, transport, options.held_bytes)
+        self._prepared = PreparedTransactions(settings, self._decoder, transport, options.held_bytes)
 
     def begin(self, server_uuid: str, read: LogRead, skip: tuple[str, int] | None) -> LogDecoder:
         """Return a decoder for a dump of this server that has begun."""
@@ -38,10 +38,6 @@ class LogDecoding:
         """Close connections at a dump's end."""
         self._definitions.close()
 
-    def _decoder_as_logged(self, wanted: GtidSet) -> LogDecoder:
-        """Return a decoder that yields rows where they are logged, committed or not."""
-        return self._decoder(wanted)
-
     def _decoder(
         self,
         transactions: GtidSet,
@@ -50,6 +46,7 @@ class LogDecoding:
         skip: tuple[str, int] | None = None,
         prepared: PreparedTransactions | None = None,
     ) -> LogDecoder:
+        """Return a decoder. Without ``prepared`` it yields rows where they are logged, committed or not."""
         definitions = self._definitions
         defaults = Defaults(definitions)
         lookups = Lookups(defaults.at, definitions.at, self._case_lookup())

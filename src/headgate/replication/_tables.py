@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 
@@ -21,7 +21,7 @@ from headgate._policies import DEFAULT, Policies
 from headgate.binlog import RowWalker, TableMap, parse_table_map
 from headgate.catalog import TableDef, TablePatterns, table_from_table_map
 from headgate.columns import TableCodec, with_chosen_key
-from headgate.errors import DecodeError, HeadgateError, SchemaAmbiguousError, UnreadableTableError
+from headgate.errors import DecodeError, SchemaAmbiguousError, UnreadableTableError
 from headgate.replication._meta import canonical_schema
 from headgate.replication._partial import DefaultsOf
 from headgate.replication._types import stop_reason
@@ -143,7 +143,8 @@ class TableSlots:
         self.nameless = self.nameless or table_map.names is None
         if table_map.names is not None or self._definition_of is None:
             return self._add(self._coded(table_map, table_from_table_map(table_map)))
-        table = self._with_chosen_key(self._definition_of(table_map, file, pos))
+        table = self._definition_of(table_map, file, pos)
+        table = with_chosen_key(table, self._options.policies.of(table.full_name))
         if before is not None and self.slots[before].table == table:
             return before
         return self._add(self._coded(table_map, table))
@@ -159,18 +160,9 @@ class TableSlots:
         walker = RowWalker(table_map.types, table_map.metas, key=table.key, keys_only=keys_only)
         return Slot(table_map, walker, table, codec, canonical_schema(codec.table, codec.fields))
 
-    def _with_chosen_key(self, table: TableDef) -> TableDef:
-        return with_chosen_key(table, self._options.policies.of(table.full_name))
-
     @staticmethod
     def _uncoded(table_map: TableMap) -> Slot:
         try:
             return Slot(table_map, RowWalker(table_map.types, table_map.metas))
         except DecodeError:
             return Slot(table_map, None)
-
-    def located(self, error: HeadgateError, slot: Slot, **where: Any) -> HeadgateError:
-        """Return ``error`` with its table and position."""
-        for name, value in {"table": slot.name, **where}.items():
-            error.fields.setdefault(name, value)
-        return error
