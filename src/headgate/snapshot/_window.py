@@ -131,23 +131,19 @@ class Window:
             rows = rows.append_column(ABSENT_FIELD.name, pa.nulls(rows.num_rows, pa.string()))
         if not first.num_rows:
             return rows
-        codes = key_codes([rows.select(self._keys), first.select(self._keys)], self._keys)
-        of_rows, of_first = codes[: rows.num_rows], codes[rows.num_rows :]
-        touched, selected = np.zeros(len(codes), np.bool_), np.zeros(len(codes), np.bool_)
-        touched[of_first] = True
-        selected[of_rows] = True
+        touched, selected = self._common_keys(rows)
         restore = np.asarray(pc.is_in(first[_OP], pa.array(["b", "d"])).combine_chunks()).astype(np.bool_)
         if range_column is not None:
             self._check_whole(first.filter(pa.array(restore)))
             selected[:] = False
-        candidates = np.flatnonzero(restore & ~selected[of_first])
+        candidates = np.flatnonzero(restore & ~selected)
         if len(candidates):
             restore[candidates] = in_range(
                 first.select(self._keys if range_column is None else [range_column]).take(candidates)
             )
         if not report_absent:
             self._check_whole(first.filter(pa.array(restore)))
-        kept = rows.filter(pa.array(~touched[of_rows]))
+        kept = rows.filter(pa.array(~touched))
         names = [field.name for field in self._schema][len(_NOTES) :]
         restored = first.filter(pa.array(restore)).select([*names, _ABSENT] if report_absent else names)
         restored = restored.rename_columns(rows.schema.names).cast(rows.schema)
@@ -166,19 +162,15 @@ class Window:
         first = self._first
         if not first.num_rows:
             return rows
-        codes = key_codes([rows.select(self._keys), first.select(self._keys)], self._keys)
-        of_rows, of_first = codes[: rows.num_rows], codes[rows.num_rows :]
-        touched, selected = np.zeros(len(codes), np.bool_), np.zeros(len(codes), np.bool_)
-        touched[of_first] = True
-        selected[of_rows] = True
-        self._check_dropped(first.filter(pa.array(selected[of_first])))
-        return rows.filter(pa.array(~touched[of_rows]))
+        touched, selected = self._common_keys(rows)
+        self._check_dropped(first.filter(pa.array(selected)))
+        return rows.filter(pa.array(~touched))
 
-    @property
-    def touched_keys(self) -> int:
-        """Number of keys that the window touches."""
-        self._compact()
-        return int(self._first.num_rows)
+    def _common_keys(self, rows: pa.Table) -> tuple[Mask, Mask]:
+        """Return which of the rows have a touched key, and which of the first touches have a key of the rows."""
+        codes = key_codes([rows.select(self._keys), self._first.select(self._keys)], self._keys)
+        of_rows, of_first = codes[: rows.num_rows], codes[rows.num_rows :]
+        return np.isin(of_rows, of_first), np.isin(of_first, of_rows)
 
     def _compact(self) -> None:
         """Keep only the first image of every key."""
