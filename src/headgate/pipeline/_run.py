@@ -515,23 +515,22 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int
         "conditions": json.dumps(config.conditions()),
         "snapshot_mode": source.snapshot_mode if source.snapshot_mode in ("initial_only", "no_data") else "initial",
     }
-    if source.first_position is not None:
-        options["start"] = source.first_position
-    if source.password_file:
-        options["secret_file"] = source.password_file
-    elif source.password_env:
-        options["secret_env"] = source.password_env
-    if source.snapshot_locking_mode:
-        options["snapshot_locking_mode"] = source.snapshot_locking_mode
     topic = signal_topic(config)
-    if topic is not None:
-        options["signal_topic"] = topic.to_json()
-    if source.signal_table:
-        options["signal_table"] = source.signal_table
-    options |= _relay_options(config)
-    if source.max_rows_per_batch:
-        options["max_rows_per_batch"] = str(source.max_rows_per_batch)
-    return options
+    optional = {
+        "start": source.first_position,
+        "secret_file": source.password_file,
+        "secret_env": source.password_env,
+        "snapshot_locking_mode": source.snapshot_locking_mode,
+        "signal_topic": topic.to_json() if topic is not None else None,
+        "signal_table": source.signal_table,
+        "relay": source.relay,
+        "relay_source": source.relay_source,
+        "relay_token_file": source.relay_token_file,
+        "relay_ca_file": source.relay_ca_file,
+        "relay_fallback": "true" if source.relay_fallback else None,
+        "max_rows_per_batch": str(source.max_rows_per_batch or ""),
+    }
+    return options | {name: value for name, value in optional.items() if value}
 
 
 def read_source(config: PipelineConfig) -> PastTables:
@@ -555,20 +554,6 @@ def read_source(config: PipelineConfig) -> PastTables:
     options = source_options(config, lake, slots=os.cpu_count() or 1, epoch=0)
     control = ControlFolder(lake.inbox) if lake.is_local else None
     return PastTables({name: options[name] for name in keep if name in options}, control)
-
-
-def _relay_options(config: PipelineConfig) -> dict[str, str]:
-    source = config.source
-    if source.relay is None:
-        return {}
-    options = {
-        "relay": source.relay,
-        "relay_source": source.relay_source,
-        "relay_token_file": source.relay_token_file,
-        "relay_ca_file": source.relay_ca_file,
-        "relay_fallback": "true" if source.relay_fallback else None,
-    }
-    return {name: value for name, value in options.items() if value}
 
 
 def _policy_options(config: PipelineConfig) -> dict[str, str]:
