@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from headgate.errors import ConfigError, OffsetFormatError
@@ -116,16 +116,8 @@ class SnapshotProgress:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        value: dict[str, Any] = {
-            "since_epoch": self.since_epoch,
-            "max": _list(self.max),
-            "hi": _list(self.hi),
-            "chunks_done": self.chunks_done,
-            "finished": self.finished,
-            "chunks_estimate": self.chunks_estimate,
-            "rows_estimate": self.rows_estimate,
-        }
-        return {**value, "dense": True} if self.dense else value
+        value = {**asdict(self), "max": _list(self.max), "hi": _list(self.hi)}
+        return value if self.dense else {name: one for name, one in value.items() if name != "dense"}
 
     @classmethod
     def from_dict(cls, value: Any, where: str = "progress") -> SnapshotProgress:
@@ -205,7 +197,6 @@ class SourceOffset:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        last, hint = self.last, self.hint
         return {
             "v": VERSION,
             "gtid": self.gtid,
@@ -213,8 +204,8 @@ class SourceOffset:
             "tables": list(self.tables),
             "snapshot": self.snapshot.to_dict(),
             "signals": dict(self.signals),
-            "last": {"gtid": last.gtid, "ts_us": last.ts_us} if last else None,
-            "hint": {"server_uuid": hint.server_uuid, "file": hint.file, "pos": hint.pos} if hint else None,
+            "last": asdict(self.last) if self.last else None,
+            "hint": asdict(self.hint) if self.hint else None,
             "planned_us": self.planned_us,
         }
 

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from headgate.carrier import ReadingProgress
@@ -68,14 +68,7 @@ class Notification:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {
-            "event_id": self.event_id,
-            "id": self.id,
-            "aggregate_type": self.aggregate_type,
-            "type": self.type,
-            "additional_data": dict(self.additional_data),
-            "timestamp": self.timestamp,
-        }
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Notification:
@@ -134,14 +127,7 @@ class OpenSnapshots:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {
-            "snapshots": [
-                {"id": one.id, "aggregate": one.aggregate, "tables": list(one.tables), "left": list(one.left)}
-                for one in self.snapshots
-            ],
-            "rows": {table: list(counted) for table, counted in sorted(self.rows.items())},
-            "missed": list(self.missed),
-        }
+        return {**asdict(self), "rows": dict(sorted(self.rows.items()))}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> OpenSnapshots:
