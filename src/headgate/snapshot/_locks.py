@@ -92,7 +92,6 @@ def open_view(
     with Connection.open(settings) as reading, Connection.open(settings) as locking:
         for connection in (reading, locking):
             check(connection)
-        reading.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         _lock(locking, tables, locks.wait_seconds)
         reading.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         end = log_status(locking)

@@ -264,7 +264,6 @@ class _Task:
         self._on_rows = on_rows
         self._windows: dict[str, Window] = {}
         self._tables: dict[str, TableDef] = {}
-        connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
     def rewinds(self, table: str) -> bool:
         """Return whether a key of MySQL identifies the rows of ``db.table``, of which a chunk was read."""
