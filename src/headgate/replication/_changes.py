@@ -14,21 +14,19 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 from headgate.binlog import Segment, codes, other_statements, parse_query
-from headgate.catalog import AddedColumn, creates_if_absent, decode_statement, parse_statement
+from headgate.catalog import AddedColumn, creates_if_absent, decode_statement
 from headgate.errors import IncompleteReadError, ServerError, UnsupportedError
 from headgate.mysql import ConnectionSettings
 from headgate.replication._dump import first_event
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import FIRST_EVENT, has_no_file
 from headgate.replication._resumable import Scan, scan
-from headgate.replication._statements import readable
+from headgate.replication._statements import parse, readable
 from headgate.replication._transport import TRANSPORT, Transport
 from headgate.replication._types import file_number
 
 __all__ = ["Change", "Changes", "EventPosition"]
 
-_ANSI_QUOTES = 4
-_NO_BACKSLASH_ESCAPES = 1 << 20
 _ATTEMPTS = 6
 """Tries of a read that ends too early: a position that the server names may be one flush ahead of what its dumps see.
 Other errors are left to the calling reader.
@@ -175,12 +173,7 @@ def _changes(segment: Segment) -> Iterator[Change]:
         except UnsupportedError as error:
             yield Change(position, "", "", None, error.message)
             continue
-        statement = parse_statement(
-            sql,
-            query.db,
-            ansi_quotes=bool(query.sql_mode & _ANSI_QUOTES),
-            backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
-        )
+        statement = parse(sql, query)
         text = readable(" ".join(sql[:_STATEMENT_LETTERS].split()))
         if statement.kind == "unknown":
             yield Change(position, "", "", None, text)

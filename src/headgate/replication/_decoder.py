@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -44,7 +43,7 @@ from headgate.binlog import (
     parse_query,
 )
 from headgate.binlog_positions import TAG, number_at, positions_before
-from headgate.catalog import ColumnChange, DdlEffect, Statement, TableDef, decode_statement, parse_statement
+from headgate.catalog import ColumnChange, DdlEffect, Statement, TableDef, decode_statement
 from headgate.columns import PASSES_FIELD, TableCodec, filter_images
 from headgate.errors import (
     DecodeError,
@@ -75,10 +74,6 @@ from headgate.replication._xa import PendingImages, Point, PreparedTransactions,
 __all__ = ["LogDecoder"]
 
 _HEADER: Final = codes.HEADER_SIZE
-_ANSI_QUOTES: Final = 4
-_NO_BACKSLASH_ESCAPES: Final = 1 << 20
-_STRICT: Final = 3 << 21
-"""STRICT_TRANS_TABLES, STRICT_ALL_TABLES."""
 _ROLLBACK_TO: Final = re.compile(r"ROLLBACK\s+(WORK\s+)?TO\b", re.IGNORECASE)
 _IGNORED_STATEMENTS: Final = ("SAVEPOINT", "RELEASE SAVEPOINT")
 
@@ -419,7 +414,7 @@ class LogDecoder:
         text = full_text.lstrip()
         if text.upper().startswith(_IGNORED_STATEMENTS):
             return
-        statement = self._parse(full_text, query.db, query.sql_mode)
+        statement = self._parse(full_text, query)
         if segment.flags(stop.event_index) & codes.FLAG_THREAD_SPECIFIC:
             statement = statements.without_temporary_tables(statement, query)
         if statement.kind == "xa":
@@ -435,21 +430,13 @@ class LogDecoder:
             self._scanner.end_transaction(int(segment.next_pos[stop.event_index]))
             yield from self._flush(segment)
 
-    def _parse(self, text: str, db: str, sql_mode: int) -> Statement:
+    def _parse(self, text: str, query: Query) -> Statement:
         """Parse a statement, with names as the server stores them and table maps show them."""
-        parse = partial(
-            parse_statement,
-            text,
-            db,
-            ansi_quotes=bool(sql_mode & _ANSI_QUOTES),
-            backslash_escapes=not sql_mode & _NO_BACKSLASH_ESCAPES,
-            strict=bool(sql_mode & _STRICT),
-        )
-        statement = parse()
+        statement = statements.parse(text, query)
         names = {name for e in statement.effects for name in (e.db, e.table, e.new_db or "", e.new_table or "")}
         if all(name == name.lower() for name in names) or not self._lower_case():
             return statement
-        return parse(lower_case_names=True)
+        return statements.parse(text, query, lower_case_names=True)
 
     def _statement(
         self, statement: Statement, query: Query, text: str, where: dict[str, Any]

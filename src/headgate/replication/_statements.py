@@ -31,15 +31,31 @@ from dataclasses import replace
 from typing import Any, Final
 
 from headgate.binlog import Query
-from headgate.catalog import DdlEffect, Statement, TablePatterns
+from headgate.catalog import DdlEffect, Statement, TablePatterns, parse_statement
 from headgate.errors import UnsupportedError
 
-__all__ = ["check_change", "check_copy", "check_rollback", "readable", "shorten", "without_temporary_tables"]
+__all__ = ["check_change", "check_copy", "check_rollback", "parse", "readable", "shorten", "without_temporary_tables"]
 
+_ANSI_QUOTES: Final = 4
+_NO_BACKSLASH_ESCAPES: Final = 1 << 20
+_STRICT: Final = 3 << 21
+"""STRICT_TRANS_TABLES, STRICT_ALL_TABLES."""
 _STATEMENT_LETTERS: Final = 300
 """Length of a statement in an error: enough to find it in a program."""
 _MOST_LETTERS: Final = 10 * _STATEMENT_LETTERS
 """Part of a statement, possibly megabytes long, whose white space is collapsed."""
+
+
+def parse(text: str, query: Query, *, lower_case_names: bool = False) -> Statement:
+    """Parse a statement in the SQL mode of its session."""
+    return parse_statement(
+        text,
+        query.db,
+        ansi_quotes=bool(query.sql_mode & _ANSI_QUOTES),
+        backslash_escapes=not query.sql_mode & _NO_BACKSLASH_ESCAPES,
+        lower_case_names=lower_case_names,
+        strict=bool(query.sql_mode & _STRICT),
+    )
 
 
 def check_change(query: Query, text: str, tables: TablePatterns, where: dict[str, Any]) -> None:
