@@ -149,7 +149,7 @@ def begun_session(name: str, settings: Mapping[str, str]) -> Iterator[None]:
         session = None
     try:
         if make_server is not None:
-            make_server(session.leave if session is not None else _nothing)
+            make_server(session.leave if session is not None else lambda: None)
         if session is not None:
             session.start()
         yield
@@ -211,10 +211,6 @@ def _prepare_settings(
 def _has_jvm() -> bool:
     loaded = sys.modules.get("pyspark")
     return loaded is not None and loaded.SparkContext._gateway is not None
-
-
-def _nothing() -> None:
-    pass
 
 
 def _start_sooner(conf: dict[str, str], user_settings: Mapping[str, str], *, writes: bool) -> None:

@@ -81,11 +81,6 @@ class ServerFacts:
         return self.get("gtid_mode")
 
     @property
-    def log_bin(self) -> bool:
-        """Whether changes are logged."""
-        return self.on("log_bin")
-
-    @property
     def logs_cascades(self) -> bool:
         """Whether rows that foreign keys change are in the log: the server changes them, not InnoDB (MySQL 9.6)."""
         return self.get("innodb_native_foreign_keys").upper() == "OFF"

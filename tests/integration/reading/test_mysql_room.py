@@ -198,7 +198,7 @@ def test_facts(connection: Connection, mysql_server: MySQLServer) -> None:
     assert facts.version == mysql_server.version
     assert facts.version.startswith(".".join(map(str, connection.version)))
     assert facts.gtid_mode == "ON"
-    assert facts.log_bin
+    assert facts.on("log_bin")
     assert facts.get("no_such_setting") == ""
     before = gtid_executed(connection)
     file, pos = log_status(connection)
