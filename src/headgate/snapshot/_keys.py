@@ -69,7 +69,7 @@ def literal_expression(column: Column, table: str) -> str:
     if kind in NUMBERED:
         return f"CAST(CAST({name} AS UNSIGNED) AS CHAR)"
     if kind in FLOATS:
-        digits = f"CAST(CAST({name} AS DOUBLE) AS CHAR)"
+        digits = f"CAST({name} * 1e0 AS CHAR)"  # CAST has no DOUBLE before MySQL 8.0.17
         return f"IF(INSTR({digits}, 'e') > 0, {digits}, CONCAT({digits}, 'e0'))"
     if kind in TEMPORALS:
         return f"QUOTE(CAST({name} AS CHAR))"
