@@ -19,7 +19,7 @@ from headgate.binlog import EndOfLog, ErrorPacket, Framer, LogPosition, Segment
 from headgate.binlog_positions import BinlogPosition, end_of, file_number
 from headgate.errors import BinlogPurgedError, ServerBehindError, ServerSettingError
 from headgate.gtid import GtidSet
-from headgate.mysql import ArchivedLog, ByteStream, Connection, log_position
+from headgate.mysql import ArchivedLog, ByteStream, Connection, log_position, log_status
 from headgate.offsets import Hint
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import DumpRequest, dump_error, gtid_request, position_request
@@ -158,6 +158,9 @@ def _usable(connection: Connection, hint: Hint | None, server_uuid: str) -> Hint
     """
     if hint is None or hint.server_uuid != server_uuid:
         return None
+    current, end = log_status(connection)
+    if hint.file == current:  # as with most dumps; to list all files, the server opens each
+        return hint if hint.pos <= end else None
     sizes = {str(row[0]): int(row[1]) for row in connection.query("SHOW BINARY LOGS")}
     return hint if hint.pos <= sizes.get(hint.file, -1) else None
 
