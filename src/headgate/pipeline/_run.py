@@ -381,8 +381,13 @@ class _Run:
         with contextlib.closing(self.writer):
             self._rewritten.request_rereads()
             query = self._start(once)
-            self.writer.start()
-            return self._watch(query, stop, reloaded)
+            try:
+                self.writer.start()
+                return self._watch(query, stop, reloaded)
+            finally:  # Ctrl-C in a notebook, or an error while a new configuration is checked, leaves it running
+                self._ending.set()
+                with contextlib.suppress(Exception):
+                    query.stop()
 
     def _watch(
         self, query: StreamingQuery, stop: threading.Event, reloaded: Callable[[], bool]
