@@ -41,6 +41,8 @@ _PROGRAM: Final = "headgate.engine._fork_server"
 """Not imported here: a module that Python runs as a program must not be loaded by its package."""
 _LONGEST_LINE: Final = 120
 """Maximum length of a script's first line; some kernels cut longer ones."""
+_LONGEST_ADDRESS: Final = 107
+"""Maximum bytes of a socket's path (Linux manual, unix(7))."""
 _ONE_THREAD: Final = {"OMP_NUM_THREADS": "1"}
 """As Spark sets it in its Python processes."""
 _JEMALLOCS: Final = "jemalloc_bg_thd"
@@ -64,8 +66,8 @@ def forking_python(load: str) -> str | None:
     The first call starts the server, which lives as long as this process.
 
     :param load: the function that loads what the processes need, as ``module:name``; the server calls it.
-    :returns: None if that is impossible: not on Linux, no programs allowed in temporary folders, or Python's path has a
-        blank or is too long.
+    :returns: None if that is impossible: not on Linux, no programs allowed in temporary folders, or their path is too
+        long, or Python's path is too long or has a blank.
     """
     if load not in _executables:
         python = _make_python()
@@ -105,14 +107,14 @@ def _make_python() -> _PythonStandIn | None:
     if not hasattr(os, "pidfd_open") or " " in sys.executable or len(first) > _LONGEST_LINE:
         return None
     folder = Path(tempfile.mkdtemp(prefix="headgate-"))  # accessible to its owner only, with all files in it
-    python = folder / "python"
-    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+    python, address = folder / "python", str(folder / _launcher.SOCKET)
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC or len(os.fsencode(address)) > _LONGEST_ADDRESS:
         folder.rmdir()
         return None
     python.write_text(first + Path(_launcher.__file__).read_text())
     python.chmod(0o700)
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(str(folder / _launcher.SOCKET))
+    listening.bind(address)
     listening.listen(64)
     return _PythonStandIn(str(python), listening)
 
