@@ -36,14 +36,15 @@ class Rewritten:
 
     def request_rereads(self) -> None:
         """Request re-reads of these tables, except of those that are suspended or must not be read again unasked."""
-        states = self._writer.ledger.tables()
+        ledger = self._writer.ledger
+        states, epoch = ledger.tables(), ledger.last.epoch if ledger.last else 0
         for table, reason in self.changed(self._writer.targets).items():
             config = self._config.tables.get(table)
             is_strict = config is not None and config.schema_changes == "strict"
             if table in states and not states[table].is_suspended and not is_strict:
                 log.warning("%s is read again: %s", table, reason)
                 request = Resnapshot((exact_pattern(table),), reason)
-                self._writer.inbox.send_request(f"rows-{short_name(table)}", request)
+                self._writer.inbox.send_request(f"rows-{epoch}-{short_name(table)}", request)
 
     def unseen(self, batch: Batch) -> dict[str, Unseen]:
         """Return these tables, at the first call."""
