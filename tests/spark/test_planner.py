@@ -320,6 +320,23 @@ def test_signal_is_taken_once_and_its_file_removed_when_the_batch_is_committed()
     assert Notes.from_dict(run.planner.latest(after).signals).taken == ()
 
 
+def test_signal_is_taken_again_if_it_was_sent_again_when_it_was_done() -> None:
+    server = source(("d.a", 3))
+    run = stream(server)
+    run.drain()
+    run.control.files["signals/x"] = {"type": "pause-snapshot", "submitted_us": 1}
+    end = run.planner.latest(run.offset)
+    assert Notes.from_dict(end.signals).paused
+    run.control.files["signals/x"] = {"type": "resume-snapshot", "submitted_us": 2}
+    after = run.planner.latest(end)
+    assert not Notes.from_dict(after.signals).paused
+    assert Notes.from_dict(after.signals).taken == ("x",)
+    run.planner.finished(end)
+    assert "signals/x" in run.control.files
+    run.planner.finished(after)
+    assert "signals/x" not in run.control.files
+
+
 @pytest.mark.parametrize(
     ("signal", "message"),
     [

@@ -67,6 +67,8 @@ class Notes:
     """Positions that divide the batch's range of the log between tasks, in log order."""
     taken: tuple[str, ...] = ()
     """Signals taken into a plan whose files may still exist."""
+    sent: Mapping[str, int] = field(default_factory=dict)
+    """When these signals were sent, if known: a file with another time is another signal."""
     actions: tuple[Mapping[str, Any], ...] = ()
     """Signals that this batch took."""
     redo: tuple[ChunkSpec, ...] = ()
@@ -122,6 +124,7 @@ class Notes:
                 begin=Hint(str(begin["server_uuid"]), str(begin["file"]), int(begin["pos"])) if begin else None,
                 cuts=tuple(Cut(str(cut["file"]), str(cut["gtid"])) for cut in values.get("cuts", ())),
                 taken=tuple(str(name) for name in values.get("taken", ())),
+                sent={str(name): int(us) for name, us in values.get("sent", {}).items()},
                 actions=tuple(dict(action) for action in values.get("actions", ())),
                 redo=tuple(ChunkSpec.from_dict(chunk, "signals.redo") for chunk in values.get("redo", ())),
                 append=tuple(str(table) for table in values.get("append", ())),

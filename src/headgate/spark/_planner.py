@@ -217,8 +217,11 @@ class Planner:
     def finished(self, end: SourceOffset) -> None:
         """Remove the files of a finished batch's signals."""
         if self._control is not None:
-            for name in Notes.from_dict(end.signals).taken:
-                self._control.remove_signal(name)
+            notes = Notes.from_dict(end.signals)
+            signals = self._control.signals() if notes.sent else {}
+            for name in notes.taken:
+                if not _is_another(name, signals, notes):
+                    self._control.remove_signal(name)
             note = self._control.skip()
             if note is not None and note.epoch < end.epoch:  # the batch after it has been planned
                 self._control.forget(ControlFile.SKIP)
@@ -382,8 +385,8 @@ class Planner:
 
     def _latest(self, start: SourceOffset, max_rows: int | None) -> SourceOffset | None:
         """Plan one batch in stages, each a value that the next ones only read."""
-        had, notes = start.gtid_set, Notes.from_dict(start.signals)
-        requests = self._read_requests(notes)
+        had = start.gtid_set
+        notes, requests = self._read_requests(start)
         if not requests.new and not _unfinished(start.snapshot, notes) and self._has_planned and self._nothing_new(had):
             return None
         planning = self._read_state(start, had, notes, requests)
@@ -393,14 +396,19 @@ class Planner:
         self._has_planned = True
         return offset
 
-    def _read_requests(self, notes: Notes) -> _Requests:
-        """First stage: read the requests in the control folder and in the Kafka topic."""
+    def _read_requests(self, start: SourceOffset) -> tuple[Notes, _Requests]:
+        """First stage: read the requests in the control folder and in the Kafka topic. Return also the notes of
+        ``start``, without the names of signals that were sent again since.
+        """
+        notes, folder = Notes.from_dict(start.signals), self._control.signals() if self._control is not None else {}
+        notes = replace(notes, taken=tuple(name for name in notes.taken if not _is_another(name, folder, notes)))
         polled = Polled(notes.topic)
         if self._topic is not None:
             polled = self._topic.poll(notes.topic, wait=self._target is not None)
-        signals = {**self._signals(notes), **polled.signals}
+        signals = {**self._without_retries(folder, notes), **polled.signals}
         begins = polled.position is not None and (notes.topic is None or notes.topic.topic != polled.position.topic)
-        return _Requests(signals, polled, begins, new=begins or any(name not in notes.taken for name in signals))
+        is_new = begins or any(name not in notes.taken for name in signals)
+        return notes, _Requests(signals, polled, begins, is_new)
 
     def _read_state(self, start: SourceOffset, had: GtidSet, notes: Notes, requests: _Requests) -> _Planning:
         """Second stage: read and check the server's present state."""
@@ -501,6 +509,7 @@ class Planner:
             topic=polled.position or notes.topic,
             skipped=Skipped(polled.skipped, tuple(polled.keys)) if polled.skipped else None,
             skips=str(planning.positions.skips),
+            sent={name: us for name in plan.taken if (us := _submitted(requests.signals.get(name))) is not None},
         )
         return SourceOffset(
             gtid=str(end.gtid),
@@ -512,9 +521,10 @@ class Planner:
             planned_us=planning.now_us,
         )
 
-    def _signals(self, notes: Notes) -> Mapping[str, Mapping[str, Any]]:
-        """Return the control folder's signals; without new chunk retries if those moved the frozen end often enough."""
-        signals = self._control.signals() if self._control is not None else {}
+    def _without_retries(
+        self, signals: Mapping[str, Mapping[str, Any]], notes: Notes
+    ) -> Mapping[str, Mapping[str, Any]]:
+        """Leave out new chunk retries if those moved the frozen end often enough."""
         if self._target is None or self._moves < _MAX_MOVES:
             return signals
         return {name: signal for name, signal in signals.items() if name in notes.taken or signal.get("type") != "redo"}
@@ -563,6 +573,16 @@ class Planner:
 def _had(start: SourceOffset, end: SourceOffset) -> GtidSet:
     """Return what counts as read before the batch between two offsets."""
     return start.gtid_set | GtidSet.parse(Notes.from_dict(end.signals).skips)
+
+
+def _submitted(signal: Mapping[str, Any] | None) -> int | None:
+    value = signal.get("submitted_us") if signal is not None else None
+    return value if isinstance(value, int) else None
+
+
+def _is_another(name: str, signals: Mapping[str, Mapping[str, Any]], notes: Notes) -> bool:
+    """Whether a signal is another one than that of this name that the notes have taken, which is done."""
+    return name in notes.sent and name in signals and _submitted(signals[name]) != notes.sent[name]
 
 
 def _untaken(signals: Mapping[str, Mapping[str, Any]], notes: Notes) -> dict[str, Mapping[str, Any]]:
