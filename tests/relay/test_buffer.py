@@ -503,3 +503,31 @@ def test_what_comes_before_the_first_window_with_a_schema(
             break
     assert actual == wanted
     buffer.close()
+
+
+@pytest.mark.parametrize("content", [b"", bytes(100)])
+def test_a_file_whose_first_window_is_damaged_ends_the_buffer_before_it(
+    make: Make, tmp_path: Path, content: bytes
+) -> None:
+    folder = tmp_path / "events"
+    first = make(folder=folder, disk_bytes=1 << 30)
+    scns = range(1, 3001)
+    put(first, scns)
+    files = sorted(folder.iterdir())
+    assert len(files) > 2
+    files[1].write_bytes(content)
+    again = make(folder=folder, disk_bytes=1 << 30, until_scn=scns[-1])
+    assert taken(again, StreamPosition(-1)) == b""
+    assert again.info().oldest_resumable_scn == scns[-1]
+
+
+def test_a_file_that_is_damaged_meanwhile_is_not_served(make: Make, tmp_path: Path) -> None:
+    folder = tmp_path / "events"
+    buffer = make(folder=folder, disk_bytes=1 << 30)
+    put(buffer, range(1, 3001))
+    file = min(folder.iterdir())
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ScnNotFoundError, match="is damaged"):
+        buffer.read(StreamPosition(-1), 1 << 30)

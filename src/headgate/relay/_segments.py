@@ -136,7 +136,7 @@ class Segment:
     def view_of_file(self) -> Windows:
         """Read the file.
 
-        :raises ScnNotFoundError: the buffer has dropped it meanwhile.
+        :raises ScnNotFoundError: the buffer has dropped it meanwhile, or it is damaged.
         :raises TargetError: the file cannot be read.
         """
         assert self.path is not None
@@ -146,7 +146,10 @@ class Segment:
             except FileNotFoundError:
                 gone = self.last_scn
                 raise ScnNotFoundError(f"the relay dropped SCN {gone} before it was read", scn=gone) from None
-        return Windows(data, *scan_windows(data))
+        view = Windows(data, *scan_windows(data))
+        if view.start(len(view.ends)) != self.used:
+            raise ScnNotFoundError(f"the relay's buffer {self.path} is damaged", scn=self.last_scn)
+        return view
 
     def close(self) -> None:
         """End writing."""
@@ -179,7 +182,7 @@ def stored_segments(folder: Path, until_scn: int) -> list[Segment]:
             data = np.fromfile(path, np.uint8)
             scns, ends, stamps = scan_windows(data)
             kept = int(np.searchsorted(scns, until_scn, "right")) if intact else 0
-            intact = intact and kept == len(scns) and (not kept or int(ends[-1]) == len(data))
+            intact = intact and 0 < kept == len(scns) and int(ends[-1]) == len(data)
             if not kept:
                 path.unlink()
                 continue
