@@ -320,9 +320,12 @@ class EventBuffer:
         return sum(one.used for one in self._segments if one.path is not None)
 
     def release(self, scn: int) -> None:
-        """Report that windows up to ``scn`` are no longer needed; a waiting writer may replace them."""
+        """Report that windows up to ``scn`` are no longer needed; a waiting writer may replace them. Later windows than
+        those in the buffer are needed, whatever a consumer of another relay reports.
+        """
         with self._lock:
-            self._released = max(self._released, scn)
+            newest = max((one.last_scn for one in self._segments), default=-1)
+            self._released = max(self._released, min(scn, newest))
             self._lock.notify_all()
 
     @property
