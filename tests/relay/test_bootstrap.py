@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import random
 import socket
 import threading
@@ -796,3 +798,21 @@ def test_sessions_survive_a_torn_line(tmp_path: Path) -> None:
     stored.forget(5)
     stored.forget(6)
     assert not file.exists()
+
+
+def test_a_session_whose_disk_was_full_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = Sessions(tmp_path)
+    session = sessions.begin(5, GtidSet(), {}, fixed=False)
+    reads = [PartRead(part, {}, f"{UUID}:1-5", 5) for part in range(2)]
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        with pytest.raises(ConfigError, match="No space left"):
+            session.add("a", reads[0])
+    numbers = [session.add("a", one) for one in reads]
+    again = Sessions(tmp_path).find(5)
+    assert again is not None
+    assert [again.part_read("a", number) for number in numbers] == reads

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.errors import ConfigError
-from headgate.files import file_errors
+from headgate.files import file_errors, write_all
 from headgate.gtid import GtidSet
 
 __all__ = ["DONE", "PartRead", "Session", "Sessions", "offset_of", "split_offset"]
@@ -112,10 +112,16 @@ class Session:
 
 
 def _append(file: Path, value: Mapping[str, Any]) -> None:
-    with file_errors(f"{file} cannot be written"), file.open("ab") as out:
-        out.write(json.dumps(value, separators=(",", ":")).encode() + b"\n")
-        out.flush()
-        os.fsync(out.fileno())
+    """Append a line, or nothing: another one would follow a part of it, or readings would have other numbers."""
+    line = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+    with file_errors(f"{file} cannot be written"), file.open("ab", buffering=0) as out:
+        size = out.tell()
+        try:
+            write_all(out, memoryview(line))
+            os.fsync(out.fileno())
+        except OSError:
+            out.truncate(size)
+            raise
 
 
 class Sessions:
