@@ -173,6 +173,15 @@ def test_rows_in_parts_as_databus_asks_for_them() -> None:
         assert of_pets.headers["phasecompleted"] == "TRUE"
 
 
+def test_rows_by_a_schema_that_their_reading_makes_are_filtered() -> None:
+    """As after an ALTER TABLE without changes since."""
+    with serving(Shelf([1, 2, 3])) as relay:
+        begin = start(relay)
+        filters = {"40": {"partitionType": "NONE", "where": ["=", "id", 2]}}
+        rows, _ = taken(bootstrap(relay, point(bootstrap_start_scn=begin), filters=filters))
+    assert [key for _, key in rows] == [2]
+
+
 def test_a_batch_ends_within_a_part_and_goes_on_after_a_restart(tmp_path: Path) -> None:
     shelf = Shelf(list(range(1, 101)))
     with serving(shelf, state=tmp_path) as relay:

@@ -44,7 +44,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -187,11 +187,12 @@ class Bootstrap:
 
     # --- rows
 
-    def rows(self, point: BootstrapPoint, source: LogicalSource, size: int, choice: Choice) -> Piece:
+    def rows(self, point: BootstrapPoint, source: LogicalSource, size: int, choice: Callable[[], Choice]) -> Piece:
         """Return the next rows of a source.
 
         :param size: most bytes of events.
-        :param choice: only these events.
+        :param choice: returns a choice of the events. It is called after they are read, because its filters are
+            compiled for the schemas that are known, and reading may make one.
         :raises ScnNotFoundError: the consumer has to start another bootstrap.
         :raises HeadgateError: rows cannot be read, temporarily or permanently.
         """
@@ -217,7 +218,7 @@ class Bootstrap:
             if number != before:
                 events = 0
             batch = Batch([])
-            whole = batch.add(WindowRange(data, 0, len(data), events), size, choice)
+            whole = batch.add(WindowRange(data, 0, len(data), events), size, choice())
             if not whole:
                 return Piece(batch, replace(point, offset=offset_of(number, events + batch.events)))
             if batch.size or time.monotonic() > end:
@@ -309,15 +310,19 @@ class Bootstrap:
 
     # --- changes
 
-    def changes(self, point: BootstrapPoint, size: int, choice: Choice) -> Piece:
+    def changes(self, point: BootstrapPoint, size: int, choice: Callable[[], Choice]) -> Piece:
         """Return changes after the start up to the target, without control events, as in Databus's bootstrap.
 
+        :param choice: as of :meth:`rows`.
         :raises ScnNotFoundError: some of them left the buffer.
         """
         scn, target, position = point.start, point.target, StreamPosition(point.window, point.window_offset)
         if position.scn <= scn:
             position = StreamPosition(scn) if scn else FIRST
-        read = self._partition.buffer.read(position, size, choice)
+        read = Batch([])
+        for window_range in self._partition.buffer.ranges(position):
+            if not read.add(window_range, size, choice()):
+                break
         data = read.joined()
         fields = event_fields(data)
         is_change = (fields.source >= 0) & (fields.scn <= target)
@@ -330,7 +335,7 @@ class Bootstrap:
         done, pending = target <= scn or bool(end.any()), read.pending
         if read.size and not len(part) and not done and last == position.scn:
             # Only the end of the open window fits, which the checkpoint does not count: both have to fit.
-            following = self._partition.buffer.read(StreamPosition(last), 0, choice).pending
+            following = self._partition.buffer.read(StreamPosition(last), 0, choice()).pending
             pending = read.size + following if following else 0
         batch = Batch([part] if len(part) else [], len(part), int(is_change.sum()), pending=pending)
         return Piece(batch, replace(point, window=last, window_offset=inside), done)

@@ -151,7 +151,8 @@ class _Commands:
         head = len(compact(point.to_json())) + _MARGIN
         size = max(parameters["batchSize"] - head, 0)
         source = self._source_of(point, client_of(request))
-        bootstrap, choice = self._of(source), self._choice(source, parameters)
+        bootstrap, choice = self._of(source), partial(self._choice, source, parameters)
+        choice()  # refuse filters that do not fit before anything is read
         read = partial(bootstrap.changes, point) if point.mode == CATCHUP else partial(bootstrap.rows, point, source)
         piece = await self._threads.run(read, min(size, self._relay.config.limits.answer), choice)
         if not piece.batch.size and 0 < piece.batch.pending <= size:

@@ -96,11 +96,12 @@ class Streams:
 
     def _read_up_to(self, size: int, stream_request: StreamRequest) -> tuple[Batch, Sequence[_Delivered]]:
         batch, delivered = Batch([]), list[_Delivered]()
-        choices: dict[tuple[int, int], Choice | None] = {}
+        choices: dict[tuple[int, int, int], Choice | None] = {}
         for partition, window_range in self._turns(stream_request.positions):
             events, control, before = batch.events, batch.control, batch.size
-            # Only here: the range may have events of a table that was discovered after the previous range was read.
-            known = (partition, self._relay.names.changes)
+            # Only here: the range may have events of a table that was discovered after the previous range was read, or
+            # by a schema that was made since; compiled filters have the versions that are known.
+            known = (partition, self._relay.names.changes, self._relay.registry.changes)
             if known not in choices:
                 choices[known] = self._choice(stream_request, partition)
             known_range = window_range.cut_before(stream_request.unknown())
