@@ -169,8 +169,7 @@ class _Commands:
         filters: Filters = parameters["filters"] or NO_FILTERS
         if parameters["filter"] is not None:
             filters = filters_of({str(source.id): parameters["filter"]})
-        row_filters = {number: one for number, one in filters.row_filters.items() if number == source.id}
-        return self._choices.of("bootstrap", [source.id], filters._replace(row_filters=row_filters))
+        return self._choices.of("bootstrap", [source.id], filters)
 
     def _body(self, source: LogicalSource, piece: Piece, parameters: Mapping[str, Any]) -> bytes | memoryview[int]:
         version, data = self._relay.config.event_version, piece.batch.joined()

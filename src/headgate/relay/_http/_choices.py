@@ -28,12 +28,14 @@ class Choices:
         self._compiled = Recent[tuple[str, tuple[int, ...]], CompiledFilters](_MOST_COMPILED)
 
     def of(self, command: str, sources: Collection[int], filters: Filters) -> Choice:
-        """Return the events of these sources that pass the filters.
+        """Return the events of these sources that pass the filters. Filters of others are ignored: whether they fit
+        would tell a tenant what columns there are.
 
         :raises UnfitFilterError: a filter does not fit a schema.
         """
         self._check_keys(command, filters.rules, sources)
-        return choice_of(sources, filters.rules, self._row_filters(command, filters.row_filters))
+        row_filters = {source: one for source, one in filters.row_filters.items() if source in sources}
+        return choice_of(sources, filters.rules, self._row_filters(command, row_filters))
 
     def _row_filters(self, command: str, filters: Mapping[int, RowFilter]) -> CompiledFilters:
         """Return compiled row filters; compile again when a schema has a new version."""
