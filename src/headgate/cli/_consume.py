@@ -7,7 +7,7 @@ import datetime as dt
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -21,6 +21,7 @@ from headgate.cli._interrupt import on_interrupt
 from headgate.errors import ConfigError, HeadgateError
 
 if TYPE_CHECKING:
+    from headgate.databus import Schema
     from headgate.lake import CheckpointTable
     from headgate.relay_client import Access, CheckpointStore, Consumer, Event
 
@@ -371,13 +372,28 @@ def _line(event: Event, partition: int | None) -> str:
         "opcode": event.opcode,
         "key": key,
         "ts": stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        "row": event.row,
+        "row": _row(event.row, event.schema),
     }
-    if event.before is not None:
-        value["before"] = event.row_before
+    if (before := event.row_before) is not None:
+        value["before"] = _row(before, event.schema)
     if partition is not None:
         value = {"partition": partition, **value}
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_as_json)
+
+
+def _row(values: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+    """Return a row whose FLOATs and VECTORs print in their own precision: 0.1, not 0.10000000149011612."""
+    return {field["name"]: _shortest(values[field["name"]], field["type"]) for field in schema.value["fields"]}
+
+
+def _shortest(value: Any, avro: Any) -> Any:
+    import numpy as np
+
+    if isinstance(value, list):
+        return [_shortest(one, "float") for one in value]
+    if isinstance(value, float) and "float" in (avro if isinstance(avro, list) else [avro]):
+        return float(str(np.float32(value)))
+    return value
 
 
 def _as_json(value: Any) -> Any:
