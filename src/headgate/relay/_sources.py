@@ -323,7 +323,7 @@ def _physical_sources(file: Path) -> list[PhysicalSource]:
         raise ConfigError(f"{file} is not JSON: {error}") from None
     try:
         return [_physical(one) for one in (value if isinstance(value, list) else [value])]
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         missing = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(f"{file}: {missing}") from None
 
