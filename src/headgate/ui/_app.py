@@ -37,6 +37,7 @@ _TABLES_SHOWN: Final = 200
 """Table rows that are shown without ``?all=1``: a browser replaces them every few seconds."""
 _LARGEST_BODY: Final = 1 << 20
 """Bytes of a signal or a configuration; the limit for a signal's conditions is much lower."""
+_MOST_DISCARDED: Final = 64 << 20
 
 
 def create_app(pipelines: Sequence[Watched], *, host: str = "127.0.0.1", token: Token | None = None) -> ASGIApp:
@@ -154,11 +155,18 @@ class _Pages:
 
 
 async def _body(request: Request) -> bytes:
-    body = bytearray()
+    """Return the body. The rest of one that is too large is read, up to a limit: a connection that is closed with
+    unread data is reset, perhaps before the client has read the answer.
+    """
+    body, size = bytearray(), 0
     async for part in request.stream():
-        body += part
-        if len(body) > _LARGEST_BODY:
-            raise HTTPException(413, "a signal or a configuration may have 1 MiB at most")
+        size += len(part)
+        if size <= _LARGEST_BODY:
+            body += part
+        elif size > _MOST_DISCARDED:
+            break
+    if size > _LARGEST_BODY:
+        raise HTTPException(413, "a signal or a configuration may have 1 MiB at most")
     return bytes(body)
 
 
