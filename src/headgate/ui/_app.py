@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -58,7 +58,12 @@ def create_app(pipelines: Sequence[Watched], *, host: str = "127.0.0.1", token: 
         Route("/config", pages.config, methods=["PUT"]),
         Mount("/static", StaticFiles(packages=[("headgate.ui", "static")])),
     ]
-    return Guard(Starlette(routes=routes), host, token)
+    return Guard(Starlette(routes=routes, exception_handlers={ClientDisconnect: _gone}), host, token)
+
+
+def _gone(_request: Request, _error: Exception) -> Response:
+    """Answer a client that left before all of its request came; nobody reads it."""
+    return Response(status_code=400)
 
 
 class _Pages:

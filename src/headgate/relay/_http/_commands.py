@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -150,6 +150,8 @@ class _Served:
         client, began = client_of(request), time.monotonic()
         try:
             response, outcome = await self._answer(client, request)
+        except ClientDisconnect:  # before all of its request came
+            return
         except Exception:
             self._usage.container.answered(good=False)
             raise
