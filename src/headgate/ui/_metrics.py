@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, get_args
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
@@ -65,9 +64,7 @@ _FRESHNESS: Final = "headgate_freshness_seconds"
 
 def exposition(views: Iterable[View]) -> bytes:
     """Return all metrics of these pipelines in Prometheus' text format."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(list(views)))
-    return generate_latest(registry)
+    return generate_latest(_Collector(list(views)))
 
 
 class _Collector(Collector):

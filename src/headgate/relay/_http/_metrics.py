@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
@@ -116,9 +115,7 @@ def commands(relay: Relay) -> list[Command]:
     """Return the command ``/metrics``."""
 
     async def metrics(_request: Request, _parameters: Mapping[str, Any]) -> Response:
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Figures(relay))
-        return Response(generate_latest(registry), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(generate_latest(_Figures(relay)), headers={"content-type": CONTENT_TYPE_LATEST})
 
     media = (CONTENT_TYPE_LATEST,)
     return [Command("/metrics", metrics, "The relay's figures for Prometheus", result={"type": "string"}, media=media)]
