@@ -21,7 +21,7 @@ Several filters of one source are joined by OR. Sources without an entry pass wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +35,8 @@ from headgate.relay._events._rows import put_row, row_passes
 from headgate.relay._events._where import NO_ROW_FILTERS, CompiledFilters
 
 __all__ = [
+    "KINDS",
+    "RANGE",
     "Choice",
     "choice_of",
     "digest_of",
@@ -42,14 +44,14 @@ __all__ = [
     "gather",
     "gather_smaller",
     "ranges_of",
-    "rules_of",
     "select",
 ]
 
-_RANGE: Final = 1
+RANGE: Final = 1
 _MOD: Final = 2
 _HASH: Final = 3
-_KINDS: Final = {"RANGE": _RANGE, "MOD": _MOD, "HASH": _HASH}
+KINDS: Final = {"RANGE": RANGE, "MOD": _MOD, "HASH": _HASH}
+"""By Databus's ``partitionType``."""
 _NO_NUMBER: Final = -1
 """Count that :func:`select` returns if RANGE met a key that is not a number."""
 
@@ -81,19 +83,7 @@ def digest_of(choice: Choice) -> bytes:
 
 def ranges_of(rules: Sequence[Sequence[int]]) -> set[int]:
     """Return the sources with a RANGE filter that is not empty: their keys have to be numbers."""
-    return {source for source, kind, _, start, end in rules if kind == _RANGE and start != end}
-
-
-def rules_of(source: int, kind: str, spans: Iterable[tuple[int, int, int]]) -> list[tuple[int, int, int, int, int]]:
-    """Return the rules of a source's filters; none: all of it passes.
-
-    :param kind: Databus's ``partitionType``.
-    :param spans: buckets (of a range 1), start and end of each filter.
-    """
-    if kind == "NONE":
-        return []
-    empty_rule = (source, _RANGE, 1, 0, 0)
-    return [empty_rule, *((source, _KINDS[kind], *one) for one in spans)]
+    return {source for source, kind, _, start, end in rules if kind == RANGE and start != end}
 
 
 @njit(cache=True, nogil=True)
@@ -245,7 +235,7 @@ def _passes(buf: Any, at: Any, source: Any, rules: Any) -> Any:
                 if not parsed:
                     text = True
                     number = _hash_code(buf, key + 4, count)
-        if rules[i, 1] == _RANGE:
+        if rules[i, 1] == RANGE:
             if text and rules[i, 3] != rules[i, 4]:
                 return -1
             if _inside(rules[i, 3], rules[i, 4], number):

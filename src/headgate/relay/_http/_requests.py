@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from pydantic.alias_generators import to_camel
 
 from headgate.databus import CHECKPOINT_SCHEMA, StreamPosition, parse_position
-from headgate.relay._events._choice import rules_of
+from headgate.relay._events._choice import KINDS, RANGE
 from headgate.relay._events._where import RowFilter, check_predicate
 from headgate.relay._http._parameters import LARGEST_INT, InvalidParameterError, choice, flag, integer, json_value, text
 from headgate.relay._names import Selection, SourceNames
@@ -86,8 +86,12 @@ class KeyFilters(_Sent):
         return self
 
     def rules(self, source: int) -> list[tuple[int, int, int, int, int]]:
-        """Return the rules for the source's keys."""
-        return rules_of(source, self.partition_type, (one.span(self.partition_type) for one in self.filters or ()))
+        """Return the rules for the source's keys; none: all of them pass."""
+        kind = self.partition_type
+        if kind == "NONE":
+            return []
+        empty_rule = (source, RANGE, 1, 0, 0)
+        return [empty_rule, *((source, KINDS[kind], *one.span(kind)) for one in self.filters or ())]
 
 
 class _Source(_Sent):
