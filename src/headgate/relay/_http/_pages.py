@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -63,7 +63,8 @@ class Origins:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        host, origin = _host_and_origin(scope)
+        headers = Headers(scope=scope)
+        host, origin = headers.get("host", ""), headers.get("origin")
         answer, cors_headers = self._refusal(scope["method"], host, origin), self._headers(origin)
         if answer is None and scope["method"] == "OPTIONS":  # a preflight carries no token
             answer = Response(
@@ -99,17 +100,6 @@ def _with(headers: dict[str, str], send: Send) -> Send:
         await send(message)
 
     return send_more
-
-
-def _host_and_origin(scope: Scope) -> tuple[str, str | None]:
-    """Return both headers as they were sent; a missing ``Host`` is empty."""
-    host, origin = b"", None
-    for name, value in scope["headers"]:
-        if name == b"host":
-            host = value
-        elif name == b"origin":
-            origin = value.decode("latin-1")
-    return host.decode("latin-1"), origin
 
 
 # --- the header Host --------------------------------------------------------------------------------------------------
