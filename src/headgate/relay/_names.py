@@ -59,7 +59,8 @@ class SourceNames:
         self._physical: dict[int, int] = {}
         """Of every id that was ever given; some have no source now."""
         self._configured = frozenset(one.id for one in physical)
-        self._changes = 0
+        self.changes = 0
+        """Number of sources added so far; while it is the same, so are all other answers."""
         self._selected = lru_cache(_MOST_SELECTIONS)(self._select)
         for one in physical:
             for source in one.sources:
@@ -75,7 +76,7 @@ class SourceNames:
         self._by_table[physical, source.table] = source
         self._physical[source.id] = physical
         self._by_id[source.id] = source
-        self._changes += 1  # last: a selection made meanwhile has the number before
+        self.changes += 1  # last: a selection made meanwhile has the number before
 
     def all(self) -> list[LogicalSource]:
         """Return every source with a table, by id."""
@@ -85,18 +86,13 @@ class SourceNames:
         """Return the source of an id; None: unknown."""
         return self._by_id.get(number)
 
-    @property
-    def changes(self) -> int:
-        """Number of sources added so far; while it is the same, so are all other answers."""
-        return self._changes
-
     def physical_of(self, number: int) -> int:
         """Return the physical partition of a known source's events."""
         return self._physical[number]
 
     def select(self, ids: tuple[int, ...] | None = None) -> Selection:
         """Return the sources with these ids, as known now; None: all."""
-        return self._selected(ids, self._changes)
+        return self._selected(ids, self.changes)
 
     def _select(self, wanted: tuple[int, ...] | None, changes: int) -> Selection:
         """:param changes: the number that was known before, so that a later one has another selection."""
