@@ -109,7 +109,7 @@ class Relay:
         shared = config.generations or (None if folder is None else folder / "generations.json")
         self.usage = Usage(config.limits.clients)
         self.traffic = Traffic(config.limits.clients)
-        self.delivered = DeliveredEvents(config.event_version)
+        self.delivered = DeliveredEvents()
         self.generations = GenerationMap(shared)
         self.partitions: Mapping[int, Partition] = {
             source.id: self._partition(source, start, reset) for source in config.physical

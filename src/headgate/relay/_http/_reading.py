@@ -77,7 +77,7 @@ class Streams:
             batch, delivered = await run_in_threadpool(self._read_now, stream_request)
         for one in delivered:
             self._count(stream_request, one)
-        self._relay.delivered.count(stream_request.sources, batch)
+        self._relay.delivered.count(batch)
         return batch
 
     def _is_quick(self, stream_request: StreamRequest, partition: int, position: StreamPosition) -> bool:
