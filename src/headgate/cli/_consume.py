@@ -7,7 +7,7 @@ import datetime as dt
 import json
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +23,7 @@ from headgate.errors import ConfigError, HeadgateError
 if TYPE_CHECKING:
     from headgate.databus import Schema
     from headgate.lake import CheckpointTable
-    from headgate.relay_client import Access, CheckpointStore, Consumer, Event
+    from headgate.relay_client import CheckpointStore, Consumer, Event
 
 __all__ = ["command"]
 
@@ -131,27 +131,23 @@ def command(
     """
     from headgate.relay_client import CHECKPOINT_SECONDS, Access, RelayClient, Retry
 
-    access, retry = Access(_token(token_file), ca_file), Retry(deadline_seconds=give_up)
     table = None
     if checkpoints is not None and checkpoints.startswith(_DELTA):
-        table = _table(checkpoints.removeprefix(_DELTA))
-    seconds = every if every is not None else (CHECKPOINT_SECONDS if table is None else 10.0)
+        from headgate.lake import CheckpointTable
+
+        table = CheckpointTable(checkpoints.removeprefix(_DELTA))
+    shared: dict[str, Any] = {
+        "access": Access(_token(token_file), ca_file),
+        "retry": Retry(deadline_seconds=give_up),
+        "checkpoint_seconds": every if every is not None else (CHECKPOINT_SECONDS if table is None else 10.0),
+        "before_images": before_images,
+        "bootstrap": bootstrap,
+    }
     if group is not None:
         if windows is not None or (checkpoints is not None and table is None):
             raise ConfigError("with --group the relay stores the checkpoints: remove --checkpoints DIR and --windows")
-        _consume_in_group(
-            urls,
-            group,
-            partitions or _PARTITIONS,
-            sources or (),
-            _LEASE_SECONDS if lease is None else lease,
-            access,
-            retry,
-            table,
-            seconds,
-            before_images=before_images,
-            bootstrap=bootstrap,
-        )
+        shared["lease_seconds"] = _LEASE_SECONDS if lease is None else lease
+        _consume_in_group(urls, group, partitions or _PARTITIONS, sources or (), table, shared)
         return
     if partitions is not None or lease is not None:
         raise ConfigError("--partitions and --lease-seconds are for a group: add --group NAME")
@@ -159,42 +155,25 @@ def command(
     client: RelayClient
     lines = _Lines(write_lines)
     printer = lines.printer(stop=lambda: client.stop(), windows=windows)  # noqa: PLW0108 - it is assigned below
-    client = RelayClient(
-        urls,
-        sources or (),
-        printer,
-        store,
-        access=access,
-        retry=retry,
-        checkpoint_seconds=seconds,
-        before_images=before_images,
-        bootstrap=bootstrap,
-    )
+    client = RelayClient(urls, sources or (), printer, store, **shared)
     with _output_errors(lines), on_interrupt(client.stop):
         client.run()
 
 
 def _consume_in_group(
-    urls: list[str], group: str, partitions: int, sources: Any, lease: float, access: Access, retry: Any,
-    table: CheckpointTable | None, seconds: float, *, before_images: bool, bootstrap: bool,
-) -> None:  # fmt: skip
+    urls: list[str],
+    group: str,
+    partitions: int,
+    sources: Sequence[str],
+    table: CheckpointTable | None,
+    options: Mapping[str, Any],
+) -> None:
     from headgate.relay_client import GroupMember
 
     lines = _Lines(_write_together())
     stores = None if table is None else lambda number, generation: table.of(group, number, generation)
     member = GroupMember(
-        urls,
-        group,
-        partitions,
-        sources,
-        lambda number, _: lines.printer(number),
-        access=access,
-        retry=retry,
-        lease_seconds=lease,
-        stores=stores,
-        checkpoint_seconds=seconds,
-        before_images=before_images,
-        bootstrap=bootstrap,
+        urls, group, partitions, sources, lambda number, _: lines.printer(number), stores=stores, **options
     )
     with _output_errors(lines), on_interrupt(member.stop):
         member.run()
@@ -204,12 +183,6 @@ def _token(file: Path | None) -> str | None:
     from headgate.web import read_token
 
     return None if file is None else read_token(file, f"the token file {file}")
-
-
-def _table(path: str) -> CheckpointTable:
-    from headgate.lake import CheckpointTable
-
-    return CheckpointTable(path)
 
 
 def _checkpoint_store(checkpoints: str | None, table: CheckpointTable | None, name: str) -> CheckpointStore | None:
@@ -347,12 +320,8 @@ def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None
             del scn
             return self._print()
 
-        def on_end_bootstrap_sequence(self, scn: int) -> Result:
-            del scn
-            return self._print()
-
-        def on_bootstrap_rollback(self, scn: int) -> None:
-            self.on_rollback(scn)
+        on_end_bootstrap_sequence = on_bootstrap_checkpoint
+        on_bootstrap_rollback = on_rollback
 
         def on_checkpoint(self, scn: int) -> None:
             del scn
