@@ -22,6 +22,7 @@ from headgate.cli._common import (
     write_lines,
 )
 from headgate.errors import ConfigError
+from headgate.files import file_errors
 
 if TYPE_CHECKING:
     from headgate.catalog import TableDef, TableStats
@@ -82,10 +83,8 @@ def command(
         ]
     )
     parse_config(text, where=str(output))
-    try:
+    with file_errors(f"{output} cannot be written"):
         output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"{output} cannot be written: {error.strerror}") from None
     write_lines(
         [
             f"wrote {output}: {len(definitions)} table{'s' if len(definitions) > 1 else ''}",
