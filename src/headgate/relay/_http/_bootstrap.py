@@ -17,6 +17,8 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import numpy as np
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from pydantic import WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
@@ -26,7 +28,7 @@ from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._suppliers import Supplier
 from headgate.relay._events._choice import Choice
 from headgate.relay._http._choices import Choices
-from headgate.relay._http._commands import HEADERS, Command, Threads, compact, events_response, object_of
+from headgate.relay._http._commands import HEADERS, Command, compact, events_response, object_of
 from headgate.relay._http._pages import host_and_port
 from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, integer, json_value, text
 from headgate.relay._http._reading import encoded
@@ -97,7 +99,7 @@ def commands(relay: Relay, suppliers: Mapping[int, Supplier] | None = None) -> l
 
 class _Commands:
     def __init__(self, relay: Relay, suppliers: Mapping[int, Supplier]) -> None:
-        self._relay, self._choices, self._threads = relay, Choices(relay), Threads(_THREADS)
+        self._relay, self._choices, self._threads = relay, Choices(relay), CapacityLimiter(_THREADS)
         self._bootstraps = {
             number: Bootstrap(relay, partition, suppliers.get(number)) for number, partition in relay.partitions.items()
         }
@@ -136,14 +138,14 @@ class _Commands:
         if len(bootstraps) > 1:
             raise InvalidParameterError("startSCN", "sources", "sources of different physical sources")
         (one,) = bootstraps.values()
-        scn = await self._threads.run(one.start, parameters["checkPoint"].since)
+        scn = await run_sync(one.start, parameters["checkPoint"].since, limiter=self._threads)
         return _scn(request, scn)
 
     async def target(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         """``/targetSCN``"""
         point = parameters["checkPoint"] or BootstrapPoint()
         bootstrap = self._of(self._source(client_of(request), "targetSCN", "source", parameters["source"]))
-        return _scn(request, await self._threads.run(bootstrap.target, point))
+        return _scn(request, await run_sync(bootstrap.target, point, limiter=self._threads))
 
     async def bootstrap(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         """``/bootstrap``"""
@@ -154,15 +156,15 @@ class _Commands:
         bootstrap, choice = self._of(source), partial(self._choice, source, parameters)
         choice()  # refuse filters that do not fit before anything is read
         read = partial(bootstrap.changes, point) if point.mode == CATCHUP else partial(bootstrap.rows, point, source)
-        piece = await self._threads.run(read, min(size, self._relay.config.limits.answer), choice)
+        piece = await run_sync(read, min(size, self._relay.config.limits.answer), choice, limiter=self._threads)
         if not piece.batch.size and 0 < piece.batch.pending <= size:
-            piece = await self._threads.run(read, piece.batch.pending, choice)
+            piece = await run_sync(read, piece.batch.pending, choice, limiter=self._threads)
         headers = _headers(request)
         if piece.done:
             headers["PhaseCompleted"] = "TRUE"
         if not piece.batch.size and piece.batch.pending:
             headers["x-dbus-pending-event-size"] = str(piece.batch.pending + head)
-        body = await self._threads.run(self._body, source, piece, parameters)
+        body = await run_sync(self._body, source, piece, parameters, limiter=self._threads)
         return events_response(request, body, headers)
 
     def _choice(self, source: LogicalSource, parameters: Mapping[str, Any]) -> Choice:

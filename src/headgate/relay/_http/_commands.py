@@ -16,9 +16,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, M
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
-from anyio import CapacityLimiter, to_thread
 from starlette.datastructures import QueryParams
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
@@ -46,7 +45,6 @@ __all__ = [
     "UNKNOWN",
     "Answer",
     "Command",
-    "Threads",
     "body_of",
     "compact",
     "events_response",
@@ -55,8 +53,6 @@ __all__ = [
     "reply",
     "route",
 ]
-
-_T = TypeVar("_T")
 
 TEXT: Final = "text/plain; charset=UTF-8"
 HEADERS: Final = {"content-type": TEXT}
@@ -224,23 +220,6 @@ async def body_of(request: Request, command: str) -> bytes:
 def object_of(**properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON Schema of an object that has at least these properties."""
     return {"type": "object", "properties": properties, "required": list(properties)}
-
-
-class Threads:
-    """A separate pool of threads, for commands that may wait long: they block no others.
-
-    :param most: most threads at a time; further calls wait for one.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._limiter: CapacityLimiter | None = None
-
-    async def run(self, work: Callable[..., _T], *arguments: Any) -> _T:
-        """Call ``work`` in a thread."""
-        if self._limiter is None:
-            self._limiter = CapacityLimiter(self._most)  # needs a running loop
-        return await to_thread.run_sync(work, *arguments, limiter=self._limiter)
 
 
 def failure(

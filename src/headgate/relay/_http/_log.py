@@ -15,6 +15,8 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
+from anyio import CapacityLimiter
+from anyio.to_thread import run_sync
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -22,7 +24,7 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.archive import FILES, HEAD, RANGE, LogFeeder, LogReader
 from headgate.errors import ConfigError, HeadgateError
-from headgate.relay._http._commands import PROCESSING, Answer, Command, Threads, body_of, failure
+from headgate.relay._http._commands import PROCESSING, Answer, Command, body_of, failure
 from headgate.relay._http._openapi import JSON
 from headgate.relay._http._parameters import SCHEMA_REFERENCE, text
 from headgate.relay._relay import Relay
@@ -80,14 +82,14 @@ class _Range(StreamingResponse):
 
 class _Log:
     def __init__(self, relay: Relay) -> None:
-        self._relay, self._threads = relay, Threads(_THREADS)
+        self._relay, self._threads = relay, CapacityLimiter(_THREADS)
 
     async def head(self, _request: Request, parameters: Mapping[str, Any]) -> Response:
-        return JSONResponse(await self._threads.run(_head, self._feeder(parameters["source"])))
+        return JSONResponse(await run_sync(_head, self._feeder(parameters["source"]), limiter=self._threads))
 
     async def files(self, _request: Request, parameters: Mapping[str, Any]) -> Response:
         spool = self._feeder(parameters["source"]).spool
-        return JSONResponse(FILES.dump_python(await self._threads.run(spool.files), mode="json"))
+        return JSONResponse(FILES.dump_python(await run_sync(spool.files, limiter=self._threads), mode="json"))
 
     async def read_range(self, request: Request, _parameters: Mapping[str, Any]) -> Response:
         content = await body_of(request, "log")
@@ -95,12 +97,12 @@ class _Log:
             body = RANGE.validate_json(content)
         except ValidationError as error:
             raise ConfigError(f"invalid request: {error.errors()[0]['msg']}") from None
-        reader = await self._threads.run(self._feeder(body.source).spool.reader, body.log_request)
+        reader = await run_sync(self._feeder(body.source).spool.reader, body.log_request, limiter=self._threads)
         return _Range(reader, self._chunks(reader))
 
     async def _chunks(self, reader: LogReader) -> AsyncIterator[bytes]:
         """Yield the answer; an error truncates it before its EOF packet, which the reader detects."""
-        while chunk := await self._threads.run(reader.read, _CHUNK):
+        while chunk := await run_sync(reader.read, _CHUNK, limiter=self._threads):
             yield chunk
 
     def _feeder(self, name: str | None) -> LogFeeder:
