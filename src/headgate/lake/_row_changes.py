@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,28 +24,6 @@ from headgate.lake._append import CommitBase
 from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
 
 __all__ = ["Ending", "Marking", "RowChange", "changed_rows", "find_rows", "may_have_open", "write_rows"]
-
-
-class RowChange(Protocol):
-    """A change of a table's rows that were last seen in some epochs."""
-
-    columns: ClassVar[tuple[str, ...]]
-    """Columns that :meth:`chosen` needs."""
-    statistics: ClassVar[tuple[str, ...]]
-    """Columns that have statistics at any position, besides the key and ``_seq``."""
-
-    @property
-    def condition(self) -> str:
-        """The condition in SQL, for the table's history."""
-
-    def touches(self, file: DataFile) -> bool:
-        """Return whether a file may have such rows."""
-
-    def chosen(self, rows: pa.RecordBatch) -> Any:
-        """bool[n]: which of these rows change."""
-
-    def apply(self, rows: pa.Table) -> pa.Table:
-        """Return the rows, changed."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +39,9 @@ class Marking:
     end: int
     seq: Seq
     columns: ClassVar[tuple[str, ...]] = (DELETED, "_seq")
+    """Columns that :meth:`chosen` needs."""
     statistics: ClassVar[tuple[str, ...]] = ()
+    """Columns that have statistics at any position, besides the key and ``_seq``."""
 
     @property
     def condition(self) -> str:
@@ -131,6 +111,10 @@ class Ending:
                 END_GTID: pa.repeat(pa.scalar(self.gtid, pa.string()), len(rows)),
             },
         )
+
+
+RowChange: TypeAlias = Marking | Ending
+"""A change of a table's rows that were last seen in some epochs."""
 
 
 def may_have_open(file: DataFile) -> bool:
