@@ -11,10 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headgate.carrier import ABSENT
 from headgate.lake._digests import Digests, RowDigests, UnknownTypeError, draw_key, form_of
 from headgate.lake._pairs import RowIndexes, contents, take
 from headgate.lake._properties import key_of
-from headgate.lake._verify import ABSENT, NeedsSparkError, headgate_columns, python_rows
+from headgate.lake._verify import NeedsSparkError, headgate_columns, python_rows
 from headgate.lake._version import TableVersion
 
 __all__ = ["SideRows", "Sides", "one_batch", "rows_with_unknown_columns"]

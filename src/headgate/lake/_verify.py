@@ -48,12 +48,12 @@ from headgate.errors import SnapshotError
 from headgate.lake._form import Form
 from headgate.lake._ledger import LedgerRow, TableState
 from headgate.lake._properties import SourceMapping
+from headgate.lake._viewed import viewed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
-    "ABSENT",
     "MOST_UNDECIDED",
     "Compared",
     "Comparer",
@@ -68,8 +68,6 @@ __all__ = [
     "verify_table",
 ]
 
-ABSENT = "_absent"
-"""The source's column that names a row's unknown columns."""
 MOST_UNDECIDED = 1_000_000
 """Maximum number of undecided rows that are looked up: their keys are held in memory."""
 _HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
@@ -173,9 +171,6 @@ class Comparer(Protocol):
     samples: int
     """Maximum number of differences, and of undecided keys, that a result names."""
 
-    def source_of(self, state: TableState) -> SourceTables:
-        """Return the source with the columns that a table has from it, under the table's names."""
-
     def compare_table(self, row: LedgerRow, state: TableState) -> Compared:
         """Compare a whole table."""
 
@@ -242,7 +237,7 @@ def verify_table(
     result = replace(result, inexact=state.reason if state.state == "inexact" else None)
     if undecided is None:
         return result
-    keys = comparer.source_of(state).keys(table, undecided)
+    keys = viewed(comparer.source, state.ignored).keys(table, undecided)
     return _compare_later(comparer, row, result, keys, newer)
 
 
@@ -269,7 +264,7 @@ def _compare_later(
         row = later
         if left is None:
             break
-        keys = comparer.source_of(state).keys(result.table, left)
+        keys = viewed(comparer.source, state.ignored).keys(result.table, left)
     return result
 
 

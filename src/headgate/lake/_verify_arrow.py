@@ -92,14 +92,10 @@ class ArrowComparer:
         self._lake, self._workers, self._on_rows = lake, workers, on_rows
         self._memory = _Memory(memory_bytes)
 
-    def source_of(self, state: TableState) -> SourceTables:
-        """Return the source with the columns that a table has from it, under the table's names."""
-        return viewed(self.source, state.ignored)
-
     def compare_table(self, row: LedgerRow, state: TableState) -> Compared:
         """Compare a whole table."""
         version = self._version(state)
-        schema, source = self.source_of(state).parts(state.table, row.gtid)
+        schema, source = viewed(self.source, state.ignored).parts(state.table, row.gtid)
         sides = Sides(schema, version, state.ignored.kept)
         target = _reads(version, sides)
         ours, theirs = both = [Buckets(buckets_for(version.rows)) for _ in range(2)]
@@ -124,7 +120,7 @@ class ArrowComparer:
 
     def compare_keys(self, row: LedgerRow, state: TableState, keys: list[Key]) -> Compared:
         """Compare the rows of a table that have one of these keys."""
-        version, shown = self._version(state), self.source_of(state)
+        version, shown = self._version(state), viewed(self.source, state.ignored)
         rows = shown.rows(state.table, row.gtid, keys)
         sides = Sides(rows.schema, version, state.ignored.kept)
         wanted = sides.key_digests(one_batch(shown.key_table(state.table, keys)))

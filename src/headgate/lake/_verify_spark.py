@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from headgate.carrier import ABSENT
 from headgate.lake._delta import DeltaPath
 from headgate.lake._form import Form
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import LedgerRow, TableState
 from headgate.lake._properties import key_of
 from headgate.lake._verify import (
-    ABSENT,
     MOST_UNDECIDED,
     Compared,
     Difference,
@@ -49,19 +49,15 @@ class SparkComparer:
         self.source, self.samples = source, samples
         self._spark, self._lake = spark, lake
 
-    def source_of(self, state: TableState) -> SourceTables:
-        """Return the source with the columns that a table has from it, under the table's names."""
-        return viewed(self.source, state.ignored)
-
     def compare_table(self, row: LedgerRow, state: TableState) -> Compared:
         """Compare a whole table."""
         key, target = self._target(state)
-        source = self.source_of(state).frame(self._spark, state.table, row.gtid)
+        source = viewed(self.source, state.ignored).frame(self._spark, state.table, row.gtid)
         return _compare(state.table, source, target, key, self.samples)
 
     def compare_keys(self, row: LedgerRow, state: TableState, keys: list[Key]) -> Compared:
         """Compare the rows of a table that have one of these keys."""
-        (key, target), shown = self._target(state), self.source_of(state)
+        (key, target), shown = self._target(state), viewed(self.source, state.ignored)
         rows = self._frame(shown.rows(state.table, row.gtid, keys))
         wanted = self._frame(shown.key_table(state.table, keys))
         return _compare(state.table, _among(rows, wanted, key), _among(target, wanted, key), key, self.samples)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headgate.carrier import ABSENT
 from headgate.lake._ignored import IgnoredChanges, absent_columns
-from headgate.lake._verify import ABSENT, Key, SourceTables
 from headgate.names import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from headgate.lake._verify import Key, SourceTables
 
 __all__ = ["viewed"]
 
