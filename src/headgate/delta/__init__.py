@@ -26,7 +26,7 @@ from headgate.delta._history import FileHistory, data_files_in
 from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_version, snapshot_at
 from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, ColumnNames, is_mapped_otherwise
-from headgate.delta._parquet import CODECS, VARIANT, as_rows, discard_files, is_plain, write_files
+from headgate.delta._parquet import CODECS, VARIANT, as_column, as_rows, discard_files, is_plain, write_files
 from headgate.delta._successor import new_successor, retire_successor, successors, take_over
 from headgate.delta._union import DifferentColumnsError, UnionLayout, UnionPart, changed_files, union_actions
 from headgate.delta._vectors import VectorFile, positions_of
@@ -66,6 +66,7 @@ __all__ = [
     "UnionPart",
     "VectorFile",
     "addition",
+    "as_column",
     "as_rows",
     "changed_files",
     "checkpointed_version",

@@ -24,6 +24,7 @@ from headgate.delta._copy import read_rows
 from headgate.delta._index import IndexCache, KeyIndex
 from headgate.delta._keys import Keys, exact_number, is_exact, keys_of, whole
 from headgate.delta._log import DataFile, Snapshot
+from headgate.delta._parquet import as_column
 from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
 
 __all__ = ["KeyLookup", "KeyedTable", "Sequences"]
@@ -230,7 +231,7 @@ class KeyedTable:
     def _keys(self, file: DataFile) -> Iterator[Keys]:
         all_unsigned = self._bounds(file) is not None
         for batch in self._batches(file, self.key):
-            columns = [_as(batch.column(name), kind) for name, kind in zip(self.key, self.types, strict=True)]
+            columns = [as_column(batch.column(name), kind) for name, kind in zip(self.key, self.types, strict=True)]
             yield keys_of(columns, all_unsigned=all_unsigned)
 
     def _sequences(self, file: DataFile, rows: Any) -> Sequences:
@@ -273,8 +274,3 @@ class KeyedTable:
             self.indexes.forget(self.folder, path, self.key)
             if self.copies is not None:
                 self.copies.forget(self.folder, path)
-
-
-def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cast a file's key column to the table's type: its writer may have used another unit or width."""
-    return column if column.type.equals(kind) else column.cast(kind)

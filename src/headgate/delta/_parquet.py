@@ -38,7 +38,7 @@ from headgate.delta._files import files_of
 from headgate.delta._mapping import UNMAPPED, ColumnNames
 from headgate.errors import DecodeError
 
-__all__ = ["CODECS", "LEAVES", "VARIANT", "FileStatistics", "as_rows", "discard_files", "is_plain", "write_files"]
+__all__ = ["CODECS", "VARIANT", "as_column", "as_rows", "discard_files", "is_plain", "write_files"]
 
 LEAVES = 32
 """Leaf columns with statistics: Delta's own default (``delta.dataSkippingNumIndexedCols``)."""
@@ -84,7 +84,8 @@ def is_plain(kind: pa.DataType) -> bool:
 
 
 def as_column(values: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> Any:
-    """Cast a column of a file to the table's type.
+    """Cast a column to a table's type, if it has another one: a file's writer may have used another unit or width. A
+    cast, even to the same type, refuses a VARIANT that is NULL.
 
     :raises DecodeError: it has shredded VARIANTs, which a table must declare.
     """

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta import DataFile, Snapshot, commit, copy_file
+from headgate.delta import DataFile, Snapshot, as_column, commit, copy_file
 from headgate.lake._append import CommitBase, inspect_base, table_schema
 from headgate.lake._delta import discard_after_conflict, retry_conflicts
 
@@ -129,15 +129,10 @@ class ColumnsAfter:
         old_names = {new: old for old, new in self.renamed.items()}
         columns = [rows[old_names.get(one.name, one.name)] for one in schema]
         arrays = [
-            pa.nulls(rows.num_rows, one.type) if one.name in self.emptied else _typed(column, one.type)
+            pa.nulls(rows.num_rows, one.type) if one.name in self.emptied else as_column(column, one.type)
             for one, column in zip(schema, columns, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column with this type."""
-    return column if column.type.equals(kind) else column.cast(kind)
 
 
 def reshape_files(delta: DeltaPath, after: ColumnsAfter, always: Sequence[str]) -> bool:

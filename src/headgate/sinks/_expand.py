@@ -20,11 +20,11 @@ from headgate.carrier import (
     Definition,
     open_images,
 )
-from headgate.delta import keys_of
+from headgate.delta import as_column, keys_of
 from headgate.lake import DeltaPath, Form, Marker, append, append_frame, spark_schema
 from headgate.names import quote_name
 from headgate.sinks._actions import AppendVersions, RowAction, Upsert
-from headgate.sinks._images import align, fold, fold_marked, pair_updates, typed
+from headgate.sinks._images import align, fold, fold_marked, pair_updates
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -177,7 +177,7 @@ def folded_images(data: DataFrame, action: Upsert, form: Form = Form.PLAIN) -> D
 
         images = pa.Table.from_batches(_aligned(batches, images_schema, fills, names), images_schema)
         lines = fold_partial(images, key, bound, form)
-        columns = [typed(column, field.type) for column, field in zip(lines.columns, schema, strict=True)]
+        columns = [as_column(column, field.type) for column, field in zip(lines.columns, schema, strict=True)]
         yield from pa.table(columns, schema=schema).to_batches()
 
     return data.coalesce(1).mapInArrow(run, full_ddl)

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import ABSENT, Seq
-from headgate.delta import VARIANT, Sequences, keys_of
+from headgate.delta import VARIANT, Sequences, as_column, keys_of
 from headgate.errors import DecodeError
 from headgate.lake import DELETED, absent_columns
 
@@ -34,7 +34,6 @@ __all__ = [
     "fold_marked",
     "image_order",
     "pair_updates",
-    "typed",
     "without_truncates",
 ]
 
@@ -70,13 +69,8 @@ def align(
             from headgate.delta import to_variant  # loads numba, only if needed
 
             column = to_variant(column, field.name)
-        arrays.append(typed(column, field.type))
+        arrays.append(as_column(column, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def typed(column: Any, kind: pa.DataType) -> Any:
-    """Return a column with this type. A cast, even to the same type, refuses a VARIANT that is NULL."""
-    return column if column.type.equals(kind) else column.cast(kind)
 
 
 def drop_before(table: pa.Table, truncated: Seq | None) -> pa.Table:
