@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headgate.carrier import Batch, Definition
-from headgate.sinks._carrier import read_batch
+from headgate.carrier import Batch
 from headgate.sinks._case import Policy
 from headgate.sinks._kafka_cluster import check_brokers
 from headgate.sinks._promises import Unseen
@@ -17,7 +16,6 @@ __all__ = [
     "Batch",
     "BatchReport",
     "BatchWriter",
-    "Definition",
     "Policy",
     "Progress",
     "Target",
@@ -25,7 +23,6 @@ __all__ = [
     "Unseen",
     "check_brokers",
     "hook_name",
-    "read_batch",
     "refiltered",
     "rehooked",
 ]
