@@ -71,21 +71,14 @@ class Target:
     source_names: Mapping[str, str] = field(default_factory=dict)  # column → name in MySQL, where a rule renames it
     hook: str = ""  # mark of the hook that made its columns
 
-    def types_of(self, definition: Definition) -> dict[str, str]:
-        """The types of the columns that should be in images of this definition."""
-        return self._of(self.types, definition)
-
-    def rules_of(self, definition: Definition) -> dict[str, str]:
-        """The rules of these columns."""
-        return self._of(self.rules, definition)
-
-    def source_names_of(self, definition: Definition) -> dict[str, str]:
-        """The names in MySQL of these columns, where they differ."""
-        return self._of(self.source_names, definition)
-
-    def _of(self, values: Mapping[str, str], definition: Definition) -> dict[str, str]:
-        kept = definition.types if self.form is Form.HISTORY else self.types
-        return {name: value for name, value in values.items() if name in kept}
+    def seen_by(self, definition: Definition) -> Target:
+        """Return the target with only the columns that should be in images of this definition."""
+        names = definition.types if self.form is Form.HISTORY else self.types
+        types, rules, source_names = (
+            {name: value for name, value in values.items() if name in names}
+            for values in (self.types, self.rules, self.source_names)
+        )
+        return replace(self, types=types, rules=rules, source_names=source_names)
 
 
 @dataclass(frozen=True)
@@ -179,7 +172,7 @@ def _unaltered(
 def _check_whole(parts: Sequence[Part], target: Target, added: Collection[str]) -> None:
     """Raise Misfit if images lack a column of the target and do not come before the statement that added it."""
     for one in _definitions([part for part in parts if not part.truncates]):
-        lacking = target.types_of(one).keys() - one.types.keys() - {*added}
+        lacking = target.seen_by(one).types.keys() - one.types.keys() - {*added}
         if lacking:
             raise Misfit(_gone(min(lacking)), inconsistent=True)
 
@@ -287,15 +280,9 @@ def fits(parts: Sequence[Part], target: Target | None, form: Form | None = Form.
         return False
     return all(
         (shape.types, shape.key, shape.rules, shape.source_names, shape.rows, shape.hook)
-        == (
-            target.types_of(shape),
-            target.key,
-            target.rules_of(shape),
-            target.source_names_of(shape),
-            target.rows,
-            target.hook,
-        )
+        == (wanted.types, wanted.key, wanted.rules, wanted.source_names, wanted.rows, wanted.hook)
         for shape in _definitions(_with_rows(parts))
+        for wanted in [target.seen_by(shape)]
     )
 
 
@@ -411,7 +398,7 @@ def _with_added(
     if last.schema is None:
         raise Misfit(f"the table's columns after its ALTER are unknown: {shortened(last.statement)}")
     latest = Definition.from_json(last.schema)
-    known = target.types_of(latest)
+    known = target.seen_by(latest).types
     wanted = {*known, *added}
     columns = tuple(column for column in latest.columns if column.name in wanted)
     expected = replace(latest, key=target.key, columns=columns)
@@ -471,7 +458,7 @@ def _changed_setting(definition: Definition, target: Target, form: Form) -> str 
         return rehooked(hook_name(target.hook), hook_name(definition.hook))
     if definition.chosen_key and definition.key != target.key:
         return _rekeyed(target.key, definition.key)
-    types, rules = target.types_of(definition), definition.rules
+    types, rules = target.seen_by(definition).types, definition.rules
     for name in types.keys() & definition.types.keys():
         if rules.get(name) != target.rules.get(name):
             return f"column {name} has another rule in [columns] than when the target was written"
@@ -484,13 +471,13 @@ def _difference(definition: Definition, target: Target) -> str | None:
     """Return how the target differs, except by columns that it lacks."""
     if definition.key != target.key:
         return _rekeyed(target.key, definition.key)
-    types = definition.types
+    types, wanted = definition.types, target.seen_by(definition).types
     if {name.lower() for name in types} & {name.lower() for name in target.kept}:
         return "a column has the name of one that was dropped and kept"
-    for name in target.types_of(definition):
+    for name in wanted:
         if name not in types:
             return _gone(name)
-    for name, kind in target.types_of(definition).items():
+    for name, kind in wanted.items():
         if types[name] != kind:
             return f"column {name} changed its type from {kind} to {types[name]}"
     return None
