@@ -53,14 +53,14 @@ class SparkComparer:
         """Compare a whole table."""
         key, target = self._target(state)
         source = viewed(self.source, state.ignored).frame(self._spark, state.table, row.gtid)
-        return _compare(state.table, source, target, key, self.samples)
+        return compare(state.table, source, target, key, self.samples)
 
     def compare_keys(self, row: LedgerRow, state: TableState, keys: list[Key]) -> Compared:
         """Compare the rows of a table that have one of these keys."""
         (key, target), shown = self._target(state), viewed(self.source, state.ignored)
         rows = self._frame(shown.rows(state.table, row.gtid, keys))
         wanted = self._frame(shown.key_table(state.table, keys))
-        return _compare(state.table, _among(rows, wanted, key), _among(target, wanted, key), key, self.samples)
+        return compare(state.table, _among(rows, wanted, key), _among(target, wanted, key), key, self.samples)
 
     def _target(self, state: TableState) -> tuple[list[str], DataFrame]:
         """Return the key, and the rows."""
@@ -82,18 +82,12 @@ def _among(frame: DataFrame, wanted: DataFrame, key: list[str]) -> DataFrame:
     return frame.join(wanted, on, "left_semi")
 
 
-def compare(table: str, source: DataFrame, target: DataFrame, key: list[str], *, samples: int = 20) -> TableResult:
+def compare(table: str, source: DataFrame, target: DataFrame, key: list[str], samples: int = 20) -> Compared:
     """Compare two frames by key, or as multisets if ``key`` is empty.
 
-    :param source: may have a column ``_absent``: a JSON list of a row's unknown columns.
-    """
-    return _compare(table, source, target, key, samples)[0]
-
-
-def _compare(table: str, source: DataFrame, target: DataFrame, key: list[str], samples: int) -> Compared:
-    """Return the result, and the keys of the undecided rows if there are any and not too many.
-
     The source is read once: rows have to be counted and named from the same read.
+
+    :param source: may have a column ``_absent``: a JSON list of a row's unknown columns.
     """
     from pyspark.sql import functions
 
