@@ -8,26 +8,12 @@ not say what the pipeline has read. Key and value are Debezium's (``io.debezium.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
 
 from headgate.errors import HeadgateError, Transient
 from headgate.retrying import Retrying, Stage
+from headgate.sinks._kafka_cluster import HeartbeatSender
 
-__all__ = ["Heartbeats", "Sender"]
-
-
-class Sender(Protocol):
-    """What sends heartbeats."""
-
-    def send(self, key: Mapping[str, Any], value: Mapping[str, Any], stopped: Callable[[], bool]) -> None:
-        """Send a heartbeat; return when the brokers have it, or when ``stopped`` returns true.
-
-        :raises HeadgateError: it was not sent.
-        """
-
-    def close(self) -> None:
-        """Drop what was not sent."""
+__all__ = ["Heartbeats"]
 
 
 class Heartbeats(Retrying):
@@ -40,7 +26,7 @@ class Heartbeats(Retrying):
     :param seconds: the pause, also after a failure.
     """
 
-    def __init__(self, prefix: str, seconds: float, sender: Sender) -> None:
+    def __init__(self, prefix: str, seconds: float, sender: HeartbeatSender) -> None:
         super().__init__("headgate-heartbeats", f"heartbeats of {prefix}", seconds)
         self._key, self._seconds, self._sender = {"serverName": prefix}, seconds, sender
 
