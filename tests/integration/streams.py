@@ -215,7 +215,7 @@ class Stream:
             if row[TABLE_COLUMN][0].as_py() == name and row[KIND_COLUMN][0].as_py() in kinds
         ]
         copy.apply(work, [image for part in open_images(blobs) for image in part.to_pylist()], epoch)
-        self.states[name] = work.state
+        self.states[name] = replace(work.state, version=None if copy.target is None else 0)
         for number, redo in enumerate(item for item in batch.redo if item.table == name):
             self.redone.append((name, redo.chunk.to_dict(), redo.whole_table))
             value = {"type": "redo", "chunk": redo.chunk.to_dict(), "whole_table": redo.whole_table}

@@ -91,6 +91,24 @@ def test_a_live_table_takes_images() -> None:
     assert work.state.images == 1
 
 
+@pytest.mark.parametrize("version", [None, 4])
+def test_a_table_whose_earlier_rows_the_lake_lacks_is_read_again(version: int | None) -> None:
+    before = TableState("shop.orders", "live", version=version)
+    changes = FakeBatch(9).live("shop.orders").images(ORDERS, [("u", 1, 1, "x")])
+    work = decided(changes, before, None)
+    assert (kinds(work), work.state.state) == ([], "stale")
+    assert work.reread is not None
+    reread = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True)
+    reread.chunk(ORDERS, [(1, "x")])
+    assert decided(reread, before, None).state.state == "live"
+    assert decided(changes, replace(before, version=None), TARGET).reread, "target.mode left it out for some batches"
+
+
+def test_the_ledger_names_no_version_of_a_table_that_is_not_written() -> None:
+    work = decided(FakeBatch(9).live("shop.orders").images(ORDERS, [("u", 1, 1, "x")]), form=None)
+    assert (work.state.state, work.state.version) == ("live", None)
+
+
 def test_a_first_read_appends_and_ends_live_without_a_sweep() -> None:
     fake = FakeBatch(9).snapshot("shop.orders", 9, append=True, first=True, last=True).chunk(ORDERS, [(1, "x")])
     work = decided(fake, None, None)

@@ -21,6 +21,7 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 | a table without a key whose deleted rows have to be marked or kept, or with a history | ``stopped`` | the same |
 | a history: partial images, another ``rows``, or another key, type or rule of a column | ``stopped`` | the same |
 | a re-read that would replace a table with kept rows | ``stopped`` | the same |
+| images of a table whose earlier rows the lake lacks | suspended as ``stale``, read again | ``stopped`` |
 
 **A batch in which a re-read begins** does not need the table's log: its chunks are exact at the batch's end, and every
 range is read then or later. So the snapshot settles statements, and log images are left out of ``current``. Exception:
@@ -261,6 +262,8 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
     if course.is_suspended or case.policy.form is None:
         return Shape()
     try:
+        if parts and _lacks_rows(case, columns):
+            raise Misfit("the lake lacks its earlier rows: its folder is gone, or target.mode left it out")
         if columns.conflict is not None:
             raise Misfit(columns.conflict)
         shape = fit(
@@ -287,6 +290,13 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
         if case.before.reread_requested:
             course.reread = None
         return Shape()
+
+
+def _lacks_rows(case: Case, columns: ColumnView) -> bool:
+    """Return whether the lake has no table with the rows that the ledger counts as read, and they are not read now."""
+    row = case.before.row
+    is_lost = row is not None and row.is_read and (row.version is None or columns.target is None)
+    return is_lost and not case.snapshot.restarts
 
 
 def _takes_changes(course: TableCourse, case: Case) -> bool:
@@ -328,7 +338,7 @@ def _state_after(course: TableCourse, case: Case, columns: ColumnView) -> TableS
     state = TableState(
         table=arrival.table,
         state=course.state.value,
-        version=row.version if row is not None else None,
+        version=row.version if row is not None and case.policy.form is not None else None,
         changelog_version=row.changelog_version if row is not None else None,
         since_epoch=None if course.is_suspended or snapshot.ends else snapshot.since,
         held_epoch=_suspension_epoch(course, case) if course.is_suspended else None,
