@@ -507,6 +507,15 @@ def test_the_last_truncate_counts() -> None:
     assert decided(fake).actions == (Truncate((9, 1, 8, 0), f"{UUID}:1", 1_700_000_000_000_000),)
 
 
+def test_versions_of_a_history_end_at_the_first_truncate() -> None:
+    fake = FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 9, 1, "x")])
+    for place in (3, 7):
+        fake.ddl("shop.orders", "TRUNCATE TABLE orders", "truncate", place)
+    truncate = find(decided(fake, LIVE, ORDERS.target(form=Form.HISTORY), form=Form.HISTORY), Truncate)
+    assert truncate is not None
+    assert truncate.bound == (9, 1, 3, 0)
+
+
 def test_a_table_without_a_key_takes_images() -> None:
     keyless = FakeTable(key=())
     work = decided(FakeBatch(9).live("shop.orders").images(keyless, [("c", 1, 1, "x")]), LIVE, keyless.target())

@@ -108,7 +108,8 @@ class CurrentPlan:
             yield do.Fill(definition, self.shape.fills)
 
     def _removals(self) -> Iterator[Action]:
-        truncated = self.statements.truncated
+        # Versions that are older than the batch have ended at its first TRUNCATE.
+        truncated = self.statements.first_truncate if self._is_history else self.statements.truncated
         if truncated is not None:
             yield do.Truncate(truncated.seq, truncated.gtid, truncated.ts)
         since, epoch = self.case.snapshot.since, self.case.arrival.epoch

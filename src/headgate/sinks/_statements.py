@@ -50,6 +50,7 @@ class Statements:
     """Work that a batch's statements leave."""
 
     truncated: DdlRow | None = None  # the last TRUNCATE
+    first_truncate: DdlRow | None = None
     removed: bool = False  # the last of them removed the table
     may_exist: bool = False  # no statement did, but the table was stopped before, for another reason
     alters: list[DdlRow] = field(default_factory=list)  # those that change only columns of the table, in known ways
@@ -90,7 +91,7 @@ def _read(
     text = shortened(ddl.statement)
     match ddl.action:
         case "truncate":
-            statements.truncated = ddl
+            statements.truncated, statements.first_truncate = ddl, statements.first_truncate or ddl
             course.note(ddl, "held" if suspended_state else "applied")
         case "drop" | "rename" if is_ours:
             statements.removed, statements.may_exist = True, False
