@@ -63,7 +63,7 @@ def _check_routes(config: PipelineConfig, tables: Collection[str]) -> dict[str, 
     """Return the places of the tables that routes give other names.
 
     :raises ConfigError: two tables would have one folder; a merged table has the name of another table, or two shard
-        columns; the lake's files can only be written by Spark, and tables would be merged.
+        columns; tables would be merged where only Spark writes files, or in another kind of place than the lake's.
     """
     lake, places = Lake.of(config), Places(config.routes)
     placed = {table: place for table in tables if (place := places.of(table)) is not None}
@@ -87,8 +87,12 @@ def _check_routes(config: PipelineConfig, tables: Collection[str]) -> dict[str, 
             )
         if folder in merged:
             raise ConfigError(f"{table} would be at {folder}, where [routes] merges other tables: choose another name")
-    if merged and lake.obstacle is not None:
-        raise ConfigError(f"[routes] with shard needs a lake that headgate writes itself: {lake.obstacle}")
+    for place in merged.values():
+        root = lake if place.path is None else Lake.at(place.path)
+        if root.obstacle is not None:
+            raise ConfigError(f"[routes] with shard needs a lake that headgate writes itself: {root.obstacle}")
+        if root.is_local != lake.is_local:
+            raise ConfigError(f"[routes]: {root.path} and {lake.path} must both be local folders, or both be on S3")
     return placed
 
 

@@ -240,6 +240,7 @@ def test_names_that_meet_are_refused(runs: Runs) -> None:
         '"shop.orders"': r"orders_1 and .*orders_2 would both be shop\.orders in the lake: to merge them",
         '{ to = "shop.orders", shard = "{db}" }': r"would both be shop\.orders in the lake",
         f'{{ to = "{runs.db}.orders", shard = "{{table}}" }}': r"orders would be at .* merges other tables",
+        '{ to = "shop.orders", shard = "{table}", path = "s3a://bucket/shared" }': "must both be local folders",
     }.items():
         runs.more = f'[routes]\n"{runs.db}.orders_*" = {route}\n'
         with pytest.raises(ConfigError, match=message):
