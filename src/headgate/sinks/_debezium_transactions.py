@@ -97,10 +97,7 @@ class TransactionNumbers:
 def _running(group: Any, counted: Any) -> Any:
     """Return the running sum of ``counted`` in each group, in the order of rows."""
     order = np.argsort(group, kind="stable")
-    sums = np.cumsum(counted[order])
-    in_order = group[order]
-    starts = np.flatnonzero(np.r_[True, in_order[1:] != in_order[:-1]])
-    before = np.repeat(sums[starts] - counted[order][starts], np.diff(np.r_[starts, len(group)]))
+    in_order, sums = group[order], np.cumsum(counted[order])
     out = np.empty(len(group), np.int64)
-    out[order] = sums - before
+    out[order] = sums - (sums - counted[order])[np.searchsorted(in_order, in_order)]
     return out
