@@ -1,4 +1,4 @@
-"""Tables whose ``rows`` or hook changed since their rows were written.
+"""Tables whose ``rows`` or hook changed since their rows were written, or whose rows were not written.
 
 A changed expression or function does not show in the log: a row that fails the new expression has no image any more,
 one that passes only the new one has none yet, and a row of which the new function makes another has none either. So
@@ -6,6 +6,10 @@ each run compares the tables' properties with the configuration before its first
 table with another expression or function, also if nothing changes at the source. The first batch of the run suspends
 the table, unless the re-read begins in it. The table is made again when its first rows come (``sinks/_shape.py``). A
 replay of that batch finds the same.
+
+The rows of a table may be missing because its folder was removed, or because an earlier run had no ``current`` and no
+``history`` in ``target.mode``. Such a table is read again, too; the next change of it would suspend it
+(``sinks/_decide.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from headgate.carrier import Resnapshot
 from headgate.catalog import exact_pattern
 from headgate.config import PipelineConfig
 from headgate.lake import short_name
-from headgate.sinks import Batch, BatchWriter, Target, Unseen, hook_name, refiltered, rehooked
+from headgate.sinks import LACKS_ROWS, Batch, BatchWriter, Target, Unseen, hook_name, refiltered, rehooked
 
 __all__ = ["Rewritten"]
 
@@ -38,7 +42,8 @@ class Rewritten:
         """Request re-reads of these tables, except of those that are suspended or must not be read again unasked."""
         ledger = self._writer.ledger
         states, epoch = ledger.tables(), ledger.last.epoch if ledger.last else 0
-        for table, reason in self.changed(self._writer.targets).items():
+        reasons = dict.fromkeys(self._writer.lacking(), LACKS_ROWS) | self.changed(self._writer.targets)
+        for table, reason in reasons.items():
             config = self._config.tables.get(table)
             is_strict = config is not None and config.schema_changes == "strict"
             if table in states and not states[table].is_suspended and not is_strict:

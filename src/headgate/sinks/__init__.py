@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headgate.carrier import Batch
 from headgate.sinks._case import Policy
+from headgate.sinks._decide import LACKS_ROWS
 from headgate.sinks._kafka_cluster import check_brokers
 from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress
@@ -12,6 +13,7 @@ from headgate.sinks._topic_names import TopicNames
 from headgate.sinks._writer import BatchWriter
 
 __all__ = [
+    "LACKS_ROWS",
     "RESERVED_ANYWHERE",
     "Batch",
     "BatchReport",

@@ -28,6 +28,7 @@ class Policy:
     schema_changes: SchemaChangesConfig = field(default_factory=SchemaChangesConfig)  # by kind of change
     place: Place | None = None  # where its Delta tables are, if a route gives it another name
     inconsistent_images: InconsistentImages | None = None  # None: unknown columns stop it, else as ``strict`` says
+    reads_first: bool = False  # every table's rows are read, also those of new tables: none has only its changes
 
     @classmethod
     def of(cls, modes: Collection[str], *, marks_deletes: bool = False) -> Policy:
@@ -55,6 +56,18 @@ class TableBefore:
     @property
     def state(self) -> State:
         return State.NEW if self.row is None else State(self.row.state)
+
+    def lacks_rows(self, policy: Policy) -> bool:
+        """Return whether the lake has no current table with the rows that the ledger counts as read: its folder is
+        gone, or ``target.mode`` left it out when they came.
+        """
+        row = self.row
+        if row is None or not row.is_read or policy.form is None:
+            return False
+        if row.version is not None:
+            return self.target is None
+        # Of a table whose rows are not read, the first batch may have brought a statement, and no rows.
+        return self.target is not None or row.changelog_version is not None or policy.reads_first
 
     @property
     def is_suspended(self) -> bool:

@@ -41,6 +41,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from headgate.carrier import Definition, Part
 from headgate.errors import DecodeError
@@ -55,7 +56,10 @@ from headgate.sinks._shape import Misfit, Shape, fit, fits, hook_name, names_in_
 from headgate.sinks._statements import Statements, read_statements
 from headgate.sinks._states import Event, State
 
-__all__ = ["Decision", "decide", "suspend"]
+__all__ = ["LACKS_ROWS", "Decision", "decide", "suspend"]
+
+LACKS_ROWS: Final = "the lake lacks its earlier rows: its folder is gone, or target.mode left it out"
+"""Why a table is read again."""
 
 
 @dataclass(frozen=True)
@@ -262,8 +266,8 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
     if course.is_suspended or case.policy.form is None:
         return Shape()
     try:
-        if parts and _lacks_rows(case, columns):
-            raise Misfit("the lake lacks its earlier rows: its folder is gone, or target.mode left it out")
+        if parts and case.snapshot.event is not Event.READS and case.before.lacks_rows(case.policy):
+            raise Misfit(LACKS_ROWS)
         if columns.conflict is not None:
             raise Misfit(columns.conflict)
         shape = fit(
@@ -290,13 +294,6 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
         if case.before.reread_requested:
             course.reread = None
         return Shape()
-
-
-def _lacks_rows(case: Case, columns: ColumnView) -> bool:
-    """Return whether the lake has no table with the rows that the ledger counts as read, and they are not read now."""
-    row = case.before.row
-    is_lost = row is not None and row.is_read and (row.version is None or columns.target is None)
-    return is_lost and not case.snapshot.restarts
 
 
 def _takes_changes(course: TableCourse, case: Case) -> bool:

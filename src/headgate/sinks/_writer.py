@@ -131,6 +131,12 @@ class BatchWriter:
                 self._changelog(spark, table).check()
             self._checked.add(table)
 
+    def lacking(self) -> list[str]:
+        """Return the checked tables whose rows the ledger counts as read, and the lake lacks."""
+        states = self.ledger.tables()
+        befores = {table: TableBefore(states.get(table), self.targets.get(table)) for table in sorted(self._checked)}
+        return [table for table, before in befores.items() if before.lacks_rows(self._policy(table))]
+
     def _check_place(self, spark: SparkSession, table: str, place: Place | None) -> None:
         """Raise ``TargetError`` if the table was written to another place and has not been moved."""
         known = self.ledger.table(table)

@@ -1,0 +1,83 @@
+"""Tables whose earlier rows the lake lacks: it is never called live before all of them were read."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.lake import newest_row
+from headgate.testing import MySQLServer
+from tests.integration.runs import Runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+BOTH = '["current", "changelog"]'
+CHANGELOG = '["changelog"]'
+
+
+@pytest.fixture
+def runs(spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Runs:
+    runs = Runs(spark, mysql_server, mysql_db, tmp_path)
+    for name in ("changing", "quiet"):
+        runs.table(name, rows=60)
+    return runs
+
+
+def check(runs: Runs) -> None:
+    for table in (f"{runs.db}.changing", f"{runs.db}.quiet"):
+        assert runs.rows(table) == runs.source(table)
+        row = newest_row(runs.lake)
+        assert row is not None
+        assert row.tables[table].state == "live"
+
+
+@pytest.mark.parametrize("mode", ["current", "history"])
+def test_a_mode_that_is_added_begins_with_all_rows(runs: Runs, mode: str) -> None:
+    runs.modes = CHANGELOG
+    runs.run()
+    runs.modes = f'["{mode}", "changelog"]'
+    runs.do("UPDATE changing SET v = v + 1 WHERE id < 5")
+    runs.run()
+    if mode == "current":
+        check(runs)
+    for table in (f"{runs.db}.changing", f"{runs.db}.quiet"):
+        shown = runs.spark.read.format("delta").load(runs.lake.current(table))
+        assert shown.where("_valid_to IS NULL" if mode == "history" else "TRUE").count() == 60
+
+
+def test_a_mode_that_was_left_out_for_some_batches_begins_again(runs: Runs) -> None:
+    runs.modes = BOTH
+    runs.run()
+    runs.modes = CHANGELOG
+    runs.do("DELETE FROM changing WHERE id < 5")
+    runs.run()
+    row = newest_row(runs.lake)
+    assert row is not None
+    assert row.tables[f"{runs.db}.changing"].version is None, "read_as_of would read older rows"
+    runs.modes = BOTH
+    runs.run()
+    check(runs)
+
+
+def test_a_folder_that_is_gone_is_made_again(runs: Runs) -> None:
+    runs.run()
+    for name in ("changing", "quiet"):
+        shutil.rmtree(runs.lake.current(f"{runs.db}.{name}"))
+    runs.do("UPDATE changing SET v = v + 1 WHERE id < 5")
+    runs.run()
+    check(runs)
+
+
+def test_nothing_is_read_if_the_configuration_reads_nothing(runs: Runs, caplog: pytest.LogCaptureFixture) -> None:
+    runs.reads = 'snapshot_mode = "no_data"'
+    runs.run()
+    runs.do("ALTER TABLE changing ADD COLUMN more INT")
+    runs.run()
+    runs.do("UPDATE changing SET v = 9 WHERE id < 5")
+    runs.run()
+    assert "again" not in caplog.text
+    assert runs.spark.read.format("delta").load(runs.lake.current(f"{runs.db}.changing")).count() == 4
