@@ -91,6 +91,14 @@ def test_shredded_variants_are_not_taken_for_whole_ones() -> None:
     assert as_column(other, VARIANT).to_pylist() == [{"value": b"v", "metadata": b"m"}]
 
 
+@pytest.mark.parametrize("values", [[-5.0, -0.0], [-0.0, 0.0]])
+def test_a_greatest_value_of_zero_has_no_sign(values: list[float]) -> None:
+    """delta-rs and DuckDB order -0.0 before 0.0, so ``f >= 0`` would skip the file."""
+    for kind in (pa.float32(), pa.float64()):
+        text = str(stats(pa.table({"f": pa.array(values, kind)}))["maxValues"]["f"])
+        assert text == "0.0"
+
+
 def test_no_rows_make_no_file(tmp_path: Path) -> None:
     assert not list(write_files([rows(0, 0)], str(tmp_path), SCHEMA, "snappy"))
     assert not list(tmp_path.iterdir())

@@ -363,7 +363,7 @@ def _greatest_text(value: Any) -> str | None:
         if value[_TEXT_CHARACTERS] == "\U0010ffff":
             return None  # nothing is greater
         value = value[:_TEXT_CHARACTERS] + "\U0010ffff"
-    return _json(value)
+    return _json(value + 0.0 if isinstance(value, float) else value)  # many readers order -0.0 before 0.0
 
 
 def _json(value: Any) -> str | None:
