@@ -125,6 +125,7 @@ def _load(query: QueryFunction, names: list[tuple[str, str]], where: str, args: 
             "PRIMARY" in keys[name],
         )
         for name in names
+        if columns[name]  # else it was dropped since its name was read
     ]
 
 
