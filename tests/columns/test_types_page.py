@@ -4,7 +4,7 @@ import importlib.util
 from pathlib import Path
 from types import ModuleType
 
-from headgate.columns._rules import TEXTS
+from headgate.catalog import TEXTS
 from headgate.columns._table import _SIMPLE
 
 ROOT = Path(__file__).parents[2]

@@ -24,16 +24,19 @@ from headgate.catalog._log import ambiguous, fit_table, table_from_table_map
 from headgate.catalog._multibyte import ALIAS, MULTI_BYTE, NO_CODE, MultiByteTable, multi_byte_table
 from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns, exact_pattern, exact_patterns
 from headgate.catalog._redefinitions import is_text_type, keeps_values
-from headgate.catalog._table import INTEGERS, Column, TableDef
+from headgate.catalog._table import BINARIES, INTEGERS, TEMPORALS, TEXTS, Column, TableDef
 
 __all__ = [
     "ALIAS",
+    "BINARIES",
     "COLLATIONS",
     "INTEGERS",
     "MULTI_BYTE",
     "NO_CODE",
     "SINGLE_BYTE",
     "SYSTEM_SCHEMAS",
+    "TEMPORALS",
+    "TEXTS",
     "AddedColumn",
     "Column",
     "ColumnChange",

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headgate.catalog._charsets import normalise
 from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns
-from headgate.catalog._table import NUMBERS, Column, TableDef
+from headgate.catalog._table import BINARIES, GEOMETRIES, NUMBERS, TEMPORALS, TEXTS, Column, TableDef
 from headgate.errors import DefiniteServerError, UnsupportedError
 from headgate.names import quote_name
 
@@ -194,25 +194,9 @@ def _index_names(query: QueryFunction, db: str, table: str) -> list[str]:
 
 
 _BYTE_LENGTHS = frozenset({"char", "varchar", "binary", "varbinary"})
-_TEMPORALS = frozenset({"datetime", "timestamp", "time"})
-_TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum", "set"})
-_PLAIN = frozenset(
-    {"bit", "binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob", "date", "year", "json", "vector"}
-)
-_GEOMETRIES = frozenset(
-    {
-        "geometry",
-        "point",
-        "linestring",
-        "polygon",
-        "multipoint",
-        "multilinestring",
-        "multipolygon",
-        "geometrycollection",
-        "geomcollection",
-    }
-)
-_ALL = NUMBERS | _BYTE_LENGTHS | _TEMPORALS | _TEXTS | _PLAIN | _GEOMETRIES
+_WITH_CHARSET = TEXTS | {"enum", "set"}
+_GEOMETRIES = {*GEOMETRIES, "geomcollection"}
+_ALL = NUMBERS | TEMPORALS | _WITH_CHARSET | BINARIES | {"bit", "year", "json", "vector"} | _GEOMETRIES
 
 
 def _column(table: str, row: list[Any]) -> Column:
@@ -220,14 +204,14 @@ def _column(table: str, row: list[Any]) -> Column:
     kind = kind.lower()
     if kind not in _ALL:
         raise UnsupportedError(f"column type {text} is not known", table=table, column=name)
-    charset, collation = normalise(charset, collation) if kind in _TEXTS else (None, None)
+    charset, collation = normalise(charset, collation) if kind in _WITH_CHARSET else (None, None)
     return Column(
         name=name,
         type="geometry" if kind in _GEOMETRIES else kind,
         nullable=nullable == "YES",
         unsigned=kind in NUMBERS and " unsigned" in text,
         precision=int(precision) if kind in ("decimal", "bit") else 0,
-        scale=int(scale) if kind == "decimal" else int(fraction or 0) if kind in _TEMPORALS else 0,
+        scale=int(scale) if kind == "decimal" else int(fraction or 0) if kind in TEMPORALS else 0,
         length=int(octets or 0) if kind in _BYTE_LENGTHS else 0,
         charset=charset,
         collation=collation,

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.catalog._charsets import COLLATIONS, decode_text, normalise
-from headgate.catalog._table import NUMBERS, Column, TableDef
+from headgate.catalog._table import GEOMETRIES, NUMBERS, Column, TableDef
 from headgate.errors import SchemaAmbiguousError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -157,19 +157,6 @@ def _column(table_map: TableMap, index: int, name: str) -> Column:
     )
 
 
-_GEOMETRIES = (
-    "geometry",
-    "point",
-    "linestring",
-    "polygon",
-    "multipoint",
-    "multilinestring",
-    "multipolygon",
-    "geometrycollection",
-)
-"""Names by number (``Field::geometry_type``)."""
-
-
 def _detail(table_map: TableMap, index: int, kind: str) -> str:
     """Return a geometry type or dimension, listed in the order of the columns that have one."""
     numbers = {"geometry": table_map.geometry_types, "vector": table_map.dimensions}.get(kind)
@@ -179,7 +166,7 @@ def _detail(table_map: TableMap, index: int, kind: str) -> str:
     number = numbers[ordinal]
     if kind == "vector":
         return str(number)
-    return _GEOMETRIES[number] if number < len(_GEOMETRIES) else ""
+    return GEOMETRIES[number] if number < len(GEOMETRIES) else ""
 
 
 def _charset(table_map: TableMap, index: int, name: str) -> tuple[str | None, str | None]:

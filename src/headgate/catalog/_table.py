@@ -9,11 +9,18 @@ from dataclasses import dataclass, field, replace
 
 from headgate.errors import SchemaChangedError
 
-__all__ = ["INTEGERS", "NUMBERS", "Column", "TableDef"]
+__all__ = ["BINARIES", "GEOMETRIES", "INTEGERS", "NUMBERS", "TEMPORALS", "TEXTS", "Column", "TableDef"]
 
 INTEGERS = frozenset({"tinyint", "smallint", "mediumint", "int", "bigint"})
 NUMBERS = INTEGERS | {"float", "double", "decimal"}
 """Types that can be UNSIGNED (MySQL Reference Manual, "Numeric Data Type Syntax")."""
+TEMPORALS = frozenset({"date", "datetime", "timestamp", "time"})
+TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
+BINARIES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
+GEOMETRIES = (
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon", "geometrycollection"
+)  # fmt: skip
+"""By their numbers in the log (``Field::geometry_type``)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._policies import Policies
-from headgate.catalog import INTEGERS, Column, TableDef
+from headgate.catalog import BINARIES, INTEGERS, TEXTS, Column, TableDef
 from headgate.columns._expressions import (
     And,
     Compare,
@@ -46,7 +46,6 @@ from headgate.columns._expressions import (
     columns_of,
     parse_expression,
 )
-from headgate.columns._rules import TEXTS
 from headgate.errors import ConfigError, SchemaChangedError
 
 __all__ = ["RowFilter", "check_row_filters", "filter_images"]
@@ -60,7 +59,6 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     ">=": pc.greater_equal,
 }
 _MIRRORED: Final = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_BINARIES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 _MOST_DIGITS: Final = 38
 _WIDE: Final = 76
 _TIME: Final = re.compile(r"(-?)(\d{1,3}):([0-5]\d):([0-5]\d)(?:\.(\d{1,6}))?")
@@ -109,7 +107,7 @@ class RowFilter:
             "double": column.type in ("float", "double"),
             "text": column.type in TEXTS and column.charset is not None,
             "member": column.type in ("enum", "set"),
-            "bytes": column.type in _BINARIES,
+            "bytes": column.type in BINARIES,
             "date": column.type == "date",
             "datetime": column.type in ("datetime", "timestamp"),
             "time": column.type == "time",

@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from numba import njit
 
 from headgate._policies import KEEP, MASKS, ColumnRule, ColumnRules, MaskKey, Policies, spelled_rules
-from headgate.catalog import INTEGERS, Column, TableDef, TablePatterns
+from headgate.catalog import BINARIES, INTEGERS, TEXTS, Column, TableDef, TablePatterns
 from headgate.columns._codec import BaseCodec, Codec
 from headgate.columns._hmac import hmac_hex
 from headgate.columns._integers import BitCodec, IntegerCodec
@@ -40,9 +40,7 @@ from headgate.kernels import VALUE, Cells, u8
 
 __all__ = ["check_rules", "column_rules", "ruled", "rules_mark", "with_type_of_values", "written_name", "written_table"]
 
-TEXTS: Final = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
-_BYTES: Final = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
-_HASHED: Final = TEXTS | INTEGERS | _BYTES | {"decimal", "enum", "set", "json"}
+_HASHED: Final = TEXTS | INTEGERS | BINARIES | {"decimal", "enum", "set", "json"}
 _LEAST_KEY_BYTES: Final = 16
 _HASH_LETTERS: Final = 64
 

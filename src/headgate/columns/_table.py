@@ -9,7 +9,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from headgate._policies import DEFAULT, Policies, ZeroDates
-from headgate.catalog import Column, TableDef
+from headgate.catalog import TEMPORALS, TEXTS, Column, TableDef
 from headgate.columns._chosen_keys import check_not_null, check_unique, with_chosen_key
 from headgate.columns._codec import Codec
 from headgate.columns._decimals import DecimalCodec, DecimalTextCodec, DoubleDecimalCodec
@@ -18,7 +18,7 @@ from headgate.columns._integers import BitBytesCodec, BitCodec, IntegerCodec, Ye
 from headgate.columns._json import JsonCodec
 from headgate.columns._members import EnumCodec, SetCodec
 from headgate.columns._rows import RowFilter
-from headgate.columns._rules import TEXTS, column_rules, ruled, written_table
+from headgate.columns._rules import column_rules, ruled, written_table
 from headgate.columns._spatial import GeometryCodec, VectorCodec
 from headgate.columns._strings import BytesCodec, FixedBytesCodec, TextCodec
 from headgate.columns._temporals import DateCodec, DatetimeCodec, TemporalTextCodec, TimeCodec
@@ -37,7 +37,6 @@ _SIMPLE: dict[str, Callable[[Column, str], Codec]] = {
     "blob": BytesCodec, "mediumblob": BytesCodec, "longblob": BytesCodec,
     "json": JsonCodec, "geometry": GeometryCodec, "vector": VectorCodec,
 }  # fmt: skip
-_TEMPORALS = frozenset({"date", "datetime", "timestamp", "time"})
 _MAX_ARROW_DIGITS = 38
 """Precision of Spark's and Delta's widest decimal (and of decimal128)."""
 
@@ -66,7 +65,7 @@ def codec_for(column: Column, *, table: str, policies: Policies = DEFAULT, key: 
         return (BitBytesCodec if policies.bit == "binary" else BitCodec)(column, table)
     if kind == "decimal":
         return _decimal(column, table, policies, key)
-    if kind in _TEMPORALS:
+    if kind in TEMPORALS:
         return _temporal(column, table, policies, key)
     raise UnsupportedError(f"column type {column.mysql} is not supported", table=table, column=column.name)
 

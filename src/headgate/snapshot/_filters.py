@@ -26,11 +26,10 @@ import numpy as np
 import pyarrow as pa
 
 from headgate._policies import Policies
-from headgate.catalog import INTEGERS, Column, TableDef
+from headgate.catalog import INTEGERS, TEMPORALS, TEXTS, Column, TableDef
 from headgate.columns import TableCodec
 from headgate.errors import DefiniteServerError
 from headgate.names import quote_name
-from headgate.snapshot._keys import TEMPORALS, TEXTS
 from headgate.snapshot._ranges import Query, documents, json_values, row_indexes
 from headgate.snapshot._window import InRange, Mask
 

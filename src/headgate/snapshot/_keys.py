@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from headgate.catalog import INTEGERS, Column, TableDef
+from headgate.catalog import BINARIES, INTEGERS, TEMPORALS, TEXTS, Column, TableDef
 from headgate.errors import SnapshotRefusedError
 from headgate.names import quote_name
 
@@ -30,9 +30,6 @@ __all__ = ["bound_columns", "fits", "key_columns", "literal_expression", "range_
 NUMBERED = frozenset({"bit", "enum", "set"})
 """Types that MySQL orders by the number behind the value."""
 FLOATS = frozenset({"float", "double"})
-TEMPORALS = frozenset({"date", "datetime", "timestamp", "time"})
-TEXTS = frozenset({"char", "varchar", "tinytext", "text", "mediumtext", "longtext"})
-BINARIES = frozenset({"binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"})
 
 
 def key_columns(table: TableDef) -> tuple[Column, ...]:

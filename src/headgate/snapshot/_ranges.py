@@ -21,12 +21,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.catalog import INTEGERS, Column, TableDef
+from headgate.catalog import BINARIES, INTEGERS, TEMPORALS, TEXTS, Column, TableDef
 from headgate.columns import ZERO, read_hex_key
 from headgate.errors import SnapshotRefusedError
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
-from headgate.snapshot._keys import BINARIES, FLOATS, TEMPORALS, TEXTS, bound_columns, key_columns, range_condition
+from headgate.snapshot._keys import FLOATS, bound_columns, key_columns, range_condition
 from headgate.snapshot._window import InRange, Mask
 
 __all__ = ["Query", "documents", "in_range", "json_values", "key_conditions", "row_indexes"]

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote, unquote
 
-from headgate.catalog import Column, TableDef
+from headgate.catalog import BINARIES, Column, TableDef
 from headgate.columns import with_type_of_values
 from headgate.databus import Schema, avro_text
 from headgate.errors import ConfigError
@@ -152,7 +152,7 @@ def _plain_type(column: Column, name: str) -> Any:
         return "long"
     if kind in ("float", "double", "boolean"):
         return kind
-    if kind in ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"):
+    if kind in BINARIES:
         return "bytes"
     if kind == "geometry":
         fields = [{"name": "srid", "type": "int"}, {"name": "wkb", "type": "bytes"}]
