@@ -23,7 +23,7 @@ from numba import njit
 from headgate.binlog import codes as c
 from headgate.binlog._frame import EVENTS_PER_SEGMENT, Segment
 from headgate.errors import DecodeError
-from headgate.kernels import u64
+from headgate.kernels import same_bytes, u64
 
 __all__ = ["GtidFilter", "RowEvents", "Scanner", "Stop", "Transactions", "other_statements"]
 
@@ -152,21 +152,6 @@ def _in_set(hi: Any, lo: Any, number: int, f_hi: Any, f_lo: Any, f_first: Any, f
 
 
 @njit(cache=True, nogil=True)
-def _same(a: Any, p: int, b: Any, q: int, size: int) -> bool:
-    """Return whether ``size`` bytes are equal; compares eight at a time."""
-    i = 0
-    while i + 8 <= size:
-        if u64(a, p + i) != u64(b, q + i):
-            return False
-        i += 8
-    while i < size:
-        if a[p + i] != b[q + i]:
-            return False
-        i += 1
-    return True
-
-
-@njit(cache=True, nogil=True)
 def _find(table_id: int, h_key: Any, h_value: Any) -> Any:
     """Return a table id's index in the open-addressing hash, -1 if it is missing. The size is a power of two."""
     mask = h_key.shape[0] - 1
@@ -290,7 +275,7 @@ def _scan(
                     return i, _BAD
                 at = _find(_le(buf, p + _HEADER, 6), h_key, h_value)
                 size = end - p - _HEADER - 8
-                if at < 0 or t_size[at] != size or not _same(buf, p + _HEADER + 8, pool, t_at[at], size):
+                if at < 0 or t_size[at] != size or not same_bytes(buf, p + _HEADER + 8, pool, t_at[at], size):
                     return i, _PYTHON
         elif (kind >= _W2 and kind <= _D2) or (kind >= _W1 and kind <= _D1) or kind == _PARTIAL:
             if state[_S_WANTED] == 2 or (state[_S_WANTED] == 1 and state[_S_TXN] < 0):

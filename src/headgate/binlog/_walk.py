@@ -46,7 +46,7 @@ from headgate.binlog._scan import (
     R_TXN,
     RowEvents,
 )
-from headgate.kernels import ABSENT, NULL, VALUE, Bytes, RowBlock, u8
+from headgate.kernels import ABSENT, NULL, VALUE, Bytes, RowBlock, same_bytes, u8
 
 __all__ = ["RowPositions", "RowWalker", "WalkedRows", "assign_ordinals", "locate_rows", "note_counts"]
 
@@ -194,11 +194,8 @@ def _same_key(buf: Any, cells: _Cells, a: int, b: int, keys: Any) -> bool:
             continue
         if cells.valid[c, a] != cells.valid[c, b] or cells.length[c, a] != cells.length[c, b]:
             return False
-        p = cells.offset[c, a]
-        q = cells.offset[c, b]
-        for j in range(cells.length[c, a]):
-            if u8(buf, p + j) != u8(buf, q + j):
-                return False
+        if not same_bytes(buf, cells.offset[c, a], buf, cells.offset[c, b], cells.length[c, a]):
+            return False
     return True
 
 

@@ -30,6 +30,7 @@ from headgate.delta._index_build import Scratch, index_of
 from headgate.delta._keys import Keys, bytes_of, whole
 from headgate.delta._local_tables import LocalTables
 from headgate.errors import DecodeError
+from headgate.kernels import same_bytes
 
 __all__ = ["IndexCache", "KeyIndex"]
 
@@ -129,12 +130,8 @@ def _compare(data: Any, offsets: Any, key_numbers: Any, stored: Any, stored_offs
     for i in range(len(key_numbers)):
         start, end = offsets[key_numbers[i]], offsets[key_numbers[i] + 1]
         other, rest = stored_offsets[rows[i]], stored_offsets[rows[i] + 1]
-        equal = end - start == rest - other and other >= 0 and rest <= len(stored)
-        j = 0
-        while equal and j < end - start:
-            equal = data[start + j] == stored[other + j]
-            j += 1
-        same[i] = equal
+        fits = end - start == rest - other and other >= 0 and rest <= len(stored)
+        same[i] = fits and same_bytes(data, start, stored, other, end - start)
 
 
 class IndexCache:

@@ -43,7 +43,7 @@ from headgate.delta._variant_scalars import (
     put_text,
 )
 from headgate.errors import DecodeError
-from headgate.kernels import copy, store8, u8, u64
+from headgate.kernels import copy, same_bytes, store8, u8, u64
 
 __all__ = ["to_variant"]
 
@@ -82,14 +82,6 @@ def _skip_blanks(text: Any, at: int, end: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _same(data: Any, start: int, other: int, size: int) -> bool:
-    i = 0
-    while i < size and u8(data, start + i) == u8(data, other + i):
-        i += 1
-    return bool(i == size)
-
-
-@njit(cache=True, nogil=True)
 def _add_key(names: Any, keys: Any, table: Any, count: int, end: int) -> int:
     """Return the number of the key whose bytes follow those of the first ``count`` keys; ``count`` if it is new."""
     start = keys[count - 1, 1] if count else 0
@@ -100,7 +92,7 @@ def _add_key(names: Any, keys: Any, table: Any, count: int, end: int) -> int:
     place = np.int64(slot ^ (slot >> np.uint64(32))) & mask
     while table[place]:
         key = table[place] - 1
-        if keys[key, 1] - keys[key, 0] == end - start and _same(names, keys[key, 0], start, end - start):
+        if keys[key, 1] - keys[key, 0] == end - start and same_bytes(names, keys[key, 0], names, start, end - start):
             return int(key)
         place = (place + 1) & mask
     table[place] = count + 1

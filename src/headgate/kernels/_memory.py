@@ -12,11 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["copy", "store8", "u8", "u16", "u32", "u64"]
+__all__ = ["copy", "same_bytes", "store8", "u8", "u16", "u32", "u64"]
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
@@ -80,3 +80,18 @@ store8: Any = intrinsic(_store8)
 """Write a ``uint64`` to ``array[index:index + 8]``, little-endian."""
 copy: Any = intrinsic(_copy)
 """``target[at:at + count] = source[start:start + count]``; the two arrays must not overlap."""
+
+
+@njit(cache=True, nogil=True)
+def same_bytes(one: Any, start: int, other: Any, at: int, count: int) -> bool:
+    """Return whether ``one[start:start + count]`` and ``other[at:at + count]`` are equal; compares eight at a time."""
+    i = 0
+    while i + 8 <= count:
+        if u64(one, start + i) != u64(other, at + i):
+            return False
+        i += 8
+    while i < count:
+        if u8(one, start + i) != u8(other, at + i):
+            return False
+        i += 1
+    return True
