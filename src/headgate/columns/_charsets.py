@@ -20,7 +20,7 @@ from numba import njit
 
 from headgate.catalog import ALIAS, MULTI_BYTE, NO_CODE, SINGLE_BYTE, multi_byte_table
 from headgate.columns._kernels import ASCII_MASK, total_length
-from headgate.kernels import Cells, store8, u8, u64
+from headgate.kernels import Cells, put_utf8, store8, u8, u64
 
 __all__ = ["Converter", "converter_for"]
 
@@ -44,28 +44,6 @@ def converter_for(charset: str, *, exact: bool = False) -> Converter | None:
 
 
 @njit(cache=True, nogil=True)
-def _put(out: Any, at: int, code: int) -> int:
-    """Write one character as UTF-8. Return the index of the next one."""
-    if code < 0x80:
-        out[at] = code
-        return at + 1
-    if code < 0x800:
-        out[at] = 0xC0 | code >> 6
-        out[at + 1] = 0x80 | code & 0x3F
-        return at + 2
-    if code < 0x10000:
-        out[at] = 0xE0 | code >> 12
-        out[at + 1] = 0x80 | code >> 6 & 0x3F
-        out[at + 2] = 0x80 | code & 0x3F
-        return at + 3
-    out[at] = 0xF0 | code >> 18
-    out[at + 1] = 0x80 | code >> 12 & 0x3F
-    out[at + 2] = 0x80 | code >> 6 & 0x3F
-    out[at + 3] = 0x80 | code & 0x3F
-    return at + 4
-
-
-@njit(cache=True, nogil=True)
 def _convert_bytes(buf: Any, offset: Any, length: Any, valid: Any, codes: Any, bad: Any, offsets: Any, out: Any) -> Any:
     """Map bytes through ``codes`` (int64[256], -1: refused). Return the bytes written. Mark bad rows in ``bad``."""
     at: Any = np.int64(0)
@@ -82,7 +60,7 @@ def _convert_bytes(buf: Any, offset: Any, length: Any, valid: Any, codes: Any, b
                     at = np.int64(offsets[i])
                     break
                 else:
-                    at = _put(out, at, codes[byte])
+                    at = put_utf8(out, at, codes[byte])
         offsets[i + 1] = at
     return at
 
@@ -176,7 +154,7 @@ def _convert_codes(
                     bad[i] = True
                     at = np.int64(offsets[i])
                     break
-                at = _put(out, at, entry & 0x1FFFFF)
+                at = put_utf8(out, at, entry & 0x1FFFFF)
                 place += size
         offsets[i + 1] = at
     return at
@@ -242,7 +220,7 @@ def _convert_wide(
                     bad[i] = True
                     at = np.int64(offsets[i])
                     break
-                at = _put(out, at, code)
+                at = put_utf8(out, at, code)
                 place += size
         offsets[i + 1] = at
     return at

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from headgate.kernels import copy, u8, u32
+from headgate.kernels import copy, put_utf8, u8, u32
 
 __all__ = ["DOUBLE", "SCALAR_ROOM", "measure_string", "measured_number", "put_literal", "put_number", "put_size",
            "put_string", "put_text", "unescape"]  # fmt: skip
@@ -119,19 +119,6 @@ def _utf8_bytes(code: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _put_utf8(out: Any, to: int, code: int) -> int:
-    size = _utf8_bytes(code)
-    if size == 1:
-        out[to] = code
-        return to + 1
-    for i in range(size - 1, 0, -1):
-        out[to + i] = 0x80 | (code & 0x3F)
-        code >>= 6
-    out[to] = ((0xF00 >> size) & 0xFF) | code
-    return to + size
-
-
-@njit(cache=True, nogil=True)
 def measure_string(text: Any, at: int, end: int) -> tuple[int, int]:
     """``(index of the closing quote, bytes of the string)`` after an opening quote; index -1: invalid."""
     size = 0
@@ -163,7 +150,7 @@ def put_text(text: Any, at: int, stop: int, out: Any, to: int) -> int:
         to += at - plain
         if at < stop:
             code, at = unescape(text, at + 1, stop)
-            to = _put_utf8(out, to, code)
+            to = put_utf8(out, to, code)
     return to
 
 

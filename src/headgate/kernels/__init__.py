@@ -2,7 +2,7 @@
 
 ===============  ============================================================
 ``_cells``       positions of the cells of walked rows
-``_memory``      unaligned reads, writes and comparisons of buffers
+``_memory``      unaligned reads, writes and comparisons of buffers; UTF-8
 ``_arrow_text``  Arrow columns as text
 ``_avro``        Avro's binary form of numbers
 ``_messages``    messages of many rows, as JSON or Avro
@@ -21,7 +21,7 @@ from headgate.kernels._arrow_text import (
 )
 from headgate.kernels._avro import decimal_bytes, decimal_text_bytes, float_blocks, put_varint, varint_size, zigzag
 from headgate.kernels._cells import ABSENT, NULL, VALUE, Bytes, Cells, RowBlock
-from headgate.kernels._memory import copy, same_bytes, store8, u8, u16, u32, u64
+from headgate.kernels._memory import copy, put_utf8, same_bytes, store8, u8, u16, u32, u64
 from headgate.kernels._messages import Kind, Lane, Layout, int64_lane, text_lane, valid_mask
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "json_objects",
     "json_string",
     "json_values",
+    "put_utf8",
     "put_varint",
     "quoted",
     "same_bytes",

@@ -16,7 +16,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-__all__ = ["copy", "same_bytes", "store8", "u8", "u16", "u32", "u64"]
+__all__ = ["copy", "put_utf8", "same_bytes", "store8", "u8", "u16", "u32", "u64"]
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
@@ -95,3 +95,25 @@ def same_bytes(one: Any, start: int, other: Any, at: int, count: int) -> bool:
             return False
         i += 1
     return True
+
+
+@njit(cache=True, nogil=True)
+def put_utf8(out: Any, at: int, code: int) -> int:
+    """Write one character as UTF-8. Return the index of the next one."""
+    if code < 0x80:
+        out[at] = code
+        return at + 1
+    if code < 0x800:
+        out[at] = 0xC0 | code >> 6
+        out[at + 1] = 0x80 | code & 0x3F
+        return at + 2
+    if code < 0x10000:
+        out[at] = 0xE0 | code >> 12
+        out[at + 1] = 0x80 | code >> 6 & 0x3F
+        out[at + 2] = 0x80 | code & 0x3F
+        return at + 3
+    out[at] = 0xF0 | code >> 18
+    out[at + 1] = 0x80 | code >> 12 & 0x3F
+    out[at + 2] = 0x80 | code >> 6 & 0x3F
+    out[at + 3] = 0x80 | code & 0x3F
+    return at + 4
