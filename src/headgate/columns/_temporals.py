@@ -30,7 +30,7 @@ from numba import njit
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
 from headgate.errors import DecodeError
-from headgate.kernels import Cells, u8, u16, u32, u64
+from headgate.kernels import Cells, date_of, u8, u16, u32, u64
 
 __all__ = ["DateCodec", "DatetimeCodec", "TemporalTextCodec", "TimeCodec", "put_clock", "put_date", "put_digits"]
 
@@ -360,20 +360,6 @@ def put_clock(out: Any, at: Any, hour: Any, minute: Any, second: Any, micros: An
 
 
 @njit(cache=True, nogil=True)
-def _civil(days: int) -> tuple[int, int, int]:
-    """Return ``(year, month, day)`` of days since 1970-01-01."""
-    shifted = days + 719468
-    era = shifted // 146097
-    of_era = shifted - era * 146097
-    year_of_era = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
-    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    shifted_month = (5 * of_year + 2) // 153
-    month = shifted_month + 3 if shifted_month < 10 else shifted_month - 9
-    year = year_of_era + era * 400 + (1 if month <= 2 else 0)
-    return year, month, of_year - (153 * shifted_month + 2) // 5 + 1
-
-
-@njit(cache=True, nogil=True)
 def _put_datetime(buf: Any, place: int, digits: int, out: Any, at: int) -> Any:
     """Write a packed DATETIME as text."""
     packed = (_be32(buf, place) << 8 | u8(buf, place + 4)) & 0x7FFFFFFFFF
@@ -389,7 +375,7 @@ def _put_timestamp(buf: Any, place: int, digits: int, out: Any, at: int) -> Any:
     """Write a packed TIMESTAMP as text in UTC."""
     seconds = _be32(buf, place)
     micros = _fraction(buf, place + 4, (digits + 1) // 2)
-    year, month, day = (_0, _0, _0) if seconds == 0 and micros == 0 else _civil(seconds // 86400)
+    year, month, day = (_0, _0, _0) if seconds == 0 and micros == 0 else date_of(seconds // 86400)
     at = put_date(out, at, year, month, day)
     out[at] = 32
     return put_clock(out, at + 1, seconds % 86400 // 3600, seconds % 3600 // 60, seconds % 60, micros, digits)

@@ -28,7 +28,7 @@ from numba import njit
 from headgate.kernels._avro import put_varint, zigzag
 from headgate.kernels._memory import copy, u8
 
-__all__ = ["Kind", "Lane", "Layout", "int64_lane", "text_lane", "valid_mask"]
+__all__ = ["Kind", "Lane", "Layout", "date_of", "int64_lane", "text_lane", "valid_mask"]
 
 
 class Kind(IntEnum):
@@ -189,19 +189,27 @@ def _put_string(out: Any, at: int, data: Any, start: int, end: int, is_plain: bo
 
 
 @njit(cache=True, nogil=True)
-def _put_clock(out: Any, at: int, us: Any, fraction: int) -> int:
-    """Write a time. The date is that of Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms"."""
-    seconds, part = us // 1_000_000, us % 1_000_000
-    days, second = seconds // 86_400, seconds % 86_400
+def date_of(days: int) -> tuple[int, int, int]:
+    """Return ``(year, month, day)`` of days since 1970-01-01 (Howard Hinnant, "chrono-Compatible Low-Level Date
+    Algorithms").
+    """
     days += 719_468
     era = days // 146_097
     of_era = days - era * 146_097
     year_of_era = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
     of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     shifted = (5 * of_year + 2) // 153
-    day = of_year - (153 * shifted + 2) // 5 + 1
     month = shifted + 3 if shifted < 10 else shifted - 9
     year = year_of_era + era * 400 + (1 if month <= 2 else 0)
+    return year, month, of_year - (153 * shifted + 2) // 5 + 1
+
+
+@njit(cache=True, nogil=True)
+def _put_clock(out: Any, at: int, us: Any, fraction: int) -> int:
+    """Write a time."""
+    seconds, part = us // 1_000_000, us % 1_000_000
+    year, month, day = date_of(seconds // 86_400)
+    second = seconds % 86_400
     out[at] = 34
     at = _put_digits(out, at + 1, np.uint64(year), 4)
     out[at] = 45
