@@ -34,8 +34,8 @@ from headgate.columns._json_scalars import (
     INTEGER_ROOM,
     TEMPORAL_ROOM,
     base64_room,
-    put_base64,
     put_double,
+    put_opaque,
     put_string,
     put_temporal,
     put_unsigned,
@@ -208,7 +208,7 @@ def _put_opaque(buf: Any, column_type: int, start: int, end: int, out: Any, at: 
         return put_decimal(buf, start + 2, u8(buf, start), u8(buf, start + 1), out, at)
     if column_type in (_T_DATE, _T_TIME, _T_DATETIME, _T_TIMESTAMP):
         return put_temporal(np.int64(u64(buf, start)), column_type, out, at)
-    return put_base64(buf, start, end, column_type, out, at)
+    return put_opaque(buf, start, end, column_type, out, at)
 
 
 @njit(cache=True, nogil=True)

@@ -13,15 +13,15 @@ import numpy as np
 from numba import njit
 
 from headgate.columns._temporals import put_clock, put_date
-from headgate.kernels import u8
+from headgate.kernels import put_base64, u8
 
 __all__ = [
     "DOUBLE_ROOM",
     "INTEGER_ROOM",
     "TEMPORAL_ROOM",
     "base64_room",
-    "put_base64",
     "put_double",
+    "put_opaque",
     "put_string",
     "put_temporal",
     "put_unsigned",
@@ -39,10 +39,9 @@ _SMALLEST_PLAIN = -14
 _LARGEST_PLAIN = 15
 """Limits beyond which ``my_gcvt`` writes a double with an exponent: ``MAX_DECPT_FOR_F_FORMAT`` = DBL_DIG digits."""
 
-_BASE64 = np.frombuffer(bytearray(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"), np.uint8)
 _HEX = np.frombuffer(bytearray(b"0123456789abcdef"), np.uint8)
-_BASE64_LINE = 76
-"""Line length of MySQL's base64 encoder. Inside a JSON string the line break is the escape ``\\\\n``."""
+_LINE_BYTES = 57
+"""Bytes in a line of MySQL's base64 encoder: 76 letters. Inside a JSON string the line break is the escape ``\\n``."""
 
 _DATE = 10
 _TIME = 11
@@ -228,12 +227,11 @@ def put_temporal(packed: Any, kind: int, out: Any, at: int) -> int:
 @njit(cache=True, nogil=True)
 def base64_room(count: int) -> int:
     """Return the most bytes that ``count`` opaque bytes take, with prefix, quotes and line breaks."""
-    text = (count + 2) // 3 * 4
-    return text + text // _BASE64_LINE * 2 + 24
+    return (count + 2) // 3 * 4 + count // _LINE_BYTES * 2 + 24
 
 
 @njit(cache=True, nogil=True)
-def put_base64(buf: Any, start: int, end: int, kind: int, out: Any, at: int) -> int:
+def put_opaque(buf: Any, start: int, end: int, kind: int, out: Any, at: int) -> int:
     """Write ``"base64:type15:…"`` of an opaque value of column type ``kind``."""
     for byte in (34, 98, 97, 115, 101, 54, 52, 58, 116, 121, 112, 101):
         out[at] = byte
@@ -241,24 +239,11 @@ def put_base64(buf: Any, start: int, end: int, kind: int, out: Any, at: int) -> 
     at = put_unsigned(np.uint64(kind), out, at)
     out[at] = 58
     at += 1
-    column = 0
-    for k in range(start, end, 3):
-        if column == _BASE64_LINE:
+    for line in range(start, end, _LINE_BYTES):
+        if line > start:
             out[at] = 92
             out[at + 1] = 110
             at += 2
-            column = 0
-        left = end - k
-        three = u8(buf, k) << 16
-        if left > 1:
-            three |= u8(buf, k + 1) << 8
-        if left > 2:
-            three |= u8(buf, k + 2)
-        out[at] = _BASE64[three >> 18]
-        out[at + 1] = _BASE64[three >> 12 & 63]
-        out[at + 2] = _BASE64[three >> 6 & 63] if left > 1 else 61
-        out[at + 3] = _BASE64[three & 63] if left > 2 else 61
-        at += 4
-        column += 4
+        at = put_base64(buf, line, min(line + _LINE_BYTES, end), out, at)
     out[at] = 34
     return at + 1

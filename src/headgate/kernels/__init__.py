@@ -16,6 +16,7 @@ from headgate.kernels._arrow_text import (
     json_objects,
     json_string,
     json_values,
+    put_base64,
     quoted,
     text_bytes,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "json_objects",
     "json_string",
     "json_values",
+    "put_base64",
     "put_utf8",
     "put_varint",
     "quoted",

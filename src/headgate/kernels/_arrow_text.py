@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
+from headgate.kernels._memory import u8
+
 __all__ = [
     "base64_text",
     "escaped",
@@ -18,11 +20,12 @@ __all__ = [
     "json_objects",
     "json_string",
     "json_values",
+    "put_base64",
     "quoted",
     "text_bytes",
 ]
 
-_BASE64 = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
+_BASE64: Final = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8)
 _ESCAPES: Final = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 _NEEDS_ESCAPE: Final = r'["\\\x00-\x1f]'
 _CONTROL: Final = r"[\x00-\x1f]"
@@ -43,26 +46,30 @@ def fixed_point(array: pa.Array) -> pa.Array:
 
 
 @njit(cache=True, nogil=True)
-def _encode_base64(data: Any, offsets: Any, letters: Any, out_offsets: Any, out: Any) -> None:
-    q = 0
+def put_base64(data: Any, start: int, end: int, out: Any, at: int) -> int:
+    """Write ``data[start:end]`` in Base64. Return the index of the next byte."""
+    rest = (end - start) % 3
+    for k in range(start, end - rest, 3):
+        three = u8(data, k) << 16 | u8(data, k + 1) << 8 | u8(data, k + 2)
+        out[at] = _BASE64[three >> 18]
+        out[at + 1] = _BASE64[three >> 12 & 63]
+        out[at + 2] = _BASE64[three >> 6 & 63]
+        out[at + 3] = _BASE64[three & 63]
+        at += 4
+    if rest:
+        two = u8(data, end - rest) << 8 | (u8(data, end - 1) if rest == 2 else 0)
+        out[at] = _BASE64[two >> 10]
+        out[at + 1] = _BASE64[two >> 4 & 63]
+        out[at + 2] = _BASE64[two << 2 & 63] if rest == 2 else 61
+        out[at + 3] = 61
+        at += 4
+    return at
+
+
+@njit(cache=True, nogil=True)
+def _encode_base64(data: Any, offsets: Any, out_offsets: Any, out: Any) -> None:
     for i in range(offsets.shape[0] - 1):
-        out_offsets[i] = q
-        p = offsets[i]
-        end = offsets[i + 1]
-        while p < end:
-            left = end - p
-            word = np.int64(data[p]) << 16
-            if left > 1:
-                word |= np.int64(data[p + 1]) << 8
-            if left > 2:
-                word |= np.int64(data[p + 2])
-            out[q] = letters[word >> 18]
-            out[q + 1] = letters[(word >> 12) & 63]
-            out[q + 2] = letters[(word >> 6) & 63] if left > 1 else 61
-            out[q + 3] = letters[word & 63] if left > 2 else 61
-            q += 4
-            p += 3
-    out_offsets[offsets.shape[0] - 1] = q
+        out_offsets[i + 1] = put_base64(data, offsets[i], offsets[i + 1], out, out_offsets[i])
 
 
 def base64_text(array: pa.Array) -> pa.Array:
@@ -74,7 +81,7 @@ def base64_text(array: pa.Array) -> pa.Array:
     source = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
     size = int(((np.diff(starts) + 2) // 3 * 4).sum())
     out_offsets, out = np.zeros(len(array) + 1, np.int32), np.empty(size, np.uint8)
-    _encode_base64(source, starts, _BASE64, out_offsets, out)
+    _encode_base64(source, starts, out_offsets, out)
     buffers = [valid, pa.py_buffer(out_offsets), pa.py_buffer(out)]
     return pa.Array.from_buffers(pa.string(), len(array), buffers, null_count=array.null_count)
 
