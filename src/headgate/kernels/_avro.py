@@ -43,49 +43,39 @@ def put_varint(out: Any, at: Any, word: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _twos_complement_size(low: Any, high: Any) -> int:
-    """Return the fewest bytes that hold a signed 128-bit number."""
-    fill = np.uint64(0xFFFFFFFFFFFFFFFF) if np.int64(high) < 0 else np.uint64(0)
-    size = 16
-    while size > 1:
-        # Drop the byte at ``size - 1`` if it is all sign, like the next one's first bit.
-        top, below = size - 1, size - 2
-        word = high if top >= 8 else low
-        byte = (word >> np.uint64(8 * (top & 7))) & np.uint64(255)
-        word = high if below >= 8 else low
-        next_byte = (word >> np.uint64(8 * (below & 7))) & np.uint64(255)
-        if byte != (fill & np.uint64(255)) or (next_byte >> _SEVEN) != (fill & np.uint64(1)):
-            break
-        size -= 1
-    return size
+def _put_shortest(words: Any, first: int, count: int, out: Any, at: Any) -> Any:
+    """Write a number in two's complement in the fewest bytes, the highest first; return where it ends.
 
-
-@njit(cache=True, nogil=True)
-def _put_twos_complement(out: Any, at: Any, low: Any, high: Any, size: int) -> Any:
-    """Write the last ``size`` bytes of a signed 128-bit number, the highest first; return where it ends."""
-    for k in range(size - 1, -1, -1):
-        word = high if k >= 8 else low
-        out[at] = np.uint8((word >> np.uint64(8 * (k & 7))) & np.uint64(255))
-        at += 1
+    :param words: 32 bits each; the number has ``count`` from ``first`` on, the lowest first.
+    """
+    last = first + count - 1
+    fill = 0xFFFFFFFF if words[last] >> 31 else 0
+    while last > first and words[last] == fill and words[last - 1] >> 31 == fill & 1:
+        last -= 1
+    shift = 24
+    while shift > 0 and (words[last] ^ fill) >> shift - 1 == 0:  # a byte, and the first bit of the next, are all sign
+        shift -= 8
+    for k in range(last, first - 1, -1):
+        while shift >= 0:
+            out[at] = words[k] >> shift & 255
+            at += 1
+            shift -= 8
+        shift = 24
     return at
 
 
 @njit(cache=True, nogil=True)
 def _put_decimals(words: Any, offsets: Any, out: Any) -> None:
-    at = 0
     for i in range(offsets.shape[0] - 1):
-        offsets[i] = at
-        low, high = words[2 * i], words[2 * i + 1]
-        at = _put_twos_complement(out, at, low, high, _twos_complement_size(low, high))
-    offsets[offsets.shape[0] - 1] = at
+        offsets[i + 1] = _put_shortest(words, 4 * i, 4, out, offsets[i])
 
 
 def decimal_bytes(array: pa.Array) -> pa.Array:
     """Return the unscaled values of decimal128 as the fewest bytes in two's complement: binary, nulls undefined."""
-    words = np.zeros(2 * len(array), np.uint64)
+    words = np.zeros(4 * len(array), np.uint32)
     buffer = array.buffers()[1]
     if buffer is not None:
-        words = np.frombuffer(buffer, np.uint64)[2 * array.offset : 2 * (array.offset + len(array))].copy()
+        words = np.frombuffer(buffer, np.uint32)[4 * array.offset : 4 * (array.offset + len(array))].copy()
     offsets, out = np.zeros(len(array) + 1, np.int32), np.empty(16 * len(array), np.uint8)
     _put_decimals(words, offsets, out)
     return pa.Array.from_buffers(pa.binary(), len(array), [None, pa.py_buffer(offsets), pa.py_buffer(out)])
@@ -99,17 +89,15 @@ _LIMBS: Final = 8
 def _append_digit(words: Any, digit: Any) -> None:
     carry = digit
     for w in range(_LIMBS):
-        carry += words[w] * np.uint64(10)
-        words[w] = carry & np.uint64(0xFFFFFFFF)
-        carry >>= np.uint64(32)
+        carry += words[w] * 10
+        words[w] = carry & 0xFFFFFFFF
+        carry >>= 32
 
 
 @njit(cache=True, nogil=True)
 def _put_decimal_texts(starts: Any, data: Any, scale: int, offsets: Any, out: Any) -> None:
-    words = np.zeros(_LIMBS, np.uint64)
-    at = 0
+    words = np.zeros(_LIMBS, np.int64)
     for i in range(starts.shape[0] - 1):
-        offsets[i] = at
         words[:] = 0
         is_negative = False
         missing = -1  # digits after the point that the text does not have; -1: no point yet
@@ -119,28 +107,17 @@ def _put_decimal_texts(starts: Any, data: Any, scale: int, offsets: Any, out: An
             elif data[k] == 46:
                 missing = scale
             else:
-                _append_digit(words, np.uint64(data[k] - 48))
+                _append_digit(words, np.int64(data[k]) - 48)
                 missing -= int(missing > 0)
         for _ in range(scale if missing < 0 else missing):
-            _append_digit(words, np.uint64(0))
+            _append_digit(words, np.int64(0))
         if is_negative:
-            carry = np.uint64(1)
+            carry = np.int64(1)
             for w in range(_LIMBS):
-                carry += words[w] ^ np.uint64(0xFFFFFFFF)
-                words[w] = carry & np.uint64(0xFFFFFFFF)
-                carry >>= np.uint64(32)
-        fill = np.uint64(255) if words[_LIMBS - 1] >> np.uint64(31) else np.uint64(0)
-        size = 4 * _LIMBS
-        while size > 1:
-            top = words[(size - 1) >> 2] >> np.uint64(8 * ((size - 1) & 3)) & np.uint64(255)
-            below = words[(size - 2) >> 2] >> np.uint64(8 * ((size - 2) & 3)) & np.uint64(255)
-            if top != fill or (below >> _SEVEN) != (fill & np.uint64(1)):
-                break
-            size -= 1
-        for k in range(size - 1, -1, -1):
-            out[at] = np.uint8(words[k >> 2] >> np.uint64(8 * (k & 3)) & np.uint64(255))
-            at += 1
-    offsets[starts.shape[0] - 1] = at
+                carry += words[w] ^ 0xFFFFFFFF
+                words[w] = carry & 0xFFFFFFFF
+                carry >>= 32
+        offsets[i + 1] = _put_shortest(words, 0, _LIMBS, out, offsets[i])
 
 
 def decimal_text_bytes(array: pa.Array, scale: int) -> pa.Array:
