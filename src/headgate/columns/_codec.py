@@ -9,17 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.catalog import Column
-from headgate.columns._kernels import (
-    SLACK,
-    count_missing,
-    gather,
-    invalid_utf8,
-    other_length,
-    pack_validity,
-    total_length,
-)
+from headgate.columns._kernels import SLACK, gather, invalid_utf8, other_length, total_length
 from headgate.errors import DecodeError
-from headgate.kernels import Cells
+from headgate.kernels import VALUE, Cells
 from headgate.names import quote_name
 
 __all__ = ["MAX_ARRAY_BYTES", "BaseCodec", "Codec"]
@@ -78,18 +70,21 @@ class BaseCodec:
         if row >= 0:
             raise self.undecodable(cells, row, f"{size} bytes long")
 
-    def array(self, cells: Cells, *buffers: npt.NDArray[Any], data_type: pa.DataType | None = None) -> pa.Array:
-        """Return an Arrow array over ``buffers`` with the cells' nulls."""
+    def array(
+        self,
+        cells: Cells,
+        *buffers: npt.NDArray[Any],
+        data_type: pa.DataType | None = None,
+        children: list[pa.Array] | None = None,
+    ) -> pa.Array:
+        """Return an Arrow array over ``buffers``, and ``children`` if it is nested, with the cells' nulls."""
         bits, nulls = validity(cells.valid)
         return pa.Array.from_buffers(
-            data_type or self.arrow_type, len(cells.valid), [bits, *map(pa.py_buffer, buffers)], null_count=nulls
-        )
-
-    def nested(self, cells: Cells, children: list[pa.Array], *buffers: npt.NDArray[Any]) -> pa.Array:
-        """Return a struct or list array over ``children`` with the cells' nulls."""
-        bits, nulls = validity(cells.valid)
-        return pa.Array.from_buffers(
-            self.arrow_type, len(cells.valid), [bits, *map(pa.py_buffer, buffers)], null_count=nulls, children=children
+            data_type or self.arrow_type,
+            len(cells.valid),
+            [bits, *map(pa.py_buffer, buffers)],
+            null_count=nulls,
+            children=children,
         )
 
     def gathered(self, cells: Cells, skip: int = 0) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
@@ -116,9 +111,6 @@ class BaseCodec:
 
 def validity(valid: npt.NDArray[np.uint8]) -> tuple[pa.Buffer | None, int]:
     """Return Arrow's validity bitmap (None if every row has a value) and the number of nulls."""
-    nulls = int(count_missing(valid))
-    if nulls == 0:
-        return None, 0
-    bits = np.zeros((len(valid) + 7) // 8, np.uint8)
-    pack_validity(valid, bits)
-    return pa.py_buffer(bits), nulls
+    present = valid == VALUE
+    nulls = len(valid) - int(np.count_nonzero(present))
+    return (pa.py_buffer(np.packbits(present, bitorder="little")), nulls) if nulls else (None, 0)

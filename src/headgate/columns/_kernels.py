@@ -1,4 +1,4 @@
-"""Kernels that several type families share: validity, gathering bytes, UTF-8.
+"""Kernels that several type families share: lengths, gathering bytes, UTF-8.
 
 A kernel returns the number of the first row with a value that it cannot decode, else -1. The codec raises the error.
 """
@@ -12,16 +12,7 @@ from numba import njit
 
 from headgate.kernels import copy, store8, u8, u64
 
-__all__ = [
-    "ASCII_MASK",
-    "count_missing",
-    "gather",
-    "invalid_utf8",
-    "is_ascii",
-    "other_length",
-    "pack_validity",
-    "total_length",
-]
+__all__ = ["ASCII_MASK", "gather", "invalid_utf8", "is_ascii", "other_length", "total_length"]
 
 ASCII_MASK = np.uint64(0x8080808080808080)
 """Bits that are 0 in eight ASCII bytes."""
@@ -29,26 +20,6 @@ ASCII_MASK = np.uint64(0x8080808080808080)
 SLACK = 48
 """Bytes that :func:`gather` may write behind the last value: it copies values of up to so many bytes in whole steps,
 whose number does not vary with each length."""
-
-
-@njit(cache=True, nogil=True)
-def count_missing(valid: Any) -> int:
-    """Count the rows without a value."""
-    missing = 0
-    for i in range(len(valid)):
-        missing += valid[i] != 1
-    return missing
-
-
-@njit(cache=True, nogil=True)
-def pack_validity(valid: Any, bits: Any) -> None:
-    """Set bit i of the zeroed ``bits`` if ``valid[i] == 1``."""
-    n = len(valid)
-    for start in range(0, n, 8):
-        byte = 0
-        for bit in range(min(8, n - start)):
-            byte |= (valid[start + bit] == 1) << bit
-        bits[start >> 3] = byte
 
 
 @njit(cache=True, nogil=True)

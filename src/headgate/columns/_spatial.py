@@ -49,7 +49,7 @@ class GeometryCodec(BaseCodec):
         offsets, data = self.gathered(cells, skip=4)
         srid = self.array(cells, srids, data_type=pa.int32())
         wkb = self.array(cells, offsets, data[: offsets[-1]], data_type=pa.binary())
-        return self.nested(cells, [srid, wkb])
+        return self.array(cells, children=[srid, wkb])
 
     from_text = from_log
 
@@ -67,6 +67,6 @@ class VectorCodec(BaseCodec):
         offsets, data = self.gathered(cells)
         count = int(offsets[-1]) // 4
         numbers = pa.Array.from_buffers(pa.float32(), count, [None, pa.py_buffer(data[: count * 4])], null_count=0)
-        return self.nested(cells, [numbers], offsets // 4)
+        return self.array(cells, offsets // 4, children=[numbers])
 
     from_text = from_log
