@@ -25,7 +25,7 @@ from headgate.binlog import codes as c
 from headgate.binlog._crc import CRC_TABLES, crc32
 from headgate.binlog._events import parse_format_description, parse_heartbeat, parse_payload, parse_rotate
 from headgate.errors import ChecksumError, DecodeError, ProtocolError
-from headgate.kernels import Bytes
+from headgate.kernels import Bytes, u8, u16, u32
 
 __all__ = ["EndOfLog", "ErrorPacket", "Framer", "Item", "LogPosition", "Segment", "frame_event_stream"]
 
@@ -88,11 +88,6 @@ Item: TypeAlias = Segment | LogPosition | EndOfLog | ErrorPacket
 
 
 @njit(cache=True, nogil=True)
-def _u32(buf: Any, p: Any) -> Any:
-    return np.int64(buf[p]) | np.int64(buf[p + 1]) << 8 | np.int64(buf[p + 2]) << 16 | np.int64(buf[p + 3]) << 24
-
-
-@njit(cache=True, nogil=True)
 def _frame_packets(buf: Any, start: int, stop: int, checksums: bool, tables: Any, state: Any, index: Any) -> Any:
     """Cut packets in ``buf[start:stop]`` into events.
 
@@ -121,7 +116,7 @@ def _frame_packets(buf: Any, start: int, stop: int, checksums: bool, tables: Any
     while n < capacity:
         if stop - p < _PACKET_HEADER + 1:
             return n, p, _MORE
-        length = np.int64(buf[p]) | np.int64(buf[p + 1]) << 8 | np.int64(buf[p + 2]) << 16
+        length = u16(buf, p) | u8(buf, p + 2) << 16
         if length == _MAX_PACKET:
             return n, p, _BIG
         if length == 0:
@@ -140,17 +135,17 @@ def _frame_packets(buf: Any, start: int, stop: int, checksums: bool, tables: Any
         kind = buf[head + 4]
         if kind == _T_ROTATE or kind == _T_FDE or kind == _T_HEARTBEAT or kind == _T_HEARTBEAT2:
             return n, p, _CONTROL
-        if _u32(buf, head + 9) != end - head:
+        if u32(buf, head + 9) != end - head:
             return n, p, _BAD
         size = end - head
         if checksums:
             end -= _CRC
             if end < head + _HEADER:
                 return n, p, _BAD
-            if np.int64(crc32(buf, head, end, tables)) != _u32(buf, end):
+            if np.int64(crc32(buf, head, end, tables)) != u32(buf, end):
                 return n, p, _BAD_CRC
-        low = _u32(buf, head + 13)
-        flags = np.int64(buf[head + 17]) | np.int64(buf[head + 18]) << 8
+        low = u32(buf, head + 13)
+        flags = u16(buf, head + 17)
         if low != 0 and (flags & _ARTIFICIAL) == 0:
             last = state[0]
             position = (last >> 32 << 32) | low
@@ -181,7 +176,7 @@ def frame_event_stream(buf: Any, start: int, stop: int, e_start: Any, e_end: Any
     while p < stop and n < e_start.shape[0]:
         if stop - p < _HEADER:
             return n, p, 1
-        size = _u32(buf, p + 9)
+        size = u32(buf, p + 9)
         if size < _HEADER or size > stop - p:
             return n, p, 1
         e_start[n] = p

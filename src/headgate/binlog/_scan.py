@@ -23,7 +23,7 @@ from numba import njit
 from headgate.binlog import codes as c
 from headgate.binlog._frame import EVENTS_PER_SEGMENT, Segment
 from headgate.errors import DecodeError
-from headgate.kernels import same_bytes, u64
+from headgate.kernels import same_bytes, u8, u16, u32, u64
 
 __all__ = ["GtidFilter", "RowEvents", "Scanner", "Stop", "Transactions", "other_statements"]
 
@@ -168,11 +168,11 @@ def _commit_time(buf: Any, p: int, end: int) -> Any:
     """Return the original commit time of a GTID event whose header is at ``p``; before 8.0.1 the header's seconds."""
     at = p + _HEADER + 42
     if at + 7 > end:
-        return _le(buf, p, 4) * 1000000
+        return u32(buf, p) * 1000000
     immediate = _le(buf, at, 7)
     if immediate >> 55 & 1:
         if at + 14 > end:
-            return _le(buf, p, 4) * 1000000
+            return u32(buf, p) * 1000000
         original = _le(buf, at + 7, 7)
         return original if original > 0 else immediate & ((1 << 55) - 1)
     return immediate
@@ -184,12 +184,12 @@ def _query_is(buf: Any, p: int, end: int, word: Any) -> bool:
     body = p + _HEADER
     if body + 13 > end:
         return False
-    text = body + 13 + (np.int64(buf[body + 11]) | np.int64(buf[body + 12]) << 8) + np.int64(buf[body + 8]) + 1
-    if end - text != word.shape[0]:
+    text = body + 13 + u16(buf, body + 11) + u8(buf, body + 8) + 1
+    if end - text != len(word):
         return False
     same = True
-    for i in range(word.shape[0]):
-        same = same and buf[text + i] == word[i]
+    for i in range(len(word)):
+        same = same and u8(buf, text + i) == u8(word, i)
     return same
 
 
@@ -200,18 +200,18 @@ def _row_event(buf: Any, p: int, end: int, kind: int, out: Any, k: int) -> bool:
     if kind >= _W2:
         if q + 2 > end:
             return False
-        extra = np.int64(buf[q]) | np.int64(buf[q + 1]) << 8
+        extra = u16(buf, q)
         if extra < 2:
             return False
         q += extra
     if q + 1 > end:
         return False
-    columns: Any = np.int64(buf[q])
+    columns: Any = u8(buf, q)
     q += 1
     if columns == 252:
         if q + 2 > end:
             return False
-        columns = np.int64(buf[q]) | np.int64(buf[q + 1]) << 8
+        columns = u16(buf, q)
         q += 2
     elif columns > 252:
         return False
