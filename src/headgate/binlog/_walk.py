@@ -363,40 +363,11 @@ def _walk(buf: Any, events: Any, which: Any, cursor: Any, columns: _Columns, key
 
 
 @njit(cache=True, nogil=True)
-def _skip_image(buf: Any, p: Any, end: int, bitmap: int, columns: _Columns) -> Any:
-    """Return the index behind one image, -1 if it does not fit."""
-    count = columns.mode.shape[0]
-    present = _present(buf, bitmap, count)
-    nulls = p
-    p += (present + 7) >> 3
-    if p > end:
-        return -1
-    k = 0
-    for c in range(count):
-        if not (u8(buf, bitmap + (c >> 3)) >> (c & 7)) & 1:
-            continue
-        is_null = (u8(buf, nulls + (k >> 3)) >> (k & 7)) & 1
-        k += 1
-        if is_null:
-            continue
-        size: Any = np.int64(columns.arg[c])
-        if columns.mode[c] != _FIXED:
-            if p + size > end:
-                return -1
-            n = np.int64(0)
-            for i in range(size):
-                n |= u8(buf, p + i) << (8 * i)
-            p += size
-            size = n
-        p += size
-        if p > end:
-            return -1
-    return p
+def _count(buf: Any, events: Any, which: Any, columns: _Columns, cells: _Cells, counts: Any) -> Any:
+    """Write the number of changes of each event ``which`` to ``counts``. Return (index into ``which``, status).
 
-
-@njit(cache=True, nogil=True)
-def _count(buf: Any, events: Any, which: Any, columns: _Columns, counts: Any) -> Any:
-    """Write the number of changes of each event ``which`` to ``counts``. Return (index into ``which``, status)."""
+    ``cells`` is room for one row.
+    """
     for k in range(which.shape[0]):
         e = which[k]
         if events[R_COLUMNS, e] != columns.mode.shape[0]:
@@ -405,14 +376,14 @@ def _count(buf: Any, events: Any, which: Any, columns: _Columns, counts: Any) ->
         end = events[R_END, e]
         n = 0
         while p < end:
-            q = _skip_image(buf, p, end, events[R_BITMAP, e], columns)
+            q = _image(buf, p, end, events[R_BITMAP, e], columns, cells, 0)
             if q > p and (events[R_KIND, e] == _UPDATE or events[R_KIND, e] == _PARTIAL_UPDATE):
                 p = q
                 if events[R_KIND, e] == _PARTIAL_UPDATE:
                     p, bits = _bits_behind(buf, p, end, columns.json.shape[0])
                     if bits < -1:
                         return k, _SHORT if bits == -2 else _OPTIONS
-                q = _skip_image(buf, p, end, events[R_BITMAP2, e], columns)
+                q = _image(buf, p, end, events[R_BITMAP2, e], columns, cells, 0)
             if q <= p:
                 return k, _SHORT
             p = q
@@ -445,6 +416,11 @@ def assign_ordinals(txn: Any, counts: Any, continued: int) -> tuple[Any, int]:
     return out, int(state[1]) if len(txn) else continued
 
 
+def _cells(columns: int, rows: int) -> _Cells:
+    shape = (max(1, columns), rows)
+    return _Cells(np.zeros(shape, np.int64), np.zeros(shape, np.int32), np.zeros(shape, np.uint8))
+
+
 class RowWalker:
     """Walker of the row images of one table definition.
 
@@ -473,10 +449,8 @@ class RowWalker:
         if capacity <= self._capacity:
             return
         self._capacity = capacity
-        shape = (max(1, self.columns), capacity)
-        cells = _Cells(np.zeros(shape, np.int64), np.zeros(shape, np.int32), np.zeros(shape, np.uint8))
         self._rows = _Rows(
-            cells,
+            _cells(self.columns, capacity),
             np.zeros(capacity, np.uint8),
             np.zeros(capacity, np.int32),
             np.zeros(capacity, np.int32),
@@ -521,7 +495,7 @@ class RowWalker:
 
         :raises ValueError: as :meth:`walk`.
         """
-        _, status = _count(buf, events.table, which, self._of_table, counts)
+        _, status = _count(buf, events.table, which, self._of_table, _cells(self.columns, 1), counts)
         self._raise(status)
 
     def _raise(self, status: int) -> None:
