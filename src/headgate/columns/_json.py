@@ -38,10 +38,9 @@ from headgate.columns._json_scalars import (
     put_opaque,
     put_string,
     put_temporal,
-    put_unsigned,
     string_room,
 )
-from headgate.kernels import Cells, u8, u16, u32, u64
+from headgate.kernels import Cells, put_unsigned, u8, u16, u32, u64
 
 __all__ = ["JsonCodec"]
 
@@ -153,14 +152,14 @@ def _put_integer(buf: Any, kind: int, place: int, out: Any, at: int) -> int:
         else:
             value = np.int64(u64(buf, place))
         if value >= 0:
-            return put_unsigned(np.uint64(value), out, at)
+            return put_unsigned(out, at, np.uint64(value), 1)
         out[at] = 45
-        return put_unsigned(np.uint64(0) - np.uint64(value), out, at + 1)
+        return put_unsigned(out, at + 1, np.uint64(0) - np.uint64(value), 1)
     if kind == _UINT16:
-        return put_unsigned(np.uint64(u16(buf, place)), out, at)
+        return put_unsigned(out, at, np.uint64(u16(buf, place)), 1)
     if kind == _UINT32:
-        return put_unsigned(np.uint64(u32(buf, place)), out, at)
-    return put_unsigned(u64(buf, place), out, at)
+        return put_unsigned(out, at, np.uint64(u32(buf, place)), 1)
+    return put_unsigned(out, at, u64(buf, place), 1)
 
 
 @njit(cache=True, nogil=True)

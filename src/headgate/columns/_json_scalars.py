@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from headgate.columns._temporals import put_clock, put_date
-from headgate.kernels import put_base64, u8
+from headgate.kernels import put_base64, put_unsigned, u8
 
 __all__ = [
     "DOUBLE_ROOM",
@@ -24,7 +24,6 @@ __all__ = [
     "put_opaque",
     "put_string",
     "put_temporal",
-    "put_unsigned",
     "string_room",
 ]
 
@@ -46,20 +45,6 @@ _LINE_BYTES = 57
 _DATE = 10
 _TIME = 11
 _SIX = np.int64(6)
-
-
-@njit(cache=True, nogil=True)
-def put_unsigned(value: Any, out: Any, at: int) -> int:
-    """Write a uint64 in decimal digits."""
-    digits = 1
-    rest = value // np.uint64(10)
-    while rest:
-        digits += 1
-        rest //= np.uint64(10)
-    for k in range(digits - 1, -1, -1):
-        out[at + k] = 48 + np.int64(value % np.uint64(10))
-        value //= np.uint64(10)
-    return at + digits
 
 
 @njit(cache=True, nogil=True)
@@ -192,7 +177,7 @@ def _put_exponent(digits: Any, count: int, exponent: int, out: Any, at: int) -> 
     if exponent < 0:
         out[at] = 45
         at += 1
-    return put_unsigned(np.uint64(abs(exponent)), out, at)
+    return put_unsigned(out, at, np.uint64(abs(exponent)), 1)
 
 
 @njit(cache=True, nogil=True)
@@ -236,7 +221,7 @@ def put_opaque(buf: Any, start: int, end: int, kind: int, out: Any, at: int) -> 
     for byte in (34, 98, 97, 115, 101, 54, 52, 58, 116, 121, 112, 101):
         out[at] = byte
         at += 1
-    at = put_unsigned(np.uint64(kind), out, at)
+    at = put_unsigned(out, at, np.uint64(kind), 1)
     out[at] = 58
     at += 1
     for line in range(start, end, _LINE_BYTES):

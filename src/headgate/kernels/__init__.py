@@ -23,7 +23,7 @@ from headgate.kernels._arrow_text import (
 from headgate.kernels._avro import decimal_bytes, decimal_text_bytes, float_blocks, put_varint, varint_size, zigzag
 from headgate.kernels._cells import ABSENT, NULL, VALUE, Bytes, Cells, RowBlock
 from headgate.kernels._memory import copy, put_utf8, same_bytes, store8, u8, u16, u32, u64
-from headgate.kernels._messages import Kind, Lane, Layout, date_of, int64_lane, text_lane, valid_mask
+from headgate.kernels._messages import Kind, Lane, Layout, date_of, int64_lane, put_unsigned, text_lane, valid_mask
 
 __all__ = [
     "ABSENT",
@@ -48,6 +48,7 @@ __all__ = [
     "json_string",
     "json_values",
     "put_base64",
+    "put_unsigned",
     "put_utf8",
     "put_varint",
     "quoted",

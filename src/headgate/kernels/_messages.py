@@ -28,7 +28,7 @@ from numba import njit
 from headgate.kernels._avro import put_varint, zigzag
 from headgate.kernels._memory import copy, u8
 
-__all__ = ["Kind", "Lane", "Layout", "date_of", "int64_lane", "text_lane", "valid_mask"]
+__all__ = ["Kind", "Lane", "Layout", "date_of", "int64_lane", "put_unsigned", "text_lane", "valid_mask"]
 
 
 class Kind(IntEnum):
@@ -100,7 +100,7 @@ parameter, start and size of the constant before it, row in ``valid`` of presenc
 
 
 @njit(cache=True, nogil=True)
-def _put_digits(out: Any, at: int, value: Any, least: int) -> int:
+def put_unsigned(out: Any, at: int, value: Any, least: int) -> int:
     """Write a number that is not negative with at least so many digits."""
     count, limit = 1, _TEN
     while count < _MOST_DIGITS and value >= limit:
@@ -126,8 +126,8 @@ def _put_digits(out: Any, at: int, value: Any, least: int) -> int:
 def _put_number(out: Any, at: int, value: Any) -> int:
     if value < 0:
         out[at] = 45
-        return _put_digits(out, at + 1, np.uint64(0) - np.uint64(value), 1)
-    return _put_digits(out, at, np.uint64(value), 1)
+        return put_unsigned(out, at + 1, np.uint64(0) - np.uint64(value), 1)
+    return put_unsigned(out, at, np.uint64(value), 1)
 
 
 @njit(cache=True, nogil=True)
@@ -139,7 +139,7 @@ def _put_decimal(out: Any, at: int, value: Any, scale: int) -> int:
         out[at] = 45
         at += 1
         digits = np.uint64(0) - digits
-    at = _put_digits(out, at, digits, scale + 1)
+    at = put_unsigned(out, at, digits, scale + 1)
     if scale:
         for k in range(at, at - scale, -1):
             out[k] = out[k - 1]
@@ -211,22 +211,22 @@ def _put_clock(out: Any, at: int, us: Any, fraction: int) -> int:
     year, month, day = date_of(seconds // 86_400)
     second = seconds % 86_400
     out[at] = 34
-    at = _put_digits(out, at + 1, np.uint64(year), 4)
+    at = put_unsigned(out, at + 1, np.uint64(year), 4)
     out[at] = 45
-    at = _put_digits(out, at + 1, np.uint64(month), 2)
+    at = put_unsigned(out, at + 1, np.uint64(month), 2)
     out[at] = 45
-    at = _put_digits(out, at + 1, np.uint64(day), 2)
+    at = put_unsigned(out, at + 1, np.uint64(day), 2)
     out[at] = 84
-    at = _put_digits(out, at + 1, np.uint64(second // 3600), 2)
+    at = put_unsigned(out, at + 1, np.uint64(second // 3600), 2)
     out[at] = 58
-    at = _put_digits(out, at + 1, np.uint64(second // 60 % 60), 2)
+    at = put_unsigned(out, at + 1, np.uint64(second // 60 % 60), 2)
     out[at] = 58
-    at = _put_digits(out, at + 1, np.uint64(second % 60), 2)
+    at = put_unsigned(out, at + 1, np.uint64(second % 60), 2)
     if fraction:
         for _ in range(6 - fraction):
             part //= 10
         out[at] = 46
-        at = _put_digits(out, at + 1, np.uint64(part), fraction)
+        at = put_unsigned(out, at + 1, np.uint64(part), fraction)
     out[at] = 90
     out[at + 1] = 34
     return at + 2
