@@ -37,15 +37,6 @@ _PACKET_HEADER: Final = 4
 
 _MORE, _CONTROL, _BIG, _EOF, _ERROR, _BAD_CRC, _BAD = range(7)
 
-_HEADER: Final = c.HEADER_SIZE
-_CRC: Final = c.CRC_SIZE
-_T_ROTATE: Final = c.ROTATE
-_T_FDE: Final = c.FORMAT_DESCRIPTION
-_T_HEARTBEAT: Final = c.HEARTBEAT
-_T_HEARTBEAT2: Final = c.HEARTBEAT_V2
-_T_PAYLOAD: Final = c.TRANSACTION_PAYLOAD
-_ARTIFICIAL: Final = c.FLAG_ARTIFICIAL
-
 
 class Segment(NamedTuple):
     """Whole events of one binlog file, in log order."""
@@ -128,25 +119,25 @@ def _frame_packets(buf: Any, start: int, stop: int, checksums: bool, tables: Any
             return n, p, _EOF
         if status == 0xFF:
             return n, p, _ERROR
-        if status != 0 or length < 1 + _HEADER:
+        if status != 0 or length < 1 + c.HEADER_SIZE:
             return n, p, _BAD
         head = p + _PACKET_HEADER + 1
         end = p + _PACKET_HEADER + length
         kind = buf[head + 4]
-        if kind == _T_ROTATE or kind == _T_FDE or kind == _T_HEARTBEAT or kind == _T_HEARTBEAT2:
+        if kind == c.ROTATE or kind == c.FORMAT_DESCRIPTION or kind == c.HEARTBEAT or kind == c.HEARTBEAT_V2:
             return n, p, _CONTROL
         if u32(buf, head + 9) != end - head:
             return n, p, _BAD
         size = end - head
         if checksums:
-            end -= _CRC
-            if end < head + _HEADER:
+            end -= c.CRC_SIZE
+            if end < head + c.HEADER_SIZE:
                 return n, p, _BAD
             if np.int64(crc32(buf, head, end, tables)) != u32(buf, end):
                 return n, p, _BAD_CRC
         low = u32(buf, head + 13)
         flags = u16(buf, head + 17)
-        if low != 0 and (flags & _ARTIFICIAL) == 0:
+        if low != 0 and (flags & c.FLAG_ARTIFICIAL) == 0:
             last = state[0]
             position = (last >> 32 << 32) | low
             if position < last:
@@ -158,7 +149,7 @@ def _frame_packets(buf: Any, start: int, stop: int, checksums: bool, tables: Any
         e_next[n] = state[0]
         e_start[n] = head
         e_end[n] = end
-        if kind == _T_PAYLOAD:
+        if kind == c.TRANSACTION_PAYLOAD:
             state[1] += 1
         n += 1
         p += _PACKET_HEADER + length
@@ -174,10 +165,10 @@ def frame_event_stream(buf: Any, start: int, stop: int, e_start: Any, e_end: Any
     n = 0
     p: Any = start
     while p < stop and n < e_start.shape[0]:
-        if stop - p < _HEADER:
+        if stop - p < c.HEADER_SIZE:
             return n, p, 1
         size = u32(buf, p + 9)
-        if size < _HEADER or size > stop - p:
+        if size < c.HEADER_SIZE or size > stop - p:
             return n, p, 1
         e_start[n] = p
         e_end[n] = p + size
@@ -271,7 +262,7 @@ class Framer:
     def _checked_body(self, event: bytes) -> bytes:
         if not self._checksums:
             return event[c.HEADER_SIZE :]
-        if len(event) < c.HEADER_SIZE + _CRC or zlib.crc32(event[:-4]) != int.from_bytes(event[-4:], "little"):
+        if len(event) < c.HEADER_SIZE + c.CRC_SIZE or zlib.crc32(event[:-4]) != int.from_bytes(event[-4:], "little"):
             raise ChecksumError("a binlog event's checksum does not match its bytes", file=self.file, pos=self.pos)
         return event[c.HEADER_SIZE : -4]
 
@@ -298,7 +289,7 @@ class Framer:
         size = len(packet) - 1
         stop = len(packet)
         if self._checksums:
-            stop -= _CRC
+            stop -= c.CRC_SIZE
             if zlib.crc32(packet[1:stop].tobytes()) != int.from_bytes(packet[stop:].tobytes(), "little"):
                 raise ChecksumError("a binlog event's checksum does not match its bytes", file=self.file, pos=self.pos)
         low = int.from_bytes(packet[14:18].tobytes(), "little")

@@ -27,8 +27,6 @@ from headgate.kernels import same_bytes, u8, u16, u32, u64
 
 __all__ = ["GtidFilter", "RowEvents", "Scanner", "Stop", "Transactions", "other_statements"]
 
-_HEADER: Final = c.HEADER_SIZE
-
 # Why the kernel stopped
 _DONE, _PYTHON, _BAD, _OPEN, _UNMAPPED, _OUTSIDE = range(6)
 
@@ -43,22 +41,6 @@ KIND_UPDATE: Final = 1
 KIND_DELETE: Final = 2
 KIND_PARTIAL_UPDATE: Final = 3
 """An update whose after-images may hold JSON differences (PARTIAL_UPDATE_ROWS)."""
-
-_GTID, _QUERY, _XID, _TABLE_MAP = c.GTID, c.QUERY, c.XID, c.TABLE_MAP
-_W1, _U1, _D1, _W2, _U2, _D2 = (
-    c.WRITE_ROWS_V1,
-    c.UPDATE_ROWS_V1,
-    c.DELETE_ROWS_V1,
-    c.WRITE_ROWS,
-    c.UPDATE_ROWS,
-    c.DELETE_ROWS,
-)
-_ROWS_QUERY, _IGNORABLE, _CONTEXT, _VIEW = c.ROWS_QUERY, c.IGNORABLE, c.TRANSACTION_CONTEXT, c.VIEW_CHANGE
-_INTVAR, _RAND, _USER_VAR, _STOP, _PREVIOUS = c.INTVAR, c.RAND, c.USER_VAR, c.STOP, c.PREVIOUS_GTIDS
-# The pieces of a file that a LOAD DATA brings. EXECUTE_LOAD_QUERY says what is done with it.
-_FILE, _FILE_MORE, _FILE_GONE, _LOAD = c.BEGIN_LOAD_QUERY, c.APPEND_BLOCK, c.DELETE_FILE, c.EXECUTE_LOAD_QUERY
-
-_PREPARE, _PARTIAL = c.XA_PREPARE, c.PARTIAL_UPDATE_ROWS
 
 _BEGIN = np.frombuffer(b"BEGIN", np.uint8)
 _COMMIT = np.frombuffer(b"COMMIT", np.uint8)
@@ -166,7 +148,7 @@ def _find(table_id: int, h_key: Any, h_value: Any) -> Any:
 @njit(cache=True, nogil=True)
 def _commit_time(buf: Any, p: int, end: int) -> Any:
     """Return the original commit time of a GTID event whose header is at ``p``; before 8.0.1 the header's seconds."""
-    at = p + _HEADER + 42
+    at = p + c.HEADER_SIZE + 42
     if at + 7 > end:
         return u32(buf, p) * 1000000
     immediate = _le(buf, at, 7)
@@ -181,7 +163,7 @@ def _commit_time(buf: Any, p: int, end: int) -> Any:
 @njit(cache=True, nogil=True)
 def _query_is(buf: Any, p: int, end: int, word: Any) -> bool:
     """Return whether the QUERY event at ``p`` holds exactly the statement ``word``."""
-    body = p + _HEADER
+    body = p + c.HEADER_SIZE
     if body + 13 > end:
         return False
     text = body + 13 + u16(buf, body + 11) + u8(buf, body + 8) + 1
@@ -196,8 +178,8 @@ def _query_is(buf: Any, p: int, end: int, word: Any) -> bool:
 @njit(cache=True, nogil=True)
 def _row_event(buf: Any, p: int, end: int, kind: int, out: Any, k: int) -> bool:
     """Parse a row event's post-header into column ``k`` of the row-event table. Return False if it does not fit."""
-    q: Any = p + _HEADER + 8
-    if kind >= _W2:
+    q: Any = p + c.HEADER_SIZE + 8
+    if kind >= c.WRITE_ROWS:
         if q + 2 > end:
             return False
         extra = u16(buf, q)
@@ -216,7 +198,7 @@ def _row_event(buf: Any, p: int, end: int, kind: int, out: Any, k: int) -> bool:
     elif columns > 252:
         return False
     size = (columns + 7) >> 3
-    update = kind == _U1 or kind == _U2 or kind == _PARTIAL
+    update = kind == c.UPDATE_ROWS_V1 or kind == c.UPDATE_ROWS or kind == c.PARTIAL_UPDATE_ROWS
     out[R_BITMAP, k] = q
     q += size
     out[R_BITMAP2, k] = q if update else q - size
@@ -228,8 +210,8 @@ def _row_event(buf: Any, p: int, end: int, kind: int, out: Any, k: int) -> bool:
     out[R_END, k] = end
     out[R_COLUMNS, k] = columns
     if update:
-        out[R_KIND, k] = 3 if kind == _PARTIAL else 1
-    elif kind == _D1 or kind == _D2:
+        out[R_KIND, k] = 3 if kind == c.PARTIAL_UPDATE_ROWS else 1
+    elif kind == c.DELETE_ROWS_V1 or kind == c.DELETE_ROWS:
         out[R_KIND, k] = 2
     else:
         out[R_KIND, k] = 0
@@ -248,14 +230,14 @@ def _scan(
         p = e_start[i]
         end = e_end[i]
         kind = buf[p + 4]
-        if kind == _GTID:
+        if kind == c.GTID:
             if state[_S_TXN] >= 0:
                 return i, _OPEN
-            if end - p < _HEADER + 25:
+            if end - p < c.HEADER_SIZE + 25:
                 return i, _BAD
-            hi = u64(buf, p + _HEADER + 1)
-            lo = u64(buf, p + _HEADER + 9)
-            number = _le(buf, p + _HEADER + 17, 8)
+            hi = u64(buf, p + c.HEADER_SIZE + 1)
+            lo = u64(buf, p + c.HEADER_SIZE + 9)
+            number = _le(buf, p + c.HEADER_SIZE + 17, 8)
             wanted = _in_set(hi, lo, number, f_hi, f_lo, f_first, f_last) == f_inside
             state[_S_WANTED] = 1 if wanted else 0
             state[_S_EXPLICIT_BEGIN] = 0
@@ -269,21 +251,25 @@ def _scan(
                 x_tag[t] = 0
                 state[_S_TXN] = t
                 state[_S_TXNS] = t + 1
-        elif kind == _TABLE_MAP:
+        elif kind == c.TABLE_MAP:
             if state[_S_WANTED] == 1:
-                if end - p < _HEADER + 8:
+                if end - p < c.HEADER_SIZE + 8:
                     return i, _BAD
-                at = _find(_le(buf, p + _HEADER, 6), h_key, h_value)
-                size = end - p - _HEADER - 8
-                if at < 0 or t_size[at] != size or not same_bytes(buf, p + _HEADER + 8, pool, t_at[at], size):
+                at = _find(_le(buf, p + c.HEADER_SIZE, 6), h_key, h_value)
+                size = end - p - c.HEADER_SIZE - 8
+                if at < 0 or t_size[at] != size or not same_bytes(buf, p + c.HEADER_SIZE + 8, pool, t_at[at], size):
                     return i, _PYTHON
-        elif (kind >= _W2 and kind <= _D2) or (kind >= _W1 and kind <= _D1) or kind == _PARTIAL:
+        elif (
+            (kind >= c.WRITE_ROWS and kind <= c.DELETE_ROWS)
+            or (kind >= c.WRITE_ROWS_V1 and kind <= c.DELETE_ROWS_V1)
+            or kind == c.PARTIAL_UPDATE_ROWS
+        ):
             if state[_S_WANTED] == 2 or (state[_S_WANTED] == 1 and state[_S_TXN] < 0):
                 return i, _OUTSIDE
             if state[_S_WANTED] == 1:
-                if end - p < _HEADER + 8:
+                if end - p < c.HEADER_SIZE + 8:
                     return i, _BAD
-                at = _find(_le(buf, p + _HEADER, 6), h_key, h_value)
+                at = _find(_le(buf, p + c.HEADER_SIZE, 6), h_key, h_value)
                 if at < 0:
                     return i, _UNMAPPED
                 k = state[_S_ROWS]
@@ -293,15 +279,15 @@ def _scan(
                 rows[R_TXN, k] = state[_S_TXN]
                 rows[R_POS, k] = e_pos[i]
                 state[_S_ROWS] = k + 1
-        elif kind == _XID:
+        elif kind == c.XID:
             if state[_S_TXN] >= 0:
                 x_done[state[_S_TXN]] = 1
                 state[_S_TXN] = -1
                 state[_S_NEXT_POS] = e_next[i]
             state[_S_WANTED] = 2
-        elif kind == _QUERY or kind == _LOAD:
+        elif kind == c.QUERY or kind == c.EXECUTE_LOAD_QUERY:
             if state[_S_WANTED] == 1:
-                if kind == _LOAD:
+                if kind == c.EXECUTE_LOAD_QUERY:
                     return i, _PYTHON
                 if _query_is(buf, p, end, begin):
                     state[_S_EXPLICIT_BEGIN] = 1
@@ -314,19 +300,19 @@ def _scan(
                 else:
                     return i, _PYTHON
         elif not (
-            kind == _ROWS_QUERY
-            or kind == _IGNORABLE
-            or kind == _CONTEXT
-            or kind == _VIEW
-            or kind == _INTVAR
-            or kind == _RAND
-            or kind == _USER_VAR
-            or kind == _STOP
-            or kind == _PREVIOUS
-            or kind == _FILE
-            or kind == _FILE_MORE
-            or kind == _FILE_GONE
-            or (state[_S_WANTED] == 0 and kind == _PREPARE)
+            kind == c.ROWS_QUERY
+            or kind == c.IGNORABLE
+            or kind == c.TRANSACTION_CONTEXT
+            or kind == c.VIEW_CHANGE
+            or kind == c.INTVAR
+            or kind == c.RAND
+            or kind == c.USER_VAR
+            or kind == c.STOP
+            or kind == c.PREVIOUS_GTIDS
+            or kind == c.BEGIN_LOAD_QUERY  # this and the next two: the pieces of a file that a LOAD DATA brings
+            or kind == c.APPEND_BLOCK
+            or kind == c.DELETE_FILE
+            or (state[_S_WANTED] == 0 and kind == c.XA_PREPARE)
         ):
             return i, _PYTHON
         i += 1
@@ -338,7 +324,7 @@ def _other_statements(buf: Any, e_start: Any, e_end: Any, begin: Any, commit: An
     count = 0
     for i in range(e_start.shape[0]):
         p, end = e_start[i], e_end[i]
-        if buf[p + 4] == _QUERY and not _query_is(buf, p, end, begin) and not _query_is(buf, p, end, commit):
+        if buf[p + 4] == c.QUERY and not _query_is(buf, p, end, begin) and not _query_is(buf, p, end, commit):
             out[count] = i
             count += 1
     return count
