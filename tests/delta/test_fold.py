@@ -156,6 +156,21 @@ def test_a_fold_keeps_values_order_and_statistics(tmp_path: Path) -> None:
     assert [row["epoch"] for row in rows["_seq"].to_pylist()] == [2, 3, 1], "each row keeps its place in the stream"
 
 
+def test_files_that_take_too_much_memory_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow takes no rows from a column of 2 GiB or more, however small its file is."""
+    table = Written(tmp_path)
+    for keys in ("a", "bcdefghi", "jk"):
+        table.upsert(dict.fromkeys(keys, 1))
+    files = [*table.log.refresh().files.values()]
+    monkeypatch.setattr(fold_module, "_MOST_DECODED", 300)
+    assert table.fold(files[:2]) is None
+    assert table.fold(files[1:2]) is None
+    fold = table.fold(files)
+    assert [source.path for source in fold.sources] == [files[0].path, files[2].path]
+    assert table.commit_fold(fold)
+    assert table.read() == table.rows
+
+
 def test_files_that_another_program_took_out_make_a_fold_void(tmp_path: Path) -> None:
     table = Written(tmp_path)
     for key in "abc":

@@ -9,7 +9,8 @@ the new file, too, because :class:`Fold` knows where each row went. If a source 
 deleted, all of them are deleted in the new file. If another program removed a source, and perhaps wrote its rows
 elsewhere, the fold is discarded. The commit has ``dataChange`` false, so streams that read the table skip it.
 
-**Bounded**: by the bytes and rows of the sources, which are in memory while a fold is prepared.
+**Bounded**: by the bytes and rows of the sources, which are in memory while a fold is prepared. Well compressed sources
+may have too many bytes in memory: then some are left out.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ _CLASSES: Final = (1 << 20, 16 << 20, 128 << 20)
 """Upper limits in bytes of the first, second and third class. Larger files are not folded."""
 _MOST_BYTES: Final = 128 << 20
 _MOST_ROWS: Final = 4_000_000
+_MOST_DECODED: Final = 1 << 30
+"""Bytes of all sources in memory. Arrow takes rows only from columns of less than 2 GiB."""
 _DELETED_SHARE: Final = 0.1
 """A reader takes about as long to skip a deleted row as to read a live one. At this share 9 rows are copied for each
 deletion, at 1 µs each."""
@@ -145,26 +148,32 @@ class Fold:
 
 
 def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -> Fold | None:
-    """Write the live rows of some files into a new one; None if they do not fit into one.
+    """Write the live rows of some files, or of those among them that fit, into a new one; None if they do not fit.
 
     :raises OSError: a file cannot be read or written.
     """
     schema, key = layout.schema, layout.key
-    tables, kept, counts = [], [], []
-    sources = sorted(sources, key=lambda file: int(file.action.get("modificationTime") or 0))
-    for source in sources:
+    taken, tables, kept, counts = [], [], [], []
+    decoded = 0
+    for source in sorted(sources, key=lambda file: int(file.action.get("modificationTime") or 0)):
         with source.open(folder) as file:
             table = as_rows(file.read(schema.names), schema)
+        if decoded + table.nbytes > _MOST_DECODED:
+            continue
+        decoded += table.nbytes
         rows = np.setdiff1d(np.arange(table.num_rows), deleted_rows(folder, source.vector), assume_unique=True)
+        taken.append(source)
         tables.append(table.take(pa.array(rows)))
         kept.append(rows)
         counts.append(table.num_rows)
+    if len(taken) < min(2, len(sources)):
+        return None
     whole = pa.concat_tables(tables).combine_chunks()
     keys = numbered(whole.select(key))
     order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names]) if key else np.arange(len(whole))
     batches = whole.take(pa.array(order)).to_batches()
     always = (*key, "_seq", *([layout.divides] if layout.divides is not None else []))
-    written = write_files(batches, folder, schema, layout.codec, always, sources[0].names)
+    written = write_files(batches, folder, schema, layout.codec, always, taken[0].names)
     added = [json.loads(text)["add"] for text in written]
     if len(added) > 1:
         discard_files(folder, [one["path"] for one in added])
@@ -172,9 +181,9 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
     new_index = np.empty(len(order), np.uint32)
     new_index[np.asarray(order)] = np.arange(len(order), dtype=np.uint32)
     new_positions, first = {}, 0
-    for source, rows, count in zip(sources, kept, counts, strict=True):
+    for source, rows, count in zip(taken, kept, counts, strict=True):
         positions = np.full(count, _NONE, np.uint32)
         positions[rows] = new_index[first : first + len(rows)]
         new_positions[source.path] = positions
         first += len(rows)
-    return Fold(folder, tuple(sources), new_positions, {**added[0], "dataChange": False} if added else None)
+    return Fold(folder, tuple(taken), new_positions, {**added[0], "dataChange": False} if added else None)

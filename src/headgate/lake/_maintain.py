@@ -125,7 +125,7 @@ class Maintenance:
             except CommitConflictError:
                 fold.discard()
                 break
-            done += len(files)
+            done += len(fold.sources)
         return done
 
     def _with_lake_lock(self, work: Callable[[], None]) -> None:
