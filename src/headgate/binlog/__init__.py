@@ -3,18 +3,9 @@
 from headgate.binlog import codes
 from headgate.binlog._crc import CRC_TABLES, crc_update
 from headgate.binlog._cursor import Cursor
-from headgate.binlog._events import (
-    FormatDescription,
-    GtidEvent,
-    Payload,
-    Query,
-    Rotate,
-    parse_format_description,
-    parse_gtid,
-    parse_query,
-)
-from headgate.binlog._frame import EndOfLog, ErrorPacket, Framer, Item, LogPosition, Segment
-from headgate.binlog._layout import LAYOUT_FIXED, LAYOUT_PREFIX, decimal_size, log_layout, real_type
+from headgate.binlog._events import Query, parse_format_description, parse_gtid, parse_query
+from headgate.binlog._frame import EndOfLog, ErrorPacket, Framer, LogPosition, Segment
+from headgate.binlog._layout import LAYOUT_FIXED, log_layout, real_type
 from headgate.binlog._scan import (
     R_POS,
     R_SLOT,
@@ -50,22 +41,16 @@ __all__ = [
     "D_VALID",
     "EVENT_NAMES",
     "LAYOUT_FIXED",
-    "LAYOUT_PREFIX",
     "R_POS",
     "R_SLOT",
     "R_TXN",
     "Cursor",
     "EndOfLog",
     "ErrorPacket",
-    "FormatDescription",
     "Framer",
-    "GtidEvent",
     "GtidFilter",
-    "Item",
     "LogPosition",
-    "Payload",
     "Query",
-    "Rotate",
     "RowEvents",
     "RowWalker",
     "Scanner",
@@ -77,7 +62,6 @@ __all__ = [
     "assign_ordinals",
     "codes",
     "crc_update",
-    "decimal_size",
     "locate_rows",
     "log_layout",
     "note_counts",

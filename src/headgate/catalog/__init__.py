@@ -1,6 +1,6 @@
 """Table definitions: from the log's table maps and from information_schema, normalised to one description."""
 
-from headgate.catalog._charsets import COLLATIONS, SINGLE_BYTE, decode_statement
+from headgate.catalog._charsets import SINGLE_BYTE, decode_statement
 from headgate.catalog._column_changes import (
     AddedColumn,
     ColumnChange,
@@ -13,7 +13,6 @@ from headgate.catalog._ddl import DdlEffect, Statement, declares_cascade, parse_
 from headgate.catalog._defaults import existing_value
 from headgate.catalog._information_schema import (
     NamedTable,
-    QueryFunction,
     TableStats,
     databases_with_dots,
     load_stats,
@@ -22,19 +21,17 @@ from headgate.catalog._information_schema import (
 )
 from headgate.catalog._log import ambiguous, fit_table, table_from_table_map
 from headgate.catalog._multibyte import ALIAS, MULTI_BYTE, NO_CODE, MultiByteTable, multi_byte_table
-from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns, exact_pattern, exact_patterns
+from headgate.catalog._patterns import TablePatterns, exact_pattern, exact_patterns
 from headgate.catalog._redefinitions import is_text_type, keeps_values
 from headgate.catalog._table import BINARIES, INTEGERS, TEMPORALS, TEXTS, Column, TableDef
 
 __all__ = [
     "ALIAS",
     "BINARIES",
-    "COLLATIONS",
     "INTEGERS",
     "MULTI_BYTE",
     "NO_CODE",
     "SINGLE_BYTE",
-    "SYSTEM_SCHEMAS",
     "TEMPORALS",
     "TEXTS",
     "AddedColumn",
@@ -44,7 +41,6 @@ __all__ = [
     "DroppedColumn",
     "MultiByteTable",
     "NamedTable",
-    "QueryFunction",
     "RedefinedColumn",
     "Statement",
     "TableDef",

@@ -1,7 +1,6 @@
 """Column codecs: wire values to Arrow, one codec per column, for the log and for result sets."""
 
 from headgate.columns._chosen_keys import check_chosen_keys, with_chosen_key
-from headgate.columns._codec import Codec
 from headgate.columns._expressions import parse_expression
 from headgate.columns._hooks import HookedTable, hooked_table, mysql_type
 from headgate.columns._json_diff import apply_json_differences
@@ -21,7 +20,6 @@ __all__ = [
     "HEX_MARK",
     "PASSES_FIELD",
     "ZERO",
-    "Codec",
     "HexKey",
     "HookedTable",
     "TableCodec",
