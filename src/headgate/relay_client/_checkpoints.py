@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from headgate.databus import BootstrapPoint, StreamPosition, bootstrap_of, checkpoint_json, parse_position
 from headgate.errors import ConfigError
-from headgate.files import file_errors, read_json, write_text
+from headgate.files import file_errors, read_json
 
 __all__ = ["CheckpointFile", "CheckpointStore", "Keeper"]
 
@@ -43,7 +44,7 @@ class CheckpointStore(Protocol):
 class CheckpointFile:
     """Checkpoint of one stream: ``<name>.current``, and ``<name>.oldcurrent``, the one before it.
 
-    Each is written whole or not at all, and at every moment one of the two is there.
+    A new one is written next to them and renamed, so at every moment one of the two is whole.
 
     :param name: the stream's name, a part of the file names.
     """
@@ -51,6 +52,7 @@ class CheckpointFile:
     def __init__(self, folder: Path, name: str) -> None:
         self._current = folder / f"{name}.current"
         self._old = folder / f"{name}.oldcurrent"
+        self._new = folder / f"{name}.newcurrent"
 
     @classmethod
     def of_sources(cls, folder: Path, sources: Sequence[str]) -> CheckpointFile:
@@ -78,9 +80,14 @@ class CheckpointFile:
         :raises ConfigError: the file cannot be written.
         """
         with file_errors(f"{self._current} cannot be written"):
+            self._new.parent.mkdir(parents=True, exist_ok=True)
+            with self._new.open("w", encoding="utf-8") as out:
+                out.write(json.dumps(checkpoint, separators=(",", ":")) + "\n")
+                out.flush()
+                os.fsync(out.fileno())
             if self._current.exists():
                 self._current.replace(self._old)
-            write_text(self._current, json.dumps(checkpoint, separators=(",", ":")) + "\n")
+            self._new.replace(self._current)
 
 
 class Keeper:
