@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from headgate.errors import ConfigError, OffsetFormatError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint
 
-__all__ = ["Cut", "Notes", "SnapshotRequest"]
+__all__ = ["Cut", "Notes", "SnapshotRequest", "sent_times"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,10 @@ class Notes:
     skips: str = ""
     """GTID set after the batch's start that it leaves out, because a signal set the stream's position after it."""
 
+    def is_another(self, name: str, signals: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Return whether the signal of this name is another one than the one in ``taken``, which is done."""
+        return name in self.sent and name in signals and signals[name].get("submitted_us") != self.sent[name]
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         plain: dict[str, Any] = _plain(self)
@@ -148,6 +152,12 @@ class Notes:
             )
         except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise OffsetFormatError(f"damaged offset: the planner's notes cannot be read ({error!r})") from None
+
+
+def sent_times(names: Iterable[str], signals: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    """Return when these signals were submitted, µs since 1970 UTC, of those that say so."""
+    times = {name: signals[name].get("submitted_us") for name in names if name in signals}
+    return {name: us for name, us in times.items() if isinstance(us, int)}
 
 
 def _plain(value: Any) -> Any:

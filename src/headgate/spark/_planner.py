@@ -39,7 +39,7 @@ from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SnapshotState, SourceOffset
 from headgate.spark._end import BatchEnd, EndChooser
 from headgate.spark._history import HistoryCheck
-from headgate.spark._notes import Notes
+from headgate.spark._notes import Notes, sent_times
 from headgate.spark._pace import Pace
 from headgate.spark._positions import SetPositions, added_to_batch, set_positions
 from headgate.spark._requests import take_requests
@@ -220,7 +220,7 @@ class Planner:
             notes = Notes.from_dict(end.signals)
             signals = self._control.signals() if notes.sent else {}
             for name in notes.taken:
-                if not _is_another(name, signals, notes):
+                if not notes.is_another(name, signals):
                     self._control.remove_signal(name)
             note = self._control.skip()
             if note is not None and note.epoch < end.epoch:  # the batch after it has been planned
@@ -401,7 +401,7 @@ class Planner:
         ``start``, without the names of signals that were sent again since.
         """
         notes, folder = Notes.from_dict(start.signals), self._control.signals() if self._control is not None else {}
-        notes = replace(notes, taken=tuple(name for name in notes.taken if not _is_another(name, folder, notes)))
+        notes = replace(notes, taken=tuple(name for name in notes.taken if not notes.is_another(name, folder)))
         polled = Polled(notes.topic)
         if self._topic is not None:
             polled = self._topic.poll(notes.topic, wait=self._target is not None)
@@ -509,7 +509,7 @@ class Planner:
             topic=polled.position or notes.topic,
             skipped=Skipped(polled.skipped, tuple(polled.keys)) if polled.skipped else None,
             skips=str(planning.positions.skips),
-            sent={name: us for name in plan.taken if (us := _submitted(requests.signals.get(name))) is not None},
+            sent=sent_times(plan.taken, requests.signals),
         )
         return SourceOffset(
             gtid=str(end.gtid),
@@ -573,16 +573,6 @@ class Planner:
 def _had(start: SourceOffset, end: SourceOffset) -> GtidSet:
     """Return what counts as read before the batch between two offsets."""
     return start.gtid_set | GtidSet.parse(Notes.from_dict(end.signals).skips)
-
-
-def _submitted(signal: Mapping[str, Any] | None) -> int | None:
-    value = signal.get("submitted_us") if signal is not None else None
-    return value if isinstance(value, int) else None
-
-
-def _is_another(name: str, signals: Mapping[str, Mapping[str, Any]], notes: Notes) -> bool:
-    """Whether a signal is another one than that of this name that the notes have taken, which is done."""
-    return name in notes.sent and name in signals and _submitted(signals[name]) != notes.sent[name]
 
 
 def _untaken(signals: Mapping[str, Mapping[str, Any]], notes: Notes) -> dict[str, Mapping[str, Any]]:
