@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from headgate.catalog import Column, TableDef
-from headgate.errors import ChunkRetryError, ConnectionLostError, DefiniteServerError, ProtocolError
+from headgate.errors import ChunkRetryError, ConnectionLostError, DefiniteServerError, ProtocolError, SchemaChangedError
+from headgate.mysql import Connection
 from headgate.offsets import ChunkSpec
 from headgate.replication import ImageBatch, LogBlock, canonical_schema, op_array, seq_array
+from headgate.snapshot import _reader
 from headgate.snapshot._reader import _Task
 from headgate.snapshot._task_log import _by_table, _in_order
 
@@ -61,6 +65,16 @@ def test_an_error_after_which_the_connection_is_closed_is_given_as_it_is(monkeyp
     task._explain(ChunkSpec("d.t", 0, None, None), TABLE, ProtocolError("a row does not match its columns"))
     with pytest.raises(ConnectionLostError):
         task._explain(ChunkSpec("d.t", 0, None, None), TABLE, DefiniteServerError("no", code=1, sqlstate="HY000"))
+
+
+def test_a_key_that_is_renamed_while_the_definition_is_loaded_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def renamed(*_: object) -> None:
+        raise SchemaChangedError("the table has no column k")
+
+    monkeypatch.setattr(_reader, "load_table", renamed)
+    task = object.__new__(_reader._Task)
+    with pytest.raises(_reader._RetryChunk, match="no column k"):
+        task._load("d.t", cast("Connection", SimpleNamespace(query=None)))
 
 
 @pytest.mark.parametrize(("key", "surrogate", "text"), [

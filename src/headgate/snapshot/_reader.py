@@ -314,8 +314,12 @@ class _Task:
             raise _RetryChunk(error.message, whole_table=True) from None
 
     def _load(self, name: str, connection: Connection | None = None) -> TableDef | None:
+        """:raises _RetryChunk: a statement changed the table between the queries for its definition."""
         db, _, table = name.partition(".")
-        named = load_table((connection or self._connection).query, db, table)
+        try:
+            named = load_table((connection or self._connection).query, db, table)
+        except SchemaChangedError as error:
+            raise _RetryChunk(error.message) from None
         return named.table if named is not None else None
 
     def _select(self, chunk: ChunkSpec, table: TableDef, codec: TableCodec) -> pa.Table:
