@@ -199,7 +199,7 @@ class Stream:
                     raise
 
     def _read(self, end: SourceOffset) -> Iterator[pa.RecordBatch]:
-        uuid, log_uuid = self.planner.server_uuid(), self.planner.log_uuid(self.offset, end)
+        uuid, log_uuid = self.planner.server_uuid(self.offset), self.planner.log_uuid(self.offset, end)
         for task in plan_tasks(self.offset, end, server_uuid=uuid, slots=2, chunk_rows=4, log_uuid=log_uuid):
             yield from carrier_rows(self.options.settings(), task, images="keys", policies=self.options.policies)
 

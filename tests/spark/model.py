@@ -447,7 +447,7 @@ class Stream:
         """Of the batch that ends at ``end``."""
         note = self.planner.skip_note(self.offset, end)
         return plan_tasks(
-            self.offset, end, server_uuid=self.planner.server_uuid(), slots=self.options.slots, note=note,
+            self.offset, end, server_uuid=self.planner.server_uuid(self.offset), slots=self.options.slots, note=note,
             chunk_rows=self.options.chunk_rows, log_uuid=self.planner.log_uuid(self.offset, end, note),
         )  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -457,7 +458,7 @@ def test_settings_are_checked_at_every_planning_and_before_a_batch_is_handed_out
     end = run.planner.latest(run.offset)
     server.refuses = ServerSettingError("binlog_order_commits is OFF", setting="binlog_order_commits")
     run.restart()
-    for ask in (run.planner.server_uuid, run.planner.freeze, run.planner.initial):
+    for ask in (partial(run.planner.server_uuid, run.offset), run.planner.freeze, run.planner.initial):
         with pytest.raises(ServerSettingError):
             ask()
     with pytest.raises(ServerSettingError):
@@ -562,6 +563,21 @@ def test_rewritten_history_is_noticed_after_a_reconnect() -> None:
     assert caught.value.gtid == f"{UUID}:1"
     server.purged_to = 1
     assert run.batch(), "what is purged cannot be compared"
+
+
+def test_rewritten_history_is_noticed_before_a_batch_is_replayed() -> None:
+    """After a restart Spark asks for the tasks of the last batch before the next one is planned."""
+    server = source(("d.a", 1))
+    run = stream(server)
+    run.drain()
+    server.commit(("d.a", "put", 1, 1))
+    assert run.batch()
+    server.commit(("d.a", "put", 1, 2))
+    end = run.planner.latest(run.offset)
+    server.commit_times[1] = 77
+    run.restart()
+    with pytest.raises(HistoryRewrittenError):
+        run.tasks(end)
 
 
 def test_no_table_at_all_is_an_error() -> None:

@@ -52,6 +52,16 @@ class HistoryCheck:
                 )
         self._checked_connection = self._server.connects
 
+    def identity(self, start: SourceOffset) -> str:
+        """Return the server's UUID after the same comparison.
+
+        :raises HistoryRewrittenError: the transactions differ.
+        """
+        uuid = self._server.identity()
+        if start.last is not None and self._checked_connection != self._server.connects:
+            self.check(start, self._server.state())
+        return uuid
+
     def last(self, start: SourceOffset, new: GtidSet, begin: Hint | None) -> Last | None:
         """Return the transaction for the next offset: the first of the new ones, which a reader finds at once."""
         now = self._clock()

@@ -186,11 +186,14 @@ class Planner:
         """
         self._target = self._retried(lambda: self._server.state(whole=True).executed)
 
-    def server_uuid(self) -> str:
+    def server_uuid(self, start: SourceOffset) -> str:
         """Return the UUID of the server to read from now, checked as for a planning: a batch that is replayed after a
-        restart may meet another server than the one it was planned on. Tasks read from this one or fail.
+        restart may meet another server than the one it was planned on, or another history. Tasks read from this server
+        or fail.
+
+        :param start: of the batch.
         """
-        return self._retried(self._server.identity)
+        return self._retried(lambda: self._history.identity(start))
 
     def log_uuid(self, start: SourceOffset, end: SourceOffset, note: SkipNote | None = None) -> str | None:
         """Return the server in whose log a batch's changes are read; None: :meth:`server_uuid`."""

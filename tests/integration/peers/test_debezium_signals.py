@@ -124,7 +124,7 @@ class Run:
         end = SourceOffset.from_json(end.to_json())
         if killed:
             self.restart()
-        uuid = self.planner.server_uuid()
+        uuid = self.planner.server_uuid(self.offset)
         tasks = plan_tasks(
             self.offset, end, server_uuid=uuid, slots=self.parsed.slots, chunk_rows=self.parsed.chunk_rows
         )
