@@ -363,7 +363,9 @@ class Ledger:
         :param commit: returns the version that it made, if it made one.
         """
         self.fence()
-        self._version = commit() or self._version
+        if commit() is not None:
+            self._expect(self._version + 1)
+            self._version += 1
 
     def _expect(self, version: int) -> None:
         newest = self._delta.version()
