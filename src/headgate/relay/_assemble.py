@@ -154,14 +154,14 @@ class Assembler:
     def _encode(self, part: _Part) -> _Encoded:
         table, batch, ranks = part.image.table, part.image.batch.slice(0, part.rows), part.ranks[: part.rows]
         _refuse_partial(table, batch)
-        writer, before_images = self._writers.of(table, _fields(part.image)), None
+        writer, before_images = self._writers.of(table, part.image.batch.schema), None
         if self._with_before_images:
             before_images, is_event = self._choose_events(batch, writer, len(table.columns))
             batch, ranks = batch.filter(pa.array(is_event)), ranks[is_event]
         letters = _letters(batch.column(0))
         deletes = (letters == _DELETES[0]) | (letters == _DELETES[1])
         stamps = np.asarray(batch.column(3).view(pa.int64())) * _NS_PER_US
-        columns = batch.columns[-len(table.columns) :]
+        columns = [batch.column(index) for index in range(batch.num_columns - len(table.columns), batch.num_columns)]
         events = writer.encode(columns, self._version, deletes=deletes, stamps=stamps, before_images=before_images)
         return _Encoded(table, batch, ranks, events)
 
@@ -272,11 +272,6 @@ def _rest(part: _Part) -> tuple[int, ImageBatch]:
 def _letters(op: pa.Array) -> Any:
     """Return the op column's letters (uint8[n])."""
     return np.frombuffer(op.buffers()[2], np.uint8)[op.offset : op.offset + len(op)]
-
-
-def _fields(image: ImageBatch) -> list[pa.Field]:
-    schema = image.batch.schema
-    return [schema.field(i) for i in range(len(schema) - len(image.table.columns), len(schema))]
 
 
 def _is_truncate(image: ImageBatch) -> bool:

@@ -162,10 +162,10 @@ class RowWriters:
         self._used: dict[int, tuple[TableDef, RowWriter]] = {}
         """By the definition's object identity: finding an equal one needs a fingerprint, which is slow."""
 
-    def of(self, table: TableDef, fields: Sequence[pa.Field]) -> RowWriter:
+    def of(self, table: TableDef, schema: pa.Schema) -> RowWriter:
         """Return the writer of a definition.
 
-        :param fields: of its columns in Arrow, in table order.
+        :param schema: Arrow's, which ends with the definition's columns.
         :raises UnsupportedError: a column that the schema's type cannot hold.
         """
         used = self._used.get(id(table))
@@ -175,9 +175,9 @@ class RowWriters:
         writer = self._writers.get(key)
         if writer is None:
             source = self._source_of(table.db, table.name)
-            schema = self._registry.schema_of(source.name, table)
-            encoder, metadata_version = RowEncoder(schema, table, fields), self._registry.metadata_version(schema)
-            writer = self._writers[key] = RowWriter(source, schema, encoder, table.key, metadata_version)
+            avro, fields = self._registry.schema_of(source.name, table), list(schema)[-len(table.columns) :]
+            encoder, metadata_version = RowEncoder(avro, table, fields), self._registry.metadata_version(avro)
+            writer = self._writers[key] = RowWriter(source, avro, encoder, table.key, metadata_version)
         if len(self._used) >= _MOST_USED:
             self._used.clear()
         self._used[id(table)] = (table, writer)

@@ -40,6 +40,7 @@ SEQ_TYPE: Final = pa.struct(
         pa.field("ordinal", pa.int64(), nullable=False),
     ]
 )
+_SEQ_TYPES: Final = [field.type for field in SEQ_TYPE]
 GTID_TYPE: Final = pa.dictionary(pa.int32(), pa.string())
 META_FIELDS: Final = (
     pa.field("_op", pa.string(), nullable=False),
@@ -76,8 +77,11 @@ def seq_array(epoch: int, file: int, pos: Any, ordinal: Any) -> pa.Array:
     """Return ``_seq`` of n changes in one file; ``pos`` and ``ordinal`` are int64[n]."""
     n = len(pos)
     columns = [np.full(n, epoch, np.int64), np.full(n, file, np.int32), pos, ordinal]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, SEQ_TYPE, strict=True)]
-    return pa.StructArray.from_arrays(arrays, fields=list(SEQ_TYPE))
+    arrays = [
+        pa.Array.from_buffers(kind, n, [None, pa.py_buffer(column)])
+        for kind, column in zip(_SEQ_TYPES, columns, strict=True)
+    ]
+    return pa.Array.from_buffers(SEQ_TYPE, n, [None], children=arrays)
 
 
 @njit(cache=True, nogil=True)

@@ -296,7 +296,7 @@ class Bootstrap:
         if rows is None:
             return np.zeros(0, np.uint8)
         columns = [column.combine_chunks() for column in rows.columns.columns]
-        writer = self._writers.of(rows.table, list(rows.columns.schema))
+        writer = self._writers.of(rows.table, rows.columns.schema)
         count = rows.columns.num_rows
         if count >= DONE:
             raise ChunkRetryError("a part has more rows than a snapshot_offset can count", table=rows.table.full_name)

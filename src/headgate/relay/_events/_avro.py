@@ -193,6 +193,9 @@ def _cast(wanted: pa.DataType, *, safe: bool = True) -> Callable[[pa.Array], pa.
     return lambda array: array if array.type == wanted else array.cast(wanted, safe=safe)
 
 
+_as_int64: Final = _cast(pa.int64())
+
+
 def text_of(array: pa.Array) -> pa.Array:
     """Return values as text: decimals and dates as MySQL prints them, numbers in digits."""
     kind = array.type
@@ -353,7 +356,7 @@ class RowEncoder:
         """Return a key column as in events: int64 if the schema has an int or long, else text or bytes."""
         field = next((one for one in self._fields if one.column == index), None)
         if field is not None and field.make is _longs:
-            return field.convert(column).cast(pa.int64())
+            return _as_int64(field.convert(column))
         return text_of(column)
 
     def _warn(self, field: _Field, column: pa.Array) -> None:
