@@ -95,32 +95,22 @@ CHANGES = FakeBatch(9).live("shop.orders").images(ORDERS, [("u", 1, 1, "x")])
 
 
 @pytest.mark.parametrize(
-    ("before", "target", "reads_first"),
+    ("before", "target"),
     [
-        (LIVE, None, False),  # its folder is gone
-        (replace(LIVE, version=None, changelog_version=4), None, False),
-        (replace(LIVE, version=None, changelog_version=4), TARGET, False),
-        (replace(LIVE, version=None), TARGET, False),  # target.mode was "kafka" for some batches
-        (replace(LIVE, version=None), None, True),  # ... for all
+        (LIVE, None),  # its folder is gone
+        (replace(LIVE, version=None), TARGET),  # target.mode left it out for some batches
+        (replace(LIVE, version=None), None),  # ... for all
     ],
 )
-def test_a_table_whose_earlier_rows_the_lake_lacks_is_read_again(
-    before: TableState, target: Target | None, reads_first: bool
-) -> None:
-    work = decided(CHANGES, before, target, reads_first=reads_first)
+def test_a_table_whose_earlier_rows_the_lake_lacks_is_read_again(before: TableState, target: Target | None) -> None:
+    work = decided(CHANGES, before, target)
     assert (kinds(work), work.state.state) == ([], "stale")
     assert work.reread is not None
     waits = FakeBatch(9).snapshot("shop.orders", 9, append=False).images(ORDERS, [("u", 1, 1, "x")])
-    assert decided(waits, before, target, reads_first=reads_first).reread is None, "it is read now"
+    assert decided(waits, before, target).reread is None, "it is read now"
     reread = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True)
     reread.chunk(ORDERS, [(1, "x")])
-    assert decided(reread, work.state, target, reads_first=reads_first).state.state == "live"
-
-
-def test_a_table_that_is_not_read_has_the_rows_since_its_first_image() -> None:
-    """Its first batch brought a statement only."""
-    work = decided(CHANGES, replace(LIVE, version=None), None)
-    assert (work.state.state, work.reread) == ("live", None)
+    assert decided(reread, work.state, target).state.state == "live"
 
 
 def test_the_ledger_names_no_version_of_a_table_that_is_not_written() -> None:

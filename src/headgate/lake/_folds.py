@@ -37,6 +37,8 @@ class _Prepared:
     """A fold that is not committed yet."""
 
     key: tuple[str, ...]
+    sources: frozenset[str]
+    """Paths of the files to fold."""
     fold: Future[Fold | None]
     emptied: set[str] = field(default_factory=set)
     """Files whose last rows we have deleted since it began."""
@@ -49,6 +51,8 @@ class Folds:
     def __init__(self, background: Background | None = None) -> None:
         self.background = background or Background()
         self._prepared: dict[str, _Prepared] = {}
+        self._unfit: dict[str, frozenset[str]] = {}
+        """Files that do not fit into one, by table: the last ones that were tried."""
         self._lock = Lock()
 
     def begin(self, path: str, table: Snapshot, layout: FoldLayout) -> None:
@@ -58,10 +62,11 @@ class Folds:
 
     def begin_with(self, path: str, files: Sequence[DataFile], layout: FoldLayout) -> None:
         """Start to fold these files of a table, if there are any and no other fold of it is under way."""
+        names = frozenset(file.path for file in files)
         with self._lock:
-            if files and path not in self._prepared:
+            if files and path not in self._prepared and self._unfit.get(path) != names:
                 fold = self.background.submit(partial(prepare_fold, path, files, layout))
-                self._prepared[path] = _Prepared(layout.key, fold)
+                self._prepared[path] = _Prepared(layout.key, names, fold)
 
     def cancel(self, path: str) -> None:
         """Remove the fold of a table that takes no more commits."""
@@ -102,6 +107,7 @@ class Folds:
             log.warning("%s: could not fold small files: %s", path, error)
             return False
         if fold is None:
+            self._unfit[path] = prepared.sources
             return False
         try:
             valid = prepared.key == tuple(key) and time.time() - prepared.begun < _VALID_SECONDS

@@ -111,6 +111,9 @@ class MergedTables:
         """
         wanted = {one.table: version for one in shards if (version := getattr(one, column)) is not None}
         shown = merged.shown(column)
+        if any(one.table in shown and one.table not in wanted for one in shards):  # target.mode leaves them out
+            no_version: dict[str, Any] = {column: None}
+            return replace(merged, **no_version, shards=tuple(replace(one, **no_version) for one in merged.shards))
         if wanted == shown and not (shown and gone):
             return merged
         parts = {one.table: self._part(one, column, shown) for one in shards if one.table in wanted}

@@ -20,6 +20,5 @@ def table_policy(config: PipelineConfig, table: str) -> Policy:
         keeps_removed=config.keeps_removed(table),
         schema_changes=config.schema_changes,
         place=Places(config.routes).of(table),
-        reads_first=config.source.snapshot_mode != "no_data" and config.source.snapshot_new_tables,
         inconsistent_images=table_config.inconsistent_images if table_config is not None else None,
     )

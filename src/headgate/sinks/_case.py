@@ -28,7 +28,6 @@ class Policy:
     schema_changes: SchemaChangesConfig = field(default_factory=SchemaChangesConfig)  # by kind of change
     place: Place | None = None  # where its Delta tables are, if a route gives it another name
     inconsistent_images: InconsistentImages | None = None  # None: unknown columns stop it, else as ``strict`` says
-    reads_first: bool = False  # every table's rows are read, also those of new tables: none has only its changes
 
     @classmethod
     def of(cls, modes: Collection[str], *, marks_deletes: bool = False) -> Policy:
@@ -64,10 +63,7 @@ class TableBefore:
         row = self.row
         if row is None or not row.is_read or policy.form is None:
             return False
-        if row.version is not None:
-            return self.target is None
-        # Of a table whose rows are not read, the first batch may have brought a statement, and no rows.
-        return self.target is not None or row.changelog_version is not None or policy.reads_first
+        return row.version is None or self.target is None
 
     @property
     def is_suspended(self) -> bool:

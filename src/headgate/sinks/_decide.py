@@ -336,7 +336,7 @@ def _state_after(course: TableCourse, case: Case, columns: ColumnView) -> TableS
         table=arrival.table,
         state=course.state.value,
         version=row.version if row is not None and case.policy.form is not None else None,
-        changelog_version=row.changelog_version if row is not None else None,
+        changelog_version=row.changelog_version if row is not None and case.policy.changelog else None,
         since_epoch=None if course.is_suspended or snapshot.ends else snapshot.since,
         held_epoch=_suspension_epoch(course, case) if course.is_suspended else None,
         rows_estimate=snapshot.header_entry.rows_estimate,

@@ -160,6 +160,22 @@ def test_a_stream_of_a_merged_changelog_has_each_change_once(runs: Runs, tmp_pat
     assert stream() == sorted(expected)
 
 
+def test_a_mode_that_was_left_out_for_some_batches_begins_again(runs: Runs) -> None:
+    for table in SHARDS:
+        runs.table(table, rows=20)
+    runs.modes = '["current", "changelog"]'
+    runs.run()
+    assert read_as_of(runs.spark, runs.lake.path)["shop.orders"].count() == 60
+    runs.modes = '["changelog"]'
+    runs.do("DELETE FROM orders_1 WHERE id < 5")
+    runs.run()
+    assert "shop.orders" not in read_as_of(runs.spark, runs.lake.path), "it has the deleted rows"
+    runs.modes = '["current", "changelog"]'
+    runs.run()
+    assert merged(runs) == source(runs)
+    assert read_as_of(runs.spark, runs.lake.path)["shop.orders"].count() == 56
+
+
 def test_another_name(runs: Runs) -> None:
     runs.more = f'[routes]\n"{runs.db}.*" = "sales.{{table}}s"\n'
     table = runs.table("item", rows=20)

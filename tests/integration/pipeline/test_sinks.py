@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -574,7 +575,9 @@ def test_what_a_batch_has_to_tell_is_committed_with_it(bench: Bench) -> None:
 
 
 def test_a_ledger_of_an_earlier_version_is_written_on(bench: Bench) -> None:
-    first = [(1, 1, f"{UUID}:1-1", datetime.now(UTC), [(NAME, "live", 1, *[None] * 8)])]
+    version = bench.write(first_read((1, "a"))).tables[NAME].version
+    shutil.rmtree(bench.lake.ledger)
+    first = [(1, 1, f"{UUID}:1-1", datetime.now(UTC), [(NAME, "live", version, *[None] * 8)])]
     ddl = "batch_id bigint, epoch bigint, gtid string, committed_at timestamp, "
     ddl += "tables array<struct<table string, state string, version bigint, changelog_version bigint, "
     ddl += "since_epoch bigint, held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, "
