@@ -32,7 +32,7 @@ SIZES = {
     "writes": "",
     "verify": "",
     "starts": "",
-    "incremental": "",
+    "incremental": "--debezium",
     "freshness": "",
     "tables": "--tables 200 --changing 20",
     "endurance": "--batches 2000 --live-minutes 0",
