@@ -168,7 +168,7 @@ def test_files_that_take_too_much_memory_are_left_out(tmp_path: Path, monkeypatc
     assert alone is not None, "a file of which many rows are deleted"
     alone.discard()
     with monkeypatch.context() as patch:
-        patch.setattr(fold_module, "_MOST_OF_COLUMN", 10)
+        patch.setattr(fold_module, "_MOST_OF_ONE", 300)
         assert table.fold(files[1:2]) is None
     fold = table.fold(files)
     assert [source.path for source in fold.sources] == [files[0].path, files[2].path]

@@ -578,6 +578,9 @@ def test_rewritten_history_is_noticed_before_a_batch_is_replayed() -> None:
     run.restart()
     with pytest.raises(HistoryRewrittenError):
         run.tasks(end)
+    del server.log[:], server.states[1:]
+    run.restart()
+    assert run.tasks(end), "a server that is behind is refused by the tasks"
 
 
 def test_no_table_at_all_is_an_error() -> None:

@@ -145,8 +145,8 @@ class TargetConfig(Model):
         ("current",),
         description="`current` (each table as it is now), [`history`](history.md) instead of it (every version of each"
         " row, with the time for which it was valid), `changelog` (every change), `kafka` (every change as a message),"
-        " or a list of them. With `kafka` alone the lake holds no tables, but still headgate's own files. If `current` or"
-        " `history` is added later, the tables are read again; a `changelog` begins with the changes from then on",
+        " or a list of them. With `kafka` alone the lake holds no tables, but still headgate's own files. If `current`"
+        " or `history` is added later, the tables are read again; a `changelog` begins with the changes from then on",
     )
     kafka: KafkaTargetConfig | None = Field(None, description="the brokers and topics of the mode `kafka`")
 

@@ -40,8 +40,8 @@ _MOST_BYTES: Final = 128 << 20
 _MOST_ROWS: Final = 4_000_000
 _MOST_DECODED: Final = 1 << 30
 """Bytes of several sources in memory."""
-_MOST_OF_COLUMN: Final = (1 << 31) - 1
-"""Bytes of a column from which Arrow takes rows."""
+_MOST_OF_ONE: Final = (1 << 31) - 1
+"""Bytes of a single one. Arrow takes rows only from columns of less than 2 GiB."""
 _DELETED_SHARE: Final = 0.1
 """A reader takes about as long to skip a deleted row as to read a live one. At this share 9 rows are copied for each
 deletion, at 1 µs each."""
@@ -160,8 +160,7 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
     for source in sorted(sources, key=lambda file: int(file.action.get("modificationTime") or 0)):
         with source.open(folder) as file:
             table = as_rows(file.read(schema.names), schema)
-        widest = max((column.nbytes for column in table.columns), default=0)
-        if widest > _MOST_OF_COLUMN or (len(sources) > 1 and decoded + table.nbytes > _MOST_DECODED):
+        if decoded + table.nbytes > (_MOST_DECODED if len(sources) > 1 else _MOST_OF_ONE):
             continue
         decoded += table.nbytes
         rows = np.setdiff1d(np.arange(table.num_rows), deleted_rows(folder, source.vector), assume_unique=True)

@@ -108,6 +108,7 @@ class Folds:
             return False
         if fold is None:
             self._unfit[path] = prepared.sources
+            log.info("%s: %d files stay as they are: they do not fit into one", path, len(prepared.sources))
             return False
         try:
             valid = prepared.key == tuple(key) and time.time() - prepared.begun < _VALID_SECONDS

@@ -111,10 +111,9 @@ class MergedTables:
         """
         wanted = {one.table: version for one in shards if (version := getattr(one, column)) is not None}
         shown = merged.shown(column)
-        if any(one.table in shown and one.table not in wanted for one in shards):  # target.mode leaves them out
-            no_version: dict[str, Any] = {column: None}
-            return replace(merged, **no_version, shards=tuple(replace(one, **no_version) for one in merged.shards))
-        if wanted == shown and not (shown and gone):
+        if column == "version" and any(one.is_read and one.version is None and one.table in shown for one in shards):
+            return replace(merged, version=None)  # target.mode left out the changes of one
+        if wanted == shown and not (shown and gone) and (not wanted or getattr(merged, column) is not None):
             return merged
         parts = {one.table: self._part(one, column, shown) for one in shards if one.table in wanted}
         folder = self._lake.delta_tables(merged.table, merged.place)[column]
@@ -150,6 +149,8 @@ class MergedTables:
         table = self._read.get(folder)
         if table is None or table.version != getattr(state, column):
             table = self._read[folder] = followed_log(folder).refresh()
+        if table.version < 0:
+            raise DifferentColumnsError(f"the folder of {state.table} is gone")
         known = shown.get(state.table)
         changed = {} if known is None else changed_files(folder, known, table.version)
         return UnionPart(place.shard, place.folder, table, changed)

@@ -371,8 +371,12 @@ class _Task:
             raise ChunkRetryError(f"a chunk took longer than {seconds} s to read{remedy}", table=chunk.table) from error
         if isinstance(error, DecodeError):
             with Connection.open(self._connection.settings) as another:  # the connection of the SELECT is closed by now
-                if self._load(chunk.table, another) != table:
-                    raise ChunkRetryError("the table changed while it was read", table=chunk.table) from error
+                try:
+                    is_same = self._load(chunk.table, another) == table
+                except _RetryChunk:
+                    is_same = False
+            if not is_same:
+                raise ChunkRetryError("the table changed while it was read", table=chunk.table) from error
         elif code is not None and definite and self._load(chunk.table) != table:
             raise _RetryChunk("the table's definition changed while it was read") from None
 

@@ -12,9 +12,8 @@ from headgate.spark._server import Server, ServerState
 
 __all__ = ["BatchEnd", "EndChooser"]
 
-_BYTES_A_ROW = 2
-"""Least bytes of a change in a log without compression: in a row event with many rows of one TINYINT, one of NULL bits
-and the value."""
+_BYTES_A_ROW = 1
+"""Least bytes of a change in a log without compression: the NULL bits of a row of NULLs, in a row event with many."""
 
 
 @dataclass(frozen=True)

@@ -167,9 +167,10 @@ def test_a_mode_that_was_left_out_for_some_batches_begins_again(runs: Runs) -> N
     runs.run()
     assert read_as_of(runs.spark, runs.lake.path)["shop.orders"].count() == 60
     runs.modes = '["changelog"]'
-    runs.do("DELETE FROM orders_1 WHERE id < 5")
-    runs.run()
-    assert "shop.orders" not in read_as_of(runs.spark, runs.lake.path), "it has the deleted rows"
+    for statement in ("DELETE FROM orders_1 WHERE id < 5", "UPDATE orders_2 SET v = 7"):
+        runs.do(statement)
+        runs.run()
+        assert "shop.orders" not in read_as_of(runs.spark, runs.lake.path), "it has the deleted rows"
     runs.modes = '["current", "changelog"]'
     runs.run()
     assert merged(runs) == source(runs)
