@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import json
 import os
-import shutil
 import uuid
 from collections.abc import Iterator, Mapping
 from io import FileIO
@@ -127,20 +126,17 @@ def write_text(file: Path, text: str) -> None:
     write_bytes(file, text.encode())
 
 
-def write_bytes(file: Path, content: bytes, *, keep_mode: bool = False) -> None:
+def write_bytes(file: Path, content: bytes) -> None:
     """Write a file atomically: a crash leaves the old content or the new one, and of several writers at a time one
     has its content there. When this returns, the file survives a crash of the machine, if its file system can sync
     folders.
 
-    :param keep_mode: the file exists, and its permissions stay.
     :raises OSError: the file cannot be written; the old content stays, and nothing else.
     """
     partial = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         with partial.open("wb") as out:
-            if keep_mode:  # before the content is there to be read
-                shutil.copymode(file, partial)
             out.write(content)
             out.flush()
             os.fsync(out.fileno())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 from headgate.config._parse import load_config
 from headgate.config._pipeline import PipelineConfig
 from headgate.errors import ConfigError
-from headgate.files import write_bytes
 
 __all__ = ["ConfigFile", "check_change", "write_config"]
 
@@ -77,6 +78,22 @@ def check_change(before: PipelineConfig, after: PipelineConfig) -> None:
 def write_config(path: str | os.PathLike[str], text: str) -> None:
     """Replace a pipeline file by ``text`` atomically; its permissions stay.
 
-    :raises OSError: the file does not exist, or cannot be written.
+    :raises OSError: the file cannot be written.
     """
-    write_bytes(Path(path).resolve(strict=True), text.encode(), keep_mode=True)  # a symbolic link stays, too
+    file = Path(path).resolve()  # keep a symbolic link
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as out:
+            out.write(text)
+            out.flush()
+            os.fsync(out.fileno())
+        shutil.copymode(file, name)
+        Path(name).replace(file)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
