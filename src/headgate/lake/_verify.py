@@ -36,10 +36,10 @@ row, and what remains undecided is reported, by key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,19 +48,14 @@ from headgate.errors import SnapshotError
 from headgate.lake._form import Form
 from headgate.lake._ledger import LedgerRow, TableState
 from headgate.lake._properties import SourceMapping
-from headgate.lake._viewed import viewed
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from headgate.lake._viewed import Key, SourceTables, viewed
 
 __all__ = [
     "MOST_UNDECIDED",
     "Compared",
     "Comparer",
     "Difference",
-    "Key",
     "NeedsSparkError",
-    "SourceTables",
     "TableResult",
     "difference",
     "headgate_columns",
@@ -75,8 +70,6 @@ _HEADGATE_COLUMNS_KEYLESS = (*_HEADGATE_COLUMNS, "_row_hash", "_row_copy")
 _COMPARED = ("live", "inexact")
 _TRIES = 10
 """Number of later ledger rows as of which undecided rows are compared again."""
-
-Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -130,31 +123,6 @@ class TableResult:
 
 Compared: TypeAlias = "tuple[TableResult, pa.Table | None]"
 """A result, and the keys of the undecided rows, if there are any and at most :data:`MOST_UNDECIDED`."""
-
-
-class SourceTables(Protocol):
-    """The source's tables as of GTID sets; ``headgate.spark.PastTables``.
-
-    Rows have the table's own columns, and ``_absent``: a JSON list of the row's unknown columns.
-    """
-
-    def parts(self, table: str, gtid: str) -> tuple[pa.Schema, list[Callable[[], Iterator[pa.RecordBatch]]]]:
-        """Return a whole table: its columns, and functions that each read a part of its rows, on every call."""
-
-    def frame(self, spark: SparkSession, table: str, gtid: str) -> DataFrame:
-        """Return the same for Spark."""
-
-    def keys(self, table: str, keys: pa.Table) -> list[Key]:
-        """Return keys from rows, in the form that the other methods use."""
-
-    def key_table(self, table: str, keys: list[Key]) -> pa.Table:
-        """Return keys as columns."""
-
-    def rows(self, table: str, gtid: str, keys: list[Key]) -> pa.Table:
-        """Return the rows with these keys, perhaps others too."""
-
-    def moves(self, table: str, start: str, end: str) -> Iterable[tuple[Key, Key]]:
-        """Return the changes of keys between two sets, in order."""
 
 
 class NeedsSparkError(Exception):

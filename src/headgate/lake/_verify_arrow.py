@@ -36,18 +36,9 @@ from headgate.lake._layout import Lake
 from headgate.lake._ledger import LedgerRow, TableState
 from headgate.lake._pairs import RowIndexes, contents, pair, take
 from headgate.lake._sides import SideRows, Sides, one_batch, rows_with_unknown_columns
-from headgate.lake._verify import (
-    MOST_UNDECIDED,
-    Compared,
-    Difference,
-    Key,
-    NeedsSparkError,
-    SourceTables,
-    TableResult,
-    difference,
-)
+from headgate.lake._verify import MOST_UNDECIDED, Compared, Difference, NeedsSparkError, TableResult, difference
 from headgate.lake._version import Part, TableVersion, open_version
-from headgate.lake._viewed import viewed
+from headgate.lake._viewed import Key, SourceTables, viewed
 from headgate.lake._workers import StoppedError, Workers
 
 __all__ = ["ArrowComparer"]

@@ -18,14 +18,12 @@ from headgate.lake._verify import (
     MOST_UNDECIDED,
     Compared,
     Difference,
-    Key,
-    SourceTables,
     TableResult,
     difference,
     headgate_columns,
     python_rows,
 )
-from headgate.lake._viewed import viewed
+from headgate.lake._viewed import Key, SourceTables, viewed
 from headgate.names import quote_name
 
 if TYPE_CHECKING:

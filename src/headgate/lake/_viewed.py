@@ -1,10 +1,10 @@
-"""The source as a current table shows it, if the table ignores changes of its columns: for comparisons."""
+"""The source's tables, and as a current table shows them that ignores changes of its columns: for comparisons."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -15,9 +15,34 @@ from headgate.names import quote_name
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from headgate.lake._verify import Key, SourceTables
+__all__ = ["Key", "SourceTables", "viewed"]
 
-__all__ = ["viewed"]
+Key: TypeAlias = tuple[Any, ...]
+
+
+class SourceTables(Protocol):
+    """The source's tables as of GTID sets; ``headgate.spark.PastTables``.
+
+    Rows have the table's own columns, and ``_absent``: a JSON list of the row's unknown columns.
+    """
+
+    def parts(self, table: str, gtid: str) -> tuple[pa.Schema, list[Callable[[], Iterator[pa.RecordBatch]]]]:
+        """Return a whole table: its columns, and functions that each read a part of its rows, on every call."""
+
+    def frame(self, spark: SparkSession, table: str, gtid: str) -> DataFrame:
+        """Return the same for Spark."""
+
+    def keys(self, table: str, keys: pa.Table) -> list[Key]:
+        """Return keys from rows, in the form that the other methods use."""
+
+    def key_table(self, table: str, keys: list[Key]) -> pa.Table:
+        """Return keys as columns."""
+
+    def rows(self, table: str, gtid: str, keys: list[Key]) -> pa.Table:
+        """Return the rows with these keys, perhaps others too."""
+
+    def moves(self, table: str, start: str, end: str) -> Iterable[tuple[Key, Key]]:
+        """Return the changes of keys between two sets, in order."""
 
 
 def viewed(source: SourceTables, ignored: IgnoredChanges) -> SourceTables:
@@ -29,7 +54,7 @@ def viewed(source: SourceTables, ignored: IgnoredChanges) -> SourceTables:
 
 
 class _Viewed:
-    """Implements :class:`headgate.lake._verify.SourceTables`."""
+    """Implements :class:`SourceTables`."""
 
     def __init__(self, source: SourceTables, ignored: IgnoredChanges) -> None:
         self._source, self._names, self._source_names = source, ignored.names, ignored.source_names
