@@ -17,6 +17,14 @@ def settings_of(**settings: str) -> dict[str, str]:
     return _prepare_settings("x", named, quiet=True).conf
 
 
+@pytest.fixture(autouse=True)
+def no_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These are settings only: no server is started, and the environment stays as it was."""
+    monkeypatch.setattr(_session, "forking_python", lambda _load: None)
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, "")
+
+
 @pytest.mark.parametrize("cores", [2, 16])
 def test_a_heap_of_the_default_size_returns_memory(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: cores)

@@ -54,7 +54,7 @@ def test_every_task_has_a_result_if_tasks_come_while_the_block_ends(_round: int)
     with Workers(2) as workers:
         thread = threading.Thread(target=submit)
         thread.start()
-        assert begun.wait(10)
+        assert begun.wait(60)
     ended.set()
     thread.join()
     for future in futures:

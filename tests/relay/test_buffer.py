@@ -437,6 +437,7 @@ def test_readers_do_not_wait_while_a_window_is_written(
     """A large one takes the disk seconds."""
     buffer, reads = make(folder=tmp_path / "events", disk_bytes=1 << 30), list[tuple[int, bytes, bool]]()
     (first,) = put(buffer, [10])
+    assert taken(buffer, StreamPosition(-1)) == flat([first]), "which also loads the loops"
 
     def read() -> None:
         reads.append((buffer.info().max_scn, taken(buffer, StreamPosition(-1)), buffer.holds(10)))
@@ -444,7 +445,7 @@ def test_readers_do_not_wait_while_a_window_is_written(
     def slowly(file: Any, data: Any) -> None:
         reader = threading.Thread(target=read, daemon=True)
         reader.start()
-        reader.join(5)
+        reader.join(60)
         write(file, data)
 
     write = files.write_all

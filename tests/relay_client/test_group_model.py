@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headgate.relay import BufferLimits, RelayLimits, RelayTimes
 from headgate.relay_client import ClientTuning, Consumer, Event, GroupMember, Result, Retry, Share
 from headgate.testing import wait_until
+from tests.relay.serving import PATIENCE_SECONDS
 from tests.relay_client.modelled import GENERATION, KEYS, SOURCES, Board, History, Rough, World, boards
 from tests.relay_client.story import is_in, value_of
 from tests.relay_client.test_member import InThread
@@ -194,6 +195,8 @@ def test_whoever_comes_and_goes_the_group_holds_what_the_server_holds(
         finally:
             for one in members:
                 one.member.stop()
+            for one in members:
+                one._thread.join(PATIENCE_SECONDS)  # else it goes on in the next example's world
             for line in [*world.trace, *table.trace]:
                 note(str(line))
             world.close()

@@ -62,7 +62,7 @@ class WebhookConfig(Model):
 class NotificationsConfig(Model):
     """Channels for the events of snapshots. What a channel does not accept stays in the ledger and is sent again."""
 
-    log: bool = Field(default=False, description="write to the log of the run, one line of JSON each")
+    log: bool = Field(default=False, description="write to the log of the run, a line each that ends in its JSON")
     table: bool = Field(default=False, description="write to the Delta table `_headgate/notifications` of the lake")
     kafka: KafkaChannelConfig | None = Field(default=None, description="send to a Kafka topic")
     webhook: WebhookConfig | None = Field(default=None, description="send to a web server")

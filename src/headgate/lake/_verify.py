@@ -12,7 +12,7 @@ rows that it keeps although they were deleted (``_deleted``). Of JSON that becam
 compared. If the table ignores changes of columns, those that it has from the source are compared (``_viewed``).
 
 There are two implementations (:class:`Comparer`) with the same results. ``_verify_arrow`` reads both sides as Arrow, in
-threads, without a JVM: tables in a folder of this machine whose files need no features beyond ``_version``'s.
+threads, without a JVM: tables in a folder of this machine or on S3 whose files need no features beyond ``_version``'s.
 ``_verify_spark`` lets Spark read and join them: all others, and tables of which so many rows differ that they should be
 sorted on disk.
 

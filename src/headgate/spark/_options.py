@@ -215,7 +215,7 @@ class Options:
     epoch: int = _option(_number(0), "lowest epoch of the next batch (the ledger's highest)", 0)
     meta: bool = _option(_flag, 'batch reads of one table: "false" leaves out _op, _seq, _gtid, _ts, _table', True)
     append: bool = _option(
-        _flag, 'carrier: leave out changes of key ranges that the first snapshot has not read yet ("true")', True
+        _flag, 'leave out changes of key ranges that the first snapshot has not read yet ("true")', True
     )
     new_tables: Literal["read", "wait"] = _option(
         _choice("read", "wait"),
