@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Key", "SourceTables", "viewed"]
 
 Key: TypeAlias = tuple[Any, ...]
+"""The values of a row's key columns, in the source's form."""
 
 
 class SourceTables(Protocol):

@@ -37,6 +37,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from importlib.metadata import version
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -104,6 +105,12 @@ class SentBatch:
         """Parse the value of :meth:`to_json`; a later headgate may have more keys."""
         known = json.loads(value)
         return cls(*(known[one.name] for one in fields(cls)))
+
+
+@cache
+def _version() -> str:
+    """Return headgate's version: a field of each message's source."""
+    return version("headgate")
 
 
 class KafkaTarget:
@@ -177,7 +184,7 @@ class KafkaTarget:
         return schema_changes(batch.ddl, self._source(_log_base(batch)))
 
     def _source(self, log_base: str) -> Source:
-        return Source(self._names.prefix, version("headgate"), log_base)
+        return Source(self._names.prefix, _version(), log_base)
 
     def _form(self, log_base: str) -> Form:
         source = self._source(log_base)

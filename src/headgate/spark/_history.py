@@ -42,10 +42,11 @@ class HistoryCheck:
         if self._checked_connection == self._server.connects:
             return
         last = start.last
-        if last is not None and not GtidSet.parse(last.gtid) <= state.executed:
+        gtid = GtidSet.parse(last.gtid) if last is not None else GtidSet()
+        if not gtid <= state.executed:
             return  # the server is behind, and the reader of its log raises that
-        if last is not None and not GtidSet.parse(last.gtid) & state.purged:
-            committed = self._server.commit_time(GtidSet.parse(last.gtid), None)
+        if last is not None and not gtid & state.purged:
+            committed = self._server.commit_time(gtid, None)
             if committed is not None and committed != last.ts_us:
                 raise HistoryRewrittenError(
                     "the server's history was rewritten (RESET BINARY LOGS AND GTIDS, or a restored image): a"

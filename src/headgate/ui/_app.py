@@ -29,7 +29,7 @@ from headgate.ui._guard import Guard
 from headgate.ui._metrics import CONTENT_TYPE, exposition
 from headgate.ui._pipelines import View, Watched, watch
 from headgate.ui._plots import HEIGHT, WIDTH, plots
-from headgate.web import Token, is_loopback
+from headgate.web import Token, is_loopback, read_body
 
 __all__ = ["create_app"]
 
@@ -37,7 +37,6 @@ _TABLES_SHOWN: Final = 200
 """Table rows that are shown without ``?all=1``: a browser replaces them every few seconds."""
 _LARGEST_BODY: Final = 1 << 20
 """Bytes of a signal or a configuration; the limit for a signal's conditions is much lower."""
-_MOST_DISCARDED: Final = 64 << 20
 
 
 def create_app(pipelines: Sequence[Watched], *, host: str = "127.0.0.1", token: Token | None = None) -> ASGIApp:
@@ -160,19 +159,11 @@ class _Pages:
 
 
 async def _body(request: Request) -> bytes:
-    """Return the body. The rest of one that is too large is read, up to a limit: a connection that is closed with
-    unread data is reset, perhaps before the client has read the answer.
-    """
-    body, size = bytearray(), 0
-    async for part in request.stream():
-        size += len(part)
-        if size <= _LARGEST_BODY:
-            body += part
-        elif size > _MOST_DISCARDED:
-            break
-    if size > _LARGEST_BODY:
+    """:raises HTTPException: it is too large."""
+    body = await read_body(request.stream(), _LARGEST_BODY)
+    if body is None:
         raise HTTPException(413, "a signal or a configuration may have 1 MiB at most")
-    return bytes(body)
+    return body
 
 
 def _from_form(fields: Mapping[str, str]) -> Signal:

@@ -2,6 +2,7 @@
 
 ============  =====================================================================
 ``_client``   a client's connection to a web server
+``_bodies``   a request's body, up to a limit
 ``_answers``  which failed responses may be retried, and when; answers of another form
 ``_tokens``   tokens: read, sent and compared
 ``serving``   a web server in a thread; it needs uvicorn, so it is imported by name
@@ -9,6 +10,7 @@
 """
 
 from headgate.web._answers import LONGEST_SECONDS, answer_errors, is_retryable, retry_after, seconds_to_wait
+from headgate.web._bodies import read_body
 from headgate.web._client import WebServer
 from headgate.web._tokens import Token, is_loopback, is_same_origin, read_token
 
@@ -20,6 +22,7 @@ __all__ = [
     "is_loopback",
     "is_retryable",
     "is_same_origin",
+    "read_body",
     "read_token",
     "retry_after",
     "seconds_to_wait",

@@ -36,6 +36,7 @@ from headgate.relay._http._parameters import (
 )
 from headgate.relay._tenants import Client, NotAllowedError, client_of
 from headgate.relay._usage import Traffic, Usage
+from headgate.web import read_body
 
 __all__ = [
     "HEADERS",
@@ -70,8 +71,6 @@ of properties that only LinkedIn's deployments set (``DbusConstants.java``)."""
 _WHOLE_BODY: Final = 8192
 _LARGEST_BODY: Final = 4 << 20
 """Of a POST; the checkpoints of the largest group are a tenth of it, and GTID sets of a log much less."""
-_MOST_DISCARDED: Final = 64 << 20
-"""Of a larger POST: so many bytes are read for the client to get the answer."""
 _KNOWN_QUERIES: Final = 128
 """Per command: consumers of the same events send the same query, most of which is JSON in JSON."""
 _LONG_QUERY: Final = 2000
@@ -198,23 +197,14 @@ async def _counted(parts: AsyncIterable[Any], traffic: Traffic, address: str) ->
 
 
 async def body_of(request: Request, command: str) -> bytes:
-    """Return what was posted, at most 4 MiB, and no more of it in memory.
-
-    A connection that is closed with unread data is reset, perhaps before the client has read the answer. So the rest of
-    a larger body is read, up to a limit.
+    """Return what was posted, at most 4 MiB.
 
     :raises InvalidParameterError: it is larger.
     """
-    body, size = bytearray(), 0
-    async for part in request.stream():
-        size += len(part)
-        if size <= _LARGEST_BODY:
-            body += part
-        elif size > _MOST_DISCARDED:
-            break
-    if size > _LARGEST_BODY:
+    body = await read_body(request.stream(), _LARGEST_BODY)
+    if body is None:
         raise InvalidParameterError(command, "body", f"more than {_LARGEST_BODY} bytes")
-    return bytes(body)
+    return body
 
 
 def object_of(**properties: Mapping[str, Any]) -> dict[str, Any]:
