@@ -18,7 +18,7 @@ import headgate
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src" / "headgate"
 ROOMS = sorted(f"headgate.{module.name}" for module in pkgutil.iter_modules(headgate.__path__))
-GENERATED = {"_charset_data.py", "_multibyte_data.py"}
+GENERATED = {"_charset_data.py"}
 
 
 def lint_imports(sources: Path) -> subprocess.CompletedProcess[str]:
@@ -87,7 +87,8 @@ def test_modules_of_the_root_are_rooms() -> None:
 
 def test_the_formatter_decides_but_for_tables() -> None:
     """``fmt: skip`` is for tables of constants and the like, which the formatter would spread over a page."""
-    marked = sum(path.read_text("utf-8").count("# fmt: skip") for path in SOURCES.rglob("*.py"))
+    written = [path for path in SOURCES.rglob("*.py") if path.name not in GENERATED]
+    marked = sum(path.read_text("utf-8").count("# fmt: skip") for path in written)
     assert marked < 40
 
 

@@ -1,4 +1,4 @@
-"""Generate ``src/headgate/catalog/_charset_data.py`` and ``_multibyte_data.py`` from a running MySQL server.
+"""Generate ``src/headgate/catalog/_charset_data.py`` and its digests from a running MySQL server.
 
 The collation numbers come from information_schema.COLLATIONS; the characters of every set from what the server's own
 ``CONVERT(… USING utf8mb4)`` makes of each code that a column of the set can store (``?`` where the set has no
@@ -7,41 +7,40 @@ newest server series that headgate supports::
 
     python tools/generate_charsets.py mysql://root@127.0.0.1:3306/
 
-How the tables of the multi-byte sets are packed is stated in ``src/headgate/catalog/_multibyte.py``, which unpacks
-them.
+Written are only the codes that Python's codec, chosen in ``src/headgate/catalog/_code_tables.py``, reads as another
+character than the server.
 """
 
 from __future__ import annotations
 
-import base64
+import hashlib
 import sys
-import zlib
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote, urlsplit
 
-import numpy as np
-import numpy.typing as npt
 import pymysql
 
+from headgate.catalog._code_tables import MULTI_BYTE, SINGLE_BYTE, code_table
+
 ROOM = Path(__file__).parents[1] / "src" / "headgate" / "catalog"
+DIGESTS = Path(__file__).parents[1] / "tests" / "catalog" / "charsets.sha256"
 SKIPPED = ("binary", "ascii")
 DATABASE = "headgate_charsets"
-BASES = {"gbk": "", "gb2312": "gbk", "gb18030": "gbk", "sjis": "", "cp932": "sjis", "big5": "", "ujis": "",
-         "eucjpms": "ujis", "euckr": ""}  # fmt: skip
-"""The multi-byte sets that are not UTF, and the set that each is stored as a difference to."""
 THREE_BYTES = ("ujis", "eucjpms")
 """Sets with codes of three bytes, all of which begin with 0x8F."""
-NO_CHARACTER = 0xFFFF
-"""In the tables: no code. (The character U+FFFF is only in gb18030, as a code of four bytes.)"""
+FOUR_BYTES = 0x1000000
+"""gb18030's codes from here on have four bytes."""
+LONG = 8
+"""Codes that ascend with their characters for so long are written as a run."""
 
-Codes: TypeAlias = npt.NDArray[np.uint16]
 Cursor: TypeAlias = pymysql.cursors.Cursor
 
 
-def single_byte_text(cursor: Cursor, charset: str) -> str:
-    """The 256 characters of a single-byte character set, in byte order."""
+def single_byte_codes(cursor: Cursor, charset: str) -> dict[int, int]:
+    """Byte -> character of a single-byte character set."""
     expressions = ", ".join(f"HEX(CONVERT(_{charset} 0x{byte:02X} USING utf8mb4))" for byte in range(256))
     cursor.execute(f"SELECT {expressions}")
     row = cursor.fetchone()
@@ -49,7 +48,7 @@ def single_byte_text(cursor: Cursor, charset: str) -> str:
     characters = [bytes.fromhex(value).decode("utf-8") for value in row]
     if any(len(character) != 1 for character in characters):
         raise SystemExit(f"{charset}: a byte does not map to exactly one character")
-    return "".join(characters)
+    return dict(enumerate(map(ord, characters)))
 
 
 def stored_codes(cursor: Cursor, charset: str, size: int, first: int, count: int) -> Iterator[tuple[int, int, bool]]:
@@ -74,90 +73,103 @@ def stored_codes(cursor: Cursor, charset: str, size: int, first: int, count: int
         yield int(code), ord(bytes.fromhex(text).decode("utf-8")), bool(returns)
 
 
-def code_table(cursor: Cursor, charset: str, ranges: list[tuple[int, int, int]], aliases: list[int]) -> Codes:
-    """The characters of codes by their last two bytes; ``aliases`` gets those whose character has another code."""
-    table = np.full(65536, NO_CHARACTER, np.uint16)
-    for size, first, count in ranges:
-        for code, character, returns in stored_codes(cursor, charset, size, first, count):
-            assert character < NO_CHARACTER
-            table[code & 0xFFFF] = character
-            if not returns and character != ord("?"):
-                aliases.append(code)
-    return table
-
-
-def four_byte_runs(cursor: Cursor) -> list[tuple[int, int, int]]:
-    """gb18030's codes of four bytes: runs ``(number of the first code, its character, codes)``, by number."""
+def four_byte_codes(cursor: Cursor) -> dict[int, int]:
+    """Code -> character of gb18030's codes of four bytes in the basic plane."""
     digit = "SELECT 0 d UNION SELECT 1 UNION SELECT 2 UNION SELECT 3 UNION SELECT 4 UNION SELECT 5 UNION SELECT 6"
     digits = f"{digit} UNION SELECT 7 UNION SELECT 8 UNION SELECT 9"
-    runs: list[tuple[int, int, int]] = []
+    known = {code: ord("?") for code in code_table("gb18030", patched=False) if code >= FOUR_BYTES}
     for lead in range(126):
         cursor.execute(
             f"WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 125), d AS ({digits}),"
-            f" x (k, b) AS (SELECT (p.d * 126 + n.i) * 10 + q.d, CHAR({0x81 + lead}, 48 + p.d, 129 + n.i, 48 + q.d)"
-            " FROM d p, n, d q) SELECT k, HEX(CONVERT(CONVERT(b USING gb18030) USING utf8mb4)) FROM x ORDER BY k"
+            f" x (b) AS (SELECT CHAR({0x81 + lead}, 48 + p.d, 129 + n.i, 48 + q.d) FROM d p, n, d q)"
+            " SELECT HEX(b), HEX(CONVERT(CONVERT(b USING gb18030) USING utf8mb4)) FROM x"
         )
-        for k, text in cursor.fetchall():
-            number, character = lead * 12600 + int(k), ord(bytes.fromhex(text).decode("utf-8"))
-            if character == ord("?"):
-                continue
-            first, begin, count = runs[-1] if runs else (0, 0, 0)
-            if number == first + count and character == begin + count:
-                runs[-1] = (first, begin, count + 1)
-            else:
-                runs.append((number, character, 1))
-    return runs
+        for code, text in cursor.fetchall():
+            character = bytes.fromhex(text).decode("utf-8")
+            if character > "\uffff":
+                assert character.encode("gb18030").hex() == code.lower()
+            elif character != "?":
+                known[int(code, 16)] = ord(character)
+    return known
 
 
-def packed(codes: Codes) -> str:
-    """A table as text: differences of neighbours, compressed, in base 85."""
-    return base64.b85encode(zlib.compress(np.diff(codes, prepend=np.uint16(0)).tobytes(), 9)).decode("ascii")
+def differences(codec: dict[int, int], server: dict[int, int]) -> tuple[list[tuple[int, str]], list[tuple[int, ...]]]:
+    """Texts and runs of the codes that a codec reads as another character than the server.
+
+    :return: ``(first code, characters)``, and ``(first code, its character, codes)`` where both ascend for long.
+    """
+    assert codec.keys() == server.keys()
+    pairs = [(code, character) for code, character in sorted(server.items()) if codec[code] != character]
+    runs: list[tuple[int, ...]] = []
+    texts: list[tuple[int, str]] = []
+    for code, character in pairs:
+        first, begin, count = runs[-1] if runs else (0, 0, 0)
+        if (code, character) == (first + count, begin + count):
+            runs[-1] = (first, begin, count + 1)
+        else:
+            runs.append((code, character, 1))
+    for first, begin, count in (run for run in runs if run[2] < LONG):
+        text = "".join(map(chr, range(begin, begin + count)))
+        if texts and texts[-1][0] + len(texts[-1][1]) == first:
+            texts[-1] = (texts[-1][0], texts[-1][1] + text)
+        else:
+            texts.append((first, text))
+    return texts, [run for run in runs if run[2] >= LONG]
 
 
-def entry(name: str, text: str, size: int = 100) -> list[str]:
-    """A line of a dictionary, as many of source as a long text takes."""
-    if len(text) <= size:
-        return [f'    "{name}": "{text}",']
-    pieces = [f'        "{text[start : start + size]}"' for start in range(0, len(text), size)]
-    return [f'    "{name}": (', *pieces, "    ),"]
+def digest(table: dict[int, int]) -> str:
+    """A digest of a set's codes and characters."""
+    return hashlib.sha256(repr(sorted(table.items())).encode()).hexdigest()
 
 
-def render_multibyte(version: str, cursor: Cursor) -> str:
-    """The text of ``_multibyte_data.py``."""
-    tables: dict[str, Codes] = {}
-    lines = [f'"""Generated by tools/generate_charsets.py from MySQL {version}; do not edit."""', ""]
-    lines += ["from __future__ import annotations", "", "from typing import Final", ""]
-    lines += ["CODES: Final[dict[str, str]] = {"]
-    origins: dict[str, str] = {}
-    aliases: dict[str, list[int]] = {charset: [] for charset in BASES}
-    for charset, base in BASES.items():
-        ranges = {charset: [(1, 0, 256), (2, 0x8000, 0x8000)]}
-        if charset in THREE_BYTES:
-            ranges[f"{charset}-8f"] = [(3, 0x8F0000, 65536)]
-        for name, wanted in ranges.items():
-            table = tables[name] = code_table(cursor, charset, wanted, aliases[charset])
-            origin = name.replace(charset, base) if base else ""
-            text = packed(table ^ tables[origin] if origin else table)
-            lines += entry(name, text)
-            if origin:
-                origins[name] = origin
-    lines += ["}", '"""Table -> its packed codes."""', "", "ORIGINS: Final[dict[str, str]] = {"]
-    lines += [f'    "{name}": "{origin}",' for name, origin in origins.items()]
-    lines += ["}", '"""Table -> the table that it was XORed with before it was packed."""', ""]
-    lines += ["ALIASES: Final[dict[str, str]] = {"]
-    for charset, codes in aliases.items():
-        if codes:
-            lines += entry(charset, " ".join(f"{code:x}" for code in sorted(codes)))
-    lines += ["}", '"""Set -> codes whose character is written as another code, in hex."""', ""]
-    lines += ["GB18030_RUNS: Final[tuple[tuple[int, int, int], ...]] = ("]
-    runs = [f"({first}, {character}, {count})," for first, character, count in four_byte_runs(cursor)]
-    lines += ["    " + " ".join(runs[start : start + 4]) for start in range(0, len(runs), 4)]
-    lines += [")  # fmt: skip", '"""Number of the first code, its character, how many follow one another."""', ""]
-    return "\n".join(lines)
+def pairs_of(codes: list[int]) -> list[tuple[int, ...]]:
+    """``(first, how many follow one another)``."""
+    pairs: list[tuple[int, ...]] = []
+    for code in sorted(codes):
+        if pairs and sum(pairs[-1]) == code:
+            pairs[-1] = (pairs[-1][0], pairs[-1][1] + 1)
+        else:
+            pairs.append((code, 1))
+    return pairs
 
 
-def render(version: str, collations: list[tuple[int, str, str]], tables: dict[str, str]) -> str:
+def escaped(text: str) -> str:
+    """A text as a literal in ASCII."""
+    return '"' + "".join(f"\\u{ord(character):04x}" for character in text) + '"'
+
+
+def lines_of(name: str, kind: str, entries: dict[str, list[str]], text: str) -> list[str]:
+    """A dictionary of tuples as source, filled to the width of a line."""
+    lines = [f"{name}: Final[dict[str, tuple[{kind}, ...]]] = {{"]
+    for charset, items in entries.items():
+        if items:
+            filled = textwrap.fill(" ".join(f"{item}," for item in items), 108, break_long_words=False)
+            lines += [f'    "{charset}": (', *(f"        {line}" for line in filled.splitlines()), "    ),"]
+    return [*lines, "}  # fmt: skip", f'"""{text}"""', ""]
+
+
+def multi_byte_codes(cursor: Cursor, charset: str, aliases: list[int]) -> dict[int, int]:
+    """Code -> character of a multi-byte set; ``aliases`` gets those whose character has another code."""
+    table: dict[int, int] = {}
+    ranges = [(1, 0, 256), (2, 0x8000, 0x8000), *([(3, 0x8F0000, 65536)] if charset in THREE_BYTES else [])]
+    for size, first, count in ranges:
+        for code, character, returns in stored_codes(cursor, charset, size, first, count):
+            table[code] = character
+            if not returns and character != ord("?"):
+                aliases.append(code)
+    if charset == "gb18030":
+        table |= four_byte_codes(cursor)
+    return table
+
+
+def render(
+    version: str,
+    collations: list[tuple[int, str, str]],
+    tables: dict[str, dict[int, int]],
+    aliases: dict[str, list[int]],
+) -> str:
     """The text of ``_charset_data.py``."""
+    both = {name: differences(code_table(name, patched=False), table) for name, table in tables.items()}
     lines = [
         f'"""Generated by tools/generate_charsets.py from MySQL {version}; do not edit."""',
         "",
@@ -170,15 +182,30 @@ def render(version: str, collations: list[tuple[int, str, str]], tables: dict[st
         "}",
         '"""Collation number -> (collation name, character set name)."""',
         "",
-        "SINGLE_BYTE: Final[dict[str, str]] = {",
     ]
-    for charset, text in tables.items():
-        lines.append(f'    "{charset}": (')
-        for start in range(0, 256, 16):
-            chunk = "".join(f"\\u{ord(character):04x}" for character in text[start : start + 16])
-            lines.append(f'        "{chunk}"')
-        lines.append("    ),")
-    lines += ["}", '"""Character set name -> its 256 characters, in byte order."""', ""]
+    texts = {name: [f"(0x{code:X}, {escaped(text)})" for code, text in both[name][0]] for name in both}
+    runs = {
+        name: [f"(0x{code:X}, 0x{character:X}, {count})" for code, character, count in both[name][1]] for name in both
+    }
+    pairs = {name: [f"(0x{code:X}, {count})" for code, count in pairs_of(codes)] for name, codes in aliases.items()}
+    lines += lines_of(
+        "PATCHES",
+        "tuple[int, str]",
+        texts,
+        "Set -> codes that Python's codec reads otherwise: the first code, the characters.",
+    )
+    lines += lines_of(
+        "RUNS",
+        "tuple[int, int, int]",
+        runs,
+        "The same where codes and characters ascend: the first code, its character, how many.",
+    )
+    lines += lines_of(
+        "ALIASES",
+        "tuple[int, int]",
+        pairs,
+        "Set -> codes whose character is written as another code: the first, how many.",
+    )
     return "\n".join(lines)
 
 
@@ -201,15 +228,20 @@ def main(url: str) -> None:
         collations = [(int(number), str(name), str(charset)) for number, name, charset in cursor.fetchall()]
         cursor.execute("SELECT CHARACTER_SET_NAME FROM information_schema.CHARACTER_SETS WHERE MAXLEN = 1 ORDER BY 1")
         names = [str(name) for (name,) in cursor.fetchall() if name not in SKIPPED]
-        tables = {name: single_byte_text(cursor, name) for name in names}
-        (ROOM / "_charset_data.py").write_text(render(version, collations, tables), encoding="utf-8")
+        assert set(names) == SINGLE_BYTE
+        tables = {name: single_byte_codes(cursor, name) for name in names}
+        aliases: dict[str, list[int]] = {name: [] for name in sorted(MULTI_BYTE)}
         cursor.execute("SET sql_mode = '', cte_max_recursion_depth = 100000, max_error_count = 0")
         cursor.execute(f"CREATE DATABASE {DATABASE}")
         try:
-            (ROOM / "_multibyte_data.py").write_text(render_multibyte(version, cursor), encoding="utf-8")
+            tables |= {name: multi_byte_codes(cursor, name, aliases[name]) for name in aliases}
         finally:
             cursor.execute(f"DROP DATABASE {DATABASE}")
-    print(f"{ROOM}: {len(collations)} collations, {len(tables)} single-byte sets, {len(BASES)} multi-byte sets")
+        (ROOM / "_charset_data.py").write_text(render(version, collations, tables, aliases), encoding="utf-8")
+        DIGESTS.write_text(
+            "".join(f"{digest(table)}  {name}\n" for name, table in sorted(tables.items())), encoding="utf-8"
+        )
+    print(f"{ROOM}: {len(collations)} collations, {len(SINGLE_BYTE)} single-byte sets, {len(aliases)} multi-byte sets")
 
 
 if __name__ == "__main__":

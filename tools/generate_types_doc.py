@@ -70,7 +70,7 @@ means stands in [configuration.md](configuration.md).
 CHARSETS = """## Character sets
 
 Every character set of the server becomes UTF-8 on both roads. `utf8mb4`, `utf8mb3` and `ascii` are copied after a
-check; `utf16`, `utf16le`, `ucs2` and `utf32` are converted by rule; all others go through MySQL's own tables, so that
+check; `utf16`, `utf16le`, `ucs2` and `utf32` are converted by rule; all others go by tables that equal MySQL's, so that
 each value is what `CONVERT(… USING utf8mb4)` says:
 
 * {single}

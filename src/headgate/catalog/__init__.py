@@ -1,6 +1,15 @@
 """Table definitions: from the log's table maps and from information_schema, normalised to one description."""
 
-from headgate.catalog._charsets import SINGLE_BYTE, decode_statement
+from headgate.catalog._charsets import decode_statement
+from headgate.catalog._code_tables import (
+    ALIAS,
+    MULTI_BYTE,
+    NO_CODE,
+    SINGLE_BYTE,
+    MultiByteTable,
+    multi_byte_table,
+    single_byte_text,
+)
 from headgate.catalog._column_changes import (
     AddedColumn,
     ColumnChange,
@@ -20,7 +29,6 @@ from headgate.catalog._information_schema import (
     load_tables,
 )
 from headgate.catalog._log import ambiguous, fit_table, table_from_table_map
-from headgate.catalog._multibyte import ALIAS, MULTI_BYTE, NO_CODE, MultiByteTable, multi_byte_table
 from headgate.catalog._patterns import TablePatterns, exact_pattern, exact_patterns
 from headgate.catalog._redefinitions import is_text_type, keeps_values
 from headgate.catalog._table import BINARIES, INTEGERS, TEMPORALS, TEXTS, Column, TableDef
@@ -63,5 +71,6 @@ __all__ = [
     "load_tables",
     "multi_byte_table",
     "parse_statement",
+    "single_byte_text",
     "table_from_table_map",
 ]

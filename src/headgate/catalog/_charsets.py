@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import contextlib
 
-from headgate.catalog._charset_data import COLLATIONS, SINGLE_BYTE
-from headgate.catalog._multibyte import MULTI_BYTE, multi_byte_table
+from headgate.catalog._charset_data import COLLATIONS
+from headgate.catalog._code_tables import MULTI_BYTE, SINGLE_BYTE, multi_byte_table, single_byte_text
 from headgate.errors import UnsupportedError
 
-__all__ = ["COLLATIONS", "SINGLE_BYTE", "decode_statement", "decode_text", "normalise"]
+__all__ = ["COLLATIONS", "decode_statement", "decode_text", "normalise"]
 
 _UNICODE = {
     "utf8mb4": "utf-8",
@@ -74,7 +74,7 @@ def decode_statement(value: bytes, collation: int) -> str:
 def _decoded(value: bytes, charset: str | None) -> str | None:
     """Return the text; None if the character set is unknown, or the bytes are not text in it."""
     if charset in SINGLE_BYTE:
-        characters = SINGLE_BYTE[charset]
+        characters = single_byte_text(charset)
         return "".join(characters[byte] for byte in value)
     if charset in MULTI_BYTE:
         return multi_byte_table(charset).decode(value)

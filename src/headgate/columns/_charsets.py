@@ -1,4 +1,4 @@
-"""Kernels for character sets other than UTF-8: by MySQL's own tables, or UTF-16, UCS-2 and UTF-32 by rule.
+"""Kernels for character sets other than UTF-8: by tables, or UTF-16, UCS-2 and UTF-32 by rule.
 
 A code that a column can hold but that has no character becomes ``?``, as in ``CONVERT(… USING utf8mb4)`` and so for
 every client of the server. (Half a surrogate pair in ``ucs2`` is also such a code, for which MySQL has no result:
@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from headgate.catalog import ALIAS, MULTI_BYTE, NO_CODE, SINGLE_BYTE, multi_byte_table
+from headgate.catalog import ALIAS, MULTI_BYTE, NO_CODE, SINGLE_BYTE, multi_byte_table, single_byte_text
 from headgate.columns._kernels import ASCII_MASK, total_length
 from headgate.kernels import Cells, put_utf8, store8, u8, u64
 
@@ -66,7 +66,7 @@ def _convert_bytes(buf: Any, offset: Any, length: Any, valid: Any, codes: Any, b
 
 
 def _single_byte(charset: str, exact: bool) -> Converter:
-    characters = SINGLE_BYTE[charset]
+    characters = single_byte_text(charset)
     codes = np.array([ord(character) for character in characters], np.int64)
     widest = max(len(character.encode()) for character in characters)
     if exact:
