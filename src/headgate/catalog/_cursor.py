@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headgate.catalog._tokens import Token
+from headgate.names import in_utf8mb3, lower_name
 
 __all__ = ["Cursor", "Unclear"]
 
@@ -54,15 +55,15 @@ class Cursor:
             raise Unclear
 
     def name(self) -> str:
-        """Read a bare or quoted name."""
+        """Read a bare or quoted name, and return it as the server stores it."""
         if self.ended() or self.tokens[self.at].kind not in ("word", "name") or not self.tokens[self.at].text:
             raise Unclear
         self.at += 1
-        return self.tokens[self.at - 1].text
+        return in_utf8mb3(self.tokens[self.at - 1].text)
 
     def database(self) -> str:
         name = self.name()
-        return name.lower() if self.lower_case else name
+        return lower_name(name) if self.lower_case else name
 
     def table(self) -> tuple[str, str]:
         """Read ``[db.]table``; a leading dot means the default database."""
@@ -74,7 +75,7 @@ class Cursor:
                 db, table = table, self.name()
         if not db:
             raise Unclear
-        return (db.lower(), table.lower()) if self.lower_case else (db, table)
+        return (lower_name(db), lower_name(table)) if self.lower_case else (db, table)
 
     def rest(self) -> list[Token]:
         remaining = self.tokens[self.at :]

@@ -28,6 +28,7 @@ from headgate.catalog._column_changes import (
 from headgate.catalog._cursor import Cursor, Unclear
 from headgate.catalog._redefinitions import redefined_column
 from headgate.catalog._tokens import LexError, Token, tokens
+from headgate.names import lower_name
 
 __all__ = ["DdlEffect", "Statement", "declares_cascade", "parse_statement"]
 
@@ -354,7 +355,7 @@ def _changes(actions: list[Cursor]) -> tuple[ColumnChange, ...] | None:
             return None
         changes.extend(changed)
     # A column that is named twice depends on the order in which the server applies the actions.
-    names = [change.name.lower() for change in changes if not isinstance(change, AddedColumn)]
+    names = [lower_name(change.name) for change in changes if not isinstance(change, AddedColumn)]
     return tuple(changes) if len(names) == len(set(names)) else None
 
 
@@ -401,7 +402,7 @@ def _leaves_rows(action: Cursor) -> bool:
     if first == "DROP":
         if second not in ("INDEX", "KEY", "CHECK", "FOREIGN", "CONSTRAINT"):
             return False
-        return action.tokens[-1].text.upper() != "PRIMARY"
+        return lower_name(action.tokens[-1].text) != "primary"
     if first == "RENAME":
         return second in ("INDEX", "KEY")
     return first in _HARMLESS or first == "ALTER"

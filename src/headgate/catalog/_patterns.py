@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from fnmatch import translate
 
 from headgate.errors import ConfigError
+from headgate.names import lower_name
 
 __all__ = ["SYSTEM_SCHEMAS", "TablePatterns", "exact_pattern", "exact_patterns"]
 
@@ -35,7 +36,7 @@ class TablePatterns:
 
     def matches(self, db: str, table: str) -> bool:
         """Return whether the table is selected. Tables of MySQL's system schemas never are."""
-        if db.lower() in SYSTEM_SCHEMAS or "." in db:
+        if lower_name(db) in SYSTEM_SCHEMAS or "." in db:
             return False
         for wanted, db_glob, table_glob in reversed(self._rules):
             if db_glob.match(db) and table_glob.match(table):
@@ -44,7 +45,7 @@ class TablePatterns:
 
     def may_match(self, db: str) -> bool:
         """Return whether a table of this database could be selected."""
-        return db.lower() not in SYSTEM_SCHEMAS and "." not in db and self.names_database(db)
+        return lower_name(db) not in SYSTEM_SCHEMAS and "." not in db and self.names_database(db)
 
     def names_database(self, db: str) -> bool:
         """Return whether a pattern selects tables of this database, even if its name rules it out."""

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from headgate.errors import SchemaChangedError
+from headgate.names import in_utf8mb3, lower_name
 
 __all__ = ["BINARIES", "GEOMETRIES", "INTEGERS", "NUMBERS", "TEMPORALS", "TEXTS", "Column", "TableDef"]
 
@@ -102,7 +103,7 @@ class TableDef:
         never change.
         """
         columns = [
-            replace(column, visible=True, members=tuple(map(_in_utf8mb3, column.members))) for column in self.columns
+            replace(column, visible=True, members=tuple(map(in_utf8mb3, column.members))) for column in self.columns
         ]
         return replace(self, columns=tuple(columns)).fingerprint
 
@@ -111,9 +112,9 @@ class TableDef:
 
         :raises SchemaChangedError: the table has no such column.
         """
-        wanted = name.lower()
+        wanted = lower_name(name)
         for index, column in enumerate(self.columns):
-            if column.name.lower() == wanted:
+            if lower_name(column.name) == wanted:
                 return index
         raise SchemaChangedError(f"the table has no column {name!r}", table=self.full_name, column=name)
 
@@ -134,7 +135,7 @@ class TableDef:
         real = {column.name: column for column in logged.columns if column.type in ("enum", "set")}
         columns = [
             replace(column, members=real[column.name].members)
-            if column.name in real and column.members == tuple(map(_in_utf8mb3, real[column.name].members))
+            if column.name in real and column.members == tuple(map(in_utf8mb3, real[column.name].members))
             else column
             for column in self.columns
         ]
@@ -142,13 +143,9 @@ class TableDef:
 
     def without(self, names: Collection[str]) -> TableDef:
         """Return the same table without some columns. Key columns always stay. Unknown names are ignored."""
-        gone = {name.lower() for name in names} - {name.lower() for name in self.key_names}
-        rest = tuple(column for column in self.columns if column.name.lower() not in gone)
+        gone = set(map(lower_name, names)) - set(map(lower_name, self.key_names))
+        rest = tuple(column for column in self.columns if lower_name(column.name) not in gone)
         return replace(self, columns=rest, key=()).with_key(self.key_names)
-
-
-def _in_utf8mb3(text: str) -> str:
-    return "".join(character if character <= "\uffff" else "?" for character in text)
 
 
 def _canonical(column: Column) -> list[object]:

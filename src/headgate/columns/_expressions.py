@@ -22,6 +22,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from headgate.names import lower_name
+
 __all__ = [
     "And",
     "Compare",
@@ -149,9 +151,9 @@ def columns_of(tree: Expression) -> frozenset[str]:
     """Return the names of the columns that an expression uses, in lower case."""
     match tree:
         case Compare(left=left, right=right):
-            return frozenset(one.text.lower() for one in (left, right) if isinstance(one, Name))
+            return frozenset(lower_name(one.text) for one in (left, right) if isinstance(one, Name))
         case In(column=column) | Like(column=column) | IsNull(column=column):
-            return frozenset({column.text.lower()})
+            return frozenset({lower_name(column.text)})
         case Not(part=part):
             return columns_of(part)
         case And(parts=parts) | Or(parts=parts):

@@ -37,6 +37,7 @@ from headgate.columns._hmac import hmac_hex
 from headgate.columns._integers import BitCodec, IntegerCodec
 from headgate.errors import ConfigError, DecodeError, UnsupportedError
 from headgate.kernels import VALUE, Cells, u8
+from headgate.names import lower_name
 
 __all__ = ["check_rules", "column_rules", "ruled", "rules_mark", "with_type_of_values", "written_name", "written_table"]
 
@@ -69,7 +70,7 @@ def written_table(table: TableDef, policies: Policies) -> TableDef:
 
     :param table: as MySQL has it.
     :raises UnsupportedError: a rule would hide values of the key; or two columns would have one name. Letter case does
-        not distinguish names: not in MySQL, and not in Delta's tables.
+        not distinguish names in Delta's tables.
     :raises ConfigError: the key of hashes cannot be read.
     """
     columns: dict[str, Column] = {}
@@ -120,14 +121,14 @@ def check_rules(policies: Policies, tables: Sequence[TableDef]) -> list[str]:
     unused = []
     for pattern, rules in policies.columns:
         matched = [table for table in tables if TablePatterns((pattern,)).matches(table.db, table.name)]
-        names = {column.name.lower() for table in matched for column in table.columns}
+        names = {lower_name(column.name) for table in matched for column in table.columns}
         unused += [f"{pattern}.{one}" for one, _ in rules if not any(map(_glob(one).match, names))]
     return unused
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
     """Return a pattern on names of columns in lower case."""
-    return re.compile(translate(pattern.lower()))
+    return re.compile(translate(lower_name(pattern)))
 
 
 @lru_cache(maxsize=4096)
@@ -138,7 +139,7 @@ def _matched(rules: ColumnRules, db: str, table: str, names: tuple[str, ...]) ->
             continue
         for pattern, rule in by_column:
             glob = _glob(pattern)
-            matched.update({name: rule.over(matched[name]) for name in names if glob.match(name.lower())})
+            matched.update({name: rule.over(matched[name]) for name in names if glob.match(lower_name(name))})
     return tuple(matched[name] for name in names)
 
 

@@ -21,6 +21,7 @@ from headgate._policies import (
 )
 from headgate.config._model import FilePath, Model, check_variable, is_table, split_url
 from headgate.config._target import Deletes
+from headgate.names import lower_name
 
 __all__ = ["InconsistentImages", "SnapshotMode", "SourceConfig", "TableConfig"]
 
@@ -341,7 +342,7 @@ class TableConfig(Model):
 
     @model_validator(mode="after")
     def _check_key(self) -> TableConfig:
-        if self.key is not None and len({name.lower() for name in self.key}) < len(self.key):
+        if self.key is not None and len({lower_name(name) for name in self.key}) < len(self.key):
             raise ValueError("key names a column twice")
         if self.key is not None and self.foreign_keys == "accept":
             raise ValueError('key and foreign_keys = "accept" are both set: rows that change unseen are not counted')

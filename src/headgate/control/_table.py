@@ -32,6 +32,7 @@ import pyarrow.compute as pc
 
 from headgate.carrier import signal_path
 from headgate.control._signals import outside_signal, signal_file
+from headgate.names import lower_name
 
 __all__ = ["SIGNAL_COLUMNS", "inbox_files", "inserted_rows"]
 
@@ -48,7 +49,7 @@ def inserted_rows(images: pa.RecordBatch) -> list[dict[str, Any]]:
         they cannot be read. ``gtid`` is null in a log without GTIDs.
     """
     inserted = images.filter(pc.equal(images.column(0), "c"))
-    names = {name.lower(): index for index, name in enumerate(images.schema.names)}
+    names = {lower_name(name): index for index, name in enumerate(images.schema.names)}
     missing = [name for name in SIGNAL_COLUMNS if name not in names]
     rows = []
     positions = zip(inserted.column(1).to_pylist(), inserted.column(2).to_pylist(), strict=True)

@@ -16,7 +16,7 @@ from headgate.control import check_filter
 from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServerError, HeadgateError
 from headgate.extras import require_extra
 from headgate.lake import Lake, Place, Places, read_status
-from headgate.names import quote_name
+from headgate.names import lower_name, quote_name
 
 if TYPE_CHECKING:
     from headgate._policies import Policies
@@ -258,9 +258,9 @@ def _check_signal_table(connection: Connection, name: str) -> None:
 
     db, _, table = name.partition(".")
     loaded = load_table(connection.query, db, table)
-    columns = {column.name.lower() for column in loaded.table.columns} if loaded is not None else set()
+    columns = {lower_name(column.name) for column in loaded.table.columns} if loaded is not None else set()
     for spelled in load_stats(connection.query, TablePatterns(["*.*"])) if loaded is None else ():
-        if spelled.lower() == name.lower():
+        if lower_name(spelled) == lower_name(name):
             raise ConfigError(f"the signal table {name} is {spelled} on the server: use that name")
     if loaded is not None and not exact_patterns([name]).matches(db, table):
         raise ConfigError(f"the signal table {name} is in a system database, which is not followed: use another one")

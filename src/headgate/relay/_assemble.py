@@ -29,6 +29,7 @@ from numba import njit
 from headgate.catalog import TableDef
 from headgate.databus import EOP_SIZE, put_eops, seal
 from headgate.errors import UnsupportedError
+from headgate.names import lower_name
 from headgate.relay._events._schemas import Registry
 from headgate.relay._scn import Scn, Transactions
 from headgate.relay._segments import Windows
@@ -196,8 +197,8 @@ class Assembler:
         qualifier, _, name = (self._column or "").rpartition(".")
         if qualifier not in ("", table.full_name):
             return -1
-        names = [column.mysql_name.lower() for column in table.columns]
-        return names.index(name.lower()) if name.lower() in names else -1
+        names = [lower_name(column.mysql_name) for column in table.columns]
+        return names.index(lower_name(name)) if lower_name(name) in names else -1
 
     def _write(
         self, encoded: Sequence[_Encoded], rows: int, firsts: Int64s, lasts: Int64s, scns: Int64s, stamps: Int64s

@@ -27,6 +27,7 @@ from headgate.columns import check_rules, column_rules, rules_mark, written_tabl
 from headgate.databus import EOP_SIZE
 from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ServerBehindError
 from headgate.mysql import Connection, gtid_executed
+from headgate.names import lower_name
 from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._buffer import EventBuffer
 from headgate.relay._counters import EventStats
@@ -112,11 +113,11 @@ class Feeder(Retrying):
 
     def _check_scn_column(self, table: TableDef) -> None:
         """:raises ConfigError: a rule hides the column that SCNs are made of: each is one of its values."""
-        column = self._config.scn_column
-        if column is None:
+        if self._config.scn_column is None:
             return
+        column = lower_name(self._config.scn_column)
         for one, rule in zip(table.columns, column_rules(self._policies, table), strict=True):
-            if rule.kind in MASKS and column.lower() in (one.name.lower(), f"{table.full_name}.{one.name}".lower()):
+            if rule.kind in MASKS and column in map(lower_name, (one.name, f"{table.full_name}.{one.name}")):
                 raise ConfigError(
                     f"[columns] hides {one.name} of {table.full_name}, and scn_column shows its values: use another"
                     ' kind of SCN, or give the column the rule "keep"'

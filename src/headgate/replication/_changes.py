@@ -17,6 +17,7 @@ from headgate.binlog import Segment, codes, other_statements, parse_query
 from headgate.catalog import AddedColumn, creates_if_absent, decode_statement
 from headgate.errors import IncompleteReadError, ServerError, UnsupportedError
 from headgate.mysql import ConnectionSettings
+from headgate.names import lower_name
 from headgate.replication._dump import first_event
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import FIRST_EVENT, has_no_file
@@ -98,7 +99,7 @@ class Changes:
 
     def of(self, db: str, table: str, after: EventPosition, until: EventPosition) -> list[Change]:
         """Return what may have changed this table behind ``after`` and not behind ``until``, in log order."""
-        db, table = db.lower(), table.lower()
+        db, table = lower_name(db), lower_name(table)
         return [one for one in self._changes if after < one.position <= until and one.touches(db, table)]
 
     def forget(self) -> None:
@@ -176,10 +177,11 @@ def _changes(segment: Segment) -> Iterator[Change]:
         statement = parse(sql, query)
         text = readable(" ".join(sql[:_STATEMENT_LETTERS].split()))
         if statement.kind == "unknown":
-            yield Change(position, "", "", None, text)
+            for db in query.databases or ("",):
+                yield Change(position, lower_name(db), "", None, text)
         for effect in statement.effects:
             if effect.action != "truncate" and not creates_if_absent(effect.action, effect.changes):
                 default = "DEFAULT" in sql.upper()
-                yield Change(position, effect.db.lower(), effect.table.lower(), effect.adds, text, default)
+                yield Change(position, lower_name(effect.db), lower_name(effect.table), effect.adds, text, default)
             if effect.new_db is not None and effect.new_table is not None:
-                yield Change(position, effect.new_db.lower(), effect.new_table.lower(), None, text)
+                yield Change(position, lower_name(effect.new_db), lower_name(effect.new_table), None, text)

@@ -54,6 +54,7 @@ from headgate.errors import (
     UnsupportedError,
 )
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
+from headgate.names import lower_name
 from headgate.replication import _statements as statements
 from headgate.replication._json_updates import with_whole_documents
 from headgate.replication._meta import (
@@ -434,7 +435,7 @@ class LogDecoder:
         """Parse a statement, with names as the server stores them and table maps show them."""
         statement = statements.parse(text, query)
         names = {name for e in statement.effects for name in (e.db, e.table, e.new_db or "", e.new_table or "")}
-        if all(name == name.lower() for name in names) or not self._lower_case():
+        if all(name == lower_name(name) for name in names) or not self._lower_case():
             return statement
         return statements.parse(text, query, lower_case_names=True)
 

@@ -29,7 +29,7 @@ from headgate.columns import TableCodec
 from headgate.errors import DecodeError
 from headgate.kernels import Cells, RowBlock
 from headgate.mysql import Connection, select_blocks
-from headgate.names import quote_name
+from headgate.names import lower_name, quote_name
 from headgate.replication._changes import Change, EventPosition
 from headgate.replication._definitions import Definitions
 from headgate.replication._partial import unknown_defaults
@@ -159,7 +159,7 @@ def _literals(connection: Connection, codec: TableCodec, indexes: Sequence[int])
 def _unused_name(names: Sequence[str]) -> str:
     """Return a column name that differs from all of these."""
     name = "n"
-    while name in {known.lower() for known in names}:
+    while name in {lower_name(known) for known in names}:
         name += "n"
     return name
 

@@ -27,6 +27,7 @@ from typing import TypeVar
 
 from headgate.carrier import DdlRow, Definition, Part, SourceType
 from headgate.catalog import AddedColumn, DroppedColumn, RedefinedColumn, is_text_type, keeps_values
+from headgate.names import lower_name
 
 __all__ = ["Alteration", "ColumnType", "column_types", "read_alteration"]
 
@@ -156,10 +157,10 @@ def read_alteration(statements: Sequence[DdlRow], parts: Sequence[Part]) -> Alte
         return Alteration()
     added = [change.name for change in changes if isinstance(change, AddedColumn)]
     uses = [*dropped, *added, *(change.name for change in redefined), *renamed]
-    if len({name.lower() for name in uses}) < len(uses):
+    if min(len({name.lower() for name in uses}), len({lower_name(name) for name in uses})) < len(uses):
         return "a column was changed twice in one batch, or its name was used again"
     known = {name for part in parts for name in part.definition.source_types}
-    spelled = {name.lower(): name for name in known}
-    if any(spelled.get(name.lower(), name) != name for name in uses):
+    spelled = {lower_name(name): name for name in known}
+    if any(spelled.get(lower_name(name), name) != name for name in uses):
         return "a statement spells a column differently"
     return Alteration(frozenset(dropped), renamed, types, source_names, statements[-1])

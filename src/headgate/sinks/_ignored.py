@@ -29,6 +29,7 @@ from headgate.carrier import DdlRow, Definition, Part
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn, is_text_type
 from headgate.config import SchemaChangesConfig
 from headgate.lake import Form, IgnoredChanges
+from headgate.names import lower_name
 from headgate.sinks._alter import Alteration
 from headgate.sinks._shape import Target
 
@@ -87,10 +88,10 @@ class ColumnView:
     def _spelled(self, change: ColumnChange) -> ColumnChange:
         """Return a change with the column's name as images have it: a statement may spell it in other letter case."""
         types = self._target.types if self._target is not None else {}
-        known = {name.lower(): name for name in (*types, *self._now)}
+        known = {lower_name(name): name for name in (*types, *self._now)}
         if isinstance(change, AddedColumn) or change.name in self._now:
             return change
-        name = known.get(change.name.lower(), change.name)
+        name = known.get(lower_name(change.name), change.name)
         if isinstance(change, RedefinedColumn) and change.new_name == change.name:
             return replace(change, name=name, new_name=name)
         return replace(change, name=name)

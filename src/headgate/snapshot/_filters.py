@@ -29,7 +29,7 @@ from headgate._policies import Policies
 from headgate.catalog import INTEGERS, TEMPORALS, TEXTS, Column, TableDef
 from headgate.columns import TableCodec
 from headgate.errors import DefiniteServerError
-from headgate.names import quote_name
+from headgate.names import lower_name, quote_name
 from headgate.snapshot._ranges import Query, documents, json_values, row_indexes
 from headgate.snapshot._window import InRange, Mask
 
@@ -49,8 +49,8 @@ def fulfils(query: Query, codec: TableCodec, condition: str, policies: Policies)
     The function raises :class:`Undecided`.
     """
     table = codec.original
-    words = {word.lower() for word in re.findall(r"[\w$]+", _TEXT.sub(" ", condition))}
-    used = [i for i, one in enumerate(table.columns) if one.name.lower() in words or not _plain(one.name)]
+    words = {lower_name(word) for word in re.findall(r"[\w$]+", _TEXT.sub(" ", condition))}
+    used = [i for i, one in enumerate(table.columns) if lower_name(one.name) in words or not _plain(one.name)]
     written = dict(zip(codec.places, codec.table.columns, strict=True))
     columns = [written[index] for index in used if index in written]
     ruled = next((table.columns[i].name for i in used if i not in written or written[i].rule), None)

@@ -11,6 +11,7 @@ import pytest
 from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
+from headgate.names import in_utf8mb3, lower_name
 from headgate.replication import Ddl, DecodeOptions, LogBlock, LogRead, read_range
 from headgate.testing import MySQLServer
 
@@ -162,6 +163,22 @@ def test_29_four_forms_of_create_table_select(log: Log, other: str) -> None:
     assert made == [line for m in ("m1", "m2", "m3", "m4") for line in (f"create {m}", f"c {m}", f"c {m}")] + [
         "create m5"
     ]
+
+
+@pytest.mark.needs_own_server
+def test_names_of_every_letter_where_the_server_has_them_in_lower_case() -> None:
+    letters = [chr(code) for code in range(0x80, 0x10000) if not 0xD800 <= code < 0xE000]
+    differing = [one for one in letters if one != lower_name(one) or one != one.lower()]
+    names = ["SİPARİŞ", "ΟΔΟΣ", "ẞ", "ᎣᏏᏲ", "K", "a😀"]
+    names += ["".join(differing[start : start + 40]) for start in range(0, len(differing), 40)]
+    with MySQLServer.start({"lower_case_table_names": 1}) as server:
+        server.execute("CREATE DATABASE shop")
+        log = Log(server, "shop")
+        for name in names:
+            stored = lower_name(in_utf8mb3(name))
+            log.do(f"CREATE TABLE `{name}` (id INT PRIMARY KEY)", f"INSERT INTO `{name}` VALUES (1)")
+            log.do(f"ALTER TABLE `{name}` ADD a INT", f"TRUNCATE `{name}`", f"DROP TABLE `{name}`")
+            assert log.look() == [f"{one} {stored}" for one in ("create", "c", "alter", "t", "drop")]
 
 
 @pytest.mark.needs_own_server

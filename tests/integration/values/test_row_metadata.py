@@ -154,6 +154,15 @@ def test_what_makes_a_table_ambiguous(log: Log, change: Callable[[Log], None]) -
         log.rows()
 
 
+def test_columns_swapped_by_a_statement_with_the_table_in_capitals() -> None:
+    with MySQLServer.start({"binlog_row_metadata": "MINIMAL", "lower_case_table_names": 1}) as server:
+        log = Log(server, "shop")
+        log.do("CREATE TABLE `SİPARİŞ` (id INT PRIMARY KEY, a INT, b INT)", "INSERT INTO `SİPARİŞ` VALUES (1, 10, 20)")
+        log.do("ALTER TABLE `SİPARİŞ` RENAME COLUMN a TO b, RENAME COLUMN b TO a")
+        with pytest.raises(SchemaAmbiguousError, match="RENAME COLUMN a TO b"):
+            log.rows()
+
+
 @pytest.mark.parametrize("keyed", [True, False])
 def test_create_if_not_exists_changes_no_table_that_exists(log: Log, keyed: bool) -> None:
     """Programs do so when they start. The server logs it, also if it has no effect."""

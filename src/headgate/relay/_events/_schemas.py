@@ -36,6 +36,7 @@ from headgate.columns import with_type_of_values
 from headgate.databus import Schema, avro_text
 from headgate.errors import ConfigError
 from headgate.files import file_errors, write_text
+from headgate.names import lower_name
 
 __all__ = ["METADATA", "Registry", "Types", "field_attributes", "generate"]
 
@@ -172,7 +173,7 @@ def describes(schema: Mapping[str, Any], table: TableDef) -> bool:
         if not 0 <= position < len(table.columns) or position in avro:
             return False
         column = table.columns[position]
-        if attributes.get("dbFieldName", field["name"]).lower() != column.name.lower():
+        if lower_name(attributes.get("dbFieldName", field["name"])) != lower_name(column.name):
             return False
         if "dbFieldType" in attributes and attributes["dbFieldType"].upper() != column_type(column):
             return False

@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.databus import Schema
+from headgate.names import lower_name
 from headgate.relay._events import _rows as rows
 from headgate.relay._events._schemas import field_attributes, key_fields
 
@@ -145,7 +146,7 @@ def _find(fields: Sequence[_Field], name: str) -> _Field | None:
     """
 
     def ranks(one: _Field) -> tuple[bool, ...]:
-        return one.column.lower() == name.lower(), one.name == name, one.name.lower() == name.lower()
+        return lower_name(one.column) == lower_name(name), one.name == name, one.name.lower() == name.lower()
 
     return max((one for one in fields if any(ranks(one))), key=ranks, default=None)
 
