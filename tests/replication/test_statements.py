@@ -106,6 +106,30 @@ def test_what_the_error_says_of_the_databases() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("databases", "passes"), [(["logs"], True), (["logs", "shop"], False), (None, False), (254, False), ([""], False)]
+)
+def test_an_unreadable_statement_ends_only_streams_that_it_may_concern(
+    databases: list[str] | int | None, passes: bool
+) -> None:
+    log = Log()
+    log.begin()
+    log.row(1)
+    log.end()
+    log.number += 1
+    log.events.append(log.writer.gtid(UUID, log.number))
+    log.statement("FROBNICATE TABLE t", databases, db="logs")
+    log.begin()
+    log.row(2)
+    log.end()
+    if passes:
+        assert log.read()[0] == [1, 2]
+    else:
+        with pytest.raises(UnsupportedError, match="the log holds a statement that headgate cannot read"):
+            log.read()
+    assert log.read(["logs.none"] if databases == ["shop"] else [])[0] == []
+
+
 def test_bytes_of_a_statement_that_are_no_text_can_be_printed() -> None:
     log = Log()
     log.begin()

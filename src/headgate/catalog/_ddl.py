@@ -5,8 +5,7 @@ reader must know which tables a DDL changes. A statement that might change one a
 the rules *fail closed*: only statements on the lists below are ``ignored``, and a DDL statement whose shape differs
 from the grammar (MySQL Reference Manual, "Data Definition Statements") is ``unknown``.
 
-Executable comments (``/*!80013 … */``) run or not, depending on the server. Those that every supported server runs are
-read as plain text. If a newer one changes the result, the result is ``unknown``.
+Executable comments (``/*!80013 … */``) are read as plain text: the server that logged them ran them.
 """
 
 from __future__ import annotations
@@ -132,18 +131,9 @@ def parse_statement(
     """
     if _PLAIN_DML.match(sql):
         return Statement("dml")
-
-    def read(run_newer: bool) -> tuple[Statement, bool]:
-        token_list, newer = tokens(
-            sql, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes, run_newer=run_newer
-        )
-        return _statement(Cursor(token_list, default_db, lower_case_names, strict)), newer
-
     try:
-        statement, newer = read(True)
-        if newer and statement != read(False)[0]:
-            return Statement("unknown")
-        return statement
+        token_list = tokens(sql, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes)
+        return _statement(Cursor(token_list, default_db, lower_case_names, strict))
     except (LexError, Unclear):
         return Statement("unknown")
 
@@ -155,7 +145,7 @@ def declares_cascade(sql: str) -> bool:
     Only servers from 9.0 on make a foreign key of such a clause inside a column's definition; it always counts here.
     """
     try:
-        words = [token.upper for token in tokens(sql, ansi_quotes=False, backslash_escapes=True, run_newer=True)[0]]
+        words = [token.upper for token in tokens(sql, ansi_quotes=False, backslash_escapes=True)]
     except LexError:
         words = sql.upper().split()
     return "REFERENCES" in words and any(
@@ -226,7 +216,7 @@ def _index(cursor: Cursor) -> Statement:
 
     A unique index may serve as the primary key. It changes no row; the images then show the other key.
     """
-    primary = cursor.name().upper() == "PRIMARY"
+    primary = lower_name(cursor.name()) == "primary"
     if cursor.skip_any("USING", "TYPE"):
         cursor.name()
     cursor.expect("ON")

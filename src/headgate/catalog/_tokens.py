@@ -1,7 +1,11 @@
 """MySQL's lexical rules, so far as needed to classify statements (MySQL source sql/sql_lex.cc).
 
-sqlglot's tokenizer is not used because it drops executable comments (``/*! … */``), which the server runs, and knows
-neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES: each could hide a table name.
+The text of an executable comment (``/*! … */``) is part of the statement, whatever its version: a server turns those
+that it does not run into plain comments (``/* 99999 … */``) before it logs the statement. So what its log still has as
+``/*!``, it ran. One inside another needs no end: the first ``*/`` ends both.
+
+sqlglot's tokenizer is not used because it drops executable comments and knows neither ANSI_QUOTES nor
+NO_BACKSLASH_ESCAPES: each could hide a table name.
 """
 
 from __future__ import annotations
@@ -31,7 +35,7 @@ class Token(NamedTuple):
 _SPACE = r"(?P<space>(?a:\s)+)"
 _LINE_COMMENT = r"(?P<line>\#[^\n]*|--(?=[\x00-\x20]|\Z)[^\n]*)"
 _COMMENT = r"(?P<comment>/\*(?!!)(?s:.*?)\*/)"
-_OPEN = r"(?P<open>/\*!(?P<version>\d{5,6})?)"
+_OPEN = r"(?P<open>/\*!(?:[0-9]{5,6})?)"
 _CLOSE = r"(?P<close>\*/)"
 _BACKTICK = r"(?P<backtick>`(?:[^`]|``)*`)"
 _VARIABLE = r"(?P<variable>@@?[\w$.\u0080-\uffff]*)"
@@ -41,9 +45,6 @@ _WORD = r"(?P<word>[\w$\u0080-\uffff]+)"
 _SYMBOL = r"(?P<symbol>[^\s\"'`])"
 _PLAIN = r"(?:[^{q}]|{q}{q})*"
 _ESCAPED = r"(?:[^{q}\\]|{q}{q}|\\(?s:.))*"
-
-_OLD_ENOUGH = 80000
-"""Executable comments up to this version run on every supported server (8.0 is the oldest)."""
 
 
 def _pattern(backslash: bool) -> re.Pattern[str]:
@@ -59,15 +60,13 @@ _PATTERNS = {backslash: _pattern(backslash) for backslash in (False, True)}
 _ANSI_NAME = re.compile(r'"(?:[^"]|"")*"')
 
 
-def tokens(sql: str, *, ansi_quotes: bool, backslash_escapes: bool, run_newer: bool) -> tuple[list[Token], bool]:
-    """Return the tokens of ``sql`` without comments, and whether it has an executable comment of a newer version.
+def tokens(sql: str, *, ansi_quotes: bool, backslash_escapes: bool) -> list[Token]:
+    """Return the tokens of a statement in a server's log, without comments.
 
-    :param run_newer: include the text of executable comments above the oldest supported version in the statement (as a
-        server of that version or newer does); if False, leave it out.
     :raises LexError: a quote or comment does not end.
     """
     out: list[Token] = []
-    at, skip_from, newer, inside = 0, -1, False, False
+    at, inside = 0, False
     pattern = _PATTERNS[backslash_escapes]
     while at < len(sql):
         if ansi_quotes and sql[at] == '"':
@@ -81,24 +80,16 @@ def tokens(sql: str, *, ansi_quotes: bool, backslash_escapes: bool, run_newer: b
         if not match or (match.lastgroup == "symbol" and sql.startswith("/*", at)):
             raise LexError(f"unterminated quote or comment at {at}")
         at = match.end()
-        kind = "open" if match["open"] is not None else str(match.lastgroup)
+        kind = str(match.lastgroup)
         if kind == "open":
-            if inside:
-                raise LexError(f"executable comment inside another at {at}")
             inside = True
-            if int(match["version"] or 0) > _OLD_ENOUGH:
-                newer = True
-                skip_from = -1 if run_newer else len(out)
         elif kind == "close" and inside:
             inside = False
-            if skip_from >= 0:
-                del out[skip_from:]
-                skip_from = -1
         else:
             _append(out, kind, match[0])
     if inside:
         raise LexError("unterminated executable comment")
-    return out, newer
+    return out
 
 
 def _append(out: list[Token], kind: str, text: str) -> None:

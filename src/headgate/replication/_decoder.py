@@ -444,9 +444,7 @@ class LogDecoder:
     ) -> Iterator[LogBlock | Ddl]:
         tables = self._options.tables
         if statement.kind == "unknown":
-            raise UnsupportedError(
-                "the log holds a statement that headgate cannot read", statement=self._shown(text), **where
-            )
+            statements.check_unknown(query, self._shown(text), tables, where)
         if statement.kind == "dml":
             statements.check_change(query, self._shown(text), tables, where)
         if statement.copies_rows:

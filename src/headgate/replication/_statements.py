@@ -23,6 +23,12 @@ current ones may differ from those of that time.
 
 CREATE TABLE … SELECT has an easier proof: while the server creates a table, it refuses every write to another one
 (ER_CANT_UPDATE_TABLE_IN_CREATE_TABLE_SELECT). So the statement is skipped unless the new table is followed.
+
+Statements that headgate cannot read
+====================================
+
+The event of a DDL statement names the databases of its tables, too, if it names any. So the same proof holds for a
+statement of unknown grammar: if all databases are named, and no table of any of them can be followed, it is skipped.
 """
 
 from __future__ import annotations
@@ -34,7 +40,16 @@ from headgate.binlog import Query
 from headgate.catalog import DdlEffect, Statement, TablePatterns, parse_statement
 from headgate.errors import UnsupportedError
 
-__all__ = ["check_change", "check_copy", "check_rollback", "parse", "readable", "shorten", "without_temporary_tables"]
+__all__ = [
+    "check_change",
+    "check_copy",
+    "check_rollback",
+    "check_unknown",
+    "parse",
+    "readable",
+    "shorten",
+    "without_temporary_tables",
+]
 
 _ANSI_QUOTES: Final = 4
 _NO_BACKSLASH_ESCAPES: Final = 1 << 20
@@ -65,10 +80,25 @@ def check_change(query: Query, text: str, tables: TablePatterns, where: dict[str
     :param where: ``file``, ``pos`` and ``gtid``.
     :raises UnsupportedError: the statement may have changed a followed table.
     """
-    if not tables.patterns or (query.databases and not any(map(tables.may_match, query.databases))):
+    if _concerns_no_followed_table(query, tables):
         return
     named = "in databases that the log does not name" if query.databases is None else f"in {_listed(query.databases)}"
     raise _refused(query, text, f"a change {named}", where)
+
+
+def check_unknown(query: Query, text: str, tables: TablePatterns, where: dict[str, Any]) -> None:
+    """Skip a statement that headgate cannot read, if it is proven that it concerns no followed table.
+
+    :param text: the statement, for the error.
+    :param where: ``file``, ``pos`` and ``gtid``.
+    :raises UnsupportedError: the statement may concern a followed table.
+    """
+    if not _concerns_no_followed_table(query, tables):
+        raise UnsupportedError("the log holds a statement that headgate cannot read", statement=text, **where)
+
+
+def _concerns_no_followed_table(query: Query, tables: TablePatterns) -> bool:
+    return not tables.patterns or (bool(query.databases) and not any(map(tables.may_match, query.databases or ())))
 
 
 def check_copy(statement: Statement, query: Query, text: str, tables: TablePatterns, where: dict[str, Any]) -> None:

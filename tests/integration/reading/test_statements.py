@@ -165,6 +165,19 @@ def test_29_four_forms_of_create_table_select(log: Log, other: str) -> None:
     ]
 
 
+def test_executable_comments_are_what_the_server_ran(log: Log, other: str) -> None:
+    """A server makes plain comments of those that it does not run."""
+    log.do("CREATE TABLE t (id INT PRIMARY KEY)", f"CREATE TABLE {other}.t LIKE t", "CREATE TABLE u (id INT)")
+    log.look()
+    log.do(
+        "/*!80020 ALTER TABLE t ADD a INT */", "ALTER TABLE t /*!99999 RENAME TO v, */ /*!080021 ADD b INT */",
+        "/*!99999 DROP TABLE t */ TRUNCATE /*!80022 TABLE */ t", "/*!80000 DROP TABLE /*!80001 IF EXISTS */ u",
+        "ALTER TABLE t /*!99999 (* /* x */ *) DROP COLUMN a, */ COMMENT '/*!80023 '", f"USE {other}",
+        "/*!80024 ALTER TABLE t ADD a INT */", "DROP /*!80025 TABLE */ /*!99999 IF EXISTS */ t",
+    )  # fmt: skip
+    assert log.look() == ["alter t", "alter t", "t t", "drop u", "alter t"]
+
+
 @pytest.mark.needs_own_server
 def test_names_of_every_letter_where_the_server_has_them_in_lower_case() -> None:
     letters = [chr(code) for code in range(0x80, 0x10000) if not 0xD800 <= code < 0xE000]
