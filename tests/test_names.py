@@ -1,12 +1,17 @@
-"""How names are compared."""
+"""How names are compared, and written into paths."""
 
 from __future__ import annotations
 
+import re
+import unicodedata
+
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
 from headgate.errors import SchemaChangedError
-from headgate.names import in_utf8mb3, lower_name
+from headgate.names import in_utf8mb3, lower_name, path_segment
 
 
 @pytest.mark.parametrize(
@@ -43,3 +48,50 @@ def test_columns_are_found_as_the_server_finds_them() -> None:
 
 def test_names_have_no_characters_beyond_utf8mb3() -> None:
     assert in_utf8mb3("a😀表") == "a?表"
+
+
+ANY = st.text(st.characters() | st.sampled_from("aA-_.%hu0"), min_size=1, max_size=20)
+
+
+def name_of(segment: str) -> str:
+    """The name that a segment stands for; its letters may be in any case."""
+    text, _, capitals = re.fullmatch(r"((?:--|-[0-9a-f]{4}|[a-z0-9_])*)(-u([0-9a-f]+))?", segment.lower()).groups()  # type: ignore[union-attr]
+    units = [
+        "-" if part == "--" else part if len(part) == 1 else chr(int(part[1:], 16))
+        for part in re.findall("--|-....|.", text)
+    ]
+    name = "".join(units).encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
+    upper = int(capitals or "0", 16)
+    return "".join(one.upper() if upper >> index & 1 else one for index, one in enumerate(name))
+
+
+@pytest.mark.parametrize(
+    ("name", "segment"),
+    [
+        ("orders", "orders"), ("order_items2", "order_items2"), ("a b", "a-0020b"), ("$x", "-0024x"), ("_x", "-005fx"),
+        ("é", "-00e9"), ("my-shop", "my--shop"), ("a/b", "a-002fb"), ("a%2Fb", "a-00252Fb-u8"), ("..", "-002e-002e"),
+        ("Orders", "Orders-u1"), ("SHOP", "SHOP-uf"), ("😀", "-d83d-de00"), ("表" * 51, "-8868" * 51),
+    ],
+)  # fmt: skip
+def test_names_in_paths(name: str, segment: str) -> None:
+    assert path_segment(name) == segment
+
+
+@given(ANY)
+def test_names_come_back_from_their_segment_in_any_case(name: str) -> None:
+    segment = path_segment(name)
+    assert re.fullmatch(r"[A-Za-z0-9-][A-Za-z0-9_-]*", segment)
+    assert name_of(segment) == name_of(segment.upper()) == name
+
+
+@given(st.text("ая_%x.-A", min_size=1, max_size=64), st.text("ая_%x.-A", min_size=1, max_size=64))
+@example("т" * 64, "т" * 63 + "я")
+@example("表" * 64, "表" * 52)
+@example("A" * 64, "a" * 64)
+@example("é" * 60, unicodedata.normalize("NFD", "é" * 60))
+def test_segments_fit_and_differ_by_more_than_the_case_of_letters(left: str, right: str) -> None:
+    for longest in (255, 180, 40):
+        segments = {path_segment(name, longest).lower() for name in (left, right)}
+        assert len(segments) == len({left, right})
+        assert all(len(one) <= longest and re.fullmatch("(--|-[0-9a-f]{4}|-[uh][0-9a-f]+|[a-z0-9_])*", one)
+                   for one in segments)  # fmt: skip

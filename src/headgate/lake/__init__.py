@@ -11,7 +11,7 @@ from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_sche
 from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
 from headgate.lake._ignored import IgnoredChanges, absent_columns
 from headgate.lake._keeper import Amount
-from headgate.lake._layout import Lake, encode_name, short_name, split_table
+from headgate.lake._layout import Lake, short_name, split_table
 from headgate.lake._ledger import (
     TABLE_STATES,
     Ledger,
@@ -156,7 +156,6 @@ __all__ = [
     "compare",
     "counted",
     "duration",
-    "encode_name",
     "epochs_shown",
     "find_row",
     "forget_position",

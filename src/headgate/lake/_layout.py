@@ -1,55 +1,33 @@
 """Paths of everything in a lake.
 
 ``<path>/<db>/<table>`` and ``<path>/_changelog/<db>/<table>`` hold tables, ``<path>/_headgate/`` headgate's own files.
-A table's place (``_places``) may give it another name there.
-MySQL names may hold any character, so each name is percent-encoded into one path segment: letters, digits, ``-`` and
-``_`` stay as they are. Everything else becomes ``%XX`` of its UTF-8 bytes, as does a leading ``_`` (hidden to Spark,
-and it could meet ``_headgate`` or ``_changelog``). The encoding is one-to-one, so two tables never share a folder. A
-segment that would be too long for a file system, as of 43 Cyrillic letters, ends in ``~`` and a digest of the name.
+A table's place (``_places``) may give it another name there. Each name is one path segment (``names.path_segment``).
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 from headgate.errors import ConfigError, TargetError
 from headgate.lake._places import Place
+from headgate.names import path_segment
 from headgate.stores import check_bucket, grant, is_remote, obstacle
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
 
-__all__ = ["Lake", "encode_name", "short_name", "split_table"]
+__all__ = ["Lake", "short_name", "split_table"]
 
 
-_LONGEST: Final = 255
-"""Most bytes of a file's name, in all usual file systems."""
 _SHORT: Final = 180
-
-
-def encode_name(name: str, longest: int = _LONGEST) -> str:
-    """Return one path segment for a MySQL name.
-
-    :param longest: most characters that it may have.
-    """
-    text = quote(name, safe="").replace(".", "%2E").replace("~", "%7E")
-    text = f"%5F{text[1:]}" if text.startswith("_") else text
-    if len(text) <= longest:
-        return text
-    digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
-    begin = text[: longest - len(digest) - 1]
-    return f"{re.sub('%.?$', '', begin)}~{digest}"
 
 
 def short_name(table: str) -> str:
     """Return a part of a file's name for ``db.table``, which leaves room for others."""
-    return encode_name(table, _SHORT)
+    return path_segment(table, _SHORT)
 
 
 def split_table(table: str) -> tuple[str, str]:
@@ -113,7 +91,7 @@ class Lake:
         place = place or Place(table)
         db, name = split_table(place.table)
         root = self.path if place.path is None else Lake.at(place.path).path
-        folder = f"{root}{area}/{encode_name(db)}/{encode_name(name)}"
+        folder = f"{root}{area}/{path_segment(db)}/{path_segment(name)}"
         return folder if place.folder is None else f"{folder}/{place.folder}"
 
     def check_root(self) -> None:

@@ -10,13 +10,13 @@ other programs' VACUUM of the merged table.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.catalog import TablePatterns
+from headgate.names import path_segment
 
 if TYPE_CHECKING:
     from headgate.config import RouteConfig
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["PLACE_FIELDS", "SHARDS", "Place", "Places"]
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}")
+
+_SHORT: Final = 100
+"""Most characters of a shard's folder that does not have the value as it is."""
 
 SHARDS: Final = "_shards"
 """The folder of a merged table that has the folders of its shards."""
@@ -54,14 +57,16 @@ class Place:
         """The shard's folder in the folder of the merged table; None: the table is no shard.
 
         Polars takes the value of a partition column from such a name as ``<column>=<value>``, not from the log. Readers
-        differ in whether they decode the name of a deletion vector's folder, so it has no character to be encoded.
+        differ in whether they decode the name of a deletion vector's folder, so it has no character to be encoded. A
+        value with capital letters is in a folder of its own: a file system may ignore the case of letters.
         """
         if self.shard is None:
             return None
-        if _PLAIN.fullmatch(self.shard):
-            return f"{SHARDS}/{self.column}={self.shard}"
-        name = re.sub(r"[^A-Za-z0-9_-]", "-", self.shard)[:60]
-        return f"{SHARDS}/{name}-{hashlib.sha256(self.shard.encode()).hexdigest()[:10]}"
+        segment = path_segment(self.shard, _SHORT)
+        if not _PLAIN.fullmatch(self.shard):
+            return f"{SHARDS}/{segment}"
+        name = f"{self.column}={self.shard}"
+        return f"{SHARDS}/{name}" if self.shard == self.shard.lower() else f"{SHARDS}/{segment}/{name}"
 
 
 PLACE_FIELDS: Final = tuple(one.name for one in fields(Place))

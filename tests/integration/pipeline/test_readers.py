@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from headgate.delta import write_checkpoint
 from headgate.lake import DeltaPath, Lake
 from headgate.sinks import BatchWriter
+from headgate.testing import ObjectStore
 from tests.fix_carrier import FakeBatch, FakeTable
 
 if TYPE_CHECKING:
@@ -185,6 +186,50 @@ def test_other_readers_read_what_spark_reads(
             actual, expected = READERS[reader](folder), by_spark(folder)
             assert lines(actual) == expected
             assert actual.num_rows == expected.total() > 0
+
+
+ODD_NAMES = [
+    "we b.a b", "we b.$x", "we b._x", "É-.é", "É-.e\u0301", "表.表" + "示" * 63, "表.表" + "示" * 62 + "二", "shop.a/b",
+    "shop.a%2Fb", "shop...", "Shop...", "shop.A", "shop.a", "shop.a\\b", "shop.{a}*[b]?", "shop.a=b", "shop.a+b&c#d",
+    "shop.`'\"", "shop.a-b",
+]  # fmt: skip
+
+
+@pytest.mark.long
+def test_every_reader_opens_tables_of_every_name(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake.at(tmp_path / "lake")
+    writer = BatchWriter(spark, lake, "shop", ("current", "changelog"))
+    tables = [FakeTable(name, (("id", "bigint"), ("text", "string"))) for name in ODD_NAMES]
+    first, changes = FakeBatch(1), FakeBatch(2)
+    for number, table in enumerate(tables):
+        rows = [(n, f"{number} {n}") for n in range(3)]
+        first.snapshot(table.name, 1, append=True, first=True, last=True).chunk(table, rows)
+        changes.live(table.name).images(table, [("d", 10, 1, f"{number} 1"), ("c", 20, 7, table.name)])
+    writer.write(first.frame(spark), 1)
+    writer.write(changes.frame(spark), 2)
+    folders = [lake.current(name) for name in ODD_NAMES]
+    assert len({folder.lower() for folder in folders}) == len(folders)
+    for number, (name, folder) in enumerate(zip(ODD_NAMES, folders, strict=True)):
+        expected = [(0, f"{number} 0"), (2, f"{number} 2"), (7, name)]
+        for reader in (*READERS.values(), lambda path: DeltaPath(spark, path).read().toArrow()):
+            rows = reader(folder).select(["id", "text"]).to_pylist()
+            assert sorted((row["id"], row["text"]) for row in rows) == expected, name
+            assert reader(lake.changelog(name)).num_rows == 5, name
+
+
+@pytest.mark.parametrize("reader", ["delta-rs", "polars"])
+def test_tables_of_every_name_on_s3(reader: str, object_store: ObjectStore) -> None:
+    polars, options = pytest.importorskip("polars"), object_store.delta_rs_options
+    lake = Lake.at(object_store.create_bucket(f"odd-names-{reader}").replace("s3a:", "s3:") + "/lake")
+    for name in ODD_NAMES:
+        write_deltalake(lake.current(name), pa.table({"text": [name]}), storage_options=options)
+    for name in ODD_NAMES:
+        if reader == "polars":
+            rows = polars.scan_delta(lake.current(name), storage_options=options).collect().to_dicts()
+        else:
+            table = DeltaTable(lake.current(name), storage_options=options)
+            rows = pa.table(QueryBuilder().register("t", table).execute("SELECT * FROM t").read_all()).to_pylist()
+        assert rows == [{"text": name}]
 
 
 def test_polars_cannot_read_a_variant_that_spark_wrote(spark: SparkSession, tmp_path: Path) -> None:

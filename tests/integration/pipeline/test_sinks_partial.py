@@ -120,7 +120,7 @@ def test_a_key_that_comes_out_of_an_unread_range_has_the_table_read_again(bench:
     moved = [("b", 10, 50, ..., ...), ("u", 10, 0, "moved", ...)]
     report = bench.write(FakeBatch(3).snapshot(NAME, 1, append=False).images(GOODS, moved))
     assert (report.tables[NAME].state, report.tables[NAME].held_epoch) == ("stale", 3)
-    signal = bench.writer.inbox.read("signals/ddl-3-shop%2Egoods.json")
+    signal = bench.writer.inbox.read("signals/ddl-3-shop-002egoods.json")
     assert signal is not None
     assert (signal["type"], signal["tables"]) == ("resnapshot", [NAME])
     assert bench.rows(NAME) == [(1, "a", 10)]
