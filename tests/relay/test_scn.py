@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, ScnOrderError
-from headgate.relay._scn import KINDS, GenerationMap, Kind, Scn, Transactions
+from headgate.relay._scn import KINDS, GenerationMap, Kind, Scn, Transactions, scn_after_reset
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 NUMBER = 1 << 48
@@ -104,22 +106,74 @@ def test_relays_with_one_map_agree_wherever_they_read(tmp_path: Path) -> None:
     assert json.loads(file.read_text())["generations"] == entries
 
 
-def test_a_log_that_began_anew_gets_a_generation(tmp_path: Path) -> None:
-    generations = GenerationMap(tmp_path / "g.json")
-    scn = Scn("gtid-generation", generations)
-    last = give(scn, f"{A}:1", f"{A}:900")[-1]
-    # RESET BINARY LOGS AND GTIDS, and a relay that was told to begin again: the same numbers mean other transactions.
-    again = Scn("gtid-generation", generations, last)
-    assert give(again, f"{A}:1", f"{A}:2") == [2 * NUMBER + 1, 2 * NUMBER + 2]
-    with pytest.raises(ScnOrderError, match="relay-generated"):
-        give(again, f"{A}:1")
+def test_a_relay_that_begins_earlier_in_the_log_agrees_with_the_others(tmp_path: Path) -> None:
+    file = tmp_path / "g.json"
+    late = Scn("gtid-generation", GenerationMap(file))
+    assert give(late, f"{A}:100") == [NUMBER + 100]
+    early = Scn("gtid-generation", GenerationMap(file))
+    assert give(early, f"{A}:5", f"{A}:100", f"{B}:7") == [NUMBER + 5, NUMBER + 100, 2 * NUMBER + 7]
+    # The late one reads on, where the other one had begun later; after restarts it is the same.
+    assert give(late, f"{A}:101", f"{B}:6", f"{B}:7") == [NUMBER + 101, 2 * NUMBER + 6, 2 * NUMBER + 7]
+    again = Scn("gtid-generation", GenerationMap(file), NUMBER + 101)
+    assert give(again, f"{B}:6", f"{A}:102", f"{B}:8") == [2 * NUMBER + 6, 3 * NUMBER + 102, 4 * NUMBER + 8]
+    assert [one["generation"] for one in json.loads(file.read_text())["generations"]] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("more", [[], [f"{B}:1", f"{A}:200"]])
+def test_a_log_that_contradicts_the_map_is_refused(tmp_path: Path, more: list[str]) -> None:
+    file = tmp_path / "g.json"
+    give(Scn("gtid-generation", GenerationMap(file)), f"{A}:100", *more)
+    early = Scn("gtid-generation", GenerationMap(file))
+    give(early, f"{B}:1")  # nothing shows yet that this is before generation 1
+    entries = file.read_text()
+    with pytest.raises(ScnOrderError, match=r"begin with transaction 100.*--from"):
+        give(early, f"{A}:5")
+    assert file.read_text() == entries
+
+
+def test_a_smaller_number_of_one_source_is_refused_after_a_restart_too() -> None:
+    generations = GenerationMap()
+    last = give(Scn("gtid-generation", generations), f"{A}:1", f"{A}:900")[-1]
+    with pytest.raises(ScnOrderError, match=r"smaller number.*relay-generated"):
+        give(Scn("gtid-generation", generations, last), f"{A}:2")
+
+
+def test_relays_that_are_reset_one_after_the_other_agree(tmp_path: Path) -> None:
+    """RESET BINARY LOGS AND GTIDS, then --anew: the same numbers mean other transactions."""
+    file = tmp_path / "g.json"
+    last = give(Scn("gtid-generation", GenerationMap(file)), f"{A}:1", f"{A}:900")[-1]
+
+    def reset() -> Scn:
+        generations = GenerationMap(file)
+        return Scn("gtid-generation", generations, scn_after_reset("gtid-generation", last, generations))
+
+    first, second = reset(), reset()
+    assert first.last == second.last == 2 * NUMBER
+    assert give(first, f"{A}:3", f"{A}:4") == [3 * NUMBER + 3, 3 * NUMBER + 4]
+    assert give(second, f"{A}:2", f"{A}:3") == [3 * NUMBER + 2, 3 * NUMBER + 3]
+    assert give(Scn("gtid-generation", GenerationMap(file)), f"{A}:1") == [3 * NUMBER + 1]
+    with pytest.raises(ScnOrderError, match="start this one with --anew, too"):
+        give(Scn("gtid-generation", GenerationMap(file), last), f"{A}:901")
+    generations = GenerationMap(file)
+    assert scn_after_reset("gtid-generation", first.last, generations) == 4 * NUMBER
+
+
+def test_generations_of_several_threads_differ() -> None:
+    generations, ready = GenerationMap(), threading.Barrier(8)
+
+    def begin(n: int) -> int:
+        ready.wait()
+        return generations.generation_of(f"{A}:t{n}", 1, 0, last=-1)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(begin, range(8))) == list(range(1, 9))
 
 
 def test_generations_end() -> None:
     generations = GenerationMap()
-    assert generations.begin(A, 1, 0, after=2**15 - 2) == 2**15 - 1
+    assert generations.generation_of(A, 1, 0, last=(2**15 - 2) * NUMBER) == 2**15 - 1
     with pytest.raises(ScnOrderError, match="relay-generated"):
-        generations.begin(B, 1, 0, after=0)
+        generations.generation_of(B, 1, 0, last=-1)
     with pytest.raises(ScnOrderError, match="does not fit"):
         give(Scn("gtid-generation", GenerationMap()), f"{A}:{NUMBER}")
 

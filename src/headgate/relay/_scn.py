@@ -13,7 +13,12 @@ transaction is published. All SCNs are positive in 64 signed bits.
     is one). When another source begins to write, as after a failover, a generation is added to the *map*, a file that
     relays may share: entries ``{generation, source, first, ts_us}``, where ``first`` is the transaction's number and
     ``ts_us`` its commit time. A GTID belongs to the newest generation of its source that begins at or before its
-    number, so every relay with the map gives it the same SCN, wherever it reads and whenever it started.
+    number. If all begin later, it belongs to the oldest one: the relay that added it began to read later in the log. So
+    every relay with the map gives a GTID the same SCN, wherever it reads and whenever it started. If such an SCN would
+    not grow, the transaction is refused, because another generation would contradict the other relays.
+
+    An entry without a source is a *reset* (``--anew``): entries before it count no more. A relay that continues from an
+    SCN before it is refused until it is reset, too; it then takes the same reset.
 ``relay-generated``
     Counts transactions, from a state that is saved with the position (so that both are of one moment). Two relays that
     begin with the same state at the same transaction stay equal while their sources do.
@@ -28,7 +33,8 @@ transaction is published. All SCNs are positive in 64 signed bits.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
@@ -94,7 +100,7 @@ class _Generation:
 
 
 class GenerationMap:
-    """The generations of one timeline, in memory or in a file that several relays may share.
+    """The generations of one timeline, in memory or in a file that several relays may share. Thread-safe.
 
     An entry is written before any of its SCNs is used, under a lock, after reading what other relays have written.
     Entries never change.
@@ -104,42 +110,87 @@ class GenerationMap:
     """
 
     def __init__(self, file: Path | None = None) -> None:
-        self._file = file
+        self._file, self._lock = file, threading.Lock()
         self._entries: list[_Generation] = []
         self._load()
 
-    @property
-    def newest(self) -> int:
-        """The newest generation; 0: none."""
-        return max((entry.generation for entry in self._entries), default=0)
+    def generation_of(self, source: str, number: int, ts_us: int, *, last: int) -> int:
+        """Return the generation of a GTID that follows the SCN ``last``: a recorded one, or a new one.
 
-    def find(self, source: str, number: int) -> int:
-        """Return the generation of a GTID; 0: none."""
-        for entry in reversed(self._entries):
-            if entry.source == source and entry.first <= number:
-                return entry.generation
-        return 0
-
-    def begin(self, source: str, number: int, ts_us: int, *, after: int) -> int:
-        """Return the generation of a GTID that begins to write after generation ``after``: another relay's entry, or a
-        new one.
-
-        :raises ScnOrderError: there is none left.
+        :param ts_us: its commit time.
+        :raises ScnOrderError: the map contradicts this order, or no generation is left.
+        :raises ConfigError: the file cannot be read or written.
         """
+        with self._lock:
+            generation = self._find(source, number, last)
+            if not generation:
+                with self._changing():
+                    generation = self._find(source, number, last) or self._begin(source, number, ts_us, last)
+            return generation
+
+    def reset(self, last: int) -> int:
+        """Return the generation of the reset for a relay that served up to the SCN ``last``: the newest reset if it is
+        after that SCN, otherwise a new one, after every generation.
+
+        :raises ScnOrderError: no generation is left.
+        :raises ConfigError: the file cannot be read or written.
+        """
+        after = _generation_in(last)
+        with self._lock, self._changing():
+            newest = self._newest_reset()
+            return newest if newest > after else self._add("", 0, 0, after)
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
         with contextlib.nullcontext() if self._file is None else lock_file(self._file):
             self._load()
-            known = self.find(source, number)
-            if known > after:
-                return known
-            generation = max(after, self.newest) + 1
-            if generation > _LAST_GENERATION:
-                raise ScnOrderError(
-                    f"all {_LAST_GENERATION} generations are used, because sources alternate: use relay-generated"
-                )
-            self._entries.append(_Generation(generation, source, number, ts_us))
-            if self._file is not None:
-                write_json(self._file, {"v": 1, "generations": [vars(entry) for entry in self._entries]})
-            return generation
+            yield
+
+    def _newest_reset(self) -> int:
+        return max((entry.generation for entry in self._entries if not entry.source), default=0)
+
+    def _known(self, source: str) -> list[_Generation]:
+        """Return the source's entries since the newest reset."""
+        reset = self._newest_reset()
+        return [entry for entry in self._entries if entry.source == source and entry.generation > reset]
+
+    def _find(self, source: str, number: int, last: int) -> int:
+        """Return the recorded generation; 0: none that makes the SCN grow."""
+        if last >= 0 and self._newest_reset() > _generation_in(last):
+            return 0
+        known = self._known(source)
+        begun = [entry for entry in known if entry.first <= number]
+        entries = begun[-1:] or known[:1]
+        return next((one.generation for one in entries if one.generation << _NUMBER_BITS | number > last), 0)
+
+    def _begin(self, source: str, number: int, ts_us: int, last: int) -> int:
+        """Return a new generation for a source that begins to write, now or again."""
+        after, known = _generation_in(last), self._known(source)
+        if last >= 0 and self._newest_reset() > after:
+            raise ScnOrderError(
+                "a relay with the same generations was started with --anew since: start this one with --anew, too"
+            )
+        if known and number < known[0].first:
+            raise ScnOrderError(
+                f"the generations of {source} begin with transaction {known[0].first}, and this earlier one follows "
+                "another source's: start this relay later in the log (--from), or use other generations"
+            )
+        begun = [entry.generation for entry in known if entry.first <= number]
+        if begun and begun[-1] == after:  # a smaller number than the last one's: its SCN does not grow
+            return after
+        return self._add(source, number, ts_us, after)
+
+    def _add(self, source: str, first: int, ts_us: int, after: int) -> int:
+        generation = max(after, 0, *[entry.generation for entry in self._entries]) + 1
+        if generation > _LAST_GENERATION:
+            raise ScnOrderError(
+                f"all {_LAST_GENERATION} generations are used, because sources alternate: use relay-generated"
+            )
+        entries = [*self._entries, _Generation(generation, source, first, ts_us)]
+        if self._file is not None:
+            write_json(self._file, {"v": 1, "generations": [vars(entry) for entry in entries]})
+        self._entries = entries
+        return generation
 
     def _load(self) -> None:
         value = None if self._file is None else read_json(self._file)
@@ -151,17 +202,22 @@ class GenerationMap:
             raise ConfigError(f"{self._file} is not a map of generations") from None
 
 
+def _generation_in(scn: int) -> int:
+    """Return an SCN's generation; 0: there is no SCN."""
+    return max(scn, 0) >> _NUMBER_BITS
+
+
 def scn_after_reset(kind: Kind, last: int, generations: GenerationMap) -> int:
     """Return the SCN after which a relay continues elsewhere in the log, above every SCN that it served before.
 
     A relay serves windows before it saves its state, so it may have served more than it knows. Therefore the result
     skips a generation, or 2³² numbers of ``relay-generated``. The numbers of ``binlog-offset`` and ``application`` are
-    the transactions' own, so it skips one of them.
+    the transactions' own, so it skips one of them. Relays with one map of generations get the same result.
 
     :param last: the newest SCN that is known; -1: none.
     """
     if kind in ("gtid-generation", "source-generated"):
-        return (max(last >> _NUMBER_BITS, generations.newest) + 1 << _NUMBER_BITS) - 1
+        return generations.reset(last) << _NUMBER_BITS
     return last + (_GAP if kind == "relay-generated" else 1)
 
 
@@ -225,9 +281,7 @@ class Scn:
             raise ScnOrderError("a transaction's number does not fit an SCN: use relay-generated", gtid=gtid)
         source = gtid.rpartition(":")[0]
         if source != self._source or not self._generation:
-            generation = self._generations.find(source, number)
-            if generation << _NUMBER_BITS | number <= last or not generation:
-                generation = self._generations.begin(source, number, ts_us, after=max(last, 0) >> _NUMBER_BITS)
+            generation = self._generations.generation_of(source, number, ts_us, last=last)
             self._source, self._generation = source, generation
         scn = self._generation << _NUMBER_BITS | number
         if scn <= last:
