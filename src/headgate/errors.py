@@ -39,7 +39,8 @@ Retry loops look only at this marker::
     │   └── ChunkRetryError         Transient  a chunk that must be read again
     ├── SinkError
     │   ├── TargetError             Definite   the target refused, or belongs to another program
-    │   └── CommitConflictError     Transient  another program wrote the target at the same time
+    │   ├── CommitConflictError     Transient  another program changed a table of the target at the same time
+    │   └── CommitUnknownError      Transient  a commit got no answer: it was made, or not, or will be
     └── RelayError
         ├── ScnNotFoundError        Definite   a relay no longer has the events after an SCN
         ├── ScnOrderError           Definite   transactions that this kind of SCN cannot number in order
@@ -62,6 +63,7 @@ __all__ = [
     "ChosenKeyError",
     "ChunkRetryError",
     "CommitConflictError",
+    "CommitUnknownError",
     "ConfigError",
     "ConnectError",
     "ConnectionLostError",
@@ -314,7 +316,11 @@ class TargetError(SinkError, Definite):
 
 
 class CommitConflictError(SinkError, Transient):
-    """Another program wrote the target at the same time."""
+    """Another program changed a table of the target at the same time; nothing was committed."""
+
+
+class CommitUnknownError(SinkError, Transient):
+    """It is not known whether a commit was made. A retry plans on what the log has by then."""
 
 
 class RelayError(HeadgateError):

@@ -7,6 +7,7 @@ Locks are advisory: they exclude only callers of these functions. The system rel
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -14,7 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from headgate.errors import ConfigError, HeadgateError
 
@@ -25,12 +26,16 @@ __all__ = [
     "lock_file",
     "lock_folder",
     "read_json",
+    "sync_folder",
     "try_lock",
     "write_all",
     "write_bytes",
     "write_json",
     "write_text",
 ]
+
+_DISK_ERRORS: Final = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
+"""Errors of fsync(2) after which what was written may be lost."""
 
 
 def cache_folder(*parts: str) -> Path:
@@ -126,7 +131,7 @@ def write_text(file: Path, text: str) -> None:
     write_bytes(file, text.encode())
 
 
-def write_bytes(file: Path, content: bytes) -> None:
+def write_bytes(file: Path, content: bytes | memoryview) -> None:
     """Write a file atomically: a crash leaves the old content or the new one, and of several writers at a time one
     has its content there. When this returns, the file survives a crash of the machine, if its file system can sync
     folders.
@@ -144,16 +149,23 @@ def write_bytes(file: Path, content: bytes) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    with contextlib.suppress(OSError):  # some file systems, and folders that may only be written, refuse
-        _sync_folder(file.parent)
+    sync_folder(file.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a crash of the machine, if its file system can sync folders.
+
+    :raises OSError: its disk has failed. Some file systems, and folders that may only be written, refuse: that is none.
+    """
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno in _DISK_ERRORS:
+            raise
 
 
 def write_all(file: FileIO, data: memoryview) -> None:

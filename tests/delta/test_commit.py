@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headgate.delta import RETENTION_PROPERTIES, TableLog, checkpointed_version, commit, write_checkpoint, write_files
+from headgate.delta import RETENTION_PROPERTIES, TableLog, checkpointed_version, write_checkpoint, write_files
 from headgate.errors import CommitConflictError
+from tests.delta.commits import commit
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
 

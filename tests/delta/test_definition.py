@@ -9,16 +9,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from headgate.delta import (
-    NewColumn,
-    Snapshot,
-    TableLog,
-    addition,
-    commit,
-    creation,
-    needs_mapping,
-    unsupported_requirements,
-)
+from headgate.delta import NewColumn, Snapshot, TableLog, addition, creation, needs_mapping, unsupported_requirements
+from tests.delta.commits import commit
 
 
 def schema(**kinds: Any) -> str:

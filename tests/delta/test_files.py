@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from headgate.delta import TableLog, VectorFile, _parquet, commit, creation, files_of, positions_of, write_files
+from headgate.delta import TableLog, VectorFile, _parquet, creation, files_of, positions_of, write_files
 from headgate.delta._files import Files
 from headgate.delta._vectors import read_vector, rows_of
 from headgate.errors import CommitConflictError
+from tests.delta.commits import commit
 
 SCHEMA = pa.schema([("id", pa.int64())])
 COLUMNS = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'

@@ -28,13 +28,13 @@ from headgate.delta import (
     Snapshot,
     TableLog,
     choose_files,
-    commit,
     creation,
     keys_of,
     prepare_fold,
     write_files,
 )
 from headgate.delta import _fold as fold_module
+from tests.delta.commits import commit
 
 SEQ = pa.struct([(name, pa.int64()) for name in ("epoch", "file", "pos", "ordinal")])
 PLAIN, ODD, DOTS = ("k", "v"), ("the k", "v = (k)"), (".k", ".")

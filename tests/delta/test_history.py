@@ -16,12 +16,13 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.delta import RETENTION_PROPERTIES, FileHistory, Snapshot, TableLog, commit, old_log_files
+from headgate.delta import RETENTION_PROPERTIES, FileHistory, Snapshot, TableLog, old_log_files
 from headgate.delta import _log as log_module
 from headgate.delta import _vectors as vectors_module
 from headgate.delta._history import data_files_in
 from headgate.delta._log import commit_name
 from tests.delta.checkpoints import make_checkpoint
+from tests.delta.commits import commit
 from tests.delta.test_fold import Written
 
 

@@ -23,7 +23,6 @@ from headgate.delta import (
     Snapshot,
     TableLog,
     addition,
-    commit,
     copy_file,
     creation,
     prepare_fold,
@@ -33,6 +32,7 @@ from headgate.delta import (
 from headgate.delta._mapping import UNMAPPED, names_of
 from headgate.errors import TargetError
 from tests.delta.checkpoints import make_checkpoint
+from tests.delta.commits import commit
 
 MAPPED = {"delta.columnMapping.mode": "name"}
 FEATURES = frozenset({"appendOnly", "invariants", "deletionVectors", "columnMapping"})
@@ -46,6 +46,7 @@ KINDS = st.recursive(
     ),
     max_leaves=4,
 )
+
 SCHEMAS = st.dictionaries(NAMES, KINDS, min_size=1, max_size=4).map(lambda columns: pa.schema([*columns.items()]))
 
 

@@ -18,7 +18,6 @@ from headgate.delta import (
     IndexCache,
     KeyedTable,
     Snapshot,
-    commit,
     creation,
     data_files_in,
     new_successor,
@@ -28,6 +27,7 @@ from headgate.delta import (
 )
 from headgate.delta import _vectors as vectors_module
 from tests.delta.checkpoints import make_checkpoint
+from tests.delta.commits import commit
 from tests.delta.test_fold import CHANGES, ODD, PLAIN, Written
 
 IDENTITY = ("storageType", "pathOrInlineDv", "offset")

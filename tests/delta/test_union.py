@@ -22,12 +22,12 @@ from headgate.delta import (
     UnionPart,
     VectorFile,
     changed_files,
-    commit,
     positions_of,
     union_actions,
 )
 from headgate.delta._definition import protocol_of
 from tests.delta.checkpoints import make_checkpoint
+from tests.delta.commits import commit
 
 NAMES = ("a", "b", "c")
 

@@ -14,11 +14,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from headgate._policies import Policies
 from headgate.catalog import Column, TableDef
-from headgate.delta import TableLog, VectorFile, commit, positions_of
+from headgate.delta import TableLog, VectorFile, positions_of
 from headgate.errors import ChunkRetryError, SnapshotRefusedError, TargetError
 from headgate.lake import CopyGoneError, Lake, LakeCopies
 from headgate.lake._copies import _lacking, _opened, _read
 from headgate.lake._version import open_version
+from tests.delta.commits import commit
 from tests.lake.tables import ledger_line, make_table
 
 ROWS = pa.table({"id": range(10), "v": [f"v{n}" for n in range(10)]})

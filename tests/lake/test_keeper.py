@@ -11,10 +11,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.delta import RETENTION_PROPERTIES, TableLog, commit, files_of, write_files
+from headgate.delta import RETENTION_PROPERTIES, TableLog, files_of, write_files
 from headgate.delta import _history as history_module
 from headgate.lake import _keeper as keeper_module
 from headgate.lake._keeper import TableKeeper
+from tests.delta.commits import commit
 from tests.lake.tables import make_table
 
 ROWS = pa.table({"id": [1]})

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from headgate.errors import CommitConflictError
+from headgate.errors import TargetError
 from headgate.lake import Ledger
 
 
@@ -32,5 +32,5 @@ def test_a_fold_notices_rows_of_another_program() -> None:
     ledger.fold(lambda: None)
     ledger.fold(table.commit)
     assert ledger.version == 4
-    with pytest.raises(CommitConflictError, match="two pipelines run on one target"):
+    with pytest.raises(TargetError, match="two pipelines run on one target"):
         ledger.fold(lambda: table.commit(others=1))

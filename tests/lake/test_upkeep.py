@@ -21,7 +21,6 @@ from deltalake import DeltaTable
 from headgate.delta import (
     RETENTION_PROPERTIES,
     TableLog,
-    commit,
     data_files_in,
     files_of,
     worth_checkpoint,
@@ -36,6 +35,7 @@ from headgate.lake import _upkeep as upkeep_module
 from headgate.lake._keeper import UpkeepTimes
 from headgate.lake._kept import KeptVersions, LedgerSpan
 from headgate.lake._upkeep import STILL_FILES
+from tests.delta.commits import commit
 from tests.lake.tables import make_table
 
 NAME, STILL = "shop.t", "shop.still"
@@ -43,6 +43,7 @@ ROWS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
 STATE = pa.struct(
     [("table", pa.string()), ("state", pa.string()), ("version", pa.int64()), ("changelog_version", pa.int64())]
 )
+
 LEDGER = pa.schema(
     [
         ("batch_id", pa.int64()), ("epoch", pa.int64()), ("gtid", pa.string()),

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.delta import Snapshot
+from headgate.delta import CommitPlan, Snapshot, commit
 from headgate.delta._vectors import read_vector, rows_of
 from headgate.lake._append import CommitBase
 from headgate.lake._written import Changes, Written, _join, write_changes
@@ -93,8 +93,8 @@ def test_rows_that_the_table_has_as_new_are_marked_and_an_empty_file_is_left_out
 @pytest.mark.parametrize("all_count", [True, False])
 def test_only_files_that_a_commit_names_stay(tmp_path: Path, all_count: bool) -> None:
     files = written(changes(images([("u", "a", 10)])), tmp_path)
-    files.committed(files.actions(np.array([not all_count])))
-    files.discard()
+    plan = CommitPlan(Snapshot(), files.actions(np.array([not all_count])), "WRITE", {})
+    commit(str(tmp_path), lambda: plan, staged=files.files)
     assert len(list(tmp_path.glob("*.parquet"))) == int(all_count)
 
 

@@ -15,20 +15,22 @@ from typing import Any, ClassVar
 
 import pytest
 
+from headgate import errors
 from headgate.cli._run import _on_hangup
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, parse_config
 from headgate.engine import find_error, spark_failure
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
-    CommitConflictError,
     ConfigError,
     ConnectionLostError,
+    Definite,
     EngineError,
     HeadgateError,
     MissingExtraError,
     ServerSettingError,
     TargetError,
+    Transient,
 )
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline, _checks, check_interfaces, check_patterns, check_resnapshot, followed_tables
@@ -36,6 +38,8 @@ from headgate.pipeline import _run as _pipeline
 from headgate.pipeline._run import _lake_lock, _Patience, _Run
 
 LOST = ConnectionLostError("the connection ended")
+LEAVES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, HeadgateError)]
+LEAVES = [kind for kind in LEAVES if not any(other is not kind and issubclass(other, kind) for other in LEAVES)]
 
 
 class Clock:
@@ -77,12 +81,14 @@ def test_a_batch_or_a_long_life_makes_it_young_again() -> None:
     assert patience.pause(LOST, moved=False) == 1
 
 
-@pytest.mark.parametrize(
-    "error",
-    [TargetError("x"), CommitConflictError("x"), BinlogPurgedError("x"), ConfigError("x"), AccessError("x"), OSError()],
-)
-def test_what_is_never_tried_again(error: BaseException) -> None:
-    assert _Patience(300).pause(error, moved=True) is None
+@pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
+def test_a_run_does_with_each_error_what_its_marker_says(kind: type[HeadgateError]) -> None:
+    assert issubclass(kind, Transient) is not issubclass(kind, Definite)
+    assert (_Patience(300).pause(kind("x"), moved=True) is not None) is issubclass(kind, Transient)
+
+
+def test_an_error_without_a_marker_is_not_retried() -> None:
+    assert _Patience(300).pause(OSError(), moved=True) is None
 
 
 def test_no_patience_still_gives_one_more_try() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.delta._checkpoint import worth_checkpoint, write_checkpoint
 from headgate.delta._column_copies import ColumnCopies
-from headgate.delta._commit import Put, commit
+from headgate.delta._commit import CommitPlan, Outcome, Put, commit
 from headgate.delta._copy import copy_file, live_rows, read_rows
 from headgate.delta._definition import (
     RETENTION_PROPERTIES,
@@ -20,13 +20,13 @@ from headgate.delta._definition import (
     unsupported_requirements,
     with_properties,
 )
-from headgate.delta._files import Listed, files_of
+from headgate.delta._files import Listed, discard_files, files_of
 from headgate.delta._fold import Fold, FoldLayout, choose_files, prepare_fold
 from headgate.delta._history import FileHistory, data_files_in
 from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_version, snapshot_at
 from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, ColumnNames, is_mapped_otherwise
-from headgate.delta._parquet import CODECS, VARIANT, as_column, as_rows, discard_files, is_plain, write_files
+from headgate.delta._parquet import CODECS, VARIANT, as_column, as_rows, is_plain, write_files
 from headgate.delta._successor import new_successor, retire_successor, successors, take_over
 from headgate.delta._union import DifferentColumnsError, UnionLayout, UnionPart, changed_files, union_actions
 from headgate.delta._vectors import VectorFile, positions_of
@@ -47,6 +47,7 @@ __all__ = [
     "VARIANT",
     "ColumnCopies",
     "ColumnNames",
+    "CommitPlan",
     "DataFile",
     "DifferentColumnsError",
     "FileHistory",
@@ -58,6 +59,7 @@ __all__ = [
     "Keys",
     "Listed",
     "NewColumn",
+    "Outcome",
     "Put",
     "Sequences",
     "Snapshot",

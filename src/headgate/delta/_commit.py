@@ -1,82 +1,221 @@
-"""Commits to a table's log: one version after another, each by one writer.
+"""Commits to a table's log: the one place that makes a version, learns what became of it, and removes files after it.
 
 Delta's own transaction in the JVM takes some 100 ms per commit on a local disk, mostly for processes that Hadoop's
 local file system starts to set permissions. In a local folder a commit is a file with an unused name: it is written
-under a temporary name, synced, and linked to its name, which the operating system does for one writer only. So a writer
-that has planned on a version commits the next one, or learns that another program did, and plans again. For tables
+under a temporary name, synced, and linked to its name, which the operating system does for one writer only. For tables
 elsewhere the caller passes a function that creates a file only if it does not exist (:data:`Put`).
+
+**An outcome is committed, not committed or unknown** (:class:`Outcome`). No error proves that a commit failed: a client
+repeats a PUT whose answer was lost, and finds its own object. ``link()`` on NFS reports EEXIST after it has worked. A
+request that timed out arrives later. So after any error the version is read, and the ``txnId`` in its ``commitInfo``
+decides: ours or another program's. If the version does not exist, the same bytes are put again: a late request can then
+only repeat them. If that does not settle it, :class:`CommitUnknownError` is raised.
+
+**Nothing is deleted on suspicion.** Files that were written for a commit are removed only after it is known that no
+version names them: another program has made that version, or ours does not name them. All other files stay, and are
+removed as orphans a day later (``headgate.lake``, ``_keeper``).
+
+**Power loss.** Data files are synced when they are written (``_files``), their folder before the commit, and the log's
+folder after it. So what a version names is on the disk before the version is, and the version before anything that
+names it, such as a row of the ledger.
 
 Only tables that require nothing of writers except these actions may be written this way (``headgate.lake``).
 """
 
 from __future__ import annotations
 
+import enum
 import errno
 import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.delta._log import Snapshot, commit_name
-from headgate.errors import CommitConflictError
+from headgate.delta._files import discard_files
+from headgate.delta._log import LOG, Snapshot, commit_name, read_commit
+from headgate.errors import CommitConflictError, CommitUnknownError
+from headgate.files import sync_folder
+from headgate.stores import is_remote
 
-__all__ = ["Put", "commit"]
+__all__ = ["CommitPlan", "Outcome", "Put", "commit"]
 
 Put = Callable[[str, str, str], None]
-"""Creates a whole file of a table's folder: ``(folder, name, text)``. Raises ``FileExistsError`` if the name exists.
-After any exception, its own file does not exist."""
+"""Creates a whole file of a table's folder if it does not exist: ``(folder, name, text)``. Raises ``FileExistsError``
+if the name exists, perhaps because an earlier request of the same call has created it. After any other exception the
+file may exist, or be created later."""
 
+_TRIES: Final = 4
+"""Plans of one commit, each on a newer version."""
+_PAUSES: Final = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)
+"""Seconds before each look at the log after a commit without an answer."""
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 """Errors of file systems without hard links. There two programs that commit at the same moment can lose one commit, as
 with Delta's own writers, which check and then rename."""
 
 
+class Outcome(enum.Enum):
+    """What became of a commit."""
+
+    COMMITTED = enum.auto()
+    NOT_COMMITTED = enum.auto()
+    """Another program has made the version, so this commit can no longer make it."""
+    UNKNOWN = enum.auto()
+    """The version does not exist, or cannot be read: the commit may still make it."""
+
+
+@dataclass(frozen=True)
+class CommitPlan:
+    """A commit of the version after the one that it was planned on."""
+
+    read: Snapshot
+    """The version that it was planned on."""
+    actions: Sequence[Mapping[str, Any] | str]
+    """As in the log: objects, or their JSON text."""
+    operation: str
+    """Its name in the table's history."""
+    parameters: Mapping[str, str]
+    """Parameters there."""
+    blind: bool = False
+    """It only adds rows, independent of the table's content, so it conflicts with no other."""
+    written: Collection[str] = ()
+    """Files that were written for this plan alone, by name."""
+
+    @property
+    def version(self) -> int:
+        """The version that it makes."""
+        return self.read.version + 1
+
+    @property
+    def emptied(self) -> list[str]:
+        """The files that it removes from the table, by their paths in the log."""
+        added = {str(add["path"]) for add in self.of_kind("add")}
+        return [str(remove["path"]) for remove in self.of_kind("remove") if remove["path"] not in added]
+
+    def of_kind(self, kind: str) -> Iterator[Mapping[str, Any]]:
+        """Yield its actions of one kind, such as ``add``."""
+        for action in self.actions:
+            opened = json.loads(action) if isinstance(action, str) else action
+            if kind in opened:
+                yield opened[kind]
+
+
 def commit(
     folder: str,
-    read: Snapshot,
-    actions: Sequence[Mapping[str, Any] | str],
-    operation: str,
-    parameters: Mapping[str, str],
-    *,
-    blind: bool,
+    plan: Callable[[], CommitPlan | None],
     put: Put | None = None,
-) -> None:
-    """Commit the next version of the table in ``folder``, or its first one.
+    *,
+    tries: int = _TRIES,
+    staged: Collection[str] = (),
+) -> CommitPlan | None:
+    """Commit the next version of the table in ``folder``, or its first one. Return the plan that was committed; None:
+    there was nothing to commit.
 
-    :param read: the version that the commit was planned on.
-    :param actions: as in the log: objects, or their JSON text.
-    :param operation: its name in the table's history.
-    :param blind: it only adds rows, independent of the table's content, so it conflicts with no other.
-    :param put: creates the commit's file if it does not exist; by default in a local folder.
-    :raises CommitConflictError: another program committed that version.
-    :raises OSError: it cannot be written.
+    :param plan: plans on the newest version; None: there is nothing to commit. Called again after a conflict.
+    :param put: creates the commit's file; by default in a local folder.
+    :param tries: number of plans.
+    :param staged: names of files that were written for all plans. Those that no commit names are removed.
+    :raises CommitConflictError: another program committed first, each time, or ``plan`` raised it. Nothing was
+        committed.
+    :raises CommitUnknownError: it is not known whether the commit was made. All files stay.
+    :raises OSError: the commit's file could not be prepared. Nothing was committed; all files stay.
     """
-    version = read.version + 1
+    version = -1
+    for left in reversed(range(tries)):
+        try:
+            planned = plan()
+        except CommitConflictError:  # they no longer fit, and so far no commit was made
+            discard_files(folder, staged)
+            raise
+        if planned is None:
+            discard_files(folder, staged)
+            return None
+        if _make(folder, planned, put) is Outcome.COMMITTED:
+            if staged:
+                discard_files(folder, {*staged} - {str(add["path"]) for add in planned.of_kind("add")})
+            return planned
+        version = planned.version
+        discard_files(folder, planned.written if left else {*planned.written, *staged})
+    raise CommitConflictError(f"{folder}: another program committed version {version}")
+
+
+def _make(folder: str, plan: CommitPlan, put: Put | None) -> Outcome:
+    """Make a planned version, and settle the outcome.
+
+    :raises CommitUnknownError: it cannot be settled.
+    :raises OSError: the commit's file could not be prepared.
+    """
+    transaction = str(uuid.uuid4())
     about = {
         "timestamp": time.time_ns() // 1_000_000,
-        "operation": operation,
-        "operationParameters": dict(parameters),
+        "operation": plan.operation,
+        "operationParameters": dict(plan.parameters),
         "isolationLevel": "Serializable",
-        "isBlindAppend": blind,
+        "isBlindAppend": plan.blind,
         "engineInfo": "headgate",
-        "txnId": str(uuid.uuid4()),
-        **({"readVersion": read.version} if read.version >= 0 else {}),
+        "txnId": transaction,
+        **({"readVersion": plan.read.version} if plan.read.version >= 0 else {}),
     }
-    lines = [{"commitInfo": about}, *actions]
+    lines = [{"commitInfo": about}, *plan.actions]
     text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
+    name = commit_name(plan.version)
+    with _prepared(folder, name, text, put) as create:
+        problem: Exception | None = None
+        for pause in _PAUSES:
+            time.sleep(pause)
+            try:
+                create()
+                outcome = Outcome.COMMITTED
+            except Exception as error:  # noqa: BLE001 - each store, and Py4J, has its own errors
+                problem, outcome = error, _outcome(folder, plan.version, transaction)
+            if outcome is not Outcome.UNKNOWN:
+                break
+        else:
+            raise CommitUnknownError(
+                f"{folder}: it is unknown whether version {plan.version} was committed: {_first_line(problem)}"
+            ) from problem
+    if outcome is Outcome.COMMITTED and not is_remote(folder):
+        try:
+            sync_folder(Path(folder, LOG))
+        except OSError as error:
+            raise CommitUnknownError(
+                f"{folder}: version {plan.version} may not outlast a loss of power: {error}"
+            ) from None
+    return outcome
+
+
+def _outcome(folder: str, version: int, transaction: str) -> Outcome:
+    """Return the outcome of a commit by the version's content."""
     try:
-        (put or _put)(folder, commit_name(version), text)
-    except FileExistsError:
-        raise CommitConflictError(f"{folder}: another program committed version {version}") from None
+        actions = read_commit(folder, version)
+    except Exception:  # noqa: BLE001 - each store has its own errors; the file may be incomplete
+        return Outcome.UNKNOWN
+    if actions is None:
+        return Outcome.UNKNOWN
+    made = any((action.get("commitInfo") or {}).get("txnId") == transaction for action in actions)
+    return Outcome.COMMITTED if made else Outcome.NOT_COMMITTED
 
 
-def _put(folder: str, name: str, text: str) -> None:
-    """Create a whole file that does not exist yet. After any exception it does not exist."""
+def _first_line(error: Exception | None) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+@contextmanager
+def _prepared(folder: str, name: str, text: str, put: Put | None) -> Iterator[Callable[[], None]]:
+    """Yield what creates the commit's file, and may be repeated.
+
+    :raises OSError: the file cannot be prepared.
+    """
+    if put is not None:
+        yield partial(put, folder, name, text)
+        return
     path = Path(folder, name)
+    is_new = name == commit_name(0)
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
@@ -84,9 +223,11 @@ def _put(folder: str, name: str, text: str) -> None:
             out.write(text.encode())
             out.flush()
             os.fsync(out.fileno())
-        _link(aside, path)
+        for above in path.parents[1:] if is_new else path.parents[1:2]:
+            sync_folder(above)
+        yield partial(_link, aside, path)
     finally:
-        with suppress(OSError):
+        with suppress(OSError):  # a second name of the file, or none of any version: the upkeep removes it, too
             aside.unlink()
 
 

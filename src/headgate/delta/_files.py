@@ -1,7 +1,8 @@
 """The files of one table, in a local folder or an object store.
 
 Names are relative to the table's folder, with ``/`` between their parts. New files get unique names, and count once a
-commit names them. A killed writer leaves orphans.
+commit names them. A killed writer leaves orphans. A new file of a local folder is synced: after a loss of power it is
+there whole, once its folder is synced, too (``_commit``). A store has what it has acknowledged.
 
 **Listings**: Arrow lists a folder of 100,000 files about as fast as ``os.scandir``, but returns all of them at once and
 follows links to other folders, so it is used for stores only. There a listing is one request per 1,000 files. Removing
@@ -11,7 +12,6 @@ a file takes three (HEAD, DELETE, PUT of a marker for its folder), so several ar
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -23,9 +23,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from headgate.files import write_bytes
 from headgate.stores import is_remote, open_store
 
-__all__ = ["SUCCESSOR", "FileIdentity", "Files", "Listed", "files_of", "is_inside"]
+__all__ = ["SUCCESSOR", "FileIdentity", "Files", "Listed", "discard_files", "files_of", "is_inside"]
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -189,15 +190,11 @@ class _LocalFiles(Files):
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("xb") as sink:
             yield sink
+            sink.flush()
+            os.fsync(sink.fileno())
 
     def put(self, name: str, data: bytes | pa.Buffer) -> None:
-        to = Path(self._path, name)
-        aside = to.with_name(f".{to.name}.{uuid.uuid4().hex}.tmp")
-        try:
-            aside.write_bytes(data)
-            aside.replace(to)
-        finally:
-            aside.unlink(missing_ok=True)
+        write_bytes(Path(self._path, name), memoryview(data))
 
     def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
         return [work(item) for item in items]
@@ -227,3 +224,13 @@ def is_inside(name: str) -> bool:
 def files_of(folder: str) -> Files:
     """Return the files of the table at a local path or a URI."""
     return Files(folder) if is_remote(folder) else _LocalFiles(folder)
+
+
+def discard_files(folder: str, names: Iterable[str]) -> None:
+    """Remove files of ours that no version names. One that cannot be removed is left to the upkeep.
+
+    Only files that no commit was tried with, or whose commit is known not to have been made.
+    """
+    for name in names:
+        with suppress(OSError):
+            files_of(folder).delete(name)

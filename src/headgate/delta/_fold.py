@@ -24,8 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.delta._commit import CommitPlan
+from headgate.delta._files import discard_files
 from headgate.delta._log import DataFile, Snapshot
-from headgate.delta._parquet import as_rows, discard_files, write_files
+from headgate.delta._parquet import as_rows, write_files
 from headgate.delta._vectors import VectorFile, deleted_rows, positions_of
 from headgate.names import numbered
 
@@ -143,10 +145,24 @@ class Fold:
             vectors.write(self.folder)
         return actions
 
+    def plan(self, table: Snapshot, emptied: Collection[str] = (), **parameters: str) -> CommitPlan | None:
+        """Plan the commit of the fold on a version; None if it is invalid there. Arguments as in :meth:`actions`.
+
+        :param parameters: of the operation in the table's history.
+        """
+        actions = self.actions(table, emptied)
+        if not actions:
+            return None
+        return CommitPlan(table, actions, "OPTIMIZE", {"predicate": "[]", **parameters}, written=self.written)
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The new file, by name, if there is one."""
+        return () if self.added is None else (str(self.added["path"]),)
+
     def discard(self) -> None:
-        """Remove the new file, which no commit names."""
-        if self.added is not None:
-            discard_files(self.folder, [self.added["path"]])
+        """Remove the new file of a fold that no commit was tried with."""
+        discard_files(self.folder, self.written)
 
 
 def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -> Fold | None:

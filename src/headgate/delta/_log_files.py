@@ -11,7 +11,7 @@ from headgate.delta._log import LOG, TableLog, checkpoints_among, commit_identit
 __all__ = ["old_log_files", "version_at"]
 
 _NUMBERED: Final = re.compile(rf"{LOG}/(\d{{20}})\.(?:(\d{{20}})\.compacted\.)?")
-_ASIDE: Final = re.compile(rf"{LOG}/\.[\w.]+\.[0-9a-f]{{32}}\.tmp")
+_ASIDE: Final = re.compile(rf"{LOG}/\.[\w.]+\.[0-9a-f]{{32}}(?:\.tmp)?")
 """Temporary files, which are renamed when they are complete."""
 
 

@@ -34,11 +34,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headgate.delta._files import files_of
+from headgate.delta._files import discard_files, files_of
 from headgate.delta._mapping import UNMAPPED, ColumnNames
 from headgate.errors import DecodeError
 
-__all__ = ["CODECS", "VARIANT", "as_column", "as_rows", "discard_files", "is_plain", "write_files"]
+__all__ = ["CODECS", "VARIANT", "as_column", "as_rows", "is_plain", "write_files"]
 
 LEAVES = 32
 """Leaf columns with statistics: Delta's own default (``delta.dataSkippingNumIndexedCols``)."""
@@ -201,12 +201,6 @@ def write_files(
         discard_files(folder, files)
         raise
     yield from done
-
-
-def discard_files(folder: str, names: Iterable[str]) -> None:
-    """Remove files of ours that no commit names."""
-    for name in names:
-        files_of(folder).delete(name)
 
 
 def _groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate.delta import ColumnNames, Snapshot, commit, is_plain, write_files
+from headgate.delta import ColumnNames, CommitPlan, Snapshot, is_plain, write_files
 from headgate.errors import CommitConflictError
 from headgate.lake._delta import DeltaPath, commit_errors, spark_schema
 from headgate.lake._write_methods import OTHER_TYPES, codec_of, spark_writes
@@ -224,15 +224,17 @@ def _commit(
     :raises CommitConflictError: it is one, the rows no longer fit the table or are already in it, or conflicts persist.
     """
     actions: list[Mapping[str, Any] | str] = [*([] if marker is None else [marker.action()]), *added]
-    for _ in range(_TRIES):
-        try:
-            about = {"mode": "Append", "partitionBy": "[]"}
-            commit(delta.path, base.snapshot, actions, "WRITE", about, blind=True, put=delta.put)
-        except CommitConflictError:
-            newer = again() if again is not None else None
+
+    def bases() -> Iterator[CommitBase]:
+        yield base
+        while again is not None:
+            newer = again()
             if newer is None or not newer.fits(base) or newer.has(marker):
-                raise
-            base = newer
-        else:
-            return
-    raise CommitConflictError(f"other programs keep committing to {delta.path}")
+                raise CommitConflictError(f"{delta.path}: another program changed the columns, or appended these rows")
+            yield newer
+
+    about, versions = {"mode": "Append", "partitionBy": "[]"}, bases()
+    delta.commit(
+        lambda: CommitPlan(next(versions).snapshot, actions, "WRITE", about, blind=True),
+        tries=1 if again is None else _TRIES,
+    )

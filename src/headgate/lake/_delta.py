@@ -13,12 +13,13 @@ import json
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from headgate.delta import (
     MAPPING_MODE,
     RETENTION_PROPERTIES,
     TYPE_FEATURES,
+    CommitPlan,
     NewColumn,
     Put,
     Snapshot,
@@ -26,7 +27,6 @@ from headgate.delta import (
     addition,
     commit,
     creation,
-    discard_files,
     needs_mapping,
     renaming,
     snapshot_at,
@@ -44,21 +44,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = [
-    "DeltaPath",
-    "commit_errors",
-    "discard_after_conflict",
-    "followed_log",
-    "retry_conflicts",
-    "schema_of",
-    "spark_schema",
-]
+__all__ = ["DeltaPath", "commit_errors", "followed_log", "schema_of", "spark_schema"]
 
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 """Prefix of session settings that give new tables properties."""
-
-_TRIES: Final = 4
-_T = TypeVar("_T")
 
 
 def _literal(text: str) -> str:
@@ -88,27 +77,6 @@ def commit_errors(path: str) -> Iterator[None]:
     except _conflicts() as error:
         first = str(error).strip().splitlines()[0]
         raise CommitConflictError(f"{path}: another program committed at the same time: {first}") from error
-
-
-@contextmanager
-def discard_after_conflict(folder: str, actions: Sequence[Mapping[str, Any]]) -> Iterator[None]:
-    """Remove the new files that these actions add, if the block's commit conflicts with another program's."""
-    try:
-        yield
-    except CommitConflictError:
-        discard_files(folder, [action["add"]["path"] for action in actions if "add" in action])
-        raise
-
-
-def retry_conflicts(write: Callable[[], _T]) -> _T:
-    """Return the result of ``write``, which plans on the newest version; up to 3 retries after conflicts.
-
-    :raises CommitConflictError: other programs committed each time.
-    """
-    for _ in range(_TRIES - 1):
-        with suppress(CommitConflictError):
-            return write()
-    return write()
 
 
 @lru_cache(maxsize=10_000)
@@ -150,6 +118,13 @@ class DeltaPath:
     def put(self) -> Put | None:
         """Function that puts commits into the log; None: as in a local folder."""
         return partial(put_by_log_store, self.spark) if is_remote(self.path) else None
+
+    def commit(
+        self, plan: Callable[[], CommitPlan | None], *, tries: int | None = None, staged: Collection[str] = ()
+    ) -> CommitPlan | None:
+        """Commit what is planned; see :func:`headgate.delta.commit`."""
+        bounds = {} if tries is None else {"tries": tries}
+        return commit(self.path, plan, self.put, staged=staged, **bounds)
 
     def snapshot(self) -> Snapshot:
         """Return the newest version."""
@@ -219,7 +194,8 @@ class DeltaPath:
         actions = None if replace or not self._is_plain() else creation(schema.json(), values)
         if actions is not None:
             about = {"properties": json.dumps(values), "partitionBy": "[]", "isManaged": "false"}
-            commit(self.path, Snapshot(), actions, "CREATE TABLE", about, blind=True, put=self.put)
+            planned = CommitPlan(Snapshot(), actions, "CREATE TABLE", about, blind=True)
+            self.commit(lambda: planned, tries=1)
             return
         from delta.tables import DeltaTable
 
@@ -282,15 +258,17 @@ class DeltaPath:
         :param plan: returns the actions for a version: none if there is nothing to change; None if Spark has to do it.
         :raises CommitConflictError: other programs changed the table at the same time, again and again.
         """
+        is_ours = False
 
-        def change() -> bool:
+        def planned() -> CommitPlan | None:
+            nonlocal is_ours
             table = self.followed()
             actions = None if table is None else plan(table)
-            if table is not None and actions:
-                commit(self.path, table, actions, operation, about, blind=False, put=self.put)
-            return actions is not None
+            is_ours = actions is not None
+            return CommitPlan(table, actions, operation, about) if table is not None and actions else None
 
-        return retry_conflicts(change)
+        self.commit(planned)
+        return is_ours
 
     def _set_by_sql(self, properties: Mapping[str, str]) -> None:
         """Set those of the properties that the table lacks."""

@@ -94,6 +94,7 @@ class Folds:
         """Commit the table's fold, if it is prepared. Return whether it was committed.
 
         :param put: puts commits into the table's log; None: as in a local folder.
+        :raises CommitUnknownError: it is not known whether it was committed.
         """
         prepared = self._prepared.get(path)
         if prepared is None or not prepared.fold.done():
@@ -110,16 +111,21 @@ class Folds:
             self._unfit[path] = prepared.sources
             log.info("%s: %d files stay as they are: they do not fit into one", path, len(prepared.sources))
             return False
+        valid = prepared.key == tuple(key) and time.time() - prepared.begun < _VALID_SECONDS
         try:
-            valid = prepared.key == tuple(key) and time.time() - prepared.begun < _VALID_SECONDS
-            actions = fold.actions(table, prepared.emptied) if valid else None
-            if actions:
-                commit(path, table, actions, "OPTIMIZE", {"predicate": "[]", "auto": "true"}, blind=False, put=put)
-                return True
-        except (CommitConflictError, OSError) as error:
+            plan = fold.plan(table, prepared.emptied, auto="true") if valid else None
+        except OSError as error:
             log.info("%s: discarded a fold of small files: %s", path, error)
-        fold.discard()
-        return False
+            plan = None
+        if plan is None:
+            fold.discard()
+            return False
+        try:
+            commit(path, lambda: plan, put, tries=1)
+        except (CommitConflictError, OSError) as error:
+            log.info("%s: a fold of small files was not committed: %s", path, error)
+            return False
+        return True
 
 
 def _discard(fold: Future[Fold | None]) -> None:

@@ -328,7 +328,7 @@ class Ledger:
         )
 
     def fence(self) -> None:
-        """Raise ``CommitConflictError`` if another program wrote the ledger since we last did."""
+        """Raise ``TargetError`` if another program wrote the ledger since we last did."""
         self._expect(self._version)
 
     def append(self, row: LedgerRow) -> None:
@@ -370,7 +370,7 @@ class Ledger:
     def _expect(self, version: int) -> None:
         newest = self._delta.version()
         if newest != version:
-            raise CommitConflictError(
+            raise TargetError(
                 f"another program wrote the ledger at {self._delta.path} (version {newest}, expected {version}): two "
                 "pipelines run on one target; stop one of them"
             )

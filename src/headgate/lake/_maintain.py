@@ -122,7 +122,7 @@ class Maintenance:
                 break
             try:
                 self._with_lake_lock(partial(self._commit, log, fold))
-            except CommitConflictError:
+            except CommitConflictError:  # nothing was committed
                 fold.discard()
                 break
             done += len(fold.sources)
@@ -147,11 +147,10 @@ class Maintenance:
 
         :raises CommitConflictError: another program has rewritten its files, or commits at the same time.
         """
-        table = log.refresh()
-        actions = fold.actions(table, ())
-        if not actions:
+        plan = fold.plan(log.refresh())
+        if plan is None:
             raise CommitConflictError(f"{log.folder}: its files were rewritten meanwhile")
-        commit(log.folder, table, actions, "OPTIMIZE", {"predicate": "[]"}, blind=False)
+        commit(log.folder, lambda: plan, tries=1)
 
     def _in_a_week(self, folder: str, keeper: TableKeeper) -> Amount | None:
         """Estimate the files in a week: those of the newest version, plus what the last hour added to them, times a

@@ -31,6 +31,7 @@ from typing import Any, Final
 from headgate.config import SHARD_COLUMN
 from headgate.delta import (
     RETENTION_PROPERTIES,
+    CommitPlan,
     DifferentColumnsError,
     Put,
     Snapshot,
@@ -44,7 +45,7 @@ from headgate.delta import (
 )
 from headgate.errors import TargetError
 from headgate.lake._append import Marker
-from headgate.lake._delta import followed_log, retry_conflicts
+from headgate.lake._delta import followed_log
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import MergedState, ShownShard, TableState
 from headgate.lake._properties import MERGED, key_of, key_property
@@ -121,16 +122,21 @@ class MergedTables:
         layout = UnionLayout(shard_column, _FIRST_OF_LAST[column], _properties(shard_column, parts.values()))
         same = [] if gone else [parts[table].value for table, version in wanted.items() if shown.get(table) == version]
 
-        def write() -> int:
+        union = Snapshot()
+
+        def plan() -> CommitPlan | None:
+            nonlocal union
             union = followed_log(folder).refresh()
             if union.version >= 0 and MERGED not in union.properties:
                 raise TargetError(
                     f"{folder} is a table that is not merged from others: choose another name in [routes]"
                 )
             unchanged = same if union.version == getattr(merged, column) else []
-            return self._commit(folder, union, union_actions(union, layout, [*parts.values()], gone, unchanged), epoch)
+            actions = union_actions(union, layout, [*parts.values()], gone, unchanged)
+            return self._plan(union, actions, epoch) if actions else None
 
-        version = retry_conflicts(write)
+        done = commit(folder, plan, self._put)
+        version = union.version if done is None else done.version
         after = {one.table: one for one in merged.shards}
         for table, part in parts.items():
             versions: dict[str, Any] = {column: part.table.version}
@@ -155,17 +161,10 @@ class MergedTables:
         changed = {} if known is None else changed_files(folder, known, table.version)
         return UnionPart(place.shard, place.folder, table, changed)
 
-    def _commit(self, folder: str, union: Snapshot, actions: Sequence[Mapping[str, Any]], epoch: int) -> int:
-        """Commit to the Delta table in a folder, if there is anything, and return its version.
-
-        :raises CommitConflictError: another program committed first.
-        """
-        if not actions:
-            return union.version
+    def _plan(self, union: Snapshot, actions: Sequence[Mapping[str, Any]], epoch: int) -> CommitPlan:
         about = {"outputMode": "Update", "epochId": str(epoch)}
         marker = Marker(self._application, epoch).action()
-        commit(folder, union, [*actions, marker], "STREAMING UPDATE", about, blind=False, put=self._put)
-        return union.version + 1
+        return CommitPlan(union, [*actions, marker], "STREAMING UPDATE", about)
 
 
 def _properties(shard_column: str, parts: Iterable[UnionPart]) -> dict[str, str]:

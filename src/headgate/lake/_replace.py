@@ -16,17 +16,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta import DataFile, Snapshot, as_column, commit, copy_file
+from headgate.delta import CommitPlan, DataFile, Snapshot, as_column, copy_file
 from headgate.lake._append import CommitBase, inspect_base, table_schema
-from headgate.lake._delta import discard_after_conflict, retry_conflicts
 
 if TYPE_CHECKING:
     from headgate.lake._delta import DeltaPath
 
-__all__ = ["ColumnsAfter", "Fill", "replace_files", "reshape_files"]
+__all__ = ["ColumnsAfter", "Fill", "plan_replacement", "reshape_files"]
 
 
-def replace_files(
+def plan_replacement(
     delta: DeltaPath,
     base: CommitBase,
     files: Sequence[DataFile],
@@ -34,14 +33,13 @@ def replace_files(
     always: Sequence[str],
     operation: tuple[str, Mapping[str, str]],
     columns: tuple[str, pa.Schema] | None = None,
-) -> None:
-    """Replace files of the base.
+) -> CommitPlan:
+    """Write copies of files of the base, and plan the commit that replaces them.
 
     :param change: returns the rows to write for a batch of rows; runs in the tasks.
     :param always: columns, by their names afterwards, that get statistics at any position in the schema.
     :param operation: its name in the table's history, and parameters.
     :param columns: the columns that ``change`` returns, as in the table's log and in Arrow; None: the same.
-    :raises CommitConflictError: another program committed first.
     """
     folder, schema, codec, sources = delta.path, base.schema, base.codec, list(files)
     schema_after = None if columns is None else columns[1]
@@ -58,9 +56,8 @@ def replace_files(
         added = [json.loads(action) for action in tasks.toArrow()["action"].to_pylist()]
     removed = [file.removal(data_change=True) for file in sources]
     definition = [] if columns is None else [{"metaData": {**base.snapshot.metadata, "schemaString": columns[0]}}]
-    with discard_after_conflict(folder, added):
-        actions = [*definition, *removed, *added]
-        commit(folder, base.snapshot, actions, *operation, blind=False, put=delta.put)
+    written = [action["add"]["path"] for action in added]
+    return CommitPlan(base.snapshot, [*definition, *removed, *added], *operation, written=written)
 
 
 @dataclass(frozen=True)
@@ -141,19 +138,20 @@ def reshape_files(delta: DeltaPath, after: ColumnsAfter, always: Sequence[str]) 
     :param always: columns, by their names afterwards, that get statistics at any position in the schema.
     :raises CommitConflictError: other programs changed the table, again and again.
     """
+    is_ours = False
 
-    def write() -> bool:
+    def plan() -> CommitPlan | None:
+        nonlocal is_ours
         base = inspect_base(delta, "", (), files=True)
-        if not isinstance(base, CommitBase):
-            return False
-        schema_json = after.schema_json(base.snapshot)
-        schema = table_schema(schema_json)
-        if schema is None:
-            return False
+        schema_json = after.schema_json(base.snapshot) if isinstance(base, CommitBase) else ""
+        schema = table_schema(schema_json) if schema_json else None
+        is_ours = schema is not None
+        if not isinstance(base, CommitBase) or schema is None:
+            return None
         about = {"dropped": json.dumps(sorted(after.dropped)), "renamed": json.dumps(dict(after.renamed))}
         files = list(base.snapshot.files.values())
         change = partial(after.apply, schema=schema)
-        replace_files(delta, base, files, change, always, ("REPLACE COLUMNS", about), (schema_json, schema))
-        return True
+        return plan_replacement(delta, base, files, change, always, ("REPLACE COLUMNS", about), (schema_json, schema))
 
-    return retry_conflicts(write)
+    delta.commit(plan)
+    return is_ours

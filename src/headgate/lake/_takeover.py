@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from headgate.delta import commit, new_successor, retire_successor, successors
+from headgate.delta import CommitPlan, new_successor, retire_successor, successors
 from headgate.delta import take_over as actions_of
 from headgate.errors import HeadgateError
-from headgate.lake._delta import DeltaPath, commit_errors, retry_conflicts
+from headgate.lake._delta import DeltaPath, commit_errors
 
 __all__ = ["begin_successor", "retire", "take_over"]
 
@@ -34,16 +34,17 @@ def take_over(visible: DeltaPath, successor: DeltaPath) -> None:
     """
     name = successor.path.removeprefix(f"{visible.path}/")
 
-    def swap() -> bool:
-        table, built = visible.followed(files=True), successor.followed(files=True)
-        if table is None or built is None:
-            return False
-        actions = actions_of(table, built, name)
-        if actions:
-            commit(visible.path, table, actions, "REPLACE TABLE", {"from": name}, blind=False, put=visible.put)
-        return actions is not None
+    is_ours = False
 
-    if not retry_conflicts(swap):
+    def plan() -> CommitPlan | None:
+        nonlocal is_ours
+        table, built = visible.followed(files=True), successor.followed(files=True)
+        actions = None if table is None or built is None else actions_of(table, built, name)
+        is_ours = actions is not None
+        return CommitPlan(table, actions, "REPLACE TABLE", {"from": name}) if table is not None and actions else None
+
+    visible.commit(plan)
+    if not is_ours:
         _copy(visible, successor)
 
 

@@ -29,6 +29,7 @@ from headgate.delta import (
     CODECS,
     LOG,
     RETENTION_PROPERTIES,
+    CommitPlan,
     DataFile,
     FoldLayout,
     Put,
@@ -250,16 +251,18 @@ class Upkeep:
     def _claim(self, folder: str) -> int | None:
         """Record in a table's properties that headgate alone removes its files."""
         self._unclaimed.discard(folder)
-        table = followed_log(folder).refresh(files=False)
-        actions = with_properties(table, RETENTION_PROPERTIES)
-        if not actions:
-            return None
+
+        def plan() -> CommitPlan | None:
+            table = followed_log(folder).refresh(files=False)
+            actions = with_properties(table, RETENTION_PROPERTIES)
+            return CommitPlan(table, actions, "SET TBLPROPERTIES", {}) if actions else None
+
         try:
-            commit(folder, table, actions, "SET TBLPROPERTIES", {}, blind=False, put=self.put)
+            done = commit(folder, plan, self.put, tries=1)
         except (CommitConflictError, OSError) as error:
             log.info("%s: could not set its properties, will retry: %s", folder, error)
             return None
-        return table.version + 1
+        return None if done is None else done.version
 
     def round(self) -> Iterator[None]:
         """Check all tables once; pause now and then."""

@@ -19,24 +19,24 @@ another program has made that one, the keys are looked up again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.delta import ColumnCopies, FoldLayout, IndexCache, KeyedTable, KeyLookup, commit
+from headgate.delta import ColumnCopies, CommitPlan, FoldLayout, IndexCache, KeyedTable, KeyLookup
 from headgate.errors import CommitConflictError, TargetError
 from headgate.files import cache_folder
 from headgate.lake._append import CommitBase, inspect_base
-from headgate.lake._delta import discard_after_conflict, retry_conflicts
 from headgate.lake._folds import Folds
 from headgate.lake._form import Form
-from headgate.lake._replace import Fill, replace_files
+from headgate.lake._replace import Fill, plan_replacement
 from headgate.lake._row_changes import Ending, RowChange, changed_rows, find_rows, write_rows
 from headgate.lake._status import IndexStatus
 from headgate.lake._versions import VersionChanges, by_kind, find_open
 from headgate.lake._write_methods import NO_VECTORS, has_vectors
-from headgate.lake._written import Changes, Written, write_changes
+from headgate.lake._written import Changes, write_changes
 
 if TYPE_CHECKING:
     from headgate.lake._delta import DeltaPath
@@ -94,23 +94,21 @@ class Upserts:
         if written is None:
             return int(folded)
 
-        def write() -> int | None:
-            base = self._find_base(delta, changes.ddl, changes.columns)
-            if base is None:
-                return None
+        def plan(base: CommitBase) -> CommitPlan | None:
             if not base.fits(written.base):
                 raise CommitConflictError(f"{delta.path}: another program changed the columns")
-            upserted = self._upsert(delta, base, written, changes.key)
-            self._begin_fold(delta, base, changes.key)
-            return folded + upserted
+            keyed = self._keyed(delta, base, changes.key)
+            lookup = keyed.find(base.snapshot, written.keys, written.sequences)
+            added = written.actions(lookup.skipped_keys)
+            about = {"outputMode": "Update", "epochId": str(written.sequences.least_epoch)}
+            return _plan(base, keyed, lookup, added, ("STREAMING UPDATE", about))
 
-        try:
-            done = retry_conflicts(write)
-        except CommitConflictError:
-            written.discard()
-            raise
-        written.discard()
-        return done
+        find_base = partial(self._find_base, delta, changes.ddl, changes.columns)
+        commits = self._commit(delta, find_base, plan, written.files)
+        if commits is None:
+            return None
+        self._begin_fold(delta, base, changes.key)
+        return folded + commits
 
     def apply_versions(self, delta: DeltaPath, changes: VersionChanges) -> int:
         """Apply changes to a history. Return the number of commits; 0: it has them already.
@@ -118,18 +116,16 @@ class Upserts:
         :raises CommitConflictError: other programs changed the table, again and again.
         :raises TargetError: the table needs Spark's writer.
         """
-        table = self._history_base(delta, changes.ddl, changes.columns).snapshot
-        folded = self._folds.finish(delta.path, table, changes.key, delta.put)
+        base = self._history_base(delta, changes.ddl, changes.columns)
+        folded = self._folds.finish(delta.path, base.snapshot, changes.key, delta.put)
 
-        def write() -> int:
-            base = self._history_base(delta, changes.ddl, changes.columns)
-            if base.has(changes.marker):
-                return int(folded)
-            self._write_versions(delta, base, changes)
-            self._begin_fold(delta, base, changes.key, Form.HISTORY)
-            return folded + 1
+        def plan(base: CommitBase) -> CommitPlan | None:
+            return None if base.has(changes.marker) else self._plan_versions(delta, base, changes)
 
-        return retry_conflicts(write)
+        find_base = partial(self._history_base, delta, changes.ddl, changes.columns)
+        commits = self._commit(delta, find_base, plan) or 0
+        self._begin_fold(delta, base, changes.key, Form.HISTORY)
+        return folded + commits
 
     def _begin_fold(self, delta: DeltaPath, base: CommitBase, key: Sequence[str], form: Form = Form.PLAIN) -> None:
         """Start to fold the table's small files as of now, if there are enough of them."""
@@ -137,19 +133,15 @@ class Upserts:
         if table is not None:
             self._folds.begin(delta.path, table, FoldLayout(base.schema, base.codec, tuple(key), form.divides))
 
-    def _write_versions(self, delta: DeltaPath, base: CommitBase, changes: VersionChanges) -> None:
-        """Commit the changes.
-
-        :raises CommitConflictError: another program committed first.
-        """
+    def _plan_versions(self, delta: DeltaPath, base: CommitBase, changes: VersionChanges) -> CommitPlan | None:
+        """Write the rows of the changes, and plan their commit."""
         keyed = self._keyed(delta, base, changes.key)
         open_rows = find_open(base.snapshot, keyed, changes, base.schema)
         rows = changes.settle(open_rows.rows, open_rows.key_numbers)
         added = write_rows(by_kind(rows), base, delta.path, (*changes.key, "_seq", *Ending.statistics))
         about = {"outputMode": "Update", "epochId": str(changes.marker.version)}
-        with discard_after_conflict(delta.path, added):
-            actions = [*added, changes.marker.action()]
-            self._commit(delta, base, keyed, open_rows.lookup, actions, "STREAMING UPDATE", about)
+        actions = [*added, changes.marker.action()]
+        return _plan(base, keyed, open_rows.lookup, actions, ("STREAMING UPDATE", about), _files(added))
 
     def end_versions(self, delta: DeltaPath, ending: Ending, key: Sequence[str]) -> int:
         """End open versions of a history. Return the number of commits.
@@ -168,19 +160,15 @@ class Upserts:
         :raises CommitConflictError: other programs changed the table, again and again.
         """
 
-        def write() -> int | None:
-            base = self._find_base(delta, _EPOCH_DDL, ())
-            if base is None:
-                return None
+        def plan(base: CommitBase) -> CommitPlan | None:
             keyed, folder = self._keyed(delta, base, key), delta.path
             rows_by_file, lookup = find_rows(base.snapshot, keyed, change)
             rows = changed_rows(base.snapshot, folder, rows_by_file, change, base.schema)
             added = write_rows([rows], base, folder, (*key, "_seq", *change.statistics))
-            with discard_after_conflict(folder, added):
-                self._commit(delta, base, keyed, lookup, added, "UPDATE", {"predicate": f'["{change.condition}"]'})
-            return int(bool(rows_by_file))
+            about = {"predicate": f'["{change.condition}"]'}
+            return _plan(base, keyed, lookup, added, ("UPDATE", about), _files(added))
 
-        return retry_conflicts(write)
+        return self._commit(delta, partial(self._find_base, delta, _EPOCH_DDL, ()), plan)
 
     def _history_base(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase:
         base = self._find_base(delta, ddl, columns)
@@ -197,16 +185,12 @@ class Upserts:
         :raises CommitConflictError: other programs changed the table, again and again.
         """
 
-        def write() -> int | None:
-            base = self._find_base(delta, _EPOCH_DDL, ())
-            if base is None:
-                return None
+        def plan(base: CommitBase) -> CommitPlan | None:
             keyed = self._keyed(delta, base, key)
             lookup = keyed.find_older(base.snapshot, bound)
-            self._commit(delta, base, keyed, lookup, [], "DELETE", {"predicate": f'["_seq < {bound}"]'})
-            return int(bool(lookup.deleted_rows))
+            return _plan(base, keyed, lookup, [], ("DELETE", {"predicate": f'["_seq < {bound}"]'}))
 
-        return retry_conflicts(write)
+        return self._commit(delta, partial(self._find_base, delta, _EPOCH_DDL, ()), plan)
 
     def fill(self, delta: DeltaPath, fill: Fill, key: Sequence[str]) -> int | None:
         """Set columns in existing rows. Return the number of commits, None: an UPDATE has to do it.
@@ -214,18 +198,14 @@ class Upserts:
         :raises CommitConflictError: other programs changed the table, again and again.
         """
 
-        def write() -> int | None:
-            base = self._find_base(delta, f"{fill.ddl}, {_EPOCH_DDL}", tuple(fill.values))
-            if base is None:
-                return None
+        def plan(base: CommitBase) -> CommitPlan | None:
             files = [file for file in base.snapshot.files.values() if fill.touches(file)]
-            if not files:
-                return 0
             about = {"predicate": f'["_seq.epoch < {fill.before}"]'}
-            replace_files(delta, base, files, fill.apply, (*key, "_seq"), ("UPDATE", about))
-            return 1
+            always = (*key, "_seq")
+            return plan_replacement(delta, base, files, fill.apply, always, ("UPDATE", about)) if files else None
 
-        return retry_conflicts(write)
+        find_base = partial(self._find_base, delta, f"{fill.ddl}, {_EPOCH_DDL}", tuple(fill.values))
+        return self._commit(delta, find_base, plan)
 
     def _find_base(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase | None:
         """Return the base of a commit, as for an append; None also for tables without deletion vectors."""
@@ -235,35 +215,30 @@ class Upserts:
         self._refused[delta.path] = "" if isinstance(inspected, CommitBase) else inspected
         return inspected if isinstance(inspected, CommitBase) else None
 
-    def _upsert(self, delta: DeltaPath, base: CommitBase, written: Written, key: Sequence[str]) -> bool:
-        """Commit the changes. Return whether there was something to commit.
-
-        :raises CommitConflictError: another program committed first.
-        """
-        keyed = self._keyed(delta, base, key)
-        lookup = keyed.find(base.snapshot, written.keys, written.sequences)
-        added = written.actions(lookup.skipped_keys)
-        about = {"outputMode": "Update", "epochId": str(written.sequences.least_epoch)}
-        self._commit(delta, base, keyed, lookup, added, "STREAMING UPDATE", about)
-        written.committed(added)
-        return bool(lookup.deleted_rows or added)
-
     def _commit(
         self,
         delta: DeltaPath,
-        base: CommitBase,
-        keyed: KeyedTable,
-        lookup: KeyLookup,
-        added: Sequence[dict[str, Any]],
-        operation: str,
-        about: dict[str, str],
-    ) -> None:
-        """Commit new files and the removal of what they replace, if there is anything."""
-        if not lookup.deleted_rows and not added:
-            return
-        actions = [*added, *keyed.actions(base.snapshot, lookup)]
-        commit(delta.path, base.snapshot, actions, operation, about, blind=False, put=delta.put)
-        self._folds.emptied(delta.path, [path for path, left in lookup.deleted_rows.items() if left is None])
+        find_base: Callable[[], CommitBase | None],
+        plan: Callable[[CommitBase], CommitPlan | None],
+        staged: Sequence[str] = (),
+    ) -> int | None:
+        """Commit what is planned on the newest version. Return the number of commits, None: Spark has to write it.
+
+        :param plan: None: there is nothing to commit.
+        :param staged: files that were written for all plans.
+        """
+        is_ours = False
+
+        def planned() -> CommitPlan | None:
+            nonlocal is_ours
+            base = find_base()
+            is_ours = base is not None
+            return None if base is None else plan(base)
+
+        done = delta.commit(planned, staged=staged)
+        if done is not None:
+            self._folds.emptied(delta.path, done.emptied)
+        return int(done is not None) if is_ours else None
 
     def _keyed(self, delta: DeltaPath, base: CommitBase, key: Sequence[str]) -> KeyedTable:
         path, types = delta.path, [base.schema.field(name).type for name in key]
@@ -272,3 +247,21 @@ class Upserts:
             if keyed is None or keyed.key != tuple(key) or keyed.types != tuple(types):
                 keyed = self._tables[path] = KeyedTable(path, key, types, self._indexes, self._copies)
             return keyed
+
+
+def _plan(
+    base: CommitBase,
+    keyed: KeyedTable,
+    lookup: KeyLookup,
+    added: Sequence[dict[str, Any]],
+    operation: tuple[str, dict[str, str]],
+    written: Sequence[str] = (),
+) -> CommitPlan | None:
+    """Plan the addition of new files and the removal of what they replace; None if there is neither."""
+    if not lookup.deleted_rows and not added:
+        return None
+    return CommitPlan(base.snapshot, [*added, *keyed.actions(base.snapshot, lookup)], *operation, written=written)
+
+
+def _files(added: Iterable[dict[str, Any]]) -> list[str]:
+    return [str(action["add"]["path"]) for action in added]

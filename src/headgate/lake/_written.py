@@ -5,21 +5,22 @@ this process if all images are here. A row that turns out not to count is marked
 another share has a later image of its key, or the table has a row that is as new. So shares need not be divided by
 keys, and a second look-up after a conflict writes no row again.
 
-A file that no commit names is removed; one that a killed task leaves is an orphan, as with Spark's own writers.
+A file that the commit does not name is removed after it; one that a killed task leaves is an orphan, as with Spark's
+own writers.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta import Keys, Sequences, VectorFile, discard_files, keys_of, positions_of, write_files
+from headgate.delta import Keys, Sequences, VectorFile, keys_of, positions_of, write_files
 from headgate.lake._append import CommitBase, Expand, fit
 
 if TYPE_CHECKING:
@@ -70,7 +71,11 @@ class Written:
     sequences: Sequences
     row_indexes: Any
     adds: Sequence[dict[str, Any]]
-    _used: set[str] = field(default_factory=set)
+
+    @property
+    def files(self) -> list[str]:
+        """The new files, by name."""
+        return [str(add["path"]) for add in self.adds]
 
     def actions(self, skipped: Any) -> list[dict[str, Any]]:
         """Return the actions that add the rows that count.
@@ -92,14 +97,6 @@ class Written:
                 actions.append(vectors.mark(add, rows, positions_of(unused_rows)))
         vectors.write(self.folder)
         return actions
-
-    def committed(self, actions: Iterable[dict[str, Any]]) -> None:
-        """Record that these actions are in the table."""
-        self._used |= {action["add"]["path"] for action in actions}
-
-    def discard(self) -> None:
-        """Remove the files that no commit names."""
-        discard_files(self.folder, {add["path"] for add in self.adds} - self._used)
 
 
 def _rows(add: dict[str, Any]) -> int:

@@ -27,7 +27,7 @@ from headgate.carrier import ControlFolder, ImageFolder, Resnapshot
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, with_snapshot_mode
 from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
 from headgate.engine import build_session, end_session, find_error, is_local, jvm_ended, keep_classes, spark_failure
-from headgate.errors import BinlogPurgedError, HeadgateError, SinkError, TargetError, Transient
+from headgate.errors import BinlogPurgedError, HeadgateError, TargetError, Transient
 from headgate.files import LockedError, try_lock
 from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
@@ -314,8 +314,7 @@ class _Patience:
 
         :param moved: whether the query that failed had applied a batch.
         """
-        # A conflict at the target means another pipeline: retries would only make the two alternate.
-        if isinstance(error, SinkError) or not isinstance(error, Transient):
+        if not isinstance(error, Transient):
             return None
         now = self._clock()
         if self._wait is None or moved or now - self._begun > self.seconds + _MAX_WAIT_SECONDS:

@@ -14,10 +14,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from headgate.delta import NewColumn, Snapshot, TableLog, commit, write_files
+from headgate.delta import NewColumn, Snapshot, TableLog, write_files
 from headgate.errors import CommitConflictError
 from headgate.lake import DeltaPath, Marker, _append, append, append_rows, spark_schema
 from headgate.lake._log_store import put_by_log_store
+from tests.delta.commits import commit
 from tests.integration.outside import lake_rows
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ COLUMNS = (
     "large decimal(38,10), day date, plain timestamp_ntz, zoned timestamp, text string, bytes binary, "
     f"names array<string>, _seq {SEQ}"
 )
+
 ROWS: list[tuple[Any, ...]] = [
     (
         1, 2, 3, 4, 1.5, -0.1, True, Decimal("12345.67"), Decimal("1234567890123456789012345678.0123456789"),

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from deltalake import DeltaTable
 
-from headgate.delta import _commit
+from headgate.delta import CommitPlan, Outcome, Put, _commit
 from headgate.errors import ConfigError
 from headgate.lake import Form, NeedsSparkError, newest_row
 from headgate.pipeline import Pipeline
@@ -54,8 +54,8 @@ class Crashes:
     """Ends a run, when armed, at some commit to a Delta table's log: before it or after it."""
 
     def __init__(self, patch: pytest.MonkeyPatch, chosen: Random) -> None:
-        self._chosen, self._left, self._put, self.count = chosen, 0, _commit._put, 0
-        patch.setattr(_commit, "_put", self._commit)
+        self._chosen, self._left, self._make, self.count = chosen, 0, _commit._make, 0
+        patch.setattr(_commit, "_make", self._commit)
 
     def arm(self) -> None:
         self._left = self._chosen.randrange(25)
@@ -63,16 +63,18 @@ class Crashes:
     def disarm(self) -> None:
         self._left = 0
 
-    def _commit(self, folder: str, name: str, text: str) -> None:
+    def _commit(self, folder: str, plan: CommitPlan, put: Put | None) -> Outcome:
         is_due = False
         if self._left and not threading.current_thread().name.startswith("headgate"):  # which is upkeep
             self._left -= 1
             is_due = self._left == 0
+        outcome = Outcome.UNKNOWN
         if not is_due or self._chosen.random() < 0.5:
-            self._put(folder, name, text)
+            outcome = self._make(folder, plan, put)
         if is_due:
             self.count += 1
             raise ConfigError("crashed")
+        return outcome
 
 
 @dataclass

@@ -13,7 +13,7 @@ import pytest
 from headgate.carrier import Commits
 from headgate.catalog import AddedColumn, DroppedColumn, RedefinedColumn
 from headgate.config import SchemaChangesConfig
-from headgate.errors import CommitConflictError, ConfigError, TargetError
+from headgate.errors import ConfigError, TargetError
 from headgate.lake import (
     PIPELINE,
     TABLE,
@@ -539,7 +539,7 @@ def test_what_a_killed_commit_leaves_is_not_in_the_way(bench: Bench) -> None:
 def test_two_pipelines_on_one_target(bench: Bench, spark: SparkSession) -> None:
     second = Bench(spark, Path(bench.lake.path))
     bench.write(first_read((1, "a")))
-    with pytest.raises(CommitConflictError, match="two pipelines"):
+    with pytest.raises(TargetError, match="two pipelines"):
         second.write(first_read((1, "a")))
     with pytest.raises(TargetError, match="belongs to pipeline"):
         BatchWriter(spark, bench.lake, "other", ("current",))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from headgate.delta import commit
+from headgate.delta import Outcome, _commit
 from headgate.lake import WriteMethod, merge_reason
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import lake_rows
@@ -115,12 +115,14 @@ def test_a_commit_in_between_is_a_conflict_and_the_keys_are_looked_up_again(
 
     compacted: list[Any] = []
 
-    def overtaken(*args: Any, **options: Any) -> None:
+    make = _commit._make
+
+    def overtaken(*args: Any) -> Outcome:
         if not compacted:
             compacted.append(spark.sql(f"OPTIMIZE {copy.delta().sql}").collect())
-        commit(*args, **options)
+        return make(*args)
 
-    monkeypatch.setattr("headgate.lake._upsert.commit", overtaken)
+    monkeypatch.setattr(_commit, "_make", overtaken)
     copy.write(FakeBatch(3).live(NAME).images(table, [("b", 10, 1, "a"), ("u", 10, 1, "A"), ("d", 20, 3, "c")]))
     assert sorted(lake_rows(copy.lake.current(NAME), ["id", "item"])) == [(1, "A"), (2, "b")]
     assert copy.operations()[:2] == ["STREAMING UPDATE", "OPTIMIZE"]

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from headgate.delta import VARIANT, FoldLayout, TableLog, commit, prepare_fold, to_variant, write_files
+from headgate.delta import VARIANT, FoldLayout, TableLog, prepare_fold, to_variant, write_files
 from headgate.lake import DeltaPath, spark_schema
 from headgate.lake._append import find_base
 from headgate.lake._write_methods import spark_writes
+from tests.delta.commits import commit
 from tests.fix_documents import NASTY, document_texts
 
 if TYPE_CHECKING:
