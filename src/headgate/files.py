@@ -26,7 +26,7 @@ __all__ = [
     "lock_file",
     "lock_folder",
     "read_json",
-    "sync_folder",
+    "sync",
     "try_lock",
     "write_all",
     "write_bytes",
@@ -149,16 +149,16 @@ def write_bytes(file: Path, content: bytes | memoryview) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    sync_folder(file.parent)
+    sync(file.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a crash of the machine, if its file system can sync folders.
+def sync(path: Path) -> None:
+    """Make a file's content, or the names in a folder, survive a crash of the machine, if its file system can.
 
     :raises OSError: its disk has failed. Some file systems, and folders that may only be written, refuse: that is none.
     """
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

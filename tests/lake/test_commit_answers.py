@@ -3,134 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from urllib.parse import unquote
 
-import numpy as np
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, QueryBuilder
 
-from headgate.delta import FoldLayout, Snapshot, TableLog, data_files_in, keys_of, prepare_fold, snapshot_at
+from headgate.delta import Snapshot, TableLog
 from headgate.delta import _commit as commit_module
-from headgate.delta._vectors import vector_file
 from headgate.errors import CommitUnknownError
-from headgate.lake import IS_CURRENT, SEEN, VALID_TO, Ending, Fill, Marker, Upserts, VersionChanges
-from headgate.lake import _append as append_module
 from headgate.lake import _delta as delta_module
-from headgate.lake import _upsert as upsert_module
-from headgate.lake._append import CommitBase, append_rows, table_schema
-from headgate.lake._delta import DeltaPath
-from headgate.lake._folds import Folds, _Prepared
-from headgate.lake._form import END_GTID, END_SEQ, VALID_FROM
-from headgate.lake._layout import Lake
-from headgate.lake._ledger import TableState
-from headgate.lake._merged import MergedTables
-from headgate.lake._places import Place
-from headgate.lake._takeover import begin_successor, take_over
-from headgate.lake._written import Changes
 from tests.delta.answers import Answer, Faulty
-from tests.fix_carrier import SEQ
-from tests.lake.tables import make_table
+from tests.lake.commit_kinds import KINDS, Kind, Scene, as_file_uri, upsert, without_spark
 
-TIME = pa.timestamp("us", "UTC")
-ROWS = pa.schema([("id", pa.int64()), ("v", pa.int64()), ("_seq", SEQ)])
-HISTORY = pa.schema(
-    [
-        *ROWS, ("_gtid", pa.string()), ("_ts", TIME), (VALID_FROM, TIME), (VALID_TO, TIME), (IS_CURRENT, pa.bool_()),
-        (END_SEQ, SEQ), (END_GTID, pa.string()), (SEEN, pa.int64()),
-    ]
-)  # fmt: skip
-KEYED = {"headgate.key": '["id"]', "delta.enableDeletionVectors": "true"}
+Answers = Callable[[Sequence[Answer]], Faulty]
 SETTLED = [[answer] for answer in Answer] + [[Answer.LOST_BEFORE, Answer.LATE, Answer.EXISTS_AFTER]]
-
-
-def rows(epoch: int, *values: tuple[int, int]) -> pa.Table:
-    """``(id, v)`` as of an epoch."""
-    seqs = [{"epoch": epoch, "file": 1, "pos": 4 + pos, "ordinal": 0} for pos, _ in enumerate(values)]
-    return pa.table({"id": [i for i, _ in values], "v": [v for _, v in values], "_seq": pa.array(seqs, SEQ)}, ROWS)
-
-
-def versions(epoch: int, *values: tuple[int, int]) -> pa.Table:
-    """Open versions of these rows."""
-    open_rows = rows(epoch, *values)
-    columns = {name: open_rows[name] for name in ROWS.names}
-    count = len(values)
-    more = {VALID_FROM: [1] * count, IS_CURRENT: [True] * count, SEEN: [epoch] * count}
-    return pa.table({one.name: columns.get(one.name, more.get(one.name, [None] * count)) for one in HISTORY}, HISTORY)
-
-
-def in_process(work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], _ddl: str) -> Any:
-    """What Spark's tasks return, one file a task."""
-    batches = work(iter([pa.record_batch({"id": range(1)})]))
-    return SimpleNamespace(toArrow=lambda: pa.Table.from_batches(list(batches)))
-
-
-SPARK: Any = SimpleNamespace(
-    conf=SimpleNamespace(getAll={}, get=lambda *_: "snappy"), range=lambda *_: SimpleNamespace(mapInArrow=in_process)
-)
-
-
-@dataclass
-class Scene:
-    """A lake, and the way in which its commits are put."""
-
-    folder: Path
-    uri: Callable[[Path], str]
-    folds: Folds = field(default_factory=Folds)
-
-    def __post_init__(self) -> None:
-        self.upserts = Upserts(self.folder / "cache", self.folds)
-        self.path = self.folder / "lake" / "shop" / "t"
-        self.lake = Lake(self.uri(self.folder / "lake"))
-
-    def delta(self, path: Path | None = None) -> DeltaPath:
-        return DeltaPath(SPARK, self.uri(path or self.path))
-
-    def make(self, *files: pa.Table, path: Path | None = None, schema: pa.Schema = ROWS) -> None:
-        (path or self.path).mkdir(parents=True)
-        make_table(self.uri(path or self.path), files, schema, KEYED)
-
-    def read(self, path: Path | None = None, where: str = "true") -> list[tuple[int, int]]:
-        table = DeltaTable(path or self.path)
-        result = QueryBuilder().register("t", table).execute(f"SELECT id, v FROM t WHERE {where}").read_all()
-        return sorted((row["id"], row["v"]) for row in pa.table(result).to_pylist())
-
-    def check_files(self, *, whole: bool) -> None:
-        """All files of all versions exist; with ``whole``, there are no others."""
-        folder, named = self.uri(self.path), set[str]()
-        for version in range(TableLog(folder).refresh().version + 1):
-            for file in snapshot_at(folder, version).files.values():
-                named.add(file.name)
-                if file.vector is not None and file.vector["storageType"] == "u":
-                    named.add(vector_file(file.vector))
-        assert all((self.path / name).exists() for name in named)
-        if whole:
-            assert {unquote(file.name) for file in data_files_in(folder)} <= named
-
-
-def as_file_uri(path: Path) -> str:
-    return f"file://{path}"
 
 
 @pytest.fixture(params=["local", "store"])
 def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
-    def inspect(delta: DeltaPath, *_: Any, files: bool = False) -> CommitBase:
-        snapshot = delta.followed(files=files)
-        assert snapshot is not None
-        schema = table_schema(snapshot.schema_json)
-        assert schema is not None
-        return CommitBase(snapshot, schema, "snappy")
-
-    monkeypatch.setattr(upsert_module, "inspect_base", inspect)
-    monkeypatch.setattr(append_module, "inspect_base", inspect)
-    monkeypatch.setattr(append_module, "spark_schema", lambda _: SimpleNamespace(fieldNames=lambda: ROWS.names))
-    monkeypatch.setattr(DeltaPath, "obstacle", lambda _: None)
+    without_spark(monkeypatch)
     monkeypatch.setattr(commit_module, "_PAUSES", [0.0] * 6)
     return Scene(tmp_path, str if request.param == "local" else as_file_uri)
 
@@ -161,114 +53,6 @@ def put_new(folder: str, name: str, text: str) -> None:
         path.hardlink_to(aside)
     finally:
         aside.unlink()
-
-
-BEGUN = [(i, 0) for i in range(20)]
-ONE, OTHERS = BEGUN[:10], BEGUN[10:]
-Expected = list[tuple[int, int]]
-
-
-def create(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    columns = scene.folder / "columns"
-    scene.make(path=columns)
-    schema, delta = scene.delta(columns).schema(), scene.delta()
-    return lambda: None if delta.exists() else delta.create(schema, {"headgate.table": "t"}), []
-
-
-def append(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    scene.make(rows(1, *BEGUN))
-    values = [tuple(row.values()) for row in rows(2, (20, 1)).to_pylist()]
-    return lambda: append_rows(scene.delta(), values, "", Marker("p/t", 2)), [*BEGUN, (20, 1)]
-
-
-def ledger(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    """A row of a ledger goes to one version. A program that finds its row there does not write it again."""
-    scene.make(rows(1, *BEGUN))
-    values = [tuple(row.values()) for row in rows(2, (20, 1)).to_pylist()]
-    delta = scene.delta()
-    return lambda: None if delta.version() else append_rows(delta, values, "", at=0), [*BEGUN, (20, 1)]
-
-
-def upsert(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    scene.make(rows(1, *ONE), rows(1, *OTHERS))
-    images = rows(2, (0, 9), (11, 9), (20, 9), (5, 9)).append_column("_op", pa.array(["u", "u", "c", "d"]))
-    changes = Changes("", ROWS.names, ("id",), lambda one: one, lambda: images, SPARK, iter)
-    expected = [(0, 9), *((i, 9 if i == 11 else 0) for i in range(1, 20) if i != 5), (20, 9)]
-    return lambda: scene.upserts.apply(scene.delta(), changes), expected
-
-
-def history(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    scene.make(versions(1, *ONE), versions(1, *OTHERS), schema=HISTORY)
-
-    def settle(open_rows: pa.Table, _numbers: Any) -> pa.Table:
-        ended = Ending(0, 9, (2, 1, 4, 0), "u:1", 7).apply(open_rows)
-        return pa.concat_tables([ended, versions(2, (3, 9), (12, 9))])
-
-    keys = keys_of([pa.array([3, 12], pa.int64())])
-    no_values = np.zeros(2, np.bool_)
-    changes = VersionChanges("", HISTORY.names, ("id",), keys, no_values, (), settle, Marker("p/t/history", 2))
-    expected = [*((i, 0) for i in range(20)), (3, 9), (12, 9)]
-    return lambda: scene.upserts.apply_versions(scene.delta(), changes), sorted(expected)
-
-
-def ends(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    """Also shows that what is read is of the newest version: no row is open."""
-    scene.make(versions(1, *ONE), versions(1, *OTHERS), schema=HISTORY)
-    ending = Ending(0, 2, (2, 0, 0, 0), "u:1", 7)
-    return lambda: scene.upserts.end_versions(scene.delta(), ending, ("id",)), BEGUN
-
-
-def clear(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    scene.make(rows(1, *ONE), rows(3, *OTHERS))
-    return lambda: scene.upserts.clear(scene.delta(), (2, 0, 0, 0), ("id",)), OTHERS
-
-
-def fill(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    scene.make(rows(1, *BEGUN))
-    change = Fill({"v": "7"}, "v bigint", 3)
-    return lambda: scene.upserts.fill(scene.delta(), change, ("id",)), [(i, 7) for i, _ in BEGUN]
-
-
-def fold(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    scene.make(rows(1, *ONE), rows(1, *OTHERS))
-    path = scene.uri(scene.path)
-
-    def prepare_and_finish() -> None:
-        read = TableLog(path).refresh()
-        files = list(read.files.values())
-        prepared: Future[Any] = Future()
-        prepared.set_result(prepare_fold(path, files, FoldLayout(ROWS, "snappy", ("id",))) if len(files) > 1 else None)
-        scene.folds._prepared[path] = _Prepared(("id",), frozenset(file.path for file in files), prepared)
-        scene.folds.finish(path, read, ("id",), scene.delta().put)
-
-    return prepare_and_finish, BEGUN
-
-
-def replace(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    scene.make(rows(1, *BEGUN))
-    successor = begin_successor(scene.delta(), 2)
-    path = scene.path / successor.path.rpartition("/")[2]
-    scene.make(rows(2, (1, 2)), rows(2, (3, 4)), path=path)
-    return lambda: take_over(scene.delta(), successor), [(1, 2), (3, 4)]
-
-
-def merged(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    states = {}
-    for name, values in (("a", ONE), ("b", OTHERS)):
-        place = Place("shop.t", name, "part")
-        scene.make(rows(1, *values), path=scene.path / (place.folder or ""))
-        states[f"{name}.t"] = TableState(f"{name}.t", "live", 0, place=place)
-    return lambda: MergedTables(scene.lake, "p", scene.delta().put).show(states, (), 1), BEGUN
-
-
-def properties(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    scene.make(rows(1, *BEGUN))
-    return lambda: scene.delta().set_properties({"headgate.since": "3"}), BEGUN
-
-
-KINDS = [create, append, ledger, upsert, history, ends, clear, fill, fold, replace, merged, properties]
-Kind = Callable[[Scene], tuple[Callable[[], object], Expected]]
-Answers = Callable[[Sequence[Answer]], Faulty]
 
 
 @pytest.mark.parametrize("answers", SETTLED, ids=lambda answers: "-".join(one.name for one in answers))

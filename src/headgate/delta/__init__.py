@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.delta._checkpoint import worth_checkpoint, write_checkpoint
 from headgate.delta._column_copies import ColumnCopies
-from headgate.delta._commit import CommitPlan, Outcome, Put, commit
+from headgate.delta._commit import CommitPlan, Outcome, Put, commit, sync_commits
 from headgate.delta._copy import copy_file, live_rows, read_rows
 from headgate.delta._definition import (
     RETENTION_PROPERTIES,
@@ -93,6 +93,7 @@ __all__ = [
     "retire_successor",
     "snapshot_at",
     "successors",
+    "sync_commits",
     "take_over",
     "to_variant",
     "union_actions",

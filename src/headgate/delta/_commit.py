@@ -37,13 +37,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.delta._files import discard_files
-from headgate.delta._log import LOG, Snapshot, commit_name, read_commit
+from headgate.delta._files import discard_files, is_inside
+from headgate.delta._log import LOG, DataFile, Snapshot, commit_name, read_commit
+from headgate.delta._vectors import vector_file
 from headgate.errors import CommitConflictError, CommitUnknownError
-from headgate.files import sync_folder
+from headgate.files import sync
 from headgate.stores import is_remote
 
-__all__ = ["CommitPlan", "Outcome", "Put", "commit"]
+__all__ = ["CommitPlan", "Outcome", "Put", "commit", "sync_commits"]
 
 Put = Callable[[str, str, str], None]
 """Creates a whole file of a table's folder if it does not exist: ``(folder, name, text)``. Raises ``FileExistsError``
@@ -181,7 +182,7 @@ def _make(folder: str, plan: CommitPlan, put: Put | None) -> Outcome:
             ) from problem
     if outcome is Outcome.COMMITTED and not is_remote(folder):
         try:
-            sync_folder(Path(folder, LOG))
+            sync(Path(folder, LOG))
         except OSError as error:
             raise CommitUnknownError(
                 f"{folder}: version {plan.version} may not outlast a loss of power: {error}"
@@ -224,7 +225,7 @@ def _prepared(folder: str, name: str, text: str, put: Put | None) -> Iterator[Ca
             out.flush()
             os.fsync(out.fileno())
         for above in path.parents[1:] if is_new else path.parents[1:2]:
-            sync_folder(above)
+            sync(above)
         yield partial(_link, aside, path)
     finally:
         with suppress(OSError):  # a second name of the file, or none of any version: the upkeep removes it, too
@@ -240,3 +241,26 @@ def _link(aside: Path, path: Path) -> None:
         if path.exists():
             raise FileExistsError(path) from None
         aside.rename(path)
+
+
+def sync_commits(folder: str, after: int) -> None:
+    """Sync the versions of the table in ``folder`` after one, which other writers than :func:`commit` have made.
+
+    Spark syncs nothing. A loss of power before this may damage the table's log; after it, what refers to the versions
+    may be written.
+
+    :raises OSError: the disk has failed.
+    """
+    version = after + 1
+    while (actions := read_commit(folder, version)) is not None:
+        for add in (action["add"] for action in actions if "add" in action):
+            vector = add.get("deletionVector") or {"storageType": "i"}
+            names = [DataFile(add).name, *([vector_file(vector)] if vector["storageType"] == "u" else [])]
+            for name in filter(is_inside, names):
+                sync(Path(folder, name))
+                sync(Path(folder, name).parent)
+        sync(Path(folder, commit_name(version)))
+        version += 1
+    if version > after + 1:
+        for above in (Path(folder, LOG), Path(folder), *(Path(folder).parents if after < 0 else ())):
+            sync(above)

@@ -30,6 +30,7 @@ from headgate.delta import (
     needs_mapping,
     renaming,
     snapshot_at,
+    sync_commits,
     with_properties,
 )
 from headgate.errors import CommitConflictError, TargetError
@@ -71,12 +72,19 @@ def _conflicts() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def commit_errors(path: str) -> Iterator[None]:
-    """Turn Delta's concurrency exceptions into :class:`CommitConflictError` (Transient)."""
+    """Turn Delta's concurrency exceptions into :class:`CommitConflictError` (Transient). Sync what the block commits by
+    Spark to a table in a local folder.
+    """
+    before = None
+    with suppress(TargetError):  # a log that only Spark reads
+        before = None if is_remote(path) else followed_log(path).refresh(files=False).version
     try:
         yield
     except _conflicts() as error:
         first = str(error).strip().splitlines()[0]
         raise CommitConflictError(f"{path}: another program committed at the same time: {first}") from error
+    if before is not None:
+        sync_commits(path, before)
 
 
 @lru_cache(maxsize=10_000)

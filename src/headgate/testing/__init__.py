@@ -1,5 +1,5 @@
 """For tests and demonstrations: MySQL servers, replica pairs, a Kafka broker, a schema registry, an S3 object store, a
-Spark cluster, a network proxy with faults, the tables of the demonstration, and waiting.
+Spark cluster, a network proxy with faults, what a loss of power leaves, the tables of the demonstration, and waiting.
 docs/architecture/testing.md describes the modules.
 """
 
@@ -9,6 +9,7 @@ from headgate.testing._kafka import KafkaBroker
 from headgate.testing._mysql_program import URL_VARIABLE, private_program
 from headgate.testing._mysql_server import MySQLServer, replica_pair
 from headgate.testing._object_store import ObjectStore
+from headgate.testing._power import PowerLoss
 from headgate.testing._proxy import Proxy
 from headgate.testing._schema_registry import SchemaRegistry
 from headgate.testing._spark_cluster import SparkCluster
@@ -21,6 +22,7 @@ __all__ = [
     "KafkaBroker",
     "MySQLServer",
     "ObjectStore",
+    "PowerLoss",
     "Proxy",
     "SchemaRegistry",
     "SparkCluster",
