@@ -27,7 +27,6 @@ from headgate.carrier import (
     Signals,
     Stop,
     decode,
-    describe,
     encode,
 )
 from headgate.catalog import ColumnChange
@@ -217,12 +216,9 @@ class FakeBatch:
         )  # fmt: skip
         return [encode(message) for message in (*self.messages, header)]
 
-    def described(self, most: int = 0) -> Batch:
-        """The batch as the driver has it, without Spark.
-
-        :param most: bytes of images that come along.
-        """
-        return Batch.of(decode(pa.Table.from_batches(list(describe(iter(self.rows()), most)))))
+    def described(self) -> Batch:
+        """The batch as the driver has it, without Spark."""
+        return Batch.of(decode(pa.Table.from_batches(self.rows())))
 
     def frame(self, spark: SparkSession) -> DataFrame:
         rows = [tuple(row.values()) for batch in self.rows() for row in batch.to_pylist()]

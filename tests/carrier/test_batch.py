@@ -13,16 +13,15 @@ def test_parts_of_a_batch() -> None:
     table = FakeTable()
     fake = FakeBatch(3).images(table, [("c", 10, 5, "x")]).images(table, [("b", 20, 9, "x"), ("u", 20, 9, "y")])
     fake.chunk(table, [(100, "z")]).chunk(table, [(20, "z")]).chunk(table, []).redo("shop.gone")
-    batch = fake.described(most=1 << 20)
+    batch = fake.described()
     assert isinstance(batch, Batch)
     assert batch.tables() == ["shop.gone", "shop.orders"]
     rows, chunk = batch.parts["shop.orders"]
     assert (rows.low, rows.high, rows.images, rows.changes, rows.newest_seq) == ("5", "9", 3, 2, (3, 1, 20, 0))
     assert (chunk.low, chunk.high, chunk.images, chunk.bounds) == ("20", "100", 2, [("100", "100"), ("20", "20")])
-    local = rows.local_images()
-    assert local is not None
-    assert [part.num_rows for part in local] == [1, 2]
-    assert fake.described().parts["shop.orders"][0].local_images() is None
+    assert [part.num_rows for part in rows.record_batches()] == [1, 2]
+    assert [part.num_rows for part in chunk.record_batches()] == [1, 1], "without the empty one"
+    assert rows.size == sum(part.nbytes for part in rows.record_batches())
 
 
 @pytest.mark.parametrize("headers", [0, 2])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import resource
+import signal
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.carrier import ImageFolder, Images, Summary, count_changes, describe, encode, open_images, serialised
+from headgate.carrier import ImageFolder, Images, Summary, _image_files, count_changes, open_images, serialised
 from headgate.carrier._images import summary_json
-from headgate.errors import DecodeError
+from headgate.errors import DecodeError, EngineError, Transient
 from tests.fix_carrier import FakeTable
 
 
@@ -83,7 +86,6 @@ def test_the_first_and_last_place_in_the_log_in_any_order(places: list[tuple[int
 def test_the_summary_is_in_what_other_readers_ignore() -> None:
     batch = FakeTable().batch(1, [("c", 1, 12, "x")])
     images = Images.of("rows", FakeTable().carried, batch.replace_schema_metadata({"mine": "stays"}))
-    assert images.data is not None
     assert Summary.from_json(summary_json(images.data)) == images.summary
     (opened,) = open_images([images.data])
     assert opened.equals(batch)
@@ -97,22 +99,40 @@ def test_large_images_are_in_files(tmp_path: Path) -> None:
     folder = ImageFolder(tmp_path / "images", least_bytes=batch.nbytes)
     small, large = (Images.of("rows", definition, one, folder) for one in (batch.slice(1), batch))
     assert [one.summary for one in (small, large)] == [Summary.of(one, "id") for one in (batch.slice(1), batch)]
-    assert small.data is not None
-    assert large.data is not None
     assert large.data.size < 4096 < small.data.size
     assert Summary.from_json(summary_json(large.data)) == large.summary
-    (file,) = folder.path.iterdir()
+    (file,) = Path(folder.path).iterdir()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (file.parent, file)] == [0o700, 0o600]
     (opened,) = open_images([large.data])
     folder.clear()
     assert opened.equals(batch)  # what is open stays readable
     assert next(open_images([small.data])).equals(batch.slice(1))
-    with pytest.raises(DecodeError, match=f"images are in {file}, which does not exist"):
+    with pytest.raises(EngineError, match=f"images cannot be read: {file}: ") as raised:
         next(open_images([large.data]))
+    assert isinstance(raised.value, Transient), "the batch is evaluated again, into new files"
 
 
-def test_images_in_files_count_with_their_size(tmp_path: Path) -> None:
-    definition, batch = FakeTable().carried, FakeTable().batch(1, [("c", pos, pos, "x" * 99) for pos in range(50)])
-    rows = [encode(Images.of("rows", definition, batch, ImageFolder(tmp_path, least_bytes=1))) for _ in range(3)]
-    described = pa.Table.from_batches(describe(iter(rows), 5 * batch.nbytes))
-    assert described["_data"].is_valid().to_pylist() == [True, True, False]
-    assert described["_stub"].is_valid().to_pylist() == [False, False, True]
+def test_small_images_are_in_rows_until_these_have_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = FakeTable().batch(1, [("c", pos, pos, "x" * 99) for pos in range(50)])
+    monkeypatch.setattr(_image_files, "ROWS_BYTES", 10 * batch.nbytes)
+    folder = ImageFolder(tmp_path, tasks=4)
+    stored = [folder.serialised(batch) for _ in range(4)]
+    assert [one.size > batch.nbytes for one in stored] == [True, True, False, False]
+    assert len([*tmp_path.iterdir()]) == 2
+    assert all(one.equals(batch) for one in open_images(stored))
+    assert folder.serialised(batch.slice(0, 0)).size < 4096
+    assert len([*tmp_path.iterdir()]) == 2, "an empty chunk needs no file"
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    batch = FakeTable().batch(1, [("c", pos, pos, "x" * 999) for pos in range(99)])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (16 << 10, limits[1]))
+    try:
+        with pytest.raises(EngineError, match=rf"images cannot be written: {tmp_path}/\w+\.arrow: File too large"):
+            ImageFolder(tmp_path, least_bytes=1).serialised(batch)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert not [*tmp_path.iterdir()]

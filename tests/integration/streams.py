@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, ControlFolder, decode, describe, open_images
+from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, ControlFolder, decode, open_images
 from headgate.config import SchemaChangesConfig
 from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState
@@ -178,7 +178,7 @@ class Stream:
             return False
         self.do(*meanwhile)
         rows = self._rows(end)
-        batch = Batch.of(decode(pa.Table.from_batches(list(describe(iter(rows), 0)))))
+        batch = Batch.of(decode(pa.Table.from_batches(rows)))
         for name in batch.tables():
             if name in self.states or name in batch.parts or name in batch.header.tables:
                 self._table(name, batch, rows)

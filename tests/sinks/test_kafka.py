@@ -316,7 +316,7 @@ def sending_fails(target: KafkaTarget, monkeypatch: pytest.MonkeyPatch, error: t
     monkeypatch.setattr("headgate.sinks._kafka._records", lambda *_: batches(record(1), record(2)))
     messages: dict[str, Sequence[Any]] = {"shop.a": []}
     with pytest.raises(error) as raised:
-        target.send(None, None, messages)  # type: ignore[arg-type]
+        target.send(None, messages)  # type: ignore[arg-type]
     assert target._producer is None
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("headgate-kafka_")]
     return raised.value

@@ -1,9 +1,9 @@
 """Messages between the source and the sinks.
 
 A batch is a set of *messages*: its header, row images, statements, and reports about chunks. The source's tasks encode
-them as rows of one Spark stream, the *carrier*. The sinks describe those rows in Spark's tasks and decode the
-description in the driver, where :class:`Batch` collects it. Large images stay in the stream: sinks decide by each
-record batch's :class:`Summary`.
+them as rows of one Spark stream, the *carrier*. The sinks fetch those rows by one job and decode them in the driver,
+where :class:`Batch` collects them. Large images are in files that their rows name: sinks decide by each record batch's
+:class:`Summary`.
 
 All other communication is by small JSON files in the *control folder*: :class:`ControlFolder`.
 
@@ -13,7 +13,7 @@ What one side writes and the other reads is defined only here; of files that are
 
 from __future__ import annotations
 
-from headgate.carrier._batch import Arrival, Batch, Commits, Part, sortable
+from headgate.carrier._batch import Batch, Commits, Part, StoredImages, sortable
 from headgate.carrier._folder import (
     SINK_SIGNALS,
     ControlFile,
@@ -61,31 +61,29 @@ from headgate.carrier._typed import check_names, typed_batch, typed_images
 from headgate.carrier._wire import (
     CARRIER_DDL,
     DATA_COLUMN,
-    DESCRIBED_DDL,
     KIND_COLUMN,
     SCHEMA_COLUMN,
+    SUMMARY_DDL,
     TABLE_COLUMN,
     Message,
     decode,
-    describe,
     encode,
-    open_rows,
+    summarise,
 )
 
 __all__ = [
     "ABSENT",
     "CARRIER_DDL",
     "DATA_COLUMN",
-    "DESCRIBED_DDL",
     "KIND_COLUMN",
     "META",
     "META_DDL",
     "SCHEMA_COLUMN",
     "SEQ_DDL",
     "SINK_SIGNALS",
+    "SUMMARY_DDL",
     "TABLE_COLUMN",
     "TABLE_META_DDL",
-    "Arrival",
     "Batch",
     "CarriedColumn",
     "Commits",
@@ -113,22 +111,22 @@ __all__ = [
     "Skipped",
     "SourceType",
     "Stop",
+    "StoredImages",
     "Summary",
     "Trouble",
     "Waiting",
     "check_names",
     "count_changes",
     "decode",
-    "describe",
     "encode",
     "op_letters",
     "open_images",
-    "open_rows",
     "parse_json",
     "parse_request",
     "serialised",
     "signal_path",
     "sortable",
+    "summarise",
     "typed_batch",
     "typed_images",
 ]

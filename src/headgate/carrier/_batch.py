@@ -1,4 +1,4 @@
-"""A batch as the sinks see it: its messages, and the images of small parts."""
+"""A batch as the sinks see it: its messages, with the images as they are stored."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ from headgate.carrier._wire import Message
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 
-__all__ = ["Arrival", "Batch", "Commits", "Part", "sortable"]
+__all__ = ["Batch", "Commits", "Part", "StoredImages", "sortable"]
 
 
-class Arrival(NamedTuple):
-    """A record batch of images, as the stream has it."""
+class StoredImages(NamedTuple):
+    """A record batch of images, at least one, in the order of the log."""
 
-    number: int  # its place among the batch's messages
-    oldest: Seq
-    newest: Seq
-    size: int  # bytes in memory, about
-    data: pa.Buffer | None = None  # the images, as IPC; None: they are neither here nor in a file of this machine
+    oldest: Seq  # of the first image
+    data: pa.Buffer  # for ``open_images``
 
 
 class Commits(NamedTuple):
@@ -44,7 +41,6 @@ class Part:
     table: str
     kind: ImagesKind
     schema: str  # the definition, as JSON
-    blobs: int = 0  # record batches
     images: int = 0
     changes: int = 0  # an update with two images is one
     growth: int = 0  # rows that the changes add, minus those that they remove
@@ -56,8 +52,8 @@ class Part:
     newest_seq: Seq | None = None
     truncates: int = 0  # ``t`` images
     partial: bool = False  # some image lacks columns
-    arrivals: list[Arrival] = field(default_factory=list)  # of the record batches with images
-    local_data: list[pa.Buffer] = field(default_factory=list, compare=False, repr=False)  # images sent along, as IPC
+    stored: list[StoredImages] = field(default_factory=list, compare=False, repr=False)
+    size: int = 0  # bytes of the images in memory, about
 
     @property
     def definition(self) -> Definition:
@@ -71,22 +67,20 @@ class Part:
         """
         return 0 < self.truncates == self.images
 
-    def local_images(self) -> Iterator[pa.RecordBatch] | None:
-        """Return all images of this part, if all of them were sent along."""
-        return open_images(self.local_data) if len(self.local_data) == self.blobs else None
+    def record_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all images of this part.
 
-    def add(self, images: Images, number: int = 0) -> None:
-        """Add one record batch.
-
-        :param number: its place among the batch's messages.
+        :raises EngineError: the file of some cannot be read.
         """
+        return open_images(one.data for one in self.stored)
+
+    def add(self, images: Images) -> None:
+        """Add one record batch."""
         about = images.summary
-        self.blobs += 1
         self.images += images.count
         self.changes += about.changes
         self.growth += about.growth
-        if images.data is not None:
-            self.local_data.append(images.data)
+        self.size += about.size
         if about.low is not None and about.high is not None:
             self.low = about.low if self.low is None else min(self.low, about.low, key=sortable)
             self.high = about.high if self.high is None else max(self.high, about.high, key=sortable)
@@ -97,8 +91,7 @@ class Part:
         if about.oldest_us is not None and about.newest_us is not None:
             self.commits.append(Commits(about.oldest_us, about.newest_us, about.changes))
         if about.newest_seq is not None and about.oldest_seq is not None:
-            data = images.data or images.stub
-            self.arrivals.append(Arrival(number, about.oldest_seq, about.newest_seq, about.size, data))
+            self.stored.append(StoredImages(about.oldest_seq, images.data))
             self.newest_seq = max(about.newest_seq, self.newest_seq or about.newest_seq)
         self.truncates += about.truncates
         self.partial |= about.partial
@@ -106,7 +99,7 @@ class Part:
 
 @dataclass
 class Batch:
-    """A decoded batch: everything in it except images that were not sent along."""
+    """A decoded batch."""
 
     header: Header
     parts: dict[str, list[Part]] = field(default_factory=dict)
@@ -131,15 +124,15 @@ class Batch:
         if len(headers) != 1:
             raise DecodeError(f"a batch has {len(headers)} headers instead of one")
         batch = cls(headers[0])
-        for number, message in enumerate(all_messages):
-            batch._add(message, number)
+        for message in all_messages:
+            batch._add(message)
         batch.ddl.sort(key=lambda ddl: ddl.seq)
         return batch
 
-    def _add(self, message: Message, number: int) -> None:
+    def _add(self, message: Message) -> None:
         match message:
             case Images():
-                self._part(message).add(message, number)
+                self._part(message).add(message)
             case DdlRow():
                 self.ddl.append(message)
             case Redo():

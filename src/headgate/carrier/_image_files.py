@@ -1,64 +1,107 @@
-"""Serialised images: in a row of the carrier, or in a file that the row names.
+"""Serialised images: in a row of the stream, or in a file that the row names.
 
-Spark copies the bytes of a row about ten times on their way from a task of the source to who consumes them, and its JVM
-has to collect these copies. If all of them run on one machine, a stream may name a folder there (option
-``images_path``). A task then writes a record batch of at least ``_LEAST_BYTES`` to a file of its own, and its row has a
-*stub*: an Arrow IPC stream with the schema of the images and no record batch, whose metadata names the file. The row
-exists only once the file is complete.
+The sinks evaluate a batch once: they fetch all rows of the stream by one job, and use only those rows afterwards. So a
+row has to stay valid after its task has ended, and the rows of a batch have to fit into the driver's memory. With the
+option ``images_path`` a task writes large record batches to files, each to a file of its own, and small ones too once
+its rows have ``ROWS_BYTES`` divided by the number of tasks. The row then has a *stub*: an Arrow IPC stream with the
+schema of the images and no record batch, whose metadata names the file. The row exists only once the file is complete.
 
-Who gives the folder to the stream removes its files when a batch has been consumed, or has failed: a batch that is read
-again gets new files. Readers map a file, so a reader that has opened one may go on after it is removed.
+File names are unique. If Spark runs a task twice (a retry, speculation), no row names the files of the attempt that did
+not count. Who gives the folder to the stream removes it with all files when the batch has been consumed or has failed:
+a batch that is evaluated again gets new files.
+
+The folder is a local path, or a URI. If tasks run on several machines, all of these must reach it. A local file is
+mapped, so a reader that has opened one may go on after it is removed.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 
-from headgate.errors import DecodeError
+from headgate.errors import EngineError
+from headgate.stores import is_remote, open_store
 
-__all__ = ["ImageFolder", "is_stub", "open_images", "serialised"]
+__all__ = ["ImageFolder", "open_images", "serialised"]
 
 _LEAST_BYTES: Final = 256 << 10
+ROWS_BYTES: Final = 128 << 20
+"""Most bytes of images in the rows of a batch, about."""
 _FILE: Final = b"headgate.file"
 """Key in the metadata of a stub's Arrow schema."""
 
 
 class ImageFolder:
-    """Folder of images on this machine.
+    """Folder of images. Each task uses an instance of its own.
 
-    :param least_bytes: smaller record batches stay in their rows.
+    :param path: a local path, or a URI.
+    :param tasks: how many tasks a batch may have.
+    :param least_bytes: larger record batches are always in files.
     """
 
-    def __init__(self, path: str | Path, least_bytes: int = _LEAST_BYTES) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | Path, tasks: int = 1, least_bytes: int = _LEAST_BYTES) -> None:
+        self.path = str(path)
         self._least_bytes = least_bytes
+        self._rows_bytes = ROWS_BYTES // tasks
 
     def serialised(self, batch: pa.RecordBatch) -> pa.Buffer:
-        """Return a record batch as :func:`serialised` does, or the stub of its new file, if it is large."""
-        if batch.nbytes < self._least_bytes:
+        """Return a record batch as :func:`serialised` does, or the stub of its new file.
+
+        :raises EngineError: the file cannot be written.
+        """
+        if batch.nbytes < self._least_bytes and batch.nbytes <= self._rows_bytes:
+            self._rows_bytes -= batch.nbytes
             return serialised(batch)
-        self.path.mkdir(parents=True, exist_ok=True)
-        file = self.path / f"{uuid.uuid4().hex}.arrow"
-        with pa.OSFile(str(file), "wb") as sink:
+        file = f"{self.path}/{uuid.uuid4().hex}.arrow"
+        with _file_errors(file, "written"), self._create(file) as sink:
             _write(sink, batch.schema, [batch])
         stub = pa.BufferOutputStream()
-        _write(stub, batch.schema.with_metadata({**(batch.schema.metadata or {}), _FILE: str(file)}), [])
+        _write(stub, batch.schema.with_metadata({**(batch.schema.metadata or {}), _FILE: file}), [])
         return stub.getvalue()
 
+    @contextmanager
+    def _create(self, file: str) -> Iterator[Any]:
+        """Open a new file, and its folder if it does not exist; remove the file if it cannot be completed."""
+        if is_remote(file):
+            store, path = open_store(file)
+            if not isinstance(store, pafs.S3FileSystem):  # S3 has no folders
+                store.create_dir(path.rpartition("/")[0], recursive=True)
+            with store.open_output_stream(path) as sink:
+                yield sink
+            return
+        Path(self.path).mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as sink:
+                yield sink
+        except BaseException:
+            Path(file).unlink(missing_ok=True)
+            raise
+
     def clear(self) -> None:
-        """Remove the folder with all images; the next large record batch makes it again."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove the folder with all images; the next file makes it again. Errors are ignored."""
+        if not is_remote(self.path):
+            shutil.rmtree(self.path, ignore_errors=True)
+            return
+        with suppress(OSError, pa.ArrowException):
+            store, path = open_store(self.path)
+            store.delete_dir(path)
 
 
-def is_stub(data: pa.Buffer) -> bool:
-    """Return whether serialised images are in a file."""
-    return _FILE in (pa.ipc.read_schema(data).metadata or {})
+@contextmanager
+def _file_errors(file: str, done: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+        raise EngineError(f"images cannot be {done}: {file}: {reason}") from None
 
 
 def serialised(batch: pa.RecordBatch) -> pa.Buffer:
@@ -75,10 +118,10 @@ def _write(sink: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> N
 
 
 def open_images(blobs: Iterable[Any]) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches of serialised images, without copying them.
+    """Yield the record batches of serialised images, without copying those of this machine.
 
     :param blobs: buffers, or binary scalars; null scalars are skipped.
-    :raises DecodeError: the file of a stub does not exist on this machine.
+    :raises EngineError: the file of a stub cannot be read.
     """
     for blob in blobs:
         buffer = blob if isinstance(blob, pa.Buffer) else blob.as_buffer()
@@ -92,12 +135,13 @@ def open_images(blobs: Iterable[Any]) -> Iterator[pa.RecordBatch]:
                 yield from _read(file.decode())
 
 
-def _read(file: str) -> Iterator[pa.RecordBatch]:
-    try:
-        source = pa.memory_map(file)
-    except FileNotFoundError:
-        raise DecodeError(
-            f"images are in {file}, which does not exist: it is on another machine, or was removed with its batch"
-        ) from None
-    with source, pa.ipc.open_stream(source) as reader:
-        yield from reader
+def _read(file: str) -> list[pa.RecordBatch]:
+    with _file_errors(file, "read"):
+        if is_remote(file):
+            store, path = open_store(file)
+            with store.open_input_stream(path) as stream:
+                source = pa.BufferReader(stream.read_buffer())
+        else:
+            source = pa.memory_map(file)
+        with source, pa.ipc.open_stream(source) as reader:
+            return list(reader)

@@ -132,10 +132,8 @@ class Images:
     """The definition, as JSON."""
     count: int
     summary: Summary
-    data: pa.Buffer | None
-    """One record batch, serialised by ``_image_files``; its schema has the summary. None: it was not sent along."""
-    stub: pa.Buffer | None = None
-    """The same, if it was not sent along because it is large, and is in a file."""
+    data: pa.Buffer
+    """One record batch, serialised by ``_image_files``, perhaps into a file; its schema has the summary."""
 
     @property
     def definition(self) -> Definition:
@@ -146,7 +144,10 @@ class Images:
     def of(
         cls, kind: ImagesKind, definition: Definition, batch: pa.RecordBatch, folder: ImageFolder | None = None
     ) -> Images:
-        """Serialise images of the log, or a chunk's rows, if they are large into a file of this folder."""
+        """Serialise images of the log, or a chunk's rows.
+
+        :param folder: gets those that are large, or beyond what may be in rows.
+        """
         summary = Summary.of(batch, definition.key[0] if definition.key else None)
         metadata = {**(batch.schema.metadata or {}), _SUMMARY: summary.to_json()}
         batch = batch.replace_schema_metadata(metadata)
@@ -243,7 +244,7 @@ class Gatherer:
     """Buffer that joins the images of each table definition, in order; partial images separately.
 
     :param define: returns the definition of a record batch's table.
-    :param folder: gets large record batches; None: all are in rows.
+    :param folder: gets record batches, as for :meth:`Images.of`; None: all are in rows.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from headgate.carrier._image_files import open_images
 from headgate.carrier._images import ABSENT, META, Images
 from headgate.carrier._messages import Redo, Stop
-from headgate.carrier._wire import TABLE_COLUMN, open_rows
+from headgate.carrier._wire import TABLE_COLUMN, decode
 from headgate.errors import ChunkRetryError, SchemaChangedError, UnsupportedError
 
 __all__ = ["check_names", "typed_batch", "typed_images"]
@@ -47,7 +47,7 @@ def typed_images(rows: Iterator[pa.RecordBatch], table: str, schema: pa.Schema) 
     """
     with_absent = ABSENT in schema.names
     for batch in rows:
-        for message in open_rows(batch):
+        for message in decode(batch):
             match message:
                 case Redo(reason=reason):
                     raise ChunkRetryError(

@@ -1,22 +1,19 @@
 """Wire format of messages: the one encoder and the one decoder, and the names of columns and keys.
 
-A message is a row of the stream (docs/architecture/carrier.md): a task of the source encodes it. A task of the sinks
-*describes* it: images get their summary as a column, and keep only small data. Described rows go to the driver, which
-decodes them.
+A message is a row of the stream (docs/architecture/carrier.md): a task of the source encodes it, the sinks' driver
+decodes it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import Any, Final, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headgate.carrier._image_files import is_stub
 from headgate.carrier._images import Images, ImagesKind, Summary, summary_json
 from headgate.carrier._messages import (
     DdlRow,
@@ -38,15 +35,14 @@ from headgate.offsets import ChunkSpec
 __all__ = [
     "CARRIER_DDL",
     "DATA_COLUMN",
-    "DESCRIBED_DDL",
     "KIND_COLUMN",
     "SCHEMA_COLUMN",
+    "SUMMARY_DDL",
     "TABLE_COLUMN",
     "Message",
     "decode",
-    "describe",
     "encode",
-    "open_rows",
+    "summarise",
 ]
 
 Message: TypeAlias = Header | Images | DdlRow | Redo | Stop | HighWatermark | Signals | End
@@ -59,13 +55,12 @@ DATA_COLUMN: Final = "_data"
 CARRIER_DDL: Final = (
     f"{TABLE_COLUMN} string, {KIND_COLUMN} string, {SCHEMA_COLUMN} string, _count bigint, {DATA_COLUMN} binary"
 )
-DESCRIBED_DDL: Final = f"{CARRIER_DDL}, _summary string, _stub binary"
+SUMMARY_DDL: Final = f"{SCHEMA_COLUMN} string, _summary string"
 
 _TEXT = pa.string()
 _CARRIER: Final = pa.schema(
     {TABLE_COLUMN: _TEXT, KIND_COLUMN: _TEXT, SCHEMA_COLUMN: _TEXT, "_count": pa.int64(), DATA_COLUMN: pa.binary()}
 )
-_DESCRIBED: Final = _CARRIER.append(pa.field("_summary", _TEXT)).append(pa.field("_stub", pa.binary()))
 _KINDS: Final[Mapping[type, str]] = {
     Header: "batch",
     DdlRow: "ddl",
@@ -133,67 +128,28 @@ def _plain_change(change: ColumnChange) -> dict[str, Any]:
     return {"change": _CHANGE_NAMES[type(change)], **asdict(change)}
 
 
-def describe(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
-    """Convert the stream's rows to those for the driver.
-
-    :param most: maximum bytes of images that are sent along; half as many of one table. Of others that are in a file
-        their stubs are sent.
-    """
-    sent_bytes: dict[str, int] = {}
-    total = 0
+def summarise(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Convert rows of images to their definitions and summaries, both as JSON, without opening the images."""
     for batch in batches:
-        summaries: list[str | None] = []
-        sends: list[bool] = []
-        stubs: list[bool] = []
-        tables, kinds, _, _, data = batch.columns
-        for table, kind, cell in zip(tables.to_pylist(), kinds.to_pylist(), data, strict=True):
-            if kind not in _IMAGES:
-                summaries.append(None)
-                sends.append(True)
-                stubs.append(False)
-                continue
-            images = cell.as_buffer()
-            summary = summary_json(images)
-            summaries.append(summary)
-            size = max(images.size, Summary.from_json(summary).size)  # they may be in a file
-            of_table, of_all = sent_bytes.get(table, 0) + size, total + size
-            sends.append(of_table <= most // 2 and of_all <= most)
-            stubs.append(not sends[-1] and is_stub(images))
-            if sends[-1]:
-                sent_bytes[table], total = of_table, of_all
-        light, stub = (
-            pc.if_else(pa.array(mask, pa.bool_()), data, pa.scalar(None, data.type)) for mask in (sends, stubs)
-        )
-        columns = [*batch.columns[:-1], light, pa.array(summaries, _TEXT), stub]
-        yield pa.RecordBatch.from_arrays(columns, schema=_DESCRIBED)
+        summaries = [summary_json(cell.as_buffer()) for cell in batch[DATA_COLUMN]]
+        columns = [batch[SCHEMA_COLUMN], pa.array(summaries, _TEXT)]
+        yield pa.RecordBatch.from_arrays(columns, [SCHEMA_COLUMN, "_summary"])
 
 
-def decode(described: pa.Table) -> Iterator[Message]:
-    """Yield the messages in described rows.
+def decode(rows: pa.RecordBatch | pa.Table) -> Iterator[Message]:
+    """Yield the messages in rows of the stream.
 
     :raises DecodeError: a row is not a message.
     """
-    columns = (described[name] for name in _DESCRIBED.names)
-    for *plain, data, summary, stub in zip(*columns, strict=True):
-        table, kind, schema, count = (cell.as_py() for cell in plain)
-        message = _message(table, kind, schema, count, data.as_buffer(), summary.as_py())
-        yield replace(message, stub=stub.as_buffer()) if isinstance(message, Images) else message
-
-
-def open_rows(batch: pa.RecordBatch) -> Iterator[Message]:
-    """Yield the messages in the stream's own rows; images have their data.
-
-    :raises DecodeError: a row is not a message.
-    """
-    for *plain, cell in zip(*(batch[name] for name in _CARRIER.names), strict=True):
+    for *plain, cell in zip(*(rows[name] for name in _CARRIER.names), strict=True):
         table, kind, schema, count = (one.as_py() for one in plain)
-        data = cell.as_buffer()
-        yield _message(table, kind, schema, count, data, summary_json(data) if kind in _IMAGES else None)
+        yield _message(table, kind, schema, count, cell.as_buffer())
 
 
-def _message(table: str, kind: str, schema: str, count: int, data: pa.Buffer, summary: str | None) -> Message:
+def _message(table: str, kind: str, schema: str, count: int, data: pa.Buffer) -> Message:
     if kind in _IMAGES:
-        return Images(table, cast("ImagesKind", kind), schema, count, Summary.from_json(summary or "{}"), data)
+        summary = Summary.from_json(summary_json(data))
+        return Images(table, cast("ImagesKind", kind), schema, count, summary, data)
     if kind in _DECODERS:
         return _DECODERS[kind](table, json.loads(data.to_pybytes()))
     raise DecodeError(f"a carrier row has unknown kind {kind!r}")

@@ -143,6 +143,11 @@ class Lake:
         return f"{self.path}/_headgate/inbox"
 
     @property
+    def images(self) -> str:
+        """The folder for images of the batch that is being applied, if tasks run on several machines."""
+        return f"{self.path}/_headgate/images"
+
+    @property
     def lock(self) -> str:
         """The lock file of the running pipeline (local lakes only)."""
         return f"{self.path}/_headgate/lock"

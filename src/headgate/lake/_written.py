@@ -41,7 +41,7 @@ class Changes:
     :param key: columns of the table's key.
     :param last: returns the last image of each key, of some images; keeps columns that it does not know.
     :param local_images: returns the last image of each key, if all images are in this process; else None.
-    :param data: the images, if they are not in this process.
+    :param data: returns the images for tasks, if they are not in this process.
     :param expand: makes record batches of them, in tasks; in each batch no key occurs twice.
     """
 
@@ -50,7 +50,7 @@ class Changes:
     key: Sequence[str]
     last: Callable[[pa.Table], pa.Table]
     local_images: Callable[[], pa.Table] | None
-    data: DataFrame
+    data: Callable[[], DataFrame]
     expand: Expand
 
 
@@ -131,7 +131,7 @@ def write_changes(changes: Changes, base: CommitBase, folder: str) -> Written | 
         if key_rows.num_rows:
             yield pa.RecordBatch.from_pydict({"files": [added], "images": [_packed(key_rows)]})
 
-    parts = changes.data.mapInArrow(run, "files array<string>, images binary").toArrow()
+    parts = changes.data().mapInArrow(run, "files array<string>, images binary").toArrow()
     opened = [pa.ipc.open_stream(images.as_buffer()).read_all() for images in parts["images"]]
     return _join(list(zip(parts["files"].to_pylist(), opened, strict=True)), changes, base, folder)
 

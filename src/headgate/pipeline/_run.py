@@ -26,7 +26,7 @@ from headgate._policies import POLICY_VALUES
 from headgate.carrier import ControlFolder, ImageFolder, Resnapshot
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, with_snapshot_mode
 from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
-from headgate.engine import build_session, end_session, find_error, is_local, jvm_ended, keep_classes, spark_failure
+from headgate.engine import build_session, end_session, find_error, jvm_ended, keep_classes, spark_failure
 from headgate.errors import BinlogPurgedError, HeadgateError, TargetError, Transient
 from headgate.files import LockedError, try_lock
 from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_notifications
@@ -41,6 +41,7 @@ from headgate.pipeline._checks import (
 )
 from headgate.pipeline._excluded import Excluded
 from headgate.pipeline._foreign_keys import ForeignKeys
+from headgate.pipeline._image_folder import image_folder
 from headgate.pipeline._rewritten import Rewritten
 from headgate.pipeline._skips import Skips
 from headgate.pipeline._status import StatusWriter, record_failure
@@ -199,9 +200,10 @@ class Pipeline:
         with contextlib.ExitStack() as stack:
             courier: Courier | None = None
             names = stack.enter_context(_catalog_names(self.config, spark, self.lake, status))
+            images = stack.enter_context(image_folder(spark, self.lake))
             while not self._stop.is_set():
                 mode, patience.seconds = self.config.source.snapshot_mode, self.config.source.retry_seconds
-                run = _Run(self, spark, status, on_progress)
+                run = _Run(self, spark, images, status, on_progress)
                 courier = courier or stack.enter_context(_courier(self.config, spark, run.writer, status))
                 run.courier, run.names = courier, names
                 if patience.is_first:
@@ -333,6 +335,7 @@ class _Run:
         self,
         pipeline: Pipeline,
         spark: SparkSession,
+        images: ImageFolder,
         status: StatusWriter,
         on_progress: Callable[[BatchReport], None] | None,
     ) -> None:
@@ -352,7 +355,7 @@ class _Run:
             retention_hours=self.config.target.retention_hours,
             kafka=self.config.target.kafka,
         )
-        self._images = _image_folder(spark)
+        self._images = images
         self.writer.progress = status
         status.indexes, status.kafka = self.writer.indexes, self.writer.kafka
         self._rewritten = Rewritten(self.config, self.writer)
@@ -428,8 +431,7 @@ class _Run:
         last = self.writer.ledger.last
         epoch = last.epoch if last else 0
         options = source_options(self.config, self.lake, slots=self._slots, epoch=epoch)
-        if self._images is not None:
-            options["images_path"] = str(self._images.path)
+        options["images_path"] = self._images.path
         stream = self.spark.readStream.format("mysql-cdc").options(**options).load()
         writer = stream.writeStream.foreachBatch(self._batch).queryName(f"headgate {self.config.name}")
         writer = writer.option("checkpointLocation", self.lake.checkpoint)
@@ -470,8 +472,7 @@ class _Run:
                 self._error = error
                 raise
             finally:
-                if self._images is not None:
-                    self._images.clear()
+                self._images.clear()
 
     def _cause(self, error: Exception) -> BaseException:
         if isinstance(self._error, HeadgateError):
@@ -481,15 +482,6 @@ class _Run:
             return original
         failure = self._error or error
         return spark_failure(str(failure) or type(failure).__name__)
-
-
-def _image_folder(spark: SparkSession) -> ImageFolder | None:
-    """Return a folder for images, which Spark removes when it ends; None: tasks may run on other machines."""
-    from pyspark import SparkFiles
-
-    if not is_local({"spark.master": spark.sparkContext.master or ""}):
-        return None
-    return ImageFolder(Path(SparkFiles.getRootDirectory(), f"headgate-images-{uuid.uuid4().hex}"))
 
 
 def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int) -> dict[str, str]:

@@ -15,18 +15,15 @@ table is stopped (``_decide``).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from headgate.carrier import ABSENT, META_DDL, Definition
 from headgate.delta import NewColumn
 from headgate.lake import PIPELINE, TABLE, DeltaPath, Marker, spark_schema
 from headgate.names import quote_name
 from headgate.sinks._actions import AppendChanges
-from headgate.sinks._expand import HEADGATE_COLUMNS, append_once, change_rows, images_of
+from headgate.sinks._carrier import image_frame
+from headgate.sinks._expand import HEADGATE_COLUMNS, append_once, change_rows
 from headgate.sinks._rewrite import retype
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 __all__ = ["ChangelogTable"]
 
@@ -55,7 +52,7 @@ class ChangelogTable:
         headgate_columns = (*_LEADING, *_TRAILING)
         return {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in headgate_columns}
 
-    def apply(self, actions: Iterable[AppendChanges], frame: DataFrame, epoch: int) -> int | None:
+    def apply(self, actions: Iterable[AppendChanges], epoch: int) -> int | None:
         """Append a batch's changes and return the table's version after them (None: there is no table yet)."""
         for action in actions:
             definition, parts = action.definition, action.parts
@@ -63,7 +60,8 @@ class ChangelogTable:
             if any(part.images for part in parts):
                 columns = [*_LEADING, *(column.name for column in definition.columns), *_TRAILING]
                 marker = Marker(f"headgate/{self.pipeline}/{self._table_property}", epoch)
-                append_once(self.delta, images_of(frame, parts), change_rows(definition, action.names), columns, marker)
+                data = image_frame(self.delta.spark, parts)
+                append_once(self.delta, data, change_rows(definition, action.names), columns, marker)
         version = self.delta.version()
         return None if version < 0 else version
 

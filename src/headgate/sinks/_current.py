@@ -35,6 +35,7 @@ from headgate.lake import (
 from headgate.names import quote_name
 from headgate.sinks import _actions as do
 from headgate.sinks._actions import Action, ColumnAction, TableContent
+from headgate.sinks._carrier import image_frame
 from headgate.sinks._complete import complete, marked
 from headgate.sinks._expand import (
     HEADGATE_COLUMNS,
@@ -43,7 +44,6 @@ from headgate.sinks._expand import (
     changed_rows,
     folded_images,
     image_rows,
-    images_of,
     last_images,
     row_columns,
     version_changes,
@@ -145,10 +145,9 @@ class CurrentTable:
             types, key, epoch, form, rules, rows, mapping.source_types, kept, mapping.source_names, mapping.hook
         )
 
-    def apply(self, actions: Iterable[Action], frame: DataFrame, epoch: int, planned_us: int = 0) -> Applied:
+    def apply(self, actions: Iterable[Action], epoch: int, planned_us: int = 0) -> Applied:
         """Carry out a batch's actions in order.
 
-        :param frame: the batch's carrier frame.
         :param planned_us: when the batch was planned, µs since 1970 UTC: the end of versions without a known one.
         :raises TargetError: the batch removes rows of a keyless, exact table that the table does not have.
         """
@@ -158,7 +157,7 @@ class CurrentTable:
             if self._has_successor and version < 0 and not isinstance(action, do.Create):
                 self._reread_reason = f"the rows that were read are gone, with {self.delta.path}"
                 break
-            commits = self._perform(action, frame, epoch)
+            commits = self._perform(action, epoch)
             before, version = version, self.delta.version()
             if isinstance(action, do.Create):
                 self.span.begin(version, epoch)
@@ -183,7 +182,7 @@ class CurrentTable:
         number = version if version >= 0 else None
         return Applied(number, successor, self._reread_reason, self._stop_reason, self._write_methods)
 
-    def _perform(self, action: Action, frame: DataFrame, epoch: int) -> int:
+    def _perform(self, action: Action, epoch: int) -> int:
         """Carry out one action and return its commits. If it makes more than this, the span is forgotten."""
         match action:
             case do.Create() | do.Reshape() | do.AddColumns() | do.NoteTypes() | do.Fill():
@@ -193,17 +192,17 @@ class CurrentTable:
             case do.Truncate() | do.DropStrays() | do.Sweep():
                 return self._delete(action, epoch) if self.delta.exists() else 0
             case do.Append():
-                return self._append(action, frame, epoch)
+                return self._append(action, epoch)
             case do.MergePartial():
-                return self._merge_partial(action, frame)
+                return self._merge_partial(action)
             case do.Upsert():
-                return self._upsert(action, frame, epoch)
+                return self._upsert(action, epoch)
             case do.AppendVersions():
-                return self._append_versions(action, frame, epoch)
+                return self._append_versions(action, epoch)
             case do.ProveKey():
-                self._stop_reason = key_problem(self.delta, action, frame)
+                self._stop_reason = key_problem(self.delta, action)
             case do.Overwrite() | do.Count():
-                self._count(action, frame)
+                self._count(action)
         return 0
 
     # --- the table itself
@@ -335,28 +334,31 @@ class CurrentTable:
 
     # --- rows
 
-    def _append(self, action: do.RowAction, frame: DataFrame, epoch: int) -> int:
+    def _images(self, action: do.RowAction) -> DataFrame:
+        return image_frame(self.delta.spark, action.parts)
+
+    def _append(self, action: do.RowAction, epoch: int) -> int:
         if not any(part.images for part in action.parts):
             return 0
         columns, rows = row_columns(action.definition, self._form), image_rows(action, self._form)
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
         self._write_methods[WriteMethod.APPEND] = ""
-        append_once(self.delta, images_of(frame, action.parts), rows, columns, marker)
+        append_once(self.delta, self._images(action), rows, columns, marker)
         return 1
 
-    def _upsert(self, action: do.Upsert, frame: DataFrame, epoch: int) -> int:
+    def _upsert(self, action: do.Upsert, epoch: int) -> int:
         chunks = [part for part in action.parts if part.kind == "chunk"]
         appended = do.Append(action.definition, chunks, names=action.names)
         if not self._can_append(appended):
-            return self._write_over(action, frame)
+            return self._write_over(action)
         rest = replace(action, parts=[part for part in action.parts if part.kind != "chunk"])
-        return self._append(appended, frame, epoch) + self._write_over(rest, frame)
+        return self._append(appended, epoch) + self._write_over(rest)
 
-    def _append_versions(self, action: do.AppendVersions, frame: DataFrame, epoch: int) -> int:
+    def _append_versions(self, action: do.AppendVersions, epoch: int) -> int:
         if not any(part.images for part in action.parts):
             return 0
         marker = Marker(f"headgate/{self.pipeline}/{self.table}/history", epoch)
-        changes = version_changes(images_of(frame, action.parts), action, marker)
+        changes = version_changes(action, marker)
         self._write_methods[WriteMethod.UPSERT] = ""
         return self._history_writer.apply_versions(self.delta, changes)
 
@@ -373,29 +375,29 @@ class CurrentTable:
             return False
         return in_range(self.delta.read(), chunks).isEmpty()
 
-    def _write_over(self, action: do.Upsert, frame: DataFrame) -> int:
+    def _write_over(self, action: do.Upsert) -> int:
         if not any(part.images for part in action.parts):
             return 0
-        data, form = images_of(frame, action.parts), self._form
+        spark, form = self.delta.spark, self._form
         if self._upserts is not None:
-            commits = self._upserts.apply(self.delta, changed_rows(data, action, form))
+            commits = self._upserts.apply(self.delta, changed_rows(spark, action, form))
             if commits is not None:
                 self._write_methods[WriteMethod.UPSERT] = ""
                 return commits
         self._write_methods[WriteMethod.MERGE] = self._merge_reason()
-        return merge_images(self.delta, last_images(data, action, form), action, form)
+        return merge_images(self.delta, last_images(spark, action, form), action, form)
 
     def _merge_reason(self) -> str:
         """Return why upserts cannot write this table."""
         return self.delta.obstacle() or (self._upserts.refusal(self.delta) if self._upserts is not None else "")
 
-    def _merge_partial(self, action: do.MergePartial, frame: DataFrame) -> int:
+    def _merge_partial(self, action: do.MergePartial) -> int:
         definition, parts, form = action.definition, action.parts, self._form
         self._write_methods[WriteMethod.MERGE] = PARTIAL_IMAGES
         base = None if action.base is None else in_range(self.delta.read(action.base), action)
         if base is not None:
             base = base.where(form.condition).drop(*form.columns)
-        folded = folded_images(images_of(frame, parts), action, form)
+        folded = folded_images(self.delta.spark, action, form)
         rows = complete(folded, base, definition, action.fills, small=_is_small(parts))
         rows = (marked(rows) if form is Form.MARKED else rows).persist()
         try:
@@ -415,9 +417,9 @@ class CurrentTable:
         if moved and content is not TableContent.UNKNOWN:
             self._reread_reason = "a key was changed by a partial row image, and the table has no row at its old key"
 
-    def _count(self, action: do.Overwrite | do.Count, frame: DataFrame) -> None:
+    def _count(self, action: do.Overwrite | do.Count) -> None:
         columns = list(action.definition.types)
-        rows = image_rows(action).frame(images_of(frame, action.parts))
+        rows = image_rows(action).frame(self._images(action))
         if isinstance(action, do.Overwrite):
             self._write_methods[WriteMethod.OVERWRITE] = ""
             overwrite(self.delta, rows, columns)

@@ -1,35 +1,25 @@
-"""Convert a persisted carrier frame to a typed frame of one table's images: the Spark side of ``_images``."""
+"""Convert a table's stored images to typed rows, in tasks or in this process: the Spark side of ``_images``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headgate.carrier import (
-    ABSENT,
-    DATA_COLUMN,
-    KIND_COLUMN,
-    META_DDL,
-    SCHEMA_COLUMN,
-    TABLE_COLUMN,
-    Definition,
-    open_images,
-)
+from headgate.carrier import ABSENT, META_DDL, Definition, Part, open_images
 from headgate.delta import as_column, keys_of
 from headgate.lake import DeltaPath, Form, Marker, append, append_frame, spark_schema
 from headgate.names import quote_name
 from headgate.sinks._actions import AppendVersions, RowAction, Upsert
+from headgate.sinks._carrier import image_frame
 from headgate.sinks._images import align, fold, fold_marked, pair_updates
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.carrier import Part
     from headgate.lake import Changes, VersionChanges
 
 __all__ = [
@@ -39,7 +29,6 @@ __all__ = [
     "changed_rows",
     "folded_images",
     "image_rows",
-    "images_of",
     "last_images",
     "row_columns",
     "version_changes",
@@ -50,6 +39,8 @@ HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
 
 ONE_TASK_IMAGES = 100_000
 """Most images of a table that one task folds, without a shuffle: it takes some 50 ms, a shuffle more."""
+_DRIVER_BYTES = 64 << 20
+"""Most bytes of a table's images that this process folds, without a job."""
 
 Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -125,18 +116,6 @@ def change_rows(definition: Definition, names: Mapping[str, str | None] | None =
     return RowConversion(full_ddl, convert)
 
 
-def images_of(frame: DataFrame, parts: Sequence[Part]) -> DataFrame:
-    """Return the images of ``parts`` (of one table) in the carrier frame, as one binary column.
-
-    Other images of the table in the batch, which a decision has left out, have another definition.
-    """
-    from pyspark.sql import functions
-
-    kinds, definitions = sorted({part.kind for part in parts}), sorted({part.schema for part in parts})
-    of_table = (functions.col(TABLE_COLUMN) == parts[0].table) & functions.col(KIND_COLUMN).isin(*kinds)
-    return frame.where(of_table & functions.col(SCHEMA_COLUMN).isin(*definitions)).select(DATA_COLUMN)
-
-
 def append_once(delta: DeltaPath, data: DataFrame, rows: RowConversion, columns: Sequence[str], marker: Marker) -> None:
     """Append the rows of ``data`` to a table, once under the marker.
 
@@ -146,24 +125,21 @@ def append_once(delta: DeltaPath, data: DataFrame, rows: RowConversion, columns:
         append_frame(delta, rows.frame(data).select(*[quote_name(name) for name in columns]), marker)
 
 
-def last_images(data: DataFrame, action: Upsert, form: Form = Form.PLAIN) -> DataFrame:
+def last_images(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -> DataFrame:
     """Return the last image of each key, once.
 
-    :param data: the action's images, as one binary column.
     :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
     """
-    folding = _Folding(action, form)
+    data, folding = image_frame(spark, action.parts), _Folding(action, form)
     if sum(part.images for part in action.parts) <= ONE_TASK_IMAGES:
         return data.coalesce(1).mapInArrow(folding.all, folding.ddl)
     return _last(data.mapInArrow(folding.each, folding.ddl), action.definition.key)
 
 
-def folded_images(data: DataFrame, action: Upsert, form: Form = Form.PLAIN) -> DataFrame:
+def folded_images(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -> DataFrame:
     """Fold a batch with partial images to one line per key; the columns are those of ``_partial.fold_partial``.
 
     One task does it: an update of a key links images that no partitioning by key or position would keep together.
-
-    :param data: the action's images, as one binary column.
     """
     definition, bound, fills, names = action.definition, action.bound, action.fills, action.names
     types, key = definition.types, definition.key
@@ -180,44 +156,38 @@ def folded_images(data: DataFrame, action: Upsert, form: Form = Form.PLAIN) -> D
         columns = [as_column(column, field.type) for column, field in zip(lines.columns, schema, strict=True)]
         yield from pa.table(columns, schema=schema).to_batches()
 
-    return data.coalesce(1).mapInArrow(run, full_ddl)
+    return image_frame(spark, action.parts).coalesce(1).mapInArrow(run, full_ddl)
 
 
-def changed_rows(data: DataFrame, action: Upsert, form: Form = Form.PLAIN) -> Changes:
+def changed_rows(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -> Changes:
     """Return the last image of each key, for an upsert without Spark's writers.
 
-    :param data: the action's images, as one binary column.
     :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
     """
     from headgate.lake import Changes
 
-    key, folding, sent = action.definition.key, _Folding(action, form), _sent_images(action.parts)
+    key, folding, parts = action.definition.key, _Folding(action, form), action.parts
+    fits = sum(part.size for part in parts) <= _DRIVER_BYTES
     return Changes(
         folding.ddl,
         row_columns(action.definition, form),
         key,
         lambda images: fold(images, key),
-        partial(folding, sent) if sent is not None else None,
-        data,
+        (lambda: folding(_all_images(parts))) if fits else None,
+        lambda: image_frame(spark, parts),
         folding.each,
     )
 
 
-def version_changes(data: DataFrame, action: AppendVersions, marker: Marker) -> VersionChanges:
-    """Fold images to versions, in this process: the open rows that they end are read here, too.
-
-    :param data: the action's images, as one binary column.
-    """
+def version_changes(action: AppendVersions, marker: Marker) -> VersionChanges:
+    """Fold images to versions, in this process: the open rows that they end are read here, too."""
     from headgate.lake import VersionChanges
     from headgate.sinks._versions import fold_versions
 
     definition = action.definition
     schema = _arrow_schema(_ddl(definition, Form.PLAIN))
-    sent = _sent_images(action.parts)
-    if sent is None:
-        sent = open_images(images.as_buffer() for images in data.toArrow().column(0))
-    images = pa.Table.from_batches((align(part, schema, action.fills, action.names) for part in sent), schema)
-    versions = fold_versions(images, definition.key)
+    aligned = (align(part, schema, action.fills, action.names) for part in _all_images(action.parts))
+    versions = fold_versions(pa.Table.from_batches(aligned, schema), definition.key)
     return VersionChanges(
         _ddl(definition, Form.HISTORY),
         row_columns(definition, Form.HISTORY),
@@ -230,10 +200,8 @@ def version_changes(data: DataFrame, action: AppendVersions, marker: Marker) -> 
     )
 
 
-def _sent_images(parts: Sequence[Part]) -> Iterator[pa.RecordBatch] | None:
-    """Return the images of these parts if all of them are in this process."""
-    sent = [images for part in parts if (images := part.local_images()) is not None]
-    return chain.from_iterable(sent) if len(sent) == len(parts) else None
+def _all_images(parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
+    return chain.from_iterable(part.record_batches() for part in parts)
 
 
 def _aligned(

@@ -62,13 +62,12 @@ from headgate.sinks._debezium_transactions import TransactionEnd, TransactionNum
 from headgate.sinks._heartbeats import Heartbeats
 from headgate.sinks._kafka_cluster import HeartbeatSender, Topics, failure
 from headgate.sinks._kafka_producer import ANY_PARTITION, Producer
-from headgate.sinks._log_order import fetch_slices, log_order
+from headgate.sinks._log_order import log_order, slices_in_order
 from headgate.sinks._schema_registry import SchemaRegistry
 from headgate.sinks._topic_names import TopicNames, batches_topic
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
-    from pyspark.sql import DataFrame
 
     from headgate.config import KafkaTargetConfig
 
@@ -141,10 +140,9 @@ class KafkaTarget:
         if self._heartbeats is not None:
             self._heartbeats.start()
 
-    def send(self, frame: DataFrame, batch: Batch, messages: Mapping[str, Sequence[Part]]) -> None:
+    def send(self, batch: Batch, messages: Mapping[str, Sequence[Part]]) -> None:
         """Send the changes of a batch; return when the brokers have them.
 
-        :param frame: the batch, persisted.
         :param messages: table → its images.
         :raises ConnectError: the brokers cannot be reached, or did not accept all messages in time.
         :raises TargetError: they refused a message, or a table has no topic of its own.
@@ -163,7 +161,7 @@ class KafkaTarget:
                 self._topics.create({self._names.schema_changes}, partitions=1)
             envelope = Envelope(self._form(_log_base(batch)), self._config.tombstones, self._config.truncates)
             with ThreadPoolExecutor(1, "headgate-kafka") as thread:
-                records = _ahead(thread, _records(frame, envelope, messages))
+                records = _ahead(thread, _records(envelope, messages))
                 self._produce(SentBatch.of(batch), envelope, interleaved(records, changes))
         except KafkaException as error:
             self._drop_unsent()
@@ -374,9 +372,9 @@ def _log_base(batch: Batch) -> str:
     return f"{base}." if base else ""
 
 
-def _records(frame: DataFrame, envelope: Envelope, messages: Mapping[str, Sequence[Part]]) -> Iterator[pa.RecordBatch]:
+def _records(envelope: Envelope, messages: Mapping[str, Sequence[Part]]) -> Iterator[pa.RecordBatch]:
     """Yield the messages of a batch: the log's in their order, then those of chunks."""
-    for images in fetch_slices(frame, messages):
+    for images in slices_in_order(messages):
         yield from log_order([envelope.records(*one) for one in images], ORDER)
 
 

@@ -1,54 +1,27 @@
 """Images of a batch in the order of the log, a slice of the log at a time.
 
-A task of the source gives the images of each table apart, in record batches whose first and last positions the driver
-knows (:class:`~headgate.carrier.Arrival`) before it has the images. It fetches them as they arrive, and yields what
-lies before the first position of all that are still to come (:func:`slices_in_order`). Tasks read consecutive ranges of
-the log, so little waits: what a task gathers of other tables meanwhile. If all images are in the driver, or in files of
-its machine, it opens them in that order without Spark; what waits is then mapped, not held.
+A task of the source gives the images of each table apart, in record batches whose first positions the driver knows
+(:class:`~headgate.carrier.StoredImages`). It opens them in the order of these, and yields what lies before the first
+position of the next one. What waits for others is mapped, if it is in a file of this machine, else held: of each task
+and table one record batch at most.
 
-If more would wait than the driver may hold (two servers' transactions take turns in one log, and each task has one
-server's), Spark sorts: its tasks divide the images at the same places of the log (each ``_SLICE_BYTES``; rows of a
-snapshot at each ``_SLICE_ROWS``), and the driver fetches one of Spark's partitions at a time, which joins the pieces of
-one slice (:func:`fetch_sorted`). A piece is one row for Spark, so images cost Spark nothing for each row of MySQL's.
-
-An update's ``b`` image stays before its ``u`` image: both have one position, or the piece ends after the ``u``.
+An update's ``b`` image stays before its ``u`` image: both have one position, or the slice ends after the ``u``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headgate.carrier import (
-    DATA_COLUMN,
-    KIND_COLUMN,
-    SCHEMA_COLUMN,
-    Arrival,
-    Definition,
-    Part,
-    Seq,
-    open_images,
-    serialised,
-)
-from headgate.errors import DecodeError
-from headgate.replication import SNAPSHOT_FILE
+from headgate.carrier import Definition, Part, open_images
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+__all__ = ["TableImages", "log_order", "slices_in_order"]
 
-__all__ = ["TableImages", "fetch_slices", "log_order", "pieces", "slices_in_order"]
-
-_SLICE_BYTES: Final = 8 << 20
 _SLICE_ROWS: Final = 1 << 13
-_MOST_WAITING: Final = 256 << 20
-"""Most bytes of images that wait in the driver for others."""
-_PIECE: Final = pa.schema({"file": pa.int32(), "slice": pa.int64(), "definition": pa.string(), "data": pa.binary()})
-_PIECE_DDL: Final = "file int, slice bigint, definition string, data binary"
 
 
 class TableImages(NamedTuple):
@@ -81,82 +54,20 @@ def _is_in_order(columns: Sequence[Any]) -> bool:
     return not np.any(less)
 
 
-def fetch_slices(
-    frame: DataFrame, parts: Mapping[str, Sequence[Part]], held_bytes: int = _MOST_WAITING
-) -> Iterator[list[TableImages]]:
-    """Yield the images of each slice of the log, then those of a snapshot's rows.
+def slices_in_order(parts: Mapping[str, Sequence[Part]]) -> Iterator[list[TableImages]]:
+    """Yield the images of each slice of the log, then those of a snapshot's rows, at most about ``_SLICE_ROWS`` rows at
+    a time.
 
-    :param frame: a batch's rows of the carrier, persisted.
     :param parts: all images of each table.
-    :param held_bytes: if more would wait in the driver for others, Spark sorts them.
-    :raises DecodeError: the images are not those of the parts.
+    :raises EngineError: the file of some cannot be read.
     """
-    described = [(one, part.definition) for of_table in parts.values() for part in of_table for one in part.arrivals]
-    described.sort(key=lambda one: one[0].number)
-    arrivals = [arrival for arrival, _ in described]
-    if all(arrival.data is not None for arrival in arrivals):
-        return slices_in_order(_open(described), arrivals)
-    if most_waiting(arrivals) <= held_bytes:
-        return slices_in_order(_fetch(frame, parts), arrivals)
-    return fetch_sorted(frame, parts)
-
-
-def _open(described: Iterable[tuple[Arrival, Definition]]) -> Iterator[TableImages]:
-    """Yield images that came with the batch's description, or are in files, one record batch at a time."""
-    for arrival, definition in described:
-        for images in open_images([arrival.data]):
-            yield TableImages(definition, images)
-
-
-def _fetch(frame: DataFrame, parts: Mapping[str, Sequence[Part]]) -> Iterator[TableImages]:
-    """Yield images as Spark has them, one of its partitions at a time."""
-    for row in _chosen(frame, parts).toLocalIterator(prefetchPartitions=True):
-        for images in open_images([pa.py_buffer(row[DATA_COLUMN])]):
-            if images.num_rows:
-                yield TableImages(Definition.from_json(row[SCHEMA_COLUMN]), images)
-
-
-def _chosen(frame: DataFrame, parts: Mapping[str, Sequence[Part]]) -> DataFrame:
-    """Return the images of these parts; a table's others, which a decision has left out, have other definitions."""
-    from pyspark.sql import functions
-
-    definitions = {part.schema for of_table in parts.values() for part in of_table}
-    chosen = functions.col(SCHEMA_COLUMN).isin(*definitions) & functions.col(KIND_COLUMN).isin("rows", "chunk")
-    return frame.where(chosen).select(SCHEMA_COLUMN, DATA_COLUMN)
-
-
-def most_waiting(arrivals: Sequence[Arrival]) -> int:
-    """Return the most bytes of images that wait in :func:`slices_in_order`."""
-    bounds, most, waiting = _bounds(arrivals), 0, list[Arrival]()
-    for arrival, bound in zip(arrivals, bounds, strict=True):
-        waiting.append(arrival)
-        most = max(most, sum(one.size for one in waiting))
-        waiting = [one for one in waiting if bound is not None and one.newest >= bound]
-    return most
-
-
-def _bounds(arrivals: Sequence[Arrival]) -> list[Seq | None]:
-    """Return after each arrival the first position of all later ones; None: there are none."""
-    bounds: list[Seq | None] = [None]
-    for arrival in reversed(arrivals[1:]):
-        last = bounds[-1]
-        bounds.append(arrival.oldest if last is None else min(arrival.oldest, last))
-    return bounds[::-1][-len(arrivals) :] if arrivals else []
-
-
-def slices_in_order(images: Iterator[TableImages], arrivals: Sequence[Arrival]) -> Iterator[list[TableImages]]:
-    """Yield images in the order of the log, at most about ``_SLICE_ROWS`` rows at a time.
-
-    :param images: each in the order of the log.
-    :param arrivals: what is known of each of them.
-    :raises DecodeError: something else is known of one.
-    """
+    stored = [(one, part.definition) for of_table in parts.values() for part in of_table for one in part.stored]
+    stored.sort(key=lambda one: one[0].oldest)
     waiting: list[TableImages] = []
-    for one, arrival, bound in zip(images, arrivals, _bounds(arrivals), strict=True):
-        if _positions(one.images.slice(0, 1))[0].tolist() != list(arrival.oldest[1:]):
-            raise DecodeError("images come in another order than described", table=one.definition.table)
-        waiting.append(one)
-        due = [_split(each, None if bound is None else bound[1:]) for each in waiting]
+    for (one, definition), after in zip_longest(stored, stored[1:]):
+        bound = None if after is None else after[0].oldest[1:]
+        waiting += [TableImages(definition, images) for images in open_images([one.data])]
+        due = [_split(each, bound) for each in waiting]
         waiting = [rest for _, rest in due if rest.images.num_rows]
         yield from _slices([first for first, _ in due if first.images.num_rows])
 
@@ -202,43 +113,3 @@ def _split(images: TableImages, bound: tuple[int, ...] | None) -> tuple[TableIma
         before = (file < bound[0]) | (same_file & ((pos < bound[1]) | (same_pos & (ordinal < bound[2]))))
         count = int(before.sum())
     return (images._replace(images=images.images.slice(0, count)), images._replace(images=images.images.slice(count)))
-
-
-def fetch_sorted(frame: DataFrame, parts: Mapping[str, Sequence[Part]]) -> Iterator[list[TableImages]]:
-    """Yield the images of each slice of the log, then those of a snapshot's rows, sorted by Spark."""
-
-    def divide(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for schema, cell in zip(batch[SCHEMA_COLUMN].to_pylist(), batch[DATA_COLUMN], strict=True):
-                for images in open_images([cell]):
-                    yield from pieces(schema, images)
-
-    rows = _chosen(frame, parts).mapInArrow(divide, _PIECE_DDL)
-    fetched = rows.orderBy("file", "slice").toLocalIterator(prefetchPartitions=True)
-    for _, of_slice in groupby(fetched, key=lambda row: (row["file"], row["slice"])):
-        yield [
-            TableImages(Definition.from_json(row["definition"]), images)
-            for row in of_slice
-            for images in open_images([pa.py_buffer(row["data"])])
-        ]
-
-
-def pieces(definition: str, images: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield a row for each slice of the log that images in log order belong to."""
-    seq = images["_seq"]
-    files, positions, ordinals = (np.asarray(seq.field(name)) for name in ("file", "pos", "ordinal"))
-    slices = np.where(files == SNAPSHOT_FILE, ordinals // _SLICE_ROWS, positions // _SLICE_BYTES)
-    begins = np.flatnonzero(_differs(files) | _differs(slices))
-    is_before = np.asarray(pc.equal(images["_op"], "b"))
-    begins = begins + is_before[begins - 1] * (begins > 0)  # a pair stays whole
-    for start, end in pairwise([*begins.tolist(), images.num_rows]):
-        piece = images.slice(start, end - start)
-        cells: list[Any] = [[files[start]], [slices[start]], [definition], [serialised(piece).to_pybytes()]]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(one, field.type) for one, field in zip(cells, _PIECE, strict=True)], schema=_PIECE
-        )
-
-
-def _differs(values: Any) -> Any:
-    """Return whether each value differs from the one before; the first does."""
-    return np.r_[np.ones(min(1, len(values)), bool), values[1:] != values[:-1]]

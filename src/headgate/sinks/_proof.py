@@ -25,27 +25,23 @@ from typing import TYPE_CHECKING
 
 from headgate.lake import counted
 from headgate.sinks import _actions as do
-from headgate.sinks._expand import image_rows, images_of
+from headgate.sinks._carrier import image_frame
+from headgate.sinks._expand import image_rows
 from headgate.sinks._merge import seq_literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
     from headgate.lake import DeltaPath
 
 __all__ = ["key_problem"]
 
 
-def key_problem(delta: DeltaPath, action: do.ProveKey, frame: DataFrame) -> str | None:
-    """Return why the key does not identify the rows of the table, which has the batch; None: it does.
-
-    :param frame: the batch's carrier frame.
-    """
+def key_problem(delta: DeltaPath, action: do.ProveKey) -> str | None:
+    """Return why the key does not identify the rows of the table, which has the batch; None: it does."""
     chunks = [part for part in action.parts if part.kind == "chunk"]
     if chunks:
         expected = sum(part.images for part in chunks)
     else:
-        expected = _growth(action, frame) + (0 if action.base is None else delta.count(action.base))
+        expected = _growth(delta, action) + (0 if action.base is None else delta.count(action.base))
     missing = expected - delta.count(delta.version())
     if not missing:
         return None
@@ -54,10 +50,10 @@ def key_problem(delta: DeltaPath, action: do.ProveKey, frame: DataFrame) -> str 
     return f"key ({key}) is not unique: by it the table has {difference} than its source: choose other columns"
 
 
-def _growth(action: do.ProveKey, frame: DataFrame) -> int:
+def _growth(delta: DeltaPath, action: do.ProveKey) -> int:
     """Return the number of rows that the images add, minus those that they remove."""
     if action.bound is None:
         return sum(part.growth for part in action.parts)
-    images = image_rows(action).frame(images_of(frame, action.parts))
+    images = image_rows(action).frame(image_frame(delta.spark, action.parts))
     later = images.where(f"_seq > {seq_literal(action.bound)}")
     return int(later.selectExpr("count_if(_op = 'c') - count_if(_op = 'd')").collect()[0][0])

@@ -2,7 +2,7 @@
 
 The order is the guarantee:
 
-1. One job describes the batch and persists it, so the source is read once.
+1. One job reads the batch (``_carrier``). Its frame is not evaluated again: all steps use what that job returned.
 2. A batch that the ledger has is only handed back (step 7).
 3. What each table needs is decided for *all* tables before anything is written. So a batch that cannot be applied (a
    target that is not ours, contradictory images) writes nothing.
@@ -182,15 +182,10 @@ class BatchWriter:
     def write(self, frame: DataFrame, batch_id: int) -> BatchReport:
         """Apply one batch, once, and report what it did."""
         started = time.monotonic()
-        frame = frame.persist()
-        try:
-            report = self._write(frame, batch_id)
-        finally:
-            frame.unpersist()
+        report = self._write(frame.sparkSession, read_batch(frame), batch_id)
         return replace(report, seconds=time.monotonic() - started)
 
-    def _write(self, frame: DataFrame, batch_id: int) -> BatchReport:
-        batch = read_batch(frame)
+    def _write(self, spark: SparkSession, batch: Batch, batch_id: int) -> BatchReport:
         log_signals(batch)
         self.progress.applies(batch)
         before = self.ledger.tables()
@@ -200,9 +195,9 @@ class BatchWriter:
             return replace(report, merged=self._shown())
         self.ledger.fence()
         batch.name_dropped_tables(before)
-        decisions, write_methods = self._write_tables(frame, batch, self._decide(frame.sparkSession, batch))
+        decisions, write_methods = self._write_tables(spark, batch, self._decide(spark, batch))
         if self._kafka is not None:
-            self._kafka.send(frame, batch, {one.table: one.messages for one in decisions if one.messages})
+            self._kafka.send(batch, {one.table: one.messages for one in decisions if one.messages})
         states = self._placed({**before, **{decision.table: decision.state for decision in decisions}})
         self._history.write(batch, decisions)
         self._planner_messages.request(batch, decisions, before)
@@ -307,7 +302,7 @@ class BatchWriter:
         return TableBefore(row, target, logged, reread_requested)
 
     def _write_tables(
-        self, frame: DataFrame, batch: Batch, decisions: list[Decision]
+        self, spark: SparkSession, batch: Batch, decisions: list[Decision]
     ) -> tuple[list[Decision], dict[str, Mapping[WriteMethod, str]]]:
         """Carry out the decisions, several tables at once.
 
@@ -317,20 +312,18 @@ class BatchWriter:
         busy, idle = [one for one in kept if one.writes], [one for one in kept if not one.writes]
         self.progress.writes(len(busy))
         with ThreadPoolExecutor(max_workers=max(1, min(self._threads, len(busy)))) as pool:
-            written = [*pool.map(lambda one: self._write_table(frame, batch, one), busy)]
+            written = [*pool.map(lambda one: self._write_table(spark, batch, one), busy)]
         return idle + [one for one, _ in written], {
             one.table: write_methods for one, write_methods in written if write_methods
         }
 
     def _write_table(
-        self, frame: DataFrame, batch: Batch, decision: Decision
+        self, spark: SparkSession, batch: Batch, decision: Decision
     ) -> tuple[Decision, Mapping[WriteMethod, str]]:
-        spark, epoch, policy = frame.sparkSession, batch.header.epoch, self._policy(decision.table)
+        epoch, policy = batch.header.epoch, self._policy(decision.table)
         write_methods: Mapping[WriteMethod, str] = {}
         if policy.form is not None and not decision.state.is_suspended:
-            applied = self._current(spark, decision.table).apply(
-                decision.actions, frame, epoch, batch.header.planned_us
-            )
+            applied = self._current(spark, decision.table).apply(decision.actions, epoch, batch.header.planned_us)
             state = replace(decision.state, version=applied.version, successor=applied.successor)
             decision, write_methods = replace(decision, state=state), applied.write_methods
             if applied.reread_reason is not None:
@@ -338,7 +331,7 @@ class BatchWriter:
             if applied.stop_reason is not None:
                 decision = suspend(decision, applied.stop_reason, epoch, strict=True)
         if policy.changelog:
-            logged = self._changelog(spark, decision.table).apply(decision.log_actions, frame, epoch)
+            logged = self._changelog(spark, decision.table).apply(decision.log_actions, epoch)
             decision = replace(decision, state=replace(decision.state, changelog_version=logged))
         self.progress.wrote(decision.table)
         return decision, write_methods

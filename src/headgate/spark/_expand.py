@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, cast
 from headgate.carrier import (
     ABSENT,
     CARRIER_DDL,
-    DESCRIBED_DDL,
+    KIND_COLUMN,
     META,
     META_DDL,
+    SUMMARY_DDL,
     TABLE_COLUMN,
-    Images,
+    Definition,
+    Summary,
     check_names,
-    decode,
-    describe,
+    summarise,
     typed_images,
 )
 from headgate.errors import ConfigError, SchemaChangedError
@@ -122,6 +123,7 @@ def _inferred_schema(frame: DataFrame, table: str) -> StructType:
 
     :raises ConfigError: the frame is a stream.
     """
+    from pyspark.sql import functions
     from pyspark.sql.types import StructType
 
     if frame.isStreaming:
@@ -129,16 +131,17 @@ def _inferred_schema(frame: DataFrame, table: str) -> StructType:
             "a stream's columns must be known before it starts: give expand a schema, such as that of "
             f'spark.read.format("mysql-cdc").options(…).option("table", "{table}").load()'
         )
-    described = frame.mapInArrow(lambda batches: describe(batches, 0), DESCRIBED_DDL).toArrow()
-    images = [message for message in decode(described) if isinstance(message, Images)]
-    images.sort(key=lambda image: image.summary.newest_seq or (0, 0, 0, 0), reverse=True)
-    definitions = dict.fromkeys(image.definition for image in images)
+    rows = frame.where(functions.col(KIND_COLUMN).isin("rows", "chunk")).mapInArrow(summarise, SUMMARY_DDL).toArrow()
+    pairs = zip(*rows.to_pydict().values(), strict=True)
+    images = [(Definition.from_json(schema), Summary.from_json(summary)) for schema, summary in pairs]
+    images.sort(key=lambda one: one[1].newest_seq or (0, 0, 0, 0), reverse=True)
+    definitions = dict.fromkeys(definition for definition, _ in images)
     for definition in definitions:
         check_names(table, definition.types)
     if not definitions:
         return StructType()
     schema = _joined(table, [_struct(definition.text_ddl) for definition in definitions])
-    return schema.add(ABSENT, "string") if any(image.summary.partial for image in images) else schema
+    return schema.add(ABSENT, "string") if any(summary.partial for _, summary in images) else schema
 
 
 def _joined(table: str, definitions: Iterable[StructType]) -> StructType:

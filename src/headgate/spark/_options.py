@@ -193,8 +193,8 @@ class Options:
     )
     images_path: str | None = _option(
         _text,
-        "carrier: folder on this machine for large record batches, which rows then name instead of having them; all "
-        "tasks must run here, and the consumer removes the files",
+        "carrier: folder or URI for large record batches, which rows then name instead of having them; all tasks must "
+        "reach it, and the consumer removes the files",
     )
     policies: Policies = DEFAULT
     poll_ms: int = _option(_number(1), "shortest time between two queries of an idle stream (500)", 500)

@@ -132,7 +132,7 @@ class _ReaderBase:
                     settings,
                     task,
                     images=options.images,
-                    folder=ImageFolder(options.images_path) if options.images_path else None,
+                    folder=ImageFolder(options.images_path, options.slots) if options.images_path else None,
                     policies=options.policies,
                     locks=locks,
                     progress=progress,

@@ -81,12 +81,15 @@ def test_the_page_of_the_source(runs: Runs, tmp_path: Path, before: str) -> None
     host = runs.server.url.partition("://")[2]
     places = {
         "headgate@db:3306/": f"{host}/", "/run/secrets/mysql": str(tmp_path / "secret"), "shop.": f"{db}.",
-        "/data/checkpoints": str(tmp_path / "checkpoints"), "earliest": before,
+        "/data/checkpoints": str(tmp_path / "checkpoints"), "earliest": before, "/data/b": f"{tmp_path}/b",
+        "/data/{": f"{tmp_path}/saved/{{",
         "frame.show()": "seen.extend(frame.toArrow().to_pylist())", "print(": "shown.append(",
     }  # fmt: skip
     shown: list[Any] = []
     page = Reader(places, spark=spark, gtid_set=gtid_set, seen=seen, shown=shown)
-    register, options, now, then, stream, part, relayed, available, carrier, show, declared = blocks("docs/spark.md")
+    register, options, now, then, stream, part, relayed, available, carrier, show, save, declared = blocks(
+        "docs/spark.md"
+    )
     for block in (register, options):
         page.run(block)
     runs.do("DELETE FROM orders WHERE id <= 10", "UPDATE orders SET v = 77 WHERE id = 11")
@@ -122,16 +125,19 @@ def test_the_page_of_the_source(runs: Runs, tmp_path: Path, before: str) -> None
     runs.do("CREATE TABLE tmp_x (id INT PRIMARY KEY)", "INSERT INTO tmp_x VALUES (1)")
     page.run(carrier)
     page.run(show)
+    page.run(save)
     pairs: list[tuple[str, str]] = []
 
     def both(frame: DataFrame, batch: int) -> None:
         page.names["show"](frame, batch)
+        page.names["save"](frame, batch)
         pairs.extend((row["_kind"], row["_table"]) for row in frame.toArrow().to_pylist())
 
     frame = page.names["stream"].writeStream.foreachBatch(both)
     started_again(frame.option("checkpointLocation", str(tmp_path / "carrier")))
     assert {table for kind, table in pairs if kind == "chunk"} == {f"{db}.orders", f"{db}.items"}
     assert sum(images.num_rows for images in shown) == 139
+    assert spark.read.parquet(f"{tmp_path}/saved/{db}.orders").count() == 139
     assert page.typed == blocks("docs/spark.md")[:-1]
     file = Path("examples/declarative/transformations/order_changes.py").read_text("utf-8")
     assert {*declared.splitlines()} <= {*file.splitlines()}, "test_declarative.py runs it"
