@@ -207,11 +207,12 @@ def test_every_reader_opens_tables_of_every_name(spark: SparkSession, tmp_path: 
         changes.live(table.name).images(table, [("d", 10, 1, f"{number} 1"), ("c", 20, 7, table.name)])
     writer.write(first.frame(spark), 1)
     writer.write(changes.frame(spark), 2)
+    readers: list[Callable[[str], pa.Table]] = [*READERS.values(), lambda path: DeltaPath(spark, path).read().toArrow()]
     folders = [lake.current(name) for name in ODD_NAMES]
     assert len({folder.lower() for folder in folders}) == len(folders)
     for number, (name, folder) in enumerate(zip(ODD_NAMES, folders, strict=True)):
         expected = [(0, f"{number} 0"), (2, f"{number} 2"), (7, name)]
-        for reader in (*READERS.values(), lambda path: DeltaPath(spark, path).read().toArrow()):
+        for reader in readers:
             rows = reader(folder).select(["id", "text"]).to_pylist()
             assert sorted((row["id"], row["text"]) for row in rows) == expected, name
             assert reader(lake.changelog(name)).num_rows == 5, name
