@@ -91,6 +91,24 @@ def test_a_bare_connection_is_refused_where_tls_is_a_must(
     Connection(ConnectionSettings("h"), FakeDriver(pair[0]))._check_encryption()
 
 
+@pytest.mark.parametrize("version", ["5.7.44-log", "5.5.5-10.6.12-MariaDB", "11.4.2-MariaDB-log", "odd"])
+def test_an_unsupported_server_is_named_before_a_statement_fails_there(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """MySQL 5.6 and MariaDB do not know all settings of a session."""
+    driver = FakeDriver(pair[0])
+    driver.server_version = version
+    monkeypatch.setattr(driver, "connect", lambda: None, raising=False)
+    monkeypatch.setattr("headgate.mysql._connection._driver", lambda *_: driver)
+    monkeypatch.setattr("headgate.mysql._connection._set_socket_up", lambda *_: None)
+    with pytest.raises(
+        ServerSettingError, match=rf"^version is {version} on .*h:3306, but MySQL 8\.0 or newer"
+    ) as caught:
+        Connection.open(ConnectionSettings("h"))
+    assert caught.value.setting == "version"
+    assert driver.calls == ["close"]
+
+
 def test_the_version_is_three_numbers(pair: tuple[socket.socket, socket.socket]) -> None:
     driver = FakeDriver(pair[0])
     connection = Connection(ConnectionSettings("h"), driver)

@@ -38,11 +38,12 @@ class FakeConnection:
         numbers = [int(part) for part in variables["version"].split("-")[0].split(".")]
         self.version = (numbers[0], numbers[1], numbers[2])
         self.queries: list[str] = []
-        new = self.version >= (8, 2)
         self.answers: dict[str, Any] = {
             "SHOW GLOBAL VARIABLES": list(variables.items()),
             "SELECT CURRENT_USER()": [("u@%",)],
-            "SHOW BINARY LOG STATUS" if new else "SHOW MASTER STATUS": [("binlog.000001", 4, "", "", "")],
+            "SHOW BINARY LOG STATUS" if self.version >= (8, 2) else "SHOW MASTER STATUS": [
+                ("binlog.000001", 4, "", "", "")
+            ],
             "SHOW REPLICAS" if self.version >= (8, 0, 22) else "SHOW SLAVE HOSTS": [],
             "SHOW REPLICA STATUS" if self.version >= (8, 0, 22) else "SHOW SLAVE STATUS": [],
             **answers,

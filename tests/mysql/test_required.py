@@ -13,6 +13,7 @@ from tests.mysql.test_prerequisites import GOOD, REPLICA, FakeConnection, bad, r
 
 OF_REPLICAS = ("log_replica_updates", "replica_preserve_commit_order")
 EACH = {
+    "version": "5.7.44",
     "log_bin": "OFF", "gtid_mode": "OFF", "binlog_format": "MIXED", "binlog_order_commits": "OFF",
     "log_replica_updates": "OFF", "replica_preserve_commit_order": "OFF",
 }  # fmt: skip

@@ -159,7 +159,13 @@ class PretendedServer:
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         mode = "OFF" if self.anonymous else "ON"
         executed = "" if self.anonymous else str(self.executed)
-        settings = {"log_bin": "ON", "gtid_mode": mode, "binlog_format": "ROW", "server_uuid": self.uuid}
+        settings = {
+            "version": "9.7.4",
+            "log_bin": "ON",
+            "gtid_mode": mode,
+            "binlog_format": "ROW",
+            "server_uuid": self.uuid,
+        }
         answers: dict[str, list[tuple[Any, ...]]] = {
             "SELECT @@global.server_uuid": [(self.uuid,)],
             "SELECT @@global.gtid_executed": [(executed,)],

@@ -10,10 +10,13 @@ from headgate.mysql._required import Prerequisite, Status, check_filters, check_
 from headgate.mysql._result import select_blocks
 from headgate.mysql._settings import PASSWORD_VARIABLE, ConnectionSettings, Secret, TlsMode
 from headgate.mysql._stream import ByteStream
+from headgate.mysql._versions import LOG_STATUS, RESET_LOG, Version, is_supported, parse_version
 from headgate.mysql._watermarks import commit_watermark
 
 __all__ = [
+    "LOG_STATUS",
     "PASSWORD_VARIABLE",
+    "RESET_LOG",
     "ArchivedLog",
     "BinlogArchive",
     "ByteStream",
@@ -25,14 +28,17 @@ __all__ = [
     "ServerFacts",
     "Status",
     "TlsMode",
+    "Version",
     "cascades",
     "check_engine",
     "check_filters",
     "check_required",
     "commit_watermark",
     "gtid_executed",
+    "is_supported",
     "log_position",
     "log_status",
+    "parse_version",
     "prerequisites",
     "quote_account",
     "read_facts",

@@ -8,7 +8,6 @@ answer not read to its end makes the connection unusable, so it is closed.
 from __future__ import annotations
 
 import contextlib
-import re
 import socket
 import ssl
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from headgate.errors import ConfigError, ConnectionLostError, ProtocolError, Ser
 from headgate.mysql._errors import foreign_errors
 from headgate.mysql._settings import ConnectionSettings
 from headgate.mysql._stream import ByteStream
+from headgate.mysql._versions import Version, check_version, parse_version
 from headgate.tls import client_context
 
 __all__ = ["COM_QUERY", "Connection"]
@@ -59,6 +59,7 @@ class Connection:
         :raises ConnectError: the server cannot be reached.
         :raises AccessError: the server refuses the login.
         :raises ConfigError: the password or a TLS file cannot be read, or the certificate cannot be verified.
+        :raises ServerSettingError: the server is older than MySQL 8.0, or MariaDB, or offers no TLS.
         """
         password = settings.secret.resolve()
         with foreign_errors(settings.host, settings.port, opening=True):
@@ -67,6 +68,7 @@ class Connection:
             _set_socket_up(driver, settings)
         connection = cls(settings, driver)
         try:
+            check_version(str(driver.server_version), str(settings))
             connection._check_encryption()
             connection.query(_SESSION)
         except BaseException:
@@ -75,10 +77,9 @@ class Connection:
         return connection
 
     @property
-    def version(self) -> tuple[int, int, int]:
-        """The server's version as (major, minor, patch)."""
-        match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(self._driver.server_version))
-        return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else (0, 0, 0)
+    def version(self) -> Version:
+        """The server's version, as it was told when the connection opened."""
+        return parse_version(str(self._driver.server_version))
 
     @property
     def encrypted(self) -> bool:

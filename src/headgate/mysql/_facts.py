@@ -10,6 +10,7 @@ from headgate.binlog_positions import file_number, positions_before
 from headgate.errors import ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql._connection import Connection
+from headgate.mysql._versions import LOG_STATUS
 
 __all__ = ["ServerFacts", "gtid_executed", "log_filters", "log_position", "log_status", "read_facts"]
 
@@ -149,4 +150,4 @@ def log_filters(connection: Connection) -> tuple[str, str]:
 
 def _log_status_rows(connection: Connection) -> list[tuple[Any, ...]]:
     """Return file, position, ``binlog_do_db``, ``binlog_ignore_db``, executed GTIDs; no row without a log."""
-    return connection.query("SHOW BINARY LOG STATUS" if connection.version >= (8, 2) else "SHOW MASTER STATUS")
+    return connection.query(LOG_STATUS.on(connection.version))

@@ -15,11 +15,11 @@ from headgate.errors import AccessError, DefiniteServerError, ServerError
 from headgate.mysql._connection import Connection
 from headgate.mysql._facts import ServerFacts, log_filters, read_facts
 from headgate.mysql._required import Prerequisite, check_setting, filter_rows, replicates, required, required_of_replica
+from headgate.mysql._versions import REPLICAS
 from headgate.names import quote_name
 
 __all__ = ["check_engine", "prerequisites", "quote_account", "try_select", "watermarks"]
 
-_OLDEST: Final = (8, 0, 0)
 _HOUR_SECONDS: Final = 3_600
 _DAY_SECONDS: Final = 86_400
 _PACKET_BYTES: Final = 64 << 20
@@ -33,7 +33,7 @@ def prerequisites(connection: Connection, *, databases: Iterable[str] = (), gtid
     :param gtids: positions are GTID sets, as with every watermark except ``signal-table``.
     """
     facts = read_facts(connection)
-    rows = [_version(facts), *required(facts, gtids=gtids), *_log(facts)]
+    rows = [*required(facts, gtids=gtids), *_log(facts)]
     if gtids:
         rows.append(check_setting(facts, "enforce_gtid_consistency", "ON"))
     rows += [*_privileges(connection), *_filters(connection, databases)]
@@ -101,14 +101,6 @@ def _may_lock(connection: Connection, db: str) -> bool:
     return True
 
 
-def _version(facts: ServerFacts) -> Prerequisite:
-    numbers = tuple(int(part) for part in facts.version.split("-")[0].split(".")[:3] if part.isdigit())
-    good = numbers >= _OLDEST and "mariadb" not in (facts.version + facts.get("version_comment")).lower()
-    return Prerequisite(
-        "version", "MySQL 8.0 or newer", facts.version, "ok" if good else "fail", "" if good else "upgrade the server"
-    )
-
-
 def _log(facts: ServerFacts) -> Iterator[Prerequisite]:
     """Yield the checks of the log that :func:`required` does not contain."""
     if facts.server_id == 0:
@@ -146,10 +138,9 @@ _SLAVE: Final = "REPLICATION SLAVE"
 
 def _privileges(connection: Connection) -> Iterator[Prerequisite]:
     account = _account(connection)
-    replicas = "SHOW REPLICAS" if connection.version >= (8, 0, 22) else "SHOW SLAVE HOSTS"
     tries: list[tuple[str, Callable[[], object]]] = [
         (_CLIENT, lambda: log_filters(connection)),
-        (_SLAVE, lambda: connection.query(replicas)),
+        (_SLAVE, lambda: connection.query(REPLICAS.on(connection.version))),
     ]
     for privilege, use in tries:
         if _allowed(use):

@@ -3,6 +3,8 @@
 ``headgate check`` reports them. Code that plans batches, reads rows or follows the log calls :func:`check_required`,
 and not only when a run begins: most settings are dynamic, and after a failover another server answers. Reasons:
 
+- ``version``: MySQL 8.0 or newer. Servers that cannot even be connected to are refused by
+  :meth:`Connection.open <headgate.mysql.Connection.open>`.
 - ``log_bin``, ``binlog_format=ROW``: each change is in the log, as rows.
 - ``gtid_mode=ON``: positions are GTID sets. OFF is also valid if they are positions in the log. Between the two
   modes a log may hold transactions of both kinds.
@@ -27,6 +29,7 @@ from typing import Literal
 from headgate.errors import ServerSettingError
 from headgate.mysql._connection import Connection
 from headgate.mysql._facts import ServerFacts, log_filters, read_facts
+from headgate.mysql._versions import REPLICA_STATUS, SUPPORTED, is_supported
 
 __all__ = [
     "Prerequisite",
@@ -80,6 +83,9 @@ def required(facts: ServerFacts, *, gtids: bool = True, ordered: bool = True) ->
     :param gtids: positions are GTID sets; if False, positions in the log.
     :param ordered: rows of tables are read, too; if False, the log alone is followed, in any order of commits.
     """
+    good = is_supported(facts.version, facts.get("version_comment"))
+    remedy = "" if good else "upgrade the server"
+    yield Prerequisite("version", SUPPORTED, facts.version, "ok" if good else "fail", remedy)
     yield check_setting(facts, "log_bin", "ON", "restart the server with log_bin=binlog in its configuration")
     yield _gtid_mode(facts, gtids)
     yield check_setting(facts, "binlog_format", "ROW")
@@ -120,7 +126,7 @@ def replicates(connection: Connection) -> bool:
 
     :raises AccessError: REPLICATION CLIENT is missing.
     """
-    return bool(connection.query("SHOW REPLICA STATUS" if connection.version >= (8, 0, 22) else "SHOW SLAVE STATUS"))
+    return bool(connection.query(REPLICA_STATUS.on(connection.version)))
 
 
 def failed_checks(

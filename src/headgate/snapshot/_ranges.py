@@ -5,6 +5,9 @@ TIME as microseconds, binary strings. Not native: character types (their collati
 decimals, bounds with a zero date.
 
 MySQL decides alike, because a JSON_TABLE has the key's types and collations, and the condition is the chunk SELECT's.
+Values with a fraction or an exponent are strings in its JSON: the JSON parser of MySQL 8.0 rounds such numbers
+(RapidJSON without ``kParseFullPrecisionFlag``: ``1.0000000200408773e+20`` is one unit off), while a string is converted
+as by CAST (``my_strtod``, correctly rounded).
 """
 
 from __future__ import annotations
@@ -251,7 +254,7 @@ def json_values(column: Column, values: pa.ChunkedArray) -> list[Any]:
             'a double does not tell which chunk its row belongs to: set decimals = "decimal" or "text" for this table',
             column=column.name,
         )
-    if kind == "decimal" or kind in TEMPORALS:
+    if kind == "decimal" or kind in TEMPORALS or kind in FLOATS:
         return [None if value is None else str(value) for value in plain_values]
     return [int(value) if isinstance(value, Decimal) else value for value in plain_values]
 
