@@ -3,6 +3,9 @@
 * ``mysql_server``: one server for the whole run, or for each of its workers, with :mod:`headgate.testing`'s default
   settings. Do not change its global settings; work in a database of your own.
 * ``mysql_db``: the name of a fresh, empty database on it, dropped after the test.
+* ``@pytest.mark.mysql(">= 8.3", "GTIDs with tags")``: the test is skipped on other versions, with that reason.
+  ``@pytest.mark.mysql(plugin="group_replication")``: it is skipped if the private servers lack that plugin or
+  component. Spellings that differ between versions are methods of :class:`headgate.testing.MySQLServer`.
 * ``@pytest.mark.needs_own_server``: the test starts servers itself, or restarts them; it is skipped when
   HEADGATE_TEST_MYSQL_URL names a server to use instead.
 """
@@ -10,27 +13,71 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
 
-from headgate.testing import URL_VARIABLE, MySQLServer
+from headgate.mysql import Version, parse_version
+from headgate.testing import URL_VARIABLE, MySQLServer, installed_program
 
 _numbers = itertools.count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "needs_own_server: starts, restarts or sets up MySQL servers of its own")
+    config.addinivalue_line("markers", "mysql(version, reason, *, plugin): needs a version of MySQL, or a plugin")
 
 
 def pytest_report_header() -> str:
     named = os.environ.get(URL_VARIABLE)
-    if not named:
-        return "mysql: private servers"
-    with_password_hidden = MySQLServer.attach(named).url
-    return f"mysql: {with_password_hidden}"
+    if named:
+        with_password_hidden = MySQLServer.attach(named).url
+        return f"mysql: {with_password_hidden}"
+    program = installed_program()
+    return f"mysql: private servers, {program.version_text if program else 'fetched when the first one starts'}"
+
+
+@cache
+def _server_version() -> Version | None:
+    """The version of the servers of this run; None if it is not known before one starts."""
+    named = os.environ.get(URL_VARIABLE)
+    if named:
+        with MySQLServer.attach(named) as server:
+            return server.version_numbers
+    program = installed_program()
+    return program.version if program else None
+
+
+@cache
+def _has_plugin(name: str) -> bool:
+    program = installed_program()
+    return program is None or program.plugin(name) is not None
+
+
+_COMPARISONS: dict[str, Callable[[Version, Version], bool]] = {">=": operator.ge, "<": operator.lt}
+
+
+def unmet(version: Version | None, requirement: str = "", reason: str = "", *, plugin: str = "") -> str:
+    """Return why a test with ``@pytest.mark.mysql(…)`` is skipped on a server; "" if it is not."""
+    if requirement:
+        match = re.fullmatch(r"(>=|<) (\d+\.\d+(?:\.\d+)?)", requirement)
+        assert match, f"{requirement!r} is not like '>= 8.0.30'"
+        if version is not None and not _COMPARISONS[match[1]](version, parse_version(match[2])):
+            return f"needs MySQL {requirement} ({reason}); this is {'.'.join(map(str, version))}"
+    if plugin and not _has_plugin(plugin):
+        return f"needs the plugin or component {plugin}, which this mysqld lacks"
+    return ""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("mysql"):
+        if reason := unmet(_server_version(), *marker.args, **marker.kwargs):
+            pytest.skip(reason)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,6 +14,7 @@ import pymysql
 
 from headgate.binlog import LAYOUT_FIXED, TableMap, log_layout, parse_table_map
 from headgate.kernels import RowBlock
+from headgate.mysql import LOG_STATUS, parse_version
 
 COM_BINLOG_DUMP = 0x12
 NON_BLOCK = 0x01
@@ -23,7 +24,10 @@ TABLE_MAP, WRITE_ROWS, UPDATE_ROWS, DELETE_ROWS = 19, 30, 31, 32
 def log_end(connection: pymysql.Connection) -> tuple[str, int]:
     """File and position of the log's end."""
     with connection.cursor() as cursor:
-        cursor.execute("SHOW BINARY LOG STATUS")
+        cursor.execute("SELECT VERSION()")
+        version = cursor.fetchone()
+        assert version is not None
+        cursor.execute(LOG_STATUS.on(parse_version(version[0])))
         row = cursor.fetchone()
         assert row is not None
         return row[0], int(row[1])

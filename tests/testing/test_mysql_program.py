@@ -122,5 +122,32 @@ def test_a_keyring_stands_beside_a_link_to_the_server(tmp_path: Path) -> None:
 
 
 def test_a_server_without_the_keyring_component(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"component_keyring_file\.so: install its component packages"):
+    with pytest.raises(ConfigError, match="has no component_keyring_file: install its component packages"):
         program(tmp_path).with_keyring(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("printed", "version"),
+    [
+        ("mysqld  Ver 8.0.45-2 for Linux on x86_64 ((Debian))", (8, 0, 45)),
+        ("mysqld  Ver 8.0.26 for Linux on x86_64 (MySQL Community Server - GPL)", (8, 0, 26)),
+        ("mysqld  Ver 8.0.25 for Linux on x86_64 (MySQL Community Server - GPL)", None),
+        ("mysqld  Ver 10.11.6-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64 (Debian 12)", None),
+    ],
+)
+def test_the_server_on_path_is_used_if_it_is_recent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, version: tuple[int, int, int] | None
+) -> None:
+    server = tmp_path / "mysqld"
+    server.write_text(f"#!/bin/sh\necho '{printed}'\n")
+    server.chmod(0o755)
+    monkeypatch.setattr("shutil.which", lambda name, path=None: str(server) if name == "mysqld" else None)
+    monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"ID": "fedora"})
+    installed = _mysql_program.installed_program()
+    assert (installed and installed.version) == version
+    if installed is None:
+        with pytest.raises(ConfigError, match="install MySQL"):
+            _mysql_program.find_program()
+    else:
+        assert _mysql_program.find_program() == installed
+        assert installed.plugin("group_replication") is None

@@ -6,8 +6,8 @@ docs/architecture/testing.md describes the modules.
 from headgate.testing._flights import FLIGHT_TABLES, FlightWriters, load_flights
 from headgate.testing._jars import s3_jars
 from headgate.testing._kafka import KafkaBroker
-from headgate.testing._mysql_program import URL_VARIABLE, private_program
-from headgate.testing._mysql_server import MySQLServer, replica_pair
+from headgate.testing._mysql_program import URL_VARIABLE, installed_program, private_program
+from headgate.testing._mysql_server import UNLOGGED_CASCADES, MySQLServer, replica_pair
 from headgate.testing._object_store import ObjectStore
 from headgate.testing._power import PowerLoss
 from headgate.testing._proxy import Proxy
@@ -17,6 +17,7 @@ from headgate.testing._waiting import pass_time, wait_until
 
 __all__ = [
     "FLIGHT_TABLES",
+    "UNLOGGED_CASCADES",
     "URL_VARIABLE",
     "FlightWriters",
     "KafkaBroker",
@@ -26,6 +27,7 @@ __all__ = [
     "Proxy",
     "SchemaRegistry",
     "SparkCluster",
+    "installed_program",
     "load_flights",
     "pass_time",
     "private_program",

@@ -10,6 +10,7 @@ Debian stable has no MySQL, so its packages come from ``sid``; Ubuntu has them i
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -22,14 +23,15 @@ from pathlib import Path
 
 from headgate.errors import ConfigError
 from headgate.files import cache_folder
+from headgate.mysql import Version, is_supported, parse_version
 from headgate.testing._cache import make_once
 
-__all__ = ["URL_VARIABLE", "MySQLProgram", "find_program", "private_program"]
+__all__ = ["URL_VARIABLE", "MySQLProgram", "find_program", "installed_program", "private_program"]
 
 URL_VARIABLE = "HEADGATE_TEST_MYSQL_URL"
 """Names a server to use instead of starting one: ``mysql://user:password@host:port``."""
 
-OLDEST = (8, 0, 26)
+OLDEST: Version = (8, 0, 26)
 """Oldest MySQL with the terms used here (CHANGE REPLICATION SOURCE TO, START REPLICA, source/replica settings)."""
 
 REMEDY = (
@@ -39,15 +41,21 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class MySQLProgram:
-    """How to run a ``mysqld``: the start of its command line, and its version as (major, minor, patch)."""
+    """How to run a ``mysqld``: the start of its command line, and its version."""
 
     command: tuple[str, ...]
-    version: tuple[int, int, int]
+    version: Version
 
     @property
     def version_text(self) -> str:
         """The version as ``9.7.4``."""
         return ".".join(map(str, self.version))
+
+    def plugin(self, name: str) -> Path | None:
+        """Return the file of a plugin or component (``component_keyring_file``); None if the server has none."""
+        folder = _plugin_folder(self.command)
+        file = folder / f"{name}.so" if folder is not None else None
+        return file if file is not None and file.exists() else None
 
     def with_keyring(self, folder: Path) -> MySQLProgram:
         """Return the same server with a keyring in a file, which ``binlog_encryption`` needs.
@@ -59,23 +67,23 @@ class MySQLProgram:
         :raises ConfigError: the server has no such component.
         """
         index = next(i for i, word in enumerate(self.command) if Path(word).name == "mysqld")
-        plugins = _plugin_folder(self.command)
-        component = (plugins or Path()) / f"{_KEYRING}.so"
-        if plugins is None or not component.exists():
-            raise ConfigError(f"mysqld {self.version_text} has no {component}: install its component packages")
+        component = self.plugin(KEYRING)
+        if component is None:
+            raise ConfigError(f"mysqld {self.version_text} has no {KEYRING}: install its component packages")
         (folder / "mysqld").symlink_to(self.command[index])
         (folder / component.name).symlink_to(component)
-        (folder / "mysqld.my").write_text(json.dumps({"components": f"file://{_KEYRING}"}))
-        (folder / f"{_KEYRING}.cnf").write_text(json.dumps({"path": str(folder / "keys"), "read_only": False}))
+        (folder / "mysqld.my").write_text(json.dumps({"components": f"file://{KEYRING}"}))
+        (folder / f"{KEYRING}.cnf").write_text(json.dumps({"path": str(folder / "keys"), "read_only": False}))
         words = (*self.command[:index], str(folder / "mysqld"), *self.command[index + 1 :])
         return MySQLProgram((*words, f"--plugin-dir={folder}"), self.version)
 
 
-_KEYRING = "component_keyring_file"
+KEYRING = "component_keyring_file"
+"""The component that keeps keys in a file."""
 
 
 def _plugin_folder(command: Sequence[str]) -> Path | None:
-    """Return the folder in which a server looks for its components, if it tells."""
+    """Return the folder in which a server looks for its plugins and components, if it tells."""
     match = re.search(r"^plugin-dir\s+(\S.*)$", _printed(*command, "--verbose", "--help"), re.MULTILINE)
     return Path(match.group(1)) if match else None
 
@@ -85,22 +93,33 @@ def find_program() -> MySQLProgram:
 
     :raises ConfigError: there is none, and none can be fetched; the message has the reason.
     """
+    return _on_path() or private_program()
+
+
+def installed_program() -> MySQLProgram | None:
+    """Return the program that :func:`find_program` returns; None if that would have to fetch it first, or cannot."""
+    program = _on_path()
+    if program is None:
+        with contextlib.suppress(ConfigError):
+            root = _recipe(_os_release()).root
+            program = _program_in(root) if root.exists() else None
+    return program
+
+
+def _on_path() -> MySQLProgram | None:
     path = shutil.which("mysqld") or shutil.which("mysqld", path="/usr/sbin:/usr/local/sbin:/usr/local/mysql/bin")
     if path is not None:
         version = _version((path,))
         if version is not None and version >= OLDEST:
             return MySQLProgram((path, "--no-defaults"), version)
-    return private_program()
+    return None
 
 
-def _version(command: Sequence[str]) -> tuple[int, int, int] | None:
+def _version(command: Sequence[str]) -> Version | None:
     """Return the version by ``mysqld --version``; None if it cannot run or is not MySQL (MariaDB has the name, too)."""
     text = _printed(*command, "--version")
-    match = re.search(r"Ver (\d+)\.(\d+)\.(\d+)", text)
-    if match is None or "mariadb" in text.lower():
-        return None
-    major, minor, patch = map(int, match.groups())
-    return major, minor, patch
+    match = re.search(r"Ver (\S+)", text)
+    return parse_version(match[1]) if match is not None and is_supported(match[1], text) else None
 
 
 def _printed(*command: str) -> str:
@@ -123,21 +142,23 @@ class _Recipe:
     components: str
     keyring: str
 
+    @property
+    def root(self) -> Path:
+        """Folder of the unpacked packages."""
+        return cache_folder("mysql", f"{self.distribution}-{self.suites[0]}")
+
 
 def private_program() -> MySQLProgram:
     """Return the server unpacked in the cache folder; the first call fetches about 70 MB through apt.
 
     :raises ConfigError: this machine has no apt, or apt fails; the message has the reason and the remedy.
     """
-    if platform.system() != "Linux":
-        raise ConfigError(f"no MySQL server: {REMEDY}")
     recipe = _recipe(_os_release())
-    root = cache_folder("mysql", f"{recipe.distribution}-{recipe.suites[0]}")
-    with make_once(root) as unfinished:
+    with make_once(recipe.root) as unfinished:
         if unfinished is not None:
             _fetch(recipe, unfinished)
             _program_in(unfinished)
-    return _program_in(root)
+    return _program_in(recipe.root)
 
 
 def _os_release() -> dict[str, str]:
@@ -148,6 +169,8 @@ def _os_release() -> dict[str, str]:
 
 
 def _recipe(release: dict[str, str]) -> _Recipe:
+    if platform.system() != "Linux":
+        raise ConfigError(f"no MySQL server: {REMEDY}")
     missing = [tool for tool in ("apt-get", "apt-cache", "dpkg") if shutil.which(tool) is None]
     if missing:
         raise ConfigError(f"no MySQL server, and fetching a private one needs {', '.join(missing)}: {REMEDY}")

@@ -25,6 +25,7 @@ import pymysql
 
 from headgate.errors import ConfigError, ConnectError
 from headgate.files import cache_folder
+from headgate.mysql import LOG_STATUS, RESET_LOG, Version, parse_version
 from headgate.testing._cache import make_once
 from headgate.testing._mysql_program import URL_VARIABLE, MySQLProgram, find_program
 from headgate.testing._owned import OwnedServer, last_line
@@ -32,7 +33,7 @@ from headgate.testing._ports import free_port, try_ports
 from headgate.testing._process import start_child
 from headgate.testing._waiting import wait_until
 
-__all__ = ["Flag", "MySQLServer", "prepare_mysql", "replica_pair"]
+__all__ = ["UNLOGGED_CASCADES", "Flag", "MySQLServer", "prepare_mysql", "replica_pair"]
 
 Flag = str | int | bool | None
 """A server setting's value: a bool is written ON or OFF; None removes one of our defaults."""
@@ -55,6 +56,9 @@ DEFAULT_FLAGS: Mapping[str, Flag] = {
     "table_open_cache": 400,
     "table_definition_cache": 400,
 }
+
+UNLOGGED_CASCADES: Mapping[str, Flag] = {"loose_innodb_native_foreign_keys": True}
+"""Flags of a server that does not log what foreign keys change. None did before MySQL 9.6, which has the setting."""
 
 INIT_FLAGS = ("innodb_data_file_path", "innodb_page_size", "innodb_undo_directory", "lower_case_table_names")
 """Settings that hold for a data folder's whole life, so they select the template."""
@@ -135,6 +139,11 @@ class MySQLServer:
         return str(self.query("SELECT VERSION()")[0][0])
 
     @property
+    def version_numbers(self) -> Version:
+        """The version as (major, minor, patch)."""
+        return parse_version(self.version)
+
+    @property
     def server_uuid(self) -> str:
         """``@@server_uuid``."""
         return str(self.query("SELECT @@server_uuid")[0][0])
@@ -209,6 +218,24 @@ class MySQLServer:
             )
             errors = "; ".join(str(row[0]) for row in rows) or "replication reports no error"
             raise TimeoutError(f"{self.url} has not executed {gtids} after {seconds} s ({errors})")
+
+    @property
+    def logs_cascades(self) -> bool:
+        """Whether rows that foreign keys change are in the log: see :data:`UNLOGGED_CASCADES`."""
+        return ("innodb_native_foreign_keys", "OFF") in self.query("SHOW VARIABLES LIKE 'innodb_native_foreign_keys'")
+
+    def tagging(self, tag: str) -> str:
+        """Return a statement after which a session's GTIDs have a tag; before MySQL 8.3, which has no tags, none."""
+        return f"SET gtid_next = 'AUTOMATIC{f':{tag}' if self.version_numbers >= (8, 3) else ''}'"
+
+    def log_status(self) -> tuple[str, int]:
+        """Return the file and position of the binary log's end."""
+        file, position, *_ = self.query(LOG_STATUS.on(self.version_numbers))[0]
+        return str(file), int(position)
+
+    def reset_log(self) -> None:
+        """Remove the binary log and forget all GTIDs (``RESET BINARY LOGS AND GTIDS``)."""
+        self.execute(RESET_LOG.on(self.version_numbers))
 
     def purge_log(self, to: str | None = None) -> None:
         """Remove the binary log's files before ``to``, by default all but a new one.

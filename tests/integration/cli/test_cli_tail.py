@@ -338,7 +338,7 @@ def test_from_the_earliest_change_and_from_a_purged_one() -> None:
         assert [one["after"] for one in first if one["op"] == "c"] == [{"id": 0}]
         server.execute("FLUSH BINARY LOGS")
         server.execute("INSERT INTO d.t VALUES (1)")
-        file = server.query("SHOW BINARY LOG STATUS")[0][0]
+        file, _ = server.log_status()
         server.purge_log(file)
         assert "no longer holds" in fails(3, server.url, "--from", f"{server.server_uuid}:1")
         assert [one["after"] for one in tail(server, "--from", "earliest")] == [{"id": 1}]

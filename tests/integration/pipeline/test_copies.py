@@ -209,8 +209,7 @@ def write(run: Any, table: str, k: list[str]) -> None:
 @pytest.mark.timeout(1200)
 def test_keys_of_every_kind(mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path) -> None:
     """Whole images and NOBLOB ones in one batch, MINIMAL ones in another: the copies of all tables are equal then."""
-    native = mysql_server.query("SHOW GLOBAL VARIABLES LIKE 'innodb_native_foreign_keys'")
-    cascades = bool(native) and native[0][1] == "OFF"  # else they are not in the log, and such tables are refused
+    cascades = mysql_server.logs_cascades  # else they are not in the log, and such tables are refused
     copy = Copy(mysql_server, spark, mysql_db, tmp_path)
     with mysql_server.connect(database=mysql_db) as connection, connection.cursor() as cursor:
         for table, (kind, k) in KEYS.items():

@@ -153,7 +153,7 @@ def test_snapshot_and_changes(runs: KafkaRuns) -> None:
         3: [(("d", {"id": 3, "v": 3, "n": None}, None), {}), (None, {})],
     }
     source = next(one.value["source"] for one in later if one.value)
-    log_file, *_ = runs.server.query("SHOW BINARY LOG STATUS")[0]
+    log_file, _ = runs.server.log_status()
     assert source["file"] == log_file
     ((executed,),) = runs.server.query("SELECT @@gtid_executed")
     assert GtidSet.parse(source["gtid"]) <= GtidSet.parse(executed)

@@ -194,7 +194,7 @@ def test_it_begins_where_the_pipeline_stood_in_the_log(lakes: Lakes) -> None:
     )
     lakes.copy("t", ROWS, ["id"])
     gtid = lakes.commit()
-    file, pos, *_ = lakes.server.query("SHOW BINARY LOG STATUS")[0]
+    file, pos = lakes.server.log_status()
     lakes.server.execute(f"UPDATE {lakes.db}.t SET v = 'b'", f"INSERT INTO {lakes.db}.t VALUES (2, 'a')")
     note = {"gtid": gtid, "server_uuid": lakes.server.server_uuid, "file": file, "pos": pos}
     others = [

@@ -32,7 +32,7 @@ from headgate.replication import (
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log, plain
 
-pytestmark = pytest.mark.needs_own_server
+pytestmark = [pytest.mark.needs_own_server, pytest.mark.mysql(plugin="component_keyring_file")]
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def switches(log: Log) -> list[GtidSet]:
         sets.append(log.executed())
         log.do(f"SET GLOBAL binlog_encryption = {kind}", f"INSERT INTO t VALUES ({10 * n}, REPEAT('x', 300))")
         log.do("SET binlog_transaction_compression = ON", f"INSERT INTO t VALUES ({10 * n + 1}, REPEAT('y', 300))")
-        log.do("SET gtid_next = 'AUTOMATIC:tagged'", f"INSERT INTO t VALUES ({10 * n + 2}, 'z')")
+        log.do(log.server.tagging("tagged"), f"INSERT INTO t VALUES ({10 * n + 2}, 'z')")
         log.do(f"INSERT INTO t VALUES ({10 * n + 3}, NULL)", f"UPDATE t SET v = 'u' WHERE id = {10 * n}")
     return [*sets, log.executed()]
 

@@ -23,7 +23,7 @@ from headgate.relay._sources import LogicalSource
 from headgate.replication import DecodeOptions, Idle, check_settings, follow
 from headgate.snapshot import Chunk
 from headgate.spark._past import PastTables
-from headgate.testing import MySQLServer, Proxy, replica_pair
+from headgate.testing import UNLOGGED_CASCADES, MySQLServer, Proxy, replica_pair
 from tests.integration.runs import Runs
 from tests.integration.streams import Stream, make_tables
 
@@ -207,9 +207,10 @@ def test_a_running_pipeline(spark: SparkSession, tmp_path: Path) -> None:
         assert runs.rows(table) == runs.source(table)
 
 
+@pytest.mark.mysql(">= 9.6", "the first server logs cascades")
 def test_a_server_that_does_not_log_what_foreign_keys_do(spark: SparkSession, tmp_path: Path) -> None:
     """The tables they change are stopped with the first batch that it plans, though nothing in there speaks of them."""
-    with pair({"innodb_native_foreign_keys": "ON"}) as servers:
+    with pair(dict(UNLOGGED_CASCADES)) as servers:
         runs = Runs(spark, servers.primary, "d", tmp_path)
         runs._template_values["url"] = servers.proxy.url
         key = "FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE"
@@ -232,6 +233,7 @@ def test_a_server_that_does_not_log_what_foreign_keys_do(spark: SparkSession, tm
         assert "ON DELETE CASCADE" in str(runs.reports[-1].tables["d.child"].reason)
 
 
+@pytest.mark.mysql(plugin="group_replication")
 @pytest.mark.parametrize(("flags", "why"), [(UNORDERED, "requires replica-preserve-commit-order"),
                                             (UNLOGGED, "LOG_REPLICA_UPDATES should be ON")])  # fmt: skip
 def test_a_group_takes_no_member_without_the_settings(flags: dict[str, Any], why: str) -> None:

@@ -39,9 +39,8 @@ def test_untagged(mysql_server: MySQLServer, left: str, right: str) -> None:
     check(mysql_server, left, right)
 
 
+@pytest.mark.mysql(">= 8.3", "GTIDs with tags")
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts(["", "a", "Tag_2"]), texts(["", "a", "tag_2"]))
 def test_tagged(mysql_server: MySQLServer, left: str, right: str) -> None:
-    if tuple(map(int, mysql_server.version.split("-")[0].split("."))) < (8, 3):
-        pytest.skip("tags came with MySQL 8.3")
     check(mysql_server, left, right)

@@ -254,7 +254,7 @@ def test_plain_changes_elsewhere_are_passed_over(world: World, tmp_path: Path, k
     file = tmp_path / "rows.txt"
     file.write_text("".join(f"{number}\t{'9' * 9}\n" for number in range(1000, 30_000)))  # more than a piece of a file
     world.server.execute(f"INSERT INTO {here}.t VALUES (1, 1)")
-    start, begun = world.now(), int(world.server.query("SHOW BINARY LOG STATUS")[0][1])
+    start, begun = world.now(), world.server.log_status()[1]
     with world.session(kind) as cursor:
         for text in (
             "BEGIN", f"INSERT INTO {there}.t VALUES (1, 1)", f"UPDATE {there}.t SET v = 5", "SAVEPOINT a",
@@ -307,7 +307,7 @@ def test_plain_changes_elsewhere_are_passed_over(world: World, tmp_path: Path, k
 
 def binlog_events(server: MySQLServer) -> list[tuple[Any, ...]]:
     """Of the newest file."""
-    file = server.query("SHOW BINARY LOG STATUS")[0][0]
+    file, _ = server.log_status()
     return server.query(f"SHOW BINLOG EVENTS IN '{file}'")
 
 
@@ -432,7 +432,7 @@ def test_a_log_without_gtids(own_server: Callable[..., MySQLServer]) -> None:
     server.execute("CREATE DATABASE shop", "CREATE DATABASE logs", "CREATE TABLE shop.t (id INT PRIMARY KEY)")
     server.execute("CREATE TABLE logs.t (id INT PRIMARY KEY)", "CREATE TABLE logs.notes (id INT) ENGINE = MyISAM")
     server.execute("CREATE TRIGGER logs.note AFTER INSERT ON logs.t FOR EACH ROW INSERT INTO notes VALUES (NEW.id)")
-    place = "{}:{}".format(*server.query("SHOW BINARY LOG STATUS")[0][:2])
+    place = "{}:{}".format(*server.log_status())
     connection = server.connect(database="logs", autocommit=True)
     with contextlib.closing(connection), connection.cursor() as cursor:
         cursor.execute("SET SESSION binlog_format = STATEMENT")

@@ -195,7 +195,7 @@ def test_what_changes_nothing_is_nothing(site: Site) -> None:
 def test_compressed_and_tagged(site: Site) -> None:
     compression = "SET SESSION binlog_transaction_compression = ON"
     site.prepare("x", "INSERT INTO t VALUES (1, REPEAT('x', 5000))", before=compression)
-    site.prepare("y", "INSERT INTO t VALUES (2, 'y')", before="SET gtid_next = 'AUTOMATIC:blue'")
+    site.prepare("y", "INSERT INTO t VALUES (2, 'y')", before=site.server.tagging("blue"))
     middle = site.executed()
     site.end("COMMIT", "x")
     site.end("COMMIT", "y")

@@ -293,7 +293,7 @@ def test_a_log_that_began_anew(tmp_path: Path) -> None:
             do(server, "d", "UPDATE changes SET v = 'one'")
             kept.wait_for(server.gtid_executed)
         before = GtidSet.parse(server.gtid_executed)
-        server.execute("RESET BINARY LOGS AND GTIDS")
+        server.reset_log()
         for n in range(before.count()):
             do(server, "d", f"REPLACE INTO sibling VALUES (99, {n})")
         assert before <= GtidSet.parse(server.gtid_executed)

@@ -390,7 +390,7 @@ def test_a_promoted_replica_and_a_reset_log(tmp_path: Path) -> None:
             assert [event.key for event in events] == [2, 3]
             assert [event.scn >> 48 for event in events] == [1, 2]
             assert events[0].scn == place["windowScn"] + 1
-        replica.execute("RESET BINARY LOGS AND GTIDS")
+        replica.reset_log()
         with relaying(replica, source, state=tmp_path) as consumer:
             do(replica, "d", "INSERT INTO t VALUES (4)")
             end = time.monotonic() + DEADLINE_SECONDS

@@ -83,7 +83,7 @@ def test_every_kind_after_a_reset_and_a_purge(tmp_path: Path) -> None:
             server.execute("FLUSH BINARY LOGS")  # so that the new log's places are smaller
             insert(server, 4)
             last = {kind: scns_of(one, [3, 4])[-1] for kind, one in first.items()}
-        server.execute("RESET BINARY LOGS AND GTIDS")
+        server.reset_log()
         insert(server, 10, 11)
         with relays(server, tmp_path / "reset") as consumers:
             for one in consumers.values():

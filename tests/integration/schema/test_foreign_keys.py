@@ -16,7 +16,7 @@ from headgate.pipeline import check_source
 from headgate.pipeline._foreign_keys import ForeignKeys
 from headgate.replication import Ddl
 from headgate.sinks import Unseen
-from headgate.testing import MySQLServer
+from headgate.testing import UNLOGGED_CASCADES, MySQLServer
 from tests.fix_carrier import FakeBatch
 from tests.integration.changes import Log
 from tests.integration.schema.test_schema_changes import Follower
@@ -39,7 +39,7 @@ CASCADE = "FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MySQLServer]:
-    with MySQLServer.start({"innodb_native_foreign_keys": "ON"}) as server:
+    with MySQLServer.start(UNLOGGED_CASCADES) as server:
         yield server
 
 
@@ -160,8 +160,9 @@ def test_keys_that_change_nothing_or_that_of_others(log: Log) -> None:
     assert find_unseen(log) == {}
 
 
+@pytest.mark.mysql(">= 9.6", "the server logs cascades")
 def test_where_the_server_logs_cascades_every_key_is_followed(mysql_server: MySQLServer, mysql_db: str) -> None:
-    assert mysql_server.query("SHOW VARIABLES LIKE 'innodb_native_foreign_keys'")[0][1] == "OFF", "the default"
+    assert mysql_server.logs_cascades, "the default"
     log = make(mysql_server, f"{mysql_db}_keys")
     try:
         log.do("INSERT INTO parent VALUES (1), (2)", "INSERT INTO child VALUES (1, 1), (2, 2)")

@@ -133,7 +133,7 @@ def test_no_data_from_an_earlier_position(runs: Runs, kind: str) -> None:
     a = runs.table("a", 20)
     had = runs.server.gtid_executed
     has_gtids = bool(had)
-    file, position = runs.server.query("SHOW BINARY LOG STATUS")[0][:2]
+    file, position = runs.server.log_status()
     written = datetime.now(UTC)
     wait_until(lambda: datetime.now(UTC) > written)
     now = datetime.now(UTC)

@@ -350,7 +350,12 @@ FAMILIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+VECTORS = pytest.mark.mysql(">= 9.0", "VECTOR")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=VECTORS) if name == "vectors" else name for name in FAMILIES]
+)
 def test_boundary_values(mysql_server: MySQLServer, mysql_db: str, name: str) -> None:
     family, table = FAMILIES[name], f"{mysql_db}.t"
     mysql_server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY AUTO_INCREMENT, {family.ddl})")
@@ -377,6 +382,7 @@ def test_generated_and_invisible_columns(mysql_server: MySQLServer, mysql_db: st
         assert columns["x"].to_pylist() == ["[1]", "[null]"]
 
 
+@pytest.mark.mysql(">= 8.0.30", "generated invisible primary keys")
 def test_generated_invisible_primary_key(mysql_server: MySQLServer, mysql_db: str) -> None:
     table = f"{mysql_db}.t"
     with mysql_server.connect() as connection, connection.cursor() as cursor:

@@ -173,6 +173,13 @@ KINDS = st.one_of(
     st.integers(1, 300).map(lambda count: members("enum", count)),
     st.integers(1, 64).map(lambda count: members("set", count)),
 )
+
+
+def kinds_of(server: MySQLServer) -> st.SearchStrategy[Kind]:
+    """The kinds that the server has."""
+    return KINDS if server.version_numbers >= (9, 0) else KINDS.filter(lambda kind: kind is not VECTORS)
+
+
 POLICIES = st.builds(
     Policies, zero_dates=st.sampled_from(["null", "text"]), time=st.sampled_from(["text", "microseconds"]),
     bit=st.sampled_from(["integer", "binary"]), temporals=st.sampled_from(["arrow", "arrow", "arrow", "text"]),
@@ -201,7 +208,7 @@ def test_both_roads_give_the_same(mysql_server: MySQLServer, mysql_db: str, exam
     numbers = itertools.count()
 
     @settings(max_examples=examples, suppress_health_check=list(HealthCheck))
-    @given(st.lists(KINDS, min_size=1, max_size=30), POLICIES, st.integers(0, 2**32))
+    @given(st.lists(kinds_of(mysql_server), min_size=1, max_size=30), POLICIES, st.integers(0, 2**32))
     def both_roads(kinds: list[Kind], policies: Policies, seed: int) -> None:
         random_ = random.Random(seed)
         table = f"{mysql_db}.t{next(numbers)}"

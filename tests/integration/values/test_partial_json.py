@@ -53,7 +53,7 @@ class Session:
     def events(self, rows: list[dict[str, Any]]) -> list[str]:
         """The types of the row events that these rows are from."""
         places = {(row["_seq"]["file"], row["_seq"]["pos"]) for row in rows}
-        stem = self.server.query("SHOW BINARY LOG STATUS")[0][0].rpartition(".")[0]
+        stem = self.server.log_status()[0].rpartition(".")[0]
         return [
             self.server.query(f"SHOW BINLOG EVENTS IN '{stem}.{file:06}' FROM {pos} LIMIT 1")[0][2]
             for file, pos in sorted(places)

@@ -17,7 +17,7 @@ from headgate.config import parse_config
 from headgate.errors import SchemaAmbiguousError
 from headgate.gtid import GtidSet
 from headgate.lake import Lake
-from headgate.mysql import ConnectionSettings
+from headgate.mysql import RESET_LOG, ConnectionSettings
 from headgate.pipeline import Pipeline
 from headgate.replication import LogBlock, Stopped
 from headgate.testing import MySQLServer
@@ -234,11 +234,12 @@ def test_tail_tells_rows_by_name_or_ends_with_the_remedy(log: Log) -> None:
 
 def test_a_log_that_was_begun_anew(log: Log) -> None:
     """Equal places, GTIDs and table ids name other things after RESET, with a process that knows the old ones."""
-    log.do("RESET BINARY LOGS AND GTIDS", "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
+    reset = RESET_LOG.on(log.server.version_numbers)
+    log.do(reset, "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
     log.start = GtidSet()
     log.do("INSERT INTO t VALUES (1, 10, 20)", "INSERT INTO t VALUES (2, 10, 20)")
     assert log.rows()[1] == {"_op": "c", "id": 2, "a": 10, "b": 20}
-    log.do("DROP TABLE t", "SET timestamp = 1234567890", "RESET BINARY LOGS AND GTIDS")
+    log.do("DROP TABLE t", "SET timestamp = 1234567890", reset)
     log.do("CREATE TABLE t (id INT PRIMARY KEY, b INT, a INT)", "INSERT INTO t VALUES (1, 20, 10)")
     log.do("INSERT INTO t VALUES (3, 20, 10)", "INSERT INTO t VALUES (4, 20, 10)")
     assert log.rows()[1] == {"_op": "c", "id": 3, "b": 20, "a": 10}
