@@ -28,7 +28,7 @@ Retry loops look only at this marker::
     ├── SchemaAmbiguousError        Definite   the log does not name a table's columns, and they are no longer known
     ├── PositionError
     │   ├── BinlogPurgedError       Definite   the log no longer has the required transactions
-    │   ├── HistoryRewrittenError   Definite   the same GTIDs name other transactions
+    │   ├── HistoryRewrittenError   Definite   the same GTIDs name other transactions, or are lost
     │   ├── ServerBehindError       Transient  the server has not executed transactions that were already read
     │   ├── IncompleteReadError     Transient  a range of the log ended before all of it arrived
     │   └── OffsetFormatError       Definite   a stored offset that this version cannot read
@@ -268,7 +268,7 @@ class BinlogPurgedError(PositionError, Definite):
 
 
 class HistoryRewrittenError(PositionError, Definite):
-    """The server's GTIDs name other transactions than those already read."""
+    """The server's GTIDs name other transactions than those already read, or it lost what it had executed."""
 
 
 class ServerBehindError(PositionError, Transient):

@@ -39,7 +39,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The last transaction read, to detect a server whose history was rewritten."""
+    """The newest transaction of an offset, to detect a server whose history was rewritten."""
 
     gtid: str
     ts_us: int
@@ -187,6 +187,7 @@ class SourceOffset:
     """State of the signal channels, as plain JSON values."""
     last: Last | None = None
     hint: Hint | None = None
+    """Position of ``last`` in a server's log."""
     planned_us: int = 0
     """When the batch was planned, microseconds since 1970-01-01 UTC."""
 

@@ -80,6 +80,8 @@ class PretendedServer:
     def __init__(self, uuid: str = UUID, *, anonymous: bool = False, began: int = 1_700_000_000) -> None:
         self.uuid, self.anonymous, self.began = uuid, anonymous, began
         self.number = 0
+        self.replicates = False
+        self.began_us = 1_700_000_000_000_000
         self.files: list[_File] = []
         self.purged = GtidSet()
         self.rows: dict[int, list[int]] = {}
@@ -106,7 +108,7 @@ class PretendedServer:
             body = b"\0" + bytes(16) + struct.pack("<qBqq", 0, 2, 0, 1) + (10**15).to_bytes(7, "little") + packed(0)
             self.write(lambda one: one.event(codes.ANONYMOUS_GTID, body + struct.pack("<I", 90704)))
         else:
-            self.write(lambda one: one.gtid(UUID, self.number))
+            self.write(lambda one: one.gtid(UUID, self.number, commit_us=self.began_us + self.number))
         self.write(lambda one: one.query(first))
 
     def insert(self, *ids: int) -> None:
@@ -162,6 +164,7 @@ class PretendedServer:
         settings = {
             "version": "9.7.4",
             "log_bin": "ON",
+            "log_replica_updates": "ON",
             "gtid_mode": mode,
             "binlog_format": "ROW",
             "server_uuid": self.uuid,
@@ -176,7 +179,7 @@ class PretendedServer:
             "SELECT @@global.gtid_mode, @@global.server_uuid": [(mode, self.uuid)],
             "SHOW BINARY LOG STATUS": [(*self.status, "", "", executed)],
             "SHOW BINARY LOGS": [(file.name, file.events[-1].end, "No") for file in self.files],
-            "SHOW REPLICA STATUS": [],
+            "SHOW REPLICA STATUS": [("a channel",)] if self.replicates else [],
         }
         if sql.startswith("SHOW GLOBAL VARIABLES"):
             return list(settings.items())

@@ -19,10 +19,16 @@ from headgate.binlog_positions import positions_before
 from headgate.carrier import DATA_COLUMN, ControlFile, End, Message, ReadingProgress, SkipNote, Trouble, Waiting, encode
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.control import BatchFacts, Notification, OpenSnapshots, Polled, TopicPosition, batch_notifications
-from headgate.errors import DefiniteServerError, ServerSettingError
+from headgate.errors import (
+    DefiniteServerError,
+    HeadgateError,
+    HistoryRewrittenError,
+    ServerBehindError,
+    ServerSettingError,
+)
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SourceOffset
-from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, canonical_schema, seq_array
+from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, TransactionHeader, canonical_schema, seq_array
 from headgate.spark._options import Options
 from headgate.spark._planner import Planner
 from headgate.spark._read_task import without_unread
@@ -68,6 +74,9 @@ class FakeServer:
     refuses: ServerSettingError | None = None
     """Raised for a setting that exactness rests on, wherever the planner must not go on without it."""
     commit_times: dict[int, int] = field(default_factory=dict)
+    replicates: bool = False
+    probes: list[tuple[GtidSet, Hint | None]] = field(default_factory=list)
+    """Transactions whose headers were read, and where the read began."""
     key_type: str = "int"
     connects: int = 1
     query_count: int = 0
@@ -192,9 +201,24 @@ class FakeServer:
     def start_position(self, start: str) -> GtidSet:
         return GtidSet.parse(start)
 
-    def commit_time(self, gtid: GtidSet, hint: Hint | None) -> int | None:
-        number = next(iter(gtid)).number
-        return None if number <= self.purged_to else self.commit_times.get(number, number * 1000)
+    def headers(self, gtids: GtidSet, hint: Hint | None) -> list[TransactionHeader]:
+        self.probes.append((gtids, hint))
+        if any(gtid.number <= self.purged_to for gtid in gtids):
+            return []
+        return [
+            TransactionHeader(
+                gtid,
+                self.commit_times.get(gtid.number, gtid.number * 1000),
+                self.uuid,
+                f"binlog.{(gtid.number - 1) // self.per_file + 1:06d}",
+                4 + gtid.number,
+            )
+            for gtid in gtids
+        ]
+
+    def missing_error(self, missing: GtidSet, *, had_them: bool, behind: str) -> HeadgateError:
+        rewritten = had_them and not self.replicates
+        return HistoryRewrittenError("lost") if rewritten else ServerBehindError(behind, missing=str(missing))
 
     def commit_watermark(self, table: str, data: str) -> None:
         self.watermarks.append((table, data, len(self.log)))
@@ -447,7 +471,7 @@ class Stream:
         """Of the batch that ends at ``end``."""
         note = self.planner.skip_note(self.offset, end)
         return plan_tasks(
-            self.offset, end, server_uuid=self.planner.server_uuid(self.offset), slots=self.options.slots, note=note,
+            self.offset, end, server_uuid=self.planner.server_uuid(end), slots=self.options.slots, note=note,
             chunk_rows=self.options.chunk_rows, log_uuid=self.planner.log_uuid(self.offset, end, note),
         )  # fmt: skip
 

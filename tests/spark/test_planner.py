@@ -22,6 +22,7 @@ from headgate.errors import (
     UnsupportedError,
 )
 from headgate.gtid import GtidSet
+from headgate.offsets import Hint, Last
 from headgate.spark import BatchPlan
 from headgate.spark._notes import Notes
 from headgate.spark._options import Options
@@ -487,6 +488,7 @@ def test_server_that_is_behind_is_waited_for_but_not_for_ever() -> None:
         server.commit(("d.a", "put", n, 1))
     run = stream(server)
     run.drain()
+    server.replicates = True
     lost = server.log.pop()
     begun = run.clock.now
     with pytest.raises(ServerBehindError) as caught:
@@ -547,22 +549,110 @@ def test_a_query_that_fails_on_an_unchanged_table_ends_the_planning(monkeypatch:
         run.batch()
 
 
-def test_rewritten_history_is_noticed_after_a_reconnect() -> None:
+def rewrite(server: FakeServer, first: int) -> None:
+    """From this transaction on, the GTIDs name others."""
+    server.commit_times |= dict.fromkeys(range(first, len(server.log) + 9), 77)
+
+
+def test_a_rewritten_history_is_noticed_at_the_next_planning() -> None:
+    """The newest transaction of each batch is compared, on the same connection as on another one."""
+    server = source(("d.a", 1))
+    run = stream(server)
+    run.drain()
+    for _ in range(3):
+        server.commit(("d.a", "put", 1, 1))
+    assert run.batch()
+    assert run.offset.last == Last(f"{UUID}:3", 3000)
+    assert run.offset.hint == Hint(UUID, "binlog.000001", 7)
+    rewrite(server, 3)
+    server.commit(("d.a", "put", 1, 1))
+    with pytest.raises(HistoryRewrittenError) as caught:
+        run.planner.latest(run.offset)
+    assert caught.value.gtid == f"{UUID}:3"
+    server.purged_to = 3
+    assert run.batch(), "what is purged cannot be compared"
+
+
+@pytest.mark.parametrize("way", ["goes on", "ends", "restarts"])
+def test_a_rewritten_history_is_noticed_before_a_stream_ends_or_waits(way: str) -> None:
+    """Nothing is new, so only the comparison shows it."""
     server = source(("d.a", 1))
     run = stream(server)
     run.drain()
     server.commit(("d.a", "put", 1, 1))
+    if way == "ends":
+        run.planner.freeze()
     assert run.batch()
-    assert run.offset.last is not None
-    assert run.offset.last.ts_us == 1000
-    server.commit(("d.a", "put", 1, 1))
-    server.commit_times[1] = 77
-    server.drop()
-    with pytest.raises(HistoryRewrittenError) as caught:
+    rewrite(server, 1)
+    if way == "restarts":
+        run.restart()
+    with pytest.raises(HistoryRewrittenError):
         run.planner.latest(run.offset)
-    assert caught.value.gtid == f"{UUID}:1"
-    server.purged_to = 1
-    assert run.batch(), "what is purged cannot be compared"
+
+
+def test_an_idle_stream_compares_once_and_again_on_another_connection() -> None:
+    server = source(("d.a", 1))
+    server.commit(("d.a", "put", 1, 1))
+    run = stream(server)
+    run.drain()
+    count = len(server.probes)
+    run.drain()
+    assert len(server.probes) == count
+    server.drop()
+    run.drain()
+    assert server.probes[count:] == [(gtids(1), run.offset.hint)]
+
+
+def test_a_rewritten_history_is_noticed_during_the_first_snapshot() -> None:
+    server = source(("d.a", 30))
+    for _ in range(7):
+        server.commit(("d.a", "put", 1, 1))
+    run = stream(server)
+    assert run.offset.last == Last(f"{UUID}:7", 7000)
+    assert run.batch()
+    rewrite(server, 7)
+    server.commit(("d.a", "put", 1, 1))
+    with pytest.raises(HistoryRewrittenError) as caught:
+        run.batch()
+    assert caught.value.gtid == f"{UUID}:7"
+
+
+def test_headers_are_read_from_the_last_one_on() -> None:
+    """One dump reads both, and begins at the older one, or in the newest file that has a new one."""
+    server = source(("d.a", 1))
+    server.commit(("d.a", "put", 1, 1))
+    run = stream(server)
+    run.drain()
+    server.probes.clear()
+    server.commit(("d.a", "put", 1, 1))
+    assert run.batch()
+    assert server.probes == [(gtids(2), Hint(UUID, "binlog.000001", 5))]
+    run.drain()
+    server.probes.clear()
+    for _ in range(14):
+        server.commit(("d.a", "put", 1, 1))
+    assert run.batch()
+    assert server.probes == [
+        (gtids(2, 2), Hint(UUID, "binlog.000001", 6)),
+        (gtids(16, 16), Hint(UUID, "binlog.000004", 4)),
+    ]
+
+
+def test_a_server_that_lost_what_it_had_is_not_waited_for() -> None:
+    """It has the UUID of the planned one, and receives nothing. Another server may be behind."""
+    server = source(("d.a", 1))
+    for _ in range(3):
+        server.commit(("d.a", "put", 1, 1))
+    run = stream(server)
+    run.drain()
+    server.log.pop()
+    begun = run.clock.now
+    with pytest.raises(HistoryRewrittenError):
+        run.planner.latest(run.offset)
+    assert run.clock.now - begun < 1
+    server.uuid = OTHER
+    with pytest.raises(ServerBehindError):
+        run.planner.latest(run.offset)
 
 
 def test_rewritten_history_is_noticed_before_a_batch_is_replayed() -> None:
@@ -574,13 +664,32 @@ def test_rewritten_history_is_noticed_before_a_batch_is_replayed() -> None:
     assert run.batch()
     server.commit(("d.a", "put", 1, 2))
     end = run.planner.latest(run.offset)
-    server.commit_times[1] = 77
+    rewrite(server, 2)
     run.restart()
     with pytest.raises(HistoryRewrittenError):
         run.tasks(end)
-    del server.log[:], server.states[1:]
+    del server.log[1:], server.states[2:]
     run.restart()
+    with pytest.raises(HistoryRewrittenError):
+        run.tasks(end)
+    server.replicates = True
     assert run.tasks(end), "a server that is behind is refused by the tasks"
+
+
+def test_rewritten_history_is_noticed_by_a_stream_without_a_checkpoint() -> None:
+    server = source(("d.a", 1))
+    for _ in range(3):
+        server.commit(("d.a", "put", 1, 1))
+    run = stream(server)
+    run.drain()
+    run.control.files["hint"] |= {"last_gtid": f"{UUID}:3", "last_us": 3000}
+    run.planner.initial()
+    rewrite(server, 3)
+    with pytest.raises(HistoryRewrittenError):
+        run.planner.initial()
+    del server.log[2:]
+    with pytest.raises(HistoryRewrittenError):
+        run.planner.initial()
 
 
 def test_no_table_at_all_is_an_error() -> None:

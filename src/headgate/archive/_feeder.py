@@ -16,9 +16,9 @@ from typing import Final
 
 from headgate.archive._spool import LogSpool
 from headgate.catalog import TablePatterns
-from headgate.errors import BinlogPurgedError, HistoryRewrittenError
 from headgate.mysql import ConnectionSettings
-from headgate.replication import commit_time, copy_log
+from headgate.offsets import Last
+from headgate.replication import LogRead, check_history, commit_time, copy_log
 from headgate.retrying import Retrying
 
 __all__ = ["LogFeeder"]
@@ -59,18 +59,9 @@ class LogFeeder(Retrying):
             self.spool.interrupted()
 
     def _check_history(self) -> None:
-        """:raises HistoryRewrittenError: the server's history differs from the archive's."""
-        newest = self.spool.newest()
-        if not newest:
-            return
-        archived_time = commit_time(replace(self._settings, log=self.spool), newest)
-        try:
-            server_time = commit_time(self._settings, newest)
-        except BinlogPurgedError:
-            return
-        if archived_time != server_time:
-            raise HistoryRewrittenError(
-                "the server's history was rewritten (RESET BINARY LOGS AND GTIDS, or a restored image): start the relay"
-                " with --anew; streams that read its log need a new checkpoint and target",
-                gtid=str(newest),
-            )
+        """:raises HistoryRewrittenError: the server's history differs from the archive's, or the server lost it."""
+        newest, hint = self.spool.newest(), self.spool.hint()
+        if newest and hint is not None:
+            archived_us = commit_time(replace(self._settings, log=self.spool), newest)
+            read = LogRead(self._settings, had_by=hint.server_uuid)
+            check_history(read, Last(str(newest), archived_us))

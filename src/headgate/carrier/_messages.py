@@ -250,3 +250,5 @@ class End:
     server_uuid: str
     file: str
     pos: int
+    last_gtid: str = ""  # the last transaction before it; "": unknown
+    last_us: int = 0  # its original commit time, µs since 1970 UTC

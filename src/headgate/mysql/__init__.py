@@ -5,6 +5,7 @@ from headgate.mysql._cascades import cascades, silent_keys
 from headgate.mysql._connection import Connection
 from headgate.mysql._errors import server_error
 from headgate.mysql._facts import ServerFacts, gtid_executed, log_position, log_status, read_facts
+from headgate.mysql._missing import REWRITTEN, missing_error
 from headgate.mysql._prerequisites import check_engine, prerequisites, quote_account, try_select, watermarks
 from headgate.mysql._required import Prerequisite, Status, check_filters, check_required, setting_error
 from headgate.mysql._result import select_blocks
@@ -17,6 +18,7 @@ __all__ = [
     "LOG_STATUS",
     "PASSWORD_VARIABLE",
     "RESET_LOG",
+    "REWRITTEN",
     "ArchivedLog",
     "BinlogArchive",
     "ByteStream",
@@ -38,6 +40,7 @@ __all__ = [
     "is_supported",
     "log_position",
     "log_status",
+    "missing_error",
     "parse_version",
     "prerequisites",
     "quote_account",

@@ -24,7 +24,9 @@ _NAMES = (
     "binlog_row_value_options",
     "enforce_gtid_consistency",
     "expire_logs_days",
+    "group_replication_group_name",
     "gtid_mode",
+    "innodb_flush_log_at_trx_commit",
     "innodb_native_foreign_keys",
     "log_bin",
     "log_replica_updates",
@@ -37,6 +39,7 @@ _NAMES = (
     "server_uuid",
     "slave_parallel_workers",
     "slave_preserve_commit_order",
+    "sync_binlog",
     "version",
     "version_comment",
 )

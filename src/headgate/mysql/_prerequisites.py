@@ -105,9 +105,18 @@ def _log(facts: ServerFacts) -> Iterator[Prerequisite]:
     """Yield the checks of the log that :func:`required` does not contain."""
     if facts.server_id == 0:
         yield Prerequisite("server_id", "not 0", "0", "fail", "SET PERSIST server_id = 1;")
+    yield from _durability(facts)
     yield _row_image(facts)
     yield _row_metadata(facts)
     yield _value_options(facts)
+
+
+def _durability(facts: ServerFacts) -> Iterator[Prerequisite]:
+    """Warn about a server that may lose its newest transactions in a crash: a stream that has read them then ends."""
+    for name in ("sync_binlog", "innodb_flush_log_at_trx_commit"):
+        row = check_setting(facts, name, "1", status="warn")
+        risk = "else a crash may lose transactions that the stream has read, and all tables must be read again"
+        yield row if row.status == "ok" else replace(row, expected=f"1 ({risk})")
 
 
 def _row_image(facts: ServerFacts) -> Prerequisite:

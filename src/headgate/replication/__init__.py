@@ -22,7 +22,7 @@ from headgate.replication._meta import (
     seq_array,
 )
 from headgate.replication._partial import REMEDY as PARTIAL_REMEDY
-from headgate.replication._probe import commit_time
+from headgate.replication._probe import TransactionHeader, check_header, check_history, commit_time, transaction_headers
 from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
 from headgate.replication._settings import check_settings
 from headgate.replication._starts import position_text, start_of
@@ -64,9 +64,12 @@ __all__ = [
     "Pacing",
     "RangeEnd",
     "Stopped",
+    "TransactionHeader",
     "Transport",
     "WindowReader",
     "canonical_schema",
+    "check_header",
+    "check_history",
     "check_settings",
     "commit_time",
     "copy_log",
@@ -82,4 +85,5 @@ __all__ = [
     "seq_array",
     "start_of",
     "stop_reason",
+    "transaction_headers",
 ]

@@ -53,8 +53,9 @@ from headgate.errors import (
     UnreadableTableError,
     UnsupportedError,
 )
-from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
+from headgate.gtid import Gtid, GtidSet
 from headgate.names import lower_name
+from headgate.offsets import Last
 from headgate.replication import _statements as statements
 from headgate.replication._json_updates import with_whole_documents
 from headgate.replication._meta import (
@@ -67,6 +68,7 @@ from headgate.replication._meta import (
     seq_array,
 )
 from headgate.replication._partial import REMEDY, PartialImages
+from headgate.replication._received import ReceivedTransactions
 from headgate.replication._requests import FIRST_EVENT
 from headgate.replication._tables import DecodeOptions, Lookups, Slot, TableSlots
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number, stop_reason
@@ -110,24 +112,32 @@ class LogDecoder:
         self._file = ""
         self._partial = PartialImages(lookups.defaults_of)
         self._lower_case = lookups.lower_case
-        self._received = GtidSetBuilder()
+        self._received = ReceivedTransactions()
         self._skip = skip
         self._continued = 0
         self._prepared = prepared
         self._pending: PendingImages | None = None
         self._stops: list[Stopped] = []
-        self.received_count = 0
-        """Number of transactions received whole."""
         self.changes = 0
         """Number of changes met so far in wanted transactions, of all tables."""
         self.end: tuple[str, int] | None = None
         """File and position behind the last transaction received."""
         self._reached: tuple[str, int] | None = None
 
+    @property
+    def received_count(self) -> int:
+        """Number of transactions received whole."""
+        return self._received.count
+
+    @property
+    def last(self) -> Last | None:
+        """The last of them; None in a log without GTIDs."""
+        return self._received.last
+
     def received(self) -> GtidSet:
         """Return the transactions received whole; in a log without GTIDs all positions before the last one's end."""
         if self._source is None:
-            return self._received.build()
+            return self._received.gtids()
         position = self.end if self._scanner.open else self._reached
         if position is None:
             return GtidSet()
@@ -320,18 +330,10 @@ class LogDecoder:
 
     def _note_done(self, segment: Segment) -> None:
         transactions = self._scanner.transactions()
-        done = transactions.done == 1
-        count = int(done.sum())
-        if count:
-            self.received_count += count
+        done = np.flatnonzero(transactions.done == 1)
+        if len(done):
+            self._received.add(transactions, done, self._scanner.tags)
             self.end = (segment.file, self._scanner.next_pos)
-            hi, lo, tag = transactions.hi[done], transactions.lo[done], transactions.tag[done]
-            number = transactions.number[done]
-            while len(number):
-                same = (hi == hi[0]) & (lo == lo[0]) & (tag == tag[0])
-                uuid = np.array([hi[0], lo[0]], "<u8").tobytes()
-                self._received.add_arrays(uuid, self._scanner.tags[int(tag[0])], number[same])
-                hi, lo, tag, number = (array[~same] for array in (hi, lo, tag, number))
         self._scanner.clear()
 
     # --- events that the scanner does not settle ------------------------------------------------------------------

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headgate.binlog import EndOfLog, ErrorPacket, Framer, LogPosition, Segment
-from headgate.binlog_positions import BinlogPosition, end_of, file_number
+from headgate.binlog_positions import BinlogPosition, end_of, file_number, positions_before
 from headgate.errors import BinlogPurgedError, ServerBehindError, ServerSettingError
 from headgate.gtid import GtidSet
-from headgate.mysql import ArchivedLog, ByteStream, Connection, log_position, log_status
+from headgate.mysql import ArchivedLog, ByteStream, Connection, log_position, log_status, missing_error
 from headgate.offsets import Hint
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import DumpRequest, dump_error, gtid_request, position_request
@@ -71,6 +71,7 @@ def open_dump(read: LogRead, transport: Transport = TRANSPORT) -> Iterator[Dump]
     """Begin a dump of a part of the log. It may also bring what has been committed since the read was planned.
 
     :raises ServerBehindError: the server is another one, or lacks transactions.
+    :raises HistoryRewrittenError: the server has lost transactions that it had.
     :raises BinlogPurgedError: the log no longer holds what is needed.
     :raises ServerSettingError: the server's log does not have what is needed.
     """
@@ -135,9 +136,11 @@ def _by_gtids(connection: Connection, read: LogRead) -> _CheckedRequest:
     uuid, now, purged = str(row[0]), GtidSet.parse(str(row[1])), GtidSet.parse(str(row[2]))
     check_planned(uuid, read.server_uuid)
     if read.required is not None and not read.required <= now:
-        raise ServerBehindError(
-            "the server lacks transactions that the plan needs: wait for it, or connect to another one",
-            missing=str(read.required - now),
+        raise missing_error(
+            connection,
+            read.required - now,
+            had_them=read.was_complete_on(uuid),
+            behind="the server lacks transactions that the plan needs: wait for it, or connect to another one",
         )
     if read.wanted is not None:
         executed_before, needed = now - read.wanted, read.wanted
@@ -183,8 +186,9 @@ def _by_binlog_position(connection: Connection, read: LogRead, position: BinlogP
             f"connected to server {end.server_uuid}, but the position is one of {position.server_uuid}: without GTIDs"
             " a stream cannot continue on another server"
         )
-    if end < position or (read.required is not None and not read.required <= now):
-        raise ServerBehindError("the server's log ends before the position: was it reset?")
+    missing = (positions_before(*position) | (read.required or GtidSet())) - now
+    if missing:
+        raise missing_error(connection, missing, had_them=True, behind="")
     names = {file_number(str(row[0])): str(row[0]) for row in connection.query("SHOW BINARY LOGS")}
     if position.file not in names:
         needed, purged = f"file {position.file}, position {position.pos}", f"files before {min(names, default=0)}"

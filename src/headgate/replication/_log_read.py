@@ -42,6 +42,8 @@ class LogRead:
     little, without an error."""
     server_uuid: str | None = None
     """Server that the read was planned on; None: any that has executed it."""
+    had_by: str | None = None
+    """Another server that is known to have executed all of it, besides ``server_uuid``."""
     hint: Hint | None = None
     """Position at which a reader had everything before this part."""
     server_id: int = 0
@@ -80,6 +82,10 @@ class LogRead:
     def required(self) -> GtidSet | None:
         """Transactions that the server must have executed."""
         return self.executed_before if self.executed is None else self.executed
+
+    def was_complete_on(self, server_uuid: str) -> bool:
+        """Return whether a server is known to have executed what is required."""
+        return server_uuid in (self.server_uuid, self.had_by)
 
     @property
     def stop(self) -> tuple[int, int] | None:

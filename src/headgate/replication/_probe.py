@@ -1,46 +1,146 @@
-"""Commit time of one transaction, which distinguishes a rewritten history from the one already read."""
+"""Headers of single transactions. Commit times distinguish a rewritten history from the one already read."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+from uuid import UUID
+
 from headgate.binlog import Segment, codes, parse_gtid
-from headgate.binlog_positions import TAG
-from headgate.errors import ConfigError, IncompleteReadError
+from headgate.binlog_positions import TAG, begin_of, file_number, number_at
+from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, HistoryRewrittenError, IncompleteReadError
 from headgate.gtid import Gtid, GtidSet
-from headgate.mysql import ConnectionSettings
-from headgate.offsets import Hint
+from headgate.mysql import REWRITTEN, ConnectionSettings
+from headgate.offsets import Last
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
+from headgate.replication._transport import TRANSPORT, Transport
 
-__all__ = ["commit_time"]
+__all__ = ["TransactionHeader", "check_header", "check_history", "commit_time", "transaction_headers"]
+
+_LARGE_BYTES = 1 << 20
+"""A transaction of which more than this has arrived is skipped by another dump."""
 
 
-def commit_time(settings: ConnectionSettings, gtid: GtidSet, *, hint: Hint | None = None) -> int:
+class TransactionHeader(NamedTuple):
+    """Begin of a transaction in the log."""
+
+    gtid: Gtid
+    commit_us: int
+    """Original commit time, microseconds since 1970-01-01 UTC; 0: it carries none."""
+    server_uuid: str
+    """Server in whose log it is."""
+    file: str
+    pos: int
+
+    @property
+    def last(self) -> Last:
+        """Return the form that offsets hold."""
+        return Last(str(self.gtid), self.commit_us)
+
+
+def commit_time(settings: ConnectionSettings, gtid: GtidSet) -> int:
     """Return the original commit time of a transaction, in microseconds since 1970-01-01 UTC; 0 if it carries none.
 
     :param gtid: exactly one transaction.
-    :param hint: position of a reader before the transaction.
     :raises BinlogPurgedError: the log no longer holds it.
     :raises IncompleteReadError: it did not arrive.
     """
     if gtid.count() != 1:
         raise ConfigError(f"expected exactly one transaction, not {gtid}")
-    one = next(iter(gtid))
-    with open_dump(LogRead(settings, wanted=gtid, hint=hint)) as dump:
+    return transaction_headers(LogRead(settings, wanted=gtid))[0].commit_us
+
+
+def check_history(read: LogRead, last: Last, transport: Transport = TRANSPORT) -> None:
+    """Check that the log still has a transaction that was read. Without an error it does, or has purged it.
+
+    :param read: gives the settings, and the server that is known to have executed the transaction.
+    :raises HistoryRewrittenError: the GTID names another transaction, or the server lost it.
+    :raises ServerBehindError: another server lacks it.
+    """
+    gtid = GtidSet.parse(last.gtid)
+    one = LogRead(read.settings, wanted=gtid, executed=gtid, had_by=read.had_by, hint=None)
+    try:
+        (header,) = transaction_headers(one, transport)
+    except BinlogPurgedError:
+        return
+    check_header(header, last)
+
+
+def check_header(header: TransactionHeader, last: Last) -> None:
+    """Check that a header is of the transaction that was read.
+
+    :raises HistoryRewrittenError: it is of another one with the same GTID.
+    """
+    if header.commit_us != last.ts_us:
+        raise HistoryRewrittenError(
+            REWRITTEN.format("a transaction that was read has another commit time"), gtid=last.gtid
+        )
+
+
+def transaction_headers(read: LogRead, transport: Transport = TRANSPORT) -> list[TransactionHeader]:
+    """Return the headers of the transactions ``read.wanted``, in log order. In a log without GTIDs these are the ones
+    that begin at the set's positions.
+
+    A dump is ended as soon as the last one has begun, and when much of another has arrived. A hint that does not lead
+    to all of them is dropped.
+
+    :raises BinlogPurgedError: the log no longer holds one of them.
+    :raises IncompleteReadError: one did not arrive.
+    """
+    headers: list[TransactionHeader] = []
+    left = read.wanted or GtidSet()
+    while left:
+        count = len(headers)
+        try:
+            for header in _dumped(replace(read, wanted=left), transport):
+                headers.append(header)
+                left -= _set_of(header.gtid)
+        except HeadgateError:
+            if read.hint is None:
+                raise
+            count = len(headers)
+        if len(headers) == count:
+            if read.hint is None:
+                raise IncompleteReadError("transactions did not arrive", missing=str(left))
+            read = replace(read, hint=None)
+    return sorted(headers, key=lambda header: (file_number(header.file), header.pos))
+
+
+def _set_of(gtid: Gtid) -> GtidSet:
+    return GtidSet({(gtid.uuid, gtid.tag): [(gtid.number, gtid.number)]})
+
+
+def _dumped(read: LogRead, transport: Transport) -> Iterator[TransactionHeader]:
+    """Yield headers from one dump until all have come, or the rest of a large transaction is in the way."""
+    wanted = read.wanted or GtidSet()
+    begin = begin_of(wanted)
+    left, size = wanted.count(), 0
+    with open_dump(read, transport) as dump:
         for item in dump.items():
-            if isinstance(item, Segment):
-                time_us = _find(item, one)
-                if time_us is not None:
-                    return time_us
-    raise IncompleteReadError("a transaction did not arrive", gtid=str(gtid))
+            if not isinstance(item, Segment):
+                continue
+            size += int(item.end[-1]) - int(item.start[0])
+            for gtid, commit_us, pos in _transactions(item, None if begin is None else begin.server_uuid):
+                if gtid in wanted:
+                    yield TransactionHeader(gtid, commit_us, dump.server_uuid, item.file, pos)
+                    left, size = left - 1, 0
+            if not left or (left < wanted.count() and size > _LARGE_BYTES):
+                return
 
 
-def _find(segment: Segment, wanted: Gtid) -> int | None:
-    for start, end in zip(segment.start.tolist(), segment.end.tolist(), strict=True):
+def _transactions(segment: Segment, server_uuid: str | None) -> Iterator[tuple[Gtid, int, int]]:
+    """Yield GTID, original commit time and position of the transactions that begin in a segment.
+
+    :param server_uuid: of a server whose positions are the GTIDs; None: the log has GTIDs.
+    """
+    for start, end, pos in zip(segment.start.tolist(), segment.end.tolist(), segment.pos.tolist(), strict=True):
         kind = int(segment.buf[start + codes.TYPE_OFFSET])
         if kind not in (codes.GTID, codes.GTID_TAGGED, codes.ANONYMOUS_GTID):
             continue
         event = parse_gtid(kind, segment.buf[start + codes.HEADER_SIZE : end].tobytes())
-        # If positions count as GTIDs, the dump began at the transaction's position.
-        if wanted.tag == TAG if kind == codes.ANONYMOUS_GTID else Gtid(*event[:3]) == wanted:
-            return event.original_commit_us
-    return None
+        gtid = Gtid(*event[:3])
+        if server_uuid is not None:
+            gtid = Gtid(UUID(server_uuid).bytes, TAG, number_at(file_number(segment.file), pos) + 1)
+        yield gtid, event.original_commit_us, pos

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from headgate._policies import DEFAULT, Policies
 from headgate.binlog import Segment, codes
 from headgate.catalog import TablePatterns
-from headgate.errors import DecodeError
+from headgate.errors import DecodeError, HeadgateError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import Hint
@@ -49,7 +49,7 @@ def read_range(
     dump = ResumableDump(read, LogDecoding(read.settings, options, transport), transport)
     yield from dump.items()
     file, pos = dump.end or ("", 0)
-    yield RangeEnd(dump.server_uuid, file, pos, read.executed or GtidSet())
+    yield RangeEnd(dump.server_uuid, file, pos, read.executed or GtidSet(), dump.last)
 
 
 class WindowReader:
@@ -138,10 +138,29 @@ def cut_in_order(
     changes.
 
     Only whole transactions, in log order, and none that ``executed`` lacks. If there are fewer changes, all of
-    ``executed``. The cut may exceed the limit by the changes in one piece of the log.
+    ``executed``. The cut may exceed the limit by the changes in one piece of the log. A hint that leads to none of
+    them is dropped.
+
+    :raises IncompleteReadError: no transaction arrived.
     """
     read = LogRead(settings, wanted=executed - executed_before, executed=executed, hint=hint)
-    decoder = LogDecoder(executed - executed_before, DecodeOptions(TablePatterns([])))
+    received = GtidSet()
+    try:
+        received = _first_transactions(read, limit_rows)
+    except HeadgateError:
+        if hint is None:
+            raise
+    if not received and hint is not None:
+        received = _first_transactions(replace(read, hint=None), limit_rows)
+    if not received:
+        raise read.incomplete_error()
+    return executed_before | received
+
+
+def _first_transactions(read: LogRead, limit_rows: int) -> GtidSet:
+    """Return the first transactions of ``read.wanted`` that hold ``limit_rows`` changes, or all of it."""
+    wanted = read.wanted or GtidSet()
+    decoder = LogDecoder(wanted, DecodeOptions(TablePatterns([])))
     with open_dump(read) as dump:
         dump.stream.at_once = min(max(_CUT_BYTES_A_ROW * limit_rows, _SMALLEST_PIECE), dump.stream.at_once)
         for item in dump.items():
@@ -151,5 +170,5 @@ def cut_in_order(
                 if decoder.changes >= limit_rows or decoder.received_count >= (read.count or 0):
                     break
             if read.stop is not None and position_of(item) >= read.stop:
-                return executed
-    return executed_before | decoder.received()
+                return wanted
+    return decoder.received()

@@ -7,21 +7,27 @@ position and no transaction is open there. An endless read is never complete.
 
 **Resuming.** A transaction that was cut off is requested again whole, and its changes that were already yielded are
 skipped. (A server sends the same events in the same order. Each dump checks that it is the same server, if that
-matters.) So wherever dumps are cut, the read yields the log's transactions once, in order.
+matters.) So wherever dumps are cut, the read yields the log's transactions once, in order. Before the next dump, the
+last transaction received is compared with the server's: another one with the same GTID means a rewritten history.
+
+**Hints.** A dump that began at a hint, and ended without anything of the read, shows that the hint may be wrong (a file
+name that was used again). The next dump begins without it, even after an error that no retry mends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping
+from dataclasses import replace
 from enum import Enum, StrEnum, auto
 from typing import Final, Generic, Never, Protocol, Self, TypeVar
 
 from headgate.binlog import Segment
 from headgate.errors import HeadgateError, Transient
 from headgate.gtid import GtidSet
-from headgate.offsets import Hint
+from headgate.offsets import Hint, Last
 from headgate.replication._dump import Dump, open_dump, position_of
 from headgate.replication._log_read import LogRead
+from headgate.replication._probe import check_history
 from headgate.replication._transport import TRANSPORT, BackOff, Transport
 from headgate.replication._types import Idle
 
@@ -43,10 +49,16 @@ T_co = TypeVar("T_co", covariant=True)
 class ItemDecoder(Protocol[T_co]):
     """Decoder of one dump's items, for example :class:`~headgate.replication._decoder.LogDecoder`."""
 
-    received_count: int
-    """Number of transactions received whole."""
     end: tuple[str, int] | None
-    """File and position behind the last of them."""
+    """File and position behind the last transaction received whole."""
+
+    @property
+    def received_count(self) -> int:
+        """Number of transactions received whole."""
+
+    @property
+    def last(self) -> Last | None:
+        """The last of them, if that is known."""
 
     def decode(self, segment: Segment) -> Iterator[T_co]:
         """Yield everything decoded from the segment."""
@@ -83,6 +95,7 @@ class Scan:
 
     received_count = 0
     end: tuple[str, int] | None = None
+    last: Last | None = None
 
     def begin(self, _server_uuid: str, _read: LogRead, _skip: tuple[str, int] | None) -> Self:
         """Decode a new dump."""
@@ -176,6 +189,9 @@ class ResumableDump(Generic[T_co]):
         self._decoding, self._transport = decoding, transport
         self._back_off = BackOff(transport.pacing)
         self._skip: tuple[str, int] | None = None
+        self.last: Last | None = None
+        """The last transaction received whole, if that is known."""
+        self._drops_hint = False
 
     def items(self) -> Iterator[T_co]:
         """Yield all items of the decoders.
@@ -187,6 +203,9 @@ class ResumableDump(Generic[T_co]):
                 self._apply(DumpEvent.CONNECTS)
                 failure = yield from self._one_dump()
                 self._apply(DumpEvent.INTERRUPTED)
+                if self._drops_hint:
+                    self.read, self._drops_hint = replace(self.read, hint=None), False
+                    continue
                 if not isinstance(failure, Transient) or not self.read.is_complete(self.reached):
                     self._pause(failure)
             self._apply(DumpEvent.IS_COMPLETE)
@@ -213,10 +232,14 @@ class ResumableDump(Generic[T_co]):
         """Yield the items of one dump. Return why it ended."""
         decoder: ItemDecoder[T_co] | None = None
         failure: HeadgateError = self.read.incomplete_error()
+        reached = self.reached
         try:
+            if self.last is not None:
+                check_history(self.read, self.last, self._transport)
             with open_dump(self.read, self._transport) as dump:
                 self._apply(DumpEvent.BEGINS)
                 self.server_uuid = self.server_uuid or dump.server_uuid
+                self.read = replace(self.read, had_by=dump.server_uuid)
                 decoder = self._decoding.begin(dump.server_uuid, self.read, self._skip)
                 yield from self._contents(dump, decoder)
         except HeadgateError as error:
@@ -224,6 +247,9 @@ class ResumableDump(Generic[T_co]):
         finally:
             self._decoding.close()
         if decoder is not None:
+            advanced = self.reached > reached and self.read.wanted is None
+            is_fruitless = not (decoder.received_count or decoder.unfinished() or advanced)
+            self._drops_hint = is_fruitless and self.read.hint is not None
             self._note(decoder)
         return failure
 
@@ -247,7 +273,7 @@ class ResumableDump(Generic[T_co]):
         if received:
             self._back_off.progress()
         self.read = self.read.rest(received, decoder.end)
-        self.end = decoder.end or self.end
+        self.end, self.last = decoder.end or self.end, decoder.last or self.last
         self._skip = decoder.unfinished() or self._skip
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headgate.catalog import ColumnChange, TableDef
     from headgate.columns import HookedTable
     from headgate.gtid import GtidSet
-    from headgate.offsets import Hint
+    from headgate.offsets import Hint, Last
 
 __all__ = ["Ddl", "Idle", "ImageBatch", "LogBlock", "LogItem", "RangeEnd", "Stopped", "file_number", "stop_reason"]
 
@@ -109,6 +109,8 @@ class RangeEnd:
     file: str
     pos: int
     gtid: GtidSet
+    last: Last | None = None
+    """The last transaction before it, if known."""
 
 
 @dataclass(frozen=True)

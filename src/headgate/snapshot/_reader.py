@@ -101,7 +101,7 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.kernels import RowBlock
-from headgate.mysql import Connection, log_position, log_status, select_blocks
+from headgate.mysql import Connection, log_position, log_status, missing_error, select_blocks
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
 from headgate.replication import (
@@ -221,11 +221,17 @@ def check_server(connection: Connection, executed: GtidSet, server_uuid: str) ->
     """Check that the server behind this connection is the planned one and has executed ``executed``.
 
     :raises ServerBehindError: otherwise; a proxy may direct a connection to any server, so a retry may help.
+    :raises HistoryRewrittenError: it is, and has lost what it had.
     """
     if end_of(executed) is not None:
-        missing_places = executed - log_position(connection)
-        if missing_places:
-            raise ServerBehindError("connected to a server that the chunk was not planned on, or its log was reset")
+        now = log_position(connection)
+        if executed - now:
+            raise missing_error(
+                connection,
+                executed - now,
+                had_them=now.sources().keys() == executed.sources().keys(),
+                behind="connected to a server that the chunk was not planned on",
+            )
         return
     text = str(executed)
     uuid, contained, missing = connection.query(
@@ -236,9 +242,11 @@ def check_server(connection: Connection, executed: GtidSet, server_uuid: str) ->
     if str(uuid) != server_uuid:
         raise ServerBehindError(f"connected to server {uuid}, but the chunk was planned on {server_uuid}")
     if not int(contained):
-        raise ServerBehindError(
-            "the server lacks transactions that the snapshot needs: wait for it, or connect to another server",
-            missing=str(missing).replace("\n", ""),
+        raise missing_error(
+            connection,
+            GtidSet.parse(str(missing)),
+            had_them=True,
+            behind="the server lacks transactions that the snapshot needs: wait for it, or connect to another server",
         )
 
 

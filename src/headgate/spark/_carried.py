@@ -29,6 +29,7 @@ from headgate.catalog import AddedColumn, Column, ColumnChange, DroppedColumn, R
 from headgate.columns import HookedTable, TableCodec, hooked_table, mysql_type, written_name
 from headgate.errors import HookError, UnreadableTableError, UnsupportedError
 from headgate.mysql import ConnectionSettings
+from headgate.offsets import Last
 from headgate.replication import Ddl, ImageBatch, RangeEnd, Stopped, canonical_schema
 from headgate.snapshot import ChunkOptions, TableLocks
 from headgate.spark._progress import TaskProgress
@@ -80,7 +81,8 @@ def _message(
     if isinstance(item, Stopped):
         return Stop(item.table, item.reason, gtid=item.gtid, unknown=item.unknown)
     if isinstance(item, RangeEnd):
-        return End(str(item.gtid), item.server_uuid, item.file, item.pos)
+        last = item.last or Last("", 0)
+        return End(str(item.gtid), item.server_uuid, item.file, item.pos, last.gtid, last.ts_us)
     return item
 
 

@@ -1,78 +1,150 @@
-"""Detect a rewritten server history by a recently read transaction. No Spark here.
+"""Detect a rewritten server history. No Spark here.
 
-After RESET BINARY LOGS AND GTIDS, or on a server restored from an image, equal GTIDs can name other transactions. So an
-offset carries a GTID with its commit time. A server whose transaction of that GTID has another commit time is refused.
-The check runs once after each new connection.
+After RESET BINARY LOGS AND GTIDS, a crash without ``sync_binlog=1``, or on a server restored from an image, equal GTIDs
+can name other transactions. A history is rewritten from some transaction on. So it is the *newest* transaction of an
+offset that shows it: the offset carries its GTID, its commit time, and its position in the log (a hint).
+
+- The planner reads that transaction's header from the log while it plans the batch that the transaction ends. A new
+  stream begins with the newest transaction of its start.
+- Each later planning, and one after the last batch, reads the header again. A transaction with another commit time ends
+  the stream. So does a server that lacks what it had executed, unless it may receive it again (``mysql/_missing.py``).
+- A batch that is replayed is compared with its own newest transaction first.
+
+What is read between two plannings is of the history that both have met. One dump reads both headers, the old one and
+the new one, and begins where the old one is.
+
+"Newest" is the highest number of each source in the newest binlog file with a transaction of the batch; of these, the
+last one in the log. In a log without GTIDs it is the batch's first transaction, whose position is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any, Final
 
-from headgate.errors import HistoryRewrittenError
+from headgate.binlog_positions import end_of
+from headgate.carrier import End
+from headgate.errors import ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint, Last, SourceOffset
-from headgate.spark._server import Server, ServerState
+from headgate.spark._notes import Notes
+from headgate.spark._server import Server, ServerState, check_executed
 
 __all__ = ["HistoryCheck"]
 
-_LAST_SECONDS = 10.0
-"""Longest age of ``last`` while the stream moves: refreshing it costs a dump of one transaction."""
-_LAST_SECONDS_BLIND = 60.0
-"""The same without a hint, if the server has to search a whole file for the transaction."""
+_FIRST_EVENT: Final = 4
+"""Position of a file's first event."""
 
 
 class HistoryCheck:
-    """The history check of one stream.
+    """The history check of one stream."""
 
-    :param clock: seconds.
-    """
-
-    def __init__(self, server: Server, clock: Callable[[], float]) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
-        self._clock = clock
-        self._checked_connection = -1
-        self._last_taken: float | None = None
+        self._compared: tuple[int, int] | None = None
+        """Connection and offset (its epoch) of the last planning."""
+        self._planned: tuple[int, int] | None = None
+        """The same of the batch that it planned."""
 
-    def check(self, start: SourceOffset, state: ServerState) -> None:
-        """Compare the offset's transaction with the server's, if the connection is new.
+    def is_compared(self, start: SourceOffset) -> bool:
+        """Return whether a planning on the present connection has compared this offset."""
+        return self._compared == (self._server.connects, start.epoch)
 
+    def begin(self, had: GtidSet, state: ServerState) -> dict[str, Any]:
+        """Return the newest transaction of a new stream's start, and its position, as fields of its offset."""
+        logged = GtidSet() if end_of(had) is not None else had - state.purged
+        last, hint = self._headers(None, None, logged, state)
+        return {"last": last, "hint": hint}
+
+    def resume(self, position: End, state: ServerState) -> None:
+        """Compare the position of the sinks with the server, for a stream without a checkpoint.
+
+        :raises ServerBehindError: the server has not executed all of it.
+        :raises HistoryRewrittenError: the server lost some of it, or its last transaction is another one.
+        """
+        check_executed(GtidSet.parse(position.gtid), state, self._server, position.server_uuid)
+        if position.last_gtid:
+            self._headers(Last(position.last_gtid, position.last_us), None, GtidSet(), state)
+
+    def advance(
+        self, start: SourceOffset, new: GtidSet, state: ServerState, epoch: int
+    ) -> tuple[Last | None, Hint | None]:
+        """Compare the offset's newest transaction with the server's. Return that of the next offset, and its position.
+
+        :param new: transactions between the two offsets.
+        :param epoch: of the next offset.
         :raises HistoryRewrittenError: they differ.
         """
-        if self._checked_connection == self._server.connects:
-            return
-        last = start.last
-        gtid = GtidSet.parse(last.gtid) if last is not None else GtidSet()
-        if not gtid <= state.executed:
-            return  # the server is behind, and the reader of its log raises that
-        if last is not None and not gtid & state.purged:
-            committed = self._server.commit_time(gtid, None)
-            if committed is not None and committed != last.ts_us:
-                raise HistoryRewrittenError(
-                    "the server's history was rewritten (RESET BINARY LOGS AND GTIDS, or a restored image): a"
-                    " transaction that was read has another commit time; start again with a new checkpoint and target",
-                    gtid=last.gtid,
-                )
-        self._checked_connection = self._server.connects
+        if new or not self.is_compared(start):
+            last, hint = self._headers(start.last, start.hint, new - state.purged, state)
+        else:
+            last, hint = start.last, start.hint
+        self._compared, self._planned = (self._server.connects, start.epoch), (self._server.connects, epoch)
+        return last, hint
 
-    def identity(self, start: SourceOffset) -> str:
-        """Return the server's UUID after the same comparison.
+    def identity(self, end: SourceOffset) -> str:
+        """Return the server's UUID, after a comparison if the batch that ends here was planned on another connection.
 
-        :raises HistoryRewrittenError: the transactions differ.
+        :raises HistoryRewrittenError: the newest transactions differ, or the server lost what it had at planning.
         """
-        uuid = self._server.identity()
-        if start.last is not None and self._checked_connection != self._server.connects:
-            self.check(start, self._server.state())
-        return uuid
+        if end.last is None or self._planned == (self._server.connects, end.epoch):
+            return self._server.identity()
+        state = self._server.state()
+        try:
+            check_executed(end.gtid_set, state, self._server, Notes.from_dict(end.signals).server_uuid)
+        except ServerBehindError:
+            return state.uuid  # the tasks refuse this server, as long as it is behind
+        self._headers(end.last, end.hint, GtidSet(), state)
+        self._planned = self._server.connects, end.epoch
+        return state.uuid
 
-    def last(self, start: SourceOffset, new: GtidSet, begin: Hint | None) -> Last | None:
-        """Return the transaction for the next offset: the first of the new ones, which a reader finds at once."""
-        now = self._clock()
-        patience = _LAST_SECONDS if begin is not None else _LAST_SECONDS_BLIND
-        if not new or (start.last and self._last_taken is not None and now - self._last_taken < patience):
-            return start.last
-        uuid, tag, number, _ = next(new.intervals())
-        one = GtidSet({(uuid, tag): [(number, number)]})
-        committed = self._server.commit_time(one, begin)
-        self._last_taken = now
-        return Last(str(one), committed) if committed is not None else start.last
+    def _headers(
+        self, last: Last | None, hint: Hint | None, new: GtidSet, state: ServerState
+    ) -> tuple[Last | None, Hint | None]:
+        """Compare ``last`` with the server's, and return the newest of ``last`` and ``new`` with its position.
+
+        :param hint: position of ``last``.
+        """
+        from headgate.replication import check_header
+
+        known = GtidSet() if last is None else GtidSet.parse(last.gtid) - state.purged
+        at = hint if hint is not None and hint.server_uuid == state.uuid else None
+        candidates, begin = self._candidates(new, state.uuid, at)
+        reads = [(known, at), (candidates, begin)]
+        if known and begin is not None and begin == at:
+            reads = [(known | candidates, at)]
+        for gtids, position in reads:
+            for header in self._server.headers(gtids, position) if gtids else ():
+                if last is not None and known and str(header.gtid) == last.gtid:
+                    check_header(header, last)
+                last, hint = header.last, Hint(header.server_uuid, header.file, header.pos)
+                known = GtidSet()
+        return last, hint
+
+    def _candidates(self, new: GtidSet, server_uuid: str, at: Hint | None) -> tuple[GtidSet, Hint | None]:
+        """Return transactions of which one is the newest, and a position before them.
+
+        :param at: a known position before all of ``new``.
+        """
+        first = next(new.intervals(), None)
+        if first is None:
+            return new, at
+        if end_of(new) is not None:
+            return GtidSet({first[:2]: [(first[2], first[2])]}), None
+        if at is not None and at.file == self._server.log_file():
+            return _highest(new), at
+        names = [name for name, _ in self._server.log_files()]
+        low, high = 0, len(names) - 1
+        before, middle = GtidSet(), high  # mostly it is the file that is being written
+        while low < high:
+            logged = self._server.previous_gtids(names[middle])
+            if new <= logged:
+                high = middle - 1
+            else:
+                low, before = middle, logged
+            middle = (low + high + 1) // 2
+        return _highest(new - before), Hint(server_uuid, names[low], _FIRST_EVENT)
+
+
+def _highest(gtids: GtidSet) -> GtidSet:
+    """Return the highest number of each source."""
+    return GtidSet({(uuid, tag): [(number, number)] for uuid, tag, _, number in gtids.intervals()})

@@ -8,9 +8,8 @@ What a plan guarantees
 - **A consistent cut.** E is what the server reports as executed (all of it is visible to a SELECT begun later), or a
   prefix of that in log order. The settings that this needs (``mysql/_required.py``) come with each state of the server,
   so they are checked at every planning, and before each batch is handed out, on the server that answers then.
-- **The same history.** The server has all that was read (else the planner waits: it may be catching up), has not purged
-  what is still to be read, and a recently read transaction has the same commit time: after RESET BINARY LOGS AND GTIDS
-  or a restored image, equal numbers name other transactions.
+- **The same history.** The server has all that was read (else the planner waits, if it may be catching up), has not
+  purged what is still to be read, and the newest transaction read has the same commit time (``spark/_history.py``).
 - **No state outside the offset** except caches: a planner that takes over continues from the offset alone.
 
 Stages of a plan, each a value: the requests (``_Requests``), the present server (``_Planning``), the tables to read
@@ -146,7 +145,7 @@ class Planner:
         self._has_planned = False
         self._failing_since_us: int | None = None
         self._succeeded = False
-        self._history = HistoryCheck(server, clock)
+        self._history = HistoryCheck(server)
         self._ends = EndChooser(server, options.slots)
         self._pace = Pace(options.snapshot_share)
         self._planned_rows = 0
@@ -186,14 +185,13 @@ class Planner:
         """
         self._target = self._retried(lambda: self._server.state(whole=True).executed)
 
-    def server_uuid(self, start: SourceOffset) -> str:
+    def server_uuid(self, end: SourceOffset) -> str:
         """Return the UUID of the server to read from now, checked as for a planning: a batch that is replayed after a
-        restart may meet another server than the one it was planned on, or another history. Tasks read from this server
-        or fail.
+        restart may meet another server than the one it was planned on, or another history. Tasks read from it or fail.
 
-        :param start: of the batch.
+        :param end: of the batch.
         """
-        return self._retried(lambda: self._history.identity(start))
+        return self._retried(lambda: self._history.identity(end))
 
     def log_uuid(self, start: SourceOffset, end: SourceOffset, note: SkipNote | None = None) -> str | None:
         """Return the server in whose log a batch's changes are read; None: :meth:`server_uuid`."""
@@ -273,7 +271,7 @@ class Planner:
         state = self._server.state()
         resumed = self._resumed(state) if self._options.follows_tables else None
         had, finished = resumed or (self._start_position(self._options.start, state), frozenset())
-        check_position(had, state)
+        check_position(had, state, self._server)
         plan = SnapshotPlan(
             self._patterns,
             0,
@@ -304,6 +302,7 @@ class Planner:
             snapshot=plan.state(),
             signals=notes.to_dict(),
             planned_us=now,
+            **self._history.begin(had, state),
         )
 
     def _resumed(self, state: ServerState) -> tuple[GtidSet, frozenset[str]] | None:
@@ -313,6 +312,7 @@ class Planner:
             reads_nothing = self._options.snapshot_mode == "no_data"
             if hint is not None and (finished or reads_nothing):
                 had = GtidSet.parse(hint.gtid)
+                self._history.resume(hint, state)
                 if state.purged <= had:
                     return had, finished
                 consequence = "it begins again at its start" if reads_nothing else "all tables are read again"
@@ -342,7 +342,7 @@ class Planner:
     def _between(self, start: str | None, end: str | None) -> tuple[SourceOffset, SourceOffset]:
         state = self._server.state()
         had = self._start_position(start or "earliest", state)
-        check_position(had, state)
+        check_position(had, state, self._server)
         target = GtidSet.parse(end) if end is not None else state.executed
         until = self._ends.choose(had, state, None, target=target)
         if target - until.gtid:
@@ -363,7 +363,7 @@ class Planner:
     def _everything(self, as_of: str | None) -> tuple[SourceOffset, list[ChunkSpec]]:
         state = self._server.state()
         end = GtidSet.parse(as_of) if as_of is not None else state.executed
-        check_position(end, state)
+        check_position(end, state, self._server)
         now = self._wall_us()
         epoch = self._epoch(0, now)
         plan = SnapshotPlan(self._patterns, epoch, self._options.chunk_rows, self._options.slots, False)
@@ -390,7 +390,8 @@ class Planner:
         """Plan one batch in stages, each a value that the next ones only read."""
         had = start.gtid_set
         notes, requests = self._read_requests(start)
-        if not requests.new and not _unfinished(start.snapshot, notes) and self._has_planned and self._nothing_new(had):
+        is_known = self._has_planned and self._history.is_compared(start)
+        if is_known and not requests.new and not _unfinished(start.snapshot, notes) and self._nothing_new(had):
             return None
         planning = self._read_state(start, had, notes, requests)
         plan = self._take_requests(planning)
@@ -418,9 +419,8 @@ class Planner:
         state = self._server.state()
         positions = self._positions(start, had, notes, requests, state)
         had = had | positions.skips
-        check_position(had, state)
+        check_position(had, state, self._server, notes.server_uuid)
         begin = self._begin(start, state) if not positions.skips else None
-        self._history.check(start, state)
         if self._target is not None and not notes.paused and _needs_retry(notes, requests.signals):
             self._target = state.executed
             self._moves += 1
@@ -498,7 +498,7 @@ class Planner:
         start, notes, requests = planning.start, planning.notes, planning.requests
         self._planned_rows = plan.weight
         self._commit_watermark(plan.chunks, planning.epoch)
-        last = self._history.last(start, end.gtid - planning.had, planning.begin)
+        last, hint = self._history.advance(start, end.gtid - planning.had, planning.state, planning.epoch)
         reports = plan.actions or requests.topic_begins or (notes.fresh and plan.waiting_tables)
         if end.gtid == planning.had and not plan.chunks and not reports:
             return None
@@ -521,6 +521,7 @@ class Planner:
             snapshot=plan.state(),
             signals=new_notes.to_dict(),
             last=last,
+            hint=hint,
             planned_us=planning.now_us,
         )
 

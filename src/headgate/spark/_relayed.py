@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.catalog import TablePatterns
-from headgate.errors import ServerBehindError
+from headgate.errors import HeadgateError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.spark._server import MySQLServer, ServerState
 
@@ -91,6 +91,11 @@ class RelayedServer(MySQLServer):
             pause *= 2
             head = self._relay.head()
         return head
+
+    def missing_error(self, missing: GtidSet, *, had_them: bool, behind: str) -> HeadgateError:
+        """Return the error for transactions that the server or its relay lacks. A relay that is behind lost nothing."""
+        lost = missing - super().executed()
+        return super().missing_error(lost or missing, had_them=had_them and bool(lost), behind=behind)
 
     def reach(self, had: GtidSet, end: GtidSet) -> GtidSet:
         """Return ``end``, limited to the end of one server's part of the relay's log."""

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headgate.binlog_positions import BinlogPosition, end_of, file_number, positions_before
-from headgate.errors import BinlogPurgedError, HeadgateError, ServerBehindError, ServerSettingError, Transient
+from headgate.errors import BinlogPurgedError, HeadgateError, ServerSettingError, Transient
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint
 
 if TYPE_CHECKING:
     from headgate.catalog import TableDef, TablePatterns, TableStats
     from headgate.mysql import Connection, ConnectionSettings
+    from headgate.replication import TransactionHeader
 
-__all__ = ["MySQLServer", "Server", "ServerState", "check_position", "retried"]
+__all__ = ["MySQLServer", "Server", "ServerState", "check_executed", "check_position", "retried"]
 
 _T = TypeVar("_T")
 
@@ -91,8 +92,14 @@ class Server(Protocol):
     def cut(self, had: GtidSet, executed: GtidSet, rows: int, hint: Hint | None) -> GtidSet:
         """Return ``had`` and the next transactions in log order, until they hold ``rows`` changes."""
 
-    def commit_time(self, gtid: GtidSet, hint: Hint | None) -> int | None:
-        """Return the original commit time of one transaction, µs since 1970 UTC; None: its log is purged."""
+    def headers(self, gtids: GtidSet, hint: Hint | None) -> list[TransactionHeader]:
+        """Return the headers of transactions, in log order; none if the log of one is purged.
+
+        :param hint: a position before them.
+        """
+
+    def missing_error(self, missing: GtidSet, *, had_them: bool, behind: str) -> HeadgateError:
+        """Return the error for transactions that the server lacks: ``mysql.missing_error``."""
 
     def commit_watermark(self, table: str, data: str) -> None:
         """Commit a row of ``db.table``: from then on all that was logged before is visible."""
@@ -101,10 +108,30 @@ class Server(Protocol):
         """Close the connection."""
 
 
-def check_position(had: GtidSet, state: ServerState) -> None:
+def check_executed(had: GtidSet, state: ServerState, server: Server, planned_on: str = "") -> None:
+    """Check that the server has executed all of ``had``.
+
+    :param planned_on: UUID of a server that had; empty: unknown.
+    :raises ServerBehindError: it has not.
+    :raises HistoryRewrittenError: it had, and cannot receive it again.
+    """
+    missing = had - state.executed
+    if missing:
+        relay = ", or its relay does not have," if state.by_relay else ""
+        raise server.missing_error(
+            missing,
+            had_them=state.uuid == planned_on,
+            behind=f"the server has not executed{relay} transactions that count as read, {missing}: wait for it, or"
+            " connect to the server that has them; if they are lost, start again with a new checkpoint and target",
+        )
+
+
+def check_position(had: GtidSet, state: ServerState, server: Server, planned_on: str = "") -> None:
     """Check that the server has all of ``had`` and still holds everything after it.
 
+    :param planned_on: as for :func:`check_executed`.
     :raises ServerBehindError: it has not executed all of it.
+    :raises HistoryRewrittenError: it had, and cannot receive it again.
     :raises BinlogPurgedError: it has purged what comes after it.
     :raises ServerSettingError: only one of them has GTIDs.
     """
@@ -117,14 +144,7 @@ def check_position(had: GtidSet, state: ServerState) -> None:
             expected="OFF" if not has_positions else "ON",
             actual="OFF" if has_positions else "ON",
         )
-    missing = had - state.executed
-    if missing:
-        relay = ", or its relay does not have," if state.by_relay else ""
-        raise ServerBehindError(
-            f"the server has not executed{relay} transactions that count as read, {missing}: wait for it, or connect to"
-            " the server that has them. If its GTIDs were reset, start again with a new checkpoint and target",
-            missing=str(missing),
-        )
+    check_executed(had, state, server, planned_on)
     lost = state.purged - had
     if lost and state.by_relay:
         raise BinlogPurgedError(
@@ -279,13 +299,18 @@ class MySQLServer:
 
         return cut_in_order(self._settings, had, executed, limit_rows=rows, hint=hint)
 
-    def commit_time(self, gtid: GtidSet, hint: Hint | None) -> int | None:
-        from headgate.replication import commit_time
+    def headers(self, gtids: GtidSet, hint: Hint | None) -> list[TransactionHeader]:
+        from headgate.replication import LogRead, transaction_headers
 
         try:
-            return commit_time(self._settings, gtid, hint=hint)
+            return transaction_headers(LogRead(self._settings, wanted=gtids, hint=hint))
         except BinlogPurgedError:
-            return None
+            return []
+
+    def missing_error(self, missing: GtidSet, *, had_them: bool, behind: str) -> HeadgateError:
+        from headgate.mysql import missing_error
+
+        return missing_error(self._connection(), missing, had_them=had_them, behind=behind)
 
     def commit_watermark(self, table: str, data: str) -> None:
         from headgate.mysql import commit_watermark

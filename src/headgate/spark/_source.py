@@ -198,7 +198,7 @@ class _StreamReader(_ReaderBase, DataSourceStreamReader, SupportsTriggerAvailabl
         tasks = plan_tasks(
             first,
             last,
-            server_uuid=planner.server_uuid(first),
+            server_uuid=planner.server_uuid(last),
             log_uuid=planner.log_uuid(first, last, note),
             slots=self._parsed.slots,
             chunk_rows=self._parsed.chunk_rows,
@@ -241,7 +241,7 @@ class _BatchReader(_ReaderBase, DataSourceReader):
             tasks = plan_tasks(
                 first,
                 last,
-                server_uuid=planner.server_uuid(first),
+                server_uuid=planner.server_uuid(last),
                 log_uuid=planner.log_uuid(first, last),
                 slots=options.slots,
                 chunk_rows=options.chunk_rows,

@@ -60,14 +60,19 @@ def url_of(server: MySQLServer, account: str) -> str:
 # -- check
 
 
-def test_a_good_server(mysql_server: MySQLServer, mysql_db: str) -> None:
-    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (a INT PRIMARY KEY)")
-    code, rows = check(mysql_server.url, "--tables", f"{mysql_db}.*")
-    assert (code, failed(rows), failed(rows, "warn")) == (0, set(), set())
-    assert {row["remedy"] for row in rows.values()} == {""}
-    for name in ("log_bin", "gtid_mode", "REPLICATION CLIENT", f"tables {mysql_db}.*", "keys", "SELECT"):
-        assert rows[name]["status"] == "ok"
-    code, out, err = run("check", mysql_server.url, "-t", f"{mysql_db}.*")
+DURABLE: dict[str, Any] = {"sync_binlog": 1, "innodb_flush_log_at_trx_commit": 1}
+
+
+@pytest.mark.needs_own_server
+def test_a_good_server() -> None:
+    with MySQLServer.start(DURABLE) as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (a INT PRIMARY KEY)")
+        code, rows = check(server.url, "--tables", "d.*")
+        assert (code, failed(rows), failed(rows, "warn")) == (0, set(), set())
+        assert {row["remedy"] for row in rows.values()} == {""}
+        for name in ("log_bin", "gtid_mode", "REPLICATION CLIENT", "tables d.*", "keys", "SELECT", *DURABLE):
+            assert rows[name]["status"] == "ok"
+        code, out, err = run("check", server.url, "-t", "d.*")
     assert (code, err) == (0, "")
     assert out.splitlines()[-1].startswith("0 failed, 0 warnings, ")
     assert "\x1b" not in out
@@ -84,6 +89,8 @@ BAD: dict[str, Any] = {
     "binlog_expire_logs_seconds": 3600,
     "max_allowed_packet": 4 << 20,
     "binlog_ignore_db": "shop",
+    "sync_binlog": 0,
+    "innodb_flush_log_at_trx_commit": 2,
 }
 
 
@@ -99,7 +106,7 @@ def test_all_that_is_wrong_is_told_at_once_and_the_remedies_mend_it() -> None:
         )
         code, rows = check(server.url)
         assert code == 1
-        mild = {"binlog_expire_logs_seconds", "max_allowed_packet", "binlog_row_image", "binlog_row_metadata"}
+        mild = {"binlog_expire_logs_seconds", "max_allowed_packet", "binlog_row_image", "binlog_row_metadata", *DURABLE}
         settings = set(BAD) - mild
         expected = settings | {"engine of shop.old"}
         assert failed(rows) - {"foreign keys of shop.b"} == expected

@@ -28,6 +28,7 @@ from headgate.replication import (
     cut_in_order,
     previous_gtids,
     read_range,
+    transaction_headers,
 )
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log, plain
@@ -137,8 +138,9 @@ def test_hints_into_files_of_either_kind(log: Log) -> None:
     log.do("INSERT INTO t VALUES (61, 'p')", "SET GLOBAL binlog_encryption = ON", "INSERT INTO t VALUES (62, 'q')")
     row_ids, here = read(first - sets[-1], hint)
     assert (row_ids, read(log.executed() - first, here)[0]) == ([60], [61, 62])
-    commit = commit_time(log.settings, first - sets[-1])
-    assert commit == commit_time(log.settings, first - sets[-1], hint=hint)
+    (header,) = transaction_headers(LogRead(log.settings, wanted=first - sets[-1]))
+    assert [header] == transaction_headers(LogRead(log.settings, wanted=first - sets[-1], hint=hint))
+    assert header.commit_us == commit_time(log.settings, first - sets[-1])
 
 
 def test_positions_are_those_of_the_events(log: Log) -> None:

@@ -1,0 +1,66 @@
+"""Transactions that one dump delivered whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from headgate.binlog import Transactions
+from headgate.binlog_positions import TAG
+from headgate.errors import HistoryRewrittenError
+from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
+from headgate.mysql import REWRITTEN
+from headgate.offsets import Last
+
+__all__ = ["ReceivedTransactions"]
+
+
+class ReceivedTransactions:
+    """Set of the transactions received whole, the last of them, and their number."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """How many they are."""
+        self.last: Last | None = None
+        """The last one; None in a log without GTIDs."""
+        self._builder = GtidSetBuilder()
+        self._highest: dict[tuple[bytes, str], int] = {}
+
+    def gtids(self) -> GtidSet:
+        """Return the set."""
+        return self._builder.build()
+
+    def add(self, transactions: Transactions, done: Any, tags: Sequence[str]) -> None:
+        """Add transactions of a scan, in log order.
+
+        :param done: int64[n]: their indexes, at least one.
+        :param tags: texts of the scan's tags.
+        :raises HistoryRewrittenError: one comes again.
+        """
+        self.count += len(done)
+        hi, lo, tag, number = (getattr(transactions, name)[done] for name in ("hi", "lo", "tag", "number"))
+        newest = Gtid(_uuid(hi[-1], lo[-1]), tags[int(tag[-1])], int(number[-1]))
+        if newest.tag != TAG:
+            self.last = Last(str(newest), int(transactions.commit_us[done[-1]]))
+        while len(number):
+            same = (hi == hi[0]) & (lo == lo[0]) & (tag == tag[0])
+            self._add_source(_uuid(hi[0], lo[0]), tags[int(tag[0])], number[same])
+            hi, lo, tag, number = (array[~same] for array in (hi, lo, tag, number))
+
+    def _add_source(self, uuid: bytes, tag: str, numbers: Any) -> None:
+        """Add numbers of one source. They need not grow: a group assigns them in blocks, and users choose some."""
+        before = self._highest.get((uuid, tag), 0)
+        if numbers[0] <= before or (numbers[1:] <= numbers[:-1]).any():
+            added = GtidSetBuilder()
+            added.add_arrays(uuid, tag, numbers)
+            new = added.build()
+            if self.gtids() & new or new.count() < len(numbers):
+                raise HistoryRewrittenError(REWRITTEN.format(f"the log has some of {new} a second time"))
+        self._highest[uuid, tag] = max(before, int(numbers.max()))
+        self._builder.add_arrays(uuid, tag, numbers)
+
+
+def _uuid(hi: Any, lo: Any) -> bytes:
+    return np.array([hi, lo], "<u8").tobytes()

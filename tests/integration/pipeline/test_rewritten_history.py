@@ -1,0 +1,105 @@
+"""The source is put back to an older state, or its GTIDs are reset, and goes on: no pipeline follows it then.
+
+The GTIDs are as many as before, or more, so only the transactions themselves differ.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headgate.errors import HistoryRewrittenError
+from headgate.testing import MySQLServer
+from tests.integration.runs import Runs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.needs_own_server
+
+
+@pytest.fixture
+def server() -> Iterator[MySQLServer]:
+    with MySQLServer.start() as started:
+        yield started
+
+
+@pytest.fixture
+def runs(spark: SparkSession, server: MySQLServer, tmp_path: Path) -> Runs:
+    server.execute("CREATE DATABASE d")
+    made = Runs(spark, server, "d", tmp_path / "p")
+    made.table("t", 20)
+    return made
+
+
+def write(server: MySQLServer, first: int, count: int = 3) -> None:
+    """So many transactions of one row each."""
+    server.execute(*(f"INSERT INTO d.t VALUES ({number}, 0, 0)" for number in range(first, first + count)))
+
+
+def saved(server: MySQLServer, folder: Path) -> Callable[[], None]:
+    """Save the server's data; the function puts it back."""
+    data, copy = server.folder / "data", folder / "saved"
+    server.shutdown()
+    shutil.copytree(data, copy)
+    server.restart()
+
+    def put_back() -> None:
+        server.kill()
+        shutil.rmtree(data)
+        shutil.copytree(copy, data)
+        server.restart()
+
+    return put_back
+
+
+@pytest.mark.parametrize("read_before", [True, False], ids=["in a later batch", "in the first snapshot"])
+def test_an_older_image_with_other_transactions_after_it(
+    runs: Runs, server: MySQLServer, tmp_path: Path, read_before: bool
+) -> None:
+    """The lost transactions are the end of a batch, whose begin the image still has."""
+    if read_before:
+        runs.run()
+    write(server, 100)
+    put_back = saved(server, tmp_path)
+    write(server, 200)
+    runs.run()
+    before = server.gtid_executed
+    assert {100, 200} <= runs.rows("d.t").keys()
+    put_back()
+    with pytest.raises(HistoryRewrittenError, match="it had executed"):
+        runs.run()
+    write(server, 300, 6)
+    assert server.query("SELECT GTID_SUBSET(%s, @@global.gtid_executed)", (before,))[0][0] == 1
+    with pytest.raises(HistoryRewrittenError, match="another commit time"):
+        runs.run()
+    shutil.rmtree(runs.lake.checkpoint)
+    with pytest.raises(HistoryRewrittenError, match="another commit time"):
+        runs.run()
+
+
+@pytest.mark.parametrize("kind", ["image", "reset"])
+def test_it_happens_while_a_pipeline_runs(runs: Runs, server: MySQLServer, tmp_path: Path, kind: str) -> None:
+    """mysqld is killed and put back, or its GTIDs are reset; then as many transactions come as before, and more."""
+    runs.run()
+    put_back = saved(server, tmp_path)
+    write(server, 200)
+    count = int(server.query("SELECT @@global.gtid_executed")[0][0].rpartition("-")[2])
+
+    def rewrite(number: int) -> None:
+        if number > 1:
+            return
+        if kind == "image":
+            put_back()
+            write(server, 300, 6)
+        else:
+            server.execute("RESET BINARY LOGS AND GTIDS")
+            write(server, 300, count + 3)
+
+    with pytest.raises(HistoryRewrittenError):
+        runs.run(once=False, meanwhile=rewrite)
+    assert len(runs.reports) <= 2

@@ -1,0 +1,166 @@
+"""A server whose GTIDs name other transactions than before: readers end, and say so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from headgate.catalog import TablePatterns
+from headgate.errors import ChecksumError, HistoryRewrittenError, IncompleteReadError, ServerBehindError
+from headgate.gtid import GtidSet
+from headgate.offsets import Hint, Last
+from headgate.replication import transaction_headers
+from headgate.replication._decoder import LogDecoder
+from headgate.replication._log_read import LogRead
+from headgate.replication._probe import check_history
+from headgate.replication._readers import read_range
+from headgate.replication._received import ReceivedTransactions
+from headgate.replication._tables import DecodeOptions
+from headgate.testing._binlog import EOF_PACKET
+from tests.replication.pretended import (
+    OPTIONS,
+    READERS,
+    SETTINGS,
+    UUID,
+    Ends,
+    Network,
+    PretendedServer,
+    error_packet,
+    gtids,
+    rows,
+)
+from tests.replication.written import WrittenLog
+
+
+def server_with(count: int, *, began_us: int = 1_700_000_000_000_000, replicates: bool = False) -> PretendedServer:
+    server = PretendedServer()
+    server.began_us, server.replicates = began_us, replicates
+    for number in range(1, count + 1):
+        server.commit([number])
+    return server
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_read_that_is_resumed_on_another_history_ends(reader: str) -> None:
+    """The server is put back while a dump is cut, and has written as much again."""
+    before, after = server_with(5), server_with(5, began_us=1_800_000_000_000_000)
+    network = Network(after, [Ends(after_packets=15)], [before], step=60)
+    with pytest.raises(HistoryRewrittenError, match="another commit time") as caught:
+        list(READERS[reader](network, GtidSet()))
+    assert caught.value.gtid == f"{UUID}:2"
+    assert not network.pauses[1:], "at once"
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_server_that_lost_what_it_had_is_not_waited_for(reader: str) -> None:
+    before, after = server_with(5), server_with(1)
+    network = Network(before, [Ends(after_packets=15)], [before, *[after] * 9], step=60)
+    with pytest.raises(HistoryRewrittenError, match=f"it had executed {UUID}:2"):
+        list(READERS[reader](network, GtidSet()))
+    after.replicates = True
+    network = Network(before, [Ends(after_packets=15)], [before, *[after] * 9], step=60, attempts=3)
+    with pytest.raises(ServerBehindError):
+        list(READERS[reader](network, GtidSet()))
+    network = Network(before, [Ends(after_packets=15)], [before, after, after], step=60)
+    assert [row[-1] for row in READERS[reader](network, GtidSet())] == [1, 2, 3, 4, 5]
+
+
+def test_a_transaction_that_is_read_again_is_recognised_or_purged() -> None:
+    server = server_with(3)
+    last = Last(f"{UUID}:3", server.began_us + 3)
+    check_history(LogRead(SETTINGS, had_by=UUID), last, Network(server).transport())
+    server.purged = gtids(1, 3)
+    check_history(LogRead(SETTINGS, had_by=UUID), Last(f"{UUID}:3", 1), Network(server).transport())
+
+
+def test_numbers_of_one_source_may_come_in_any_order_but_once() -> None:
+    def written(*numbers: int) -> GtidSet:
+        log, decoder = WrittenLog(), LogDecoder(gtids(1, 9), DecodeOptions(TablePatterns([])))
+        for number in numbers:
+            log.number = number - 1
+            log.begin()
+            log.end()
+        list(log.decoded(decoder, pieces=len(numbers)))
+        return decoder.received()
+
+    assert written(7, 8, 2, 3, 9, 1) == gtids(7, 9) | gtids(1, 3)
+    for numbers in ((3, 4, 3), (3, 4, 4), (5, 1, 2, 5), (1, 2, 3, 1, 2, 3)):
+        with pytest.raises(HistoryRewrittenError, match="a second time"):
+            written(*numbers)
+
+
+def test_the_last_transaction_is_known_with_its_time() -> None:
+    log, decoder = WrittenLog(), LogDecoder(gtids(1, 9), DecodeOptions(TablePatterns([])))
+    assert decoder.last is None
+    for _ in range(3):
+        log.begin()
+        log.end()
+    log.begin()
+    list(log.decoded(decoder, pieces=5))
+    assert decoder.last == Last(f"{UUID}:3", 1_700_000_000_000_000)
+    assert ReceivedTransactions().last is None
+    assert np.int64(decoder.received_count) == 3
+
+
+# --- hints that lead elsewhere --------------------------------------------------------------------------------------
+
+
+BAD_HINTS = {
+    "bytes that are no event": Ends(after_packets=2, tail=b"\x20\0\0\1\0" + bytes(31)),
+    "an error of the server": Ends(after_packets=2, tail=error_packet(1236, "bogus data in log event")),
+    "a clean end": Ends(after_packets=2, tail=EOF_PACKET),
+    "an end of the connection": Ends(after_packets=2),
+}
+
+
+@pytest.mark.parametrize("why", BAD_HINTS)
+def test_a_hint_without_fruit_is_dropped(why: str) -> None:
+    """Positions in a file whose name was used again: nothing fits, whatever error that gives."""
+    server = server_with(3)
+    hint = Hint(UUID, server.files[0].name, 200)
+    network = Network(server, [BAD_HINTS[why]])
+    read = LogRead(SETTINGS, wanted=gtids(1, 3), executed=gtids(1, 3), server_uuid=UUID, hint=hint)
+    assert [row[-1] for row in rows(read_range(read, OPTIONS, network.transport()))] == [1, 2, 3]
+    assert len(network.dumps) == 2
+    network = Network(server, [BAD_HINTS[why]])
+    assert [one.gtid.number for one in transaction_headers(read, network.transport())] == [1, 2, 3]
+    assert len(network.dumps) == 2
+
+
+def test_an_error_that_no_hint_causes_is_raised() -> None:
+    server = server_with(3)
+    server.files[0].events[1].data = server.files[0].events[1].data[:-1] + b"\0"
+    hint = Hint(UUID, server.files[0].name, 4)
+    read = LogRead(SETTINGS, wanted=gtids(1, 3), executed=gtids(1, 3), server_uuid=UUID, hint=hint)
+    network = Network(server)
+    with pytest.raises(ChecksumError):
+        list(read_range(read, OPTIONS, network.transport()))
+    assert len(network.dumps) == 2
+
+
+def test_headers_of_a_few_transactions() -> None:
+    """They come in log order; what is not there is an error, because a dump that ends proves nothing."""
+    server = server_with(3)
+    server.rotate()
+    server.commit([4])
+    network = Network(server)
+    wanted = gtids(2, 2) | gtids(4, 4)
+    first, second = transaction_headers(LogRead(SETTINGS, wanted=wanted), network.transport())
+    assert (first.last, second.last) == (Last(f"{UUID}:2", server.began_us + 2), Last(f"{UUID}:4", server.began_us + 4))
+    assert (first.file, second.file, second.server_uuid) == ("binlog.000001", "binlog.000002", UUID)
+    hint = Hint(UUID, second.file, second.pos)
+    (again,) = transaction_headers(LogRead(SETTINGS, wanted=gtids(4, 4), hint=hint), network.transport())
+    assert again == second
+    with pytest.raises(IncompleteReadError, match="did not arrive"):
+        transaction_headers(LogRead(SETTINGS, wanted=gtids(5, 5)), network.transport())
+
+
+def test_the_header_behind_a_large_transaction_comes_from_another_dump(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.replication._probe._LARGE_BYTES", 10_000)
+    server = server_with(1)
+    server.commit(*[list(range(2000))] * 20)
+    server.commit([3])
+    network = Network(server, step=5_000)
+    headers = transaction_headers(LogRead(SETTINGS, wanted=gtids(2, 3)), network.transport())
+    assert [one.gtid.number for one in headers] == [2, 3]
+    assert len(network.dumps) == 2
