@@ -83,6 +83,36 @@ def test_positions_go_on_beyond_four_gibibytes() -> None:
     assert [event[2] for event in events] == [(1 << 32) - 100 + 31 * i for i in range(10)]
 
 
+GIB = 1 << 30
+
+
+@pytest.mark.parametrize("begin", [4, 3 * GIB, 9 * GIB])
+@pytest.mark.parametrize("gap", [0, 5 * GIB, 4 * GIB, 17 * GIB])
+@pytest.mark.parametrize("large", [False, True], ids=["small", "joined from packets"])
+def test_positions_behind_a_skipped_transaction(begin: int, gap: int, large: bool) -> None:
+    """The low bits alone do not show how much was skipped."""
+    writer = BinlogWriter(pos=begin)
+    log = [writer.rotate("binlog.000009", begin), writer.xid(1)]
+    behind = writer.pos + gap
+    log.append(writer.heartbeat_v2(behind))
+    body = bytes(1 << 24) if large else b""
+    log += [writer.event(codes.IGNORABLE, body), writer.heartbeat_v2(writer.pos), writer.xid(2)]
+    items = feed(packets(log))
+    events = [item for item in items if not isinstance(item, LogPosition)]
+    assert [event[2] for event in events] == [begin, behind, behind + 23 + len(body)]
+    assert [item.pos for item in items if isinstance(item, LogPosition)] == [begin, behind, behind + 23 + len(body)]
+
+
+def test_old_heartbeats_carry_as_events_do() -> None:
+    """Servers before 8.0.26 have no others; without a gap of 4 GiB the low bits are enough."""
+    writer = BinlogWriter(pos=3 * GIB)
+    log = [writer.rotate("binlog.000009", 3 * GIB), writer.heartbeat(5 * GIB)]
+    writer.pos = 5 * GIB
+    items = feed(packets([*log, writer.xid()]))
+    assert items[-2] == LogPosition("binlog.000009", 5 * GIB)
+    assert items[-1][2] == 5 * GIB
+
+
 def test_an_event_longer_than_a_packet_is_joined() -> None:
     writer = BinlogWriter()
     body = bytes(range(256)) * ((1 << 24) // 256 + 3)

@@ -30,6 +30,7 @@ SETTINGS: Final = ConnectionSettings("pretended")
 TABLES: Final = TablePatterns(["d.*"])
 OPTIONS: Final = DecodeOptions(TABLES)
 NON_BLOCK: Final = 1
+HEARTBEAT_V2: Final = 2
 
 Row = tuple[str | None, int, int, int, int]
 """GTID, file number, position, ordinal, id."""
@@ -195,9 +196,11 @@ class PretendedServer:
         else:
             pos, flags, server_id = struct.unpack_from("<IHI", payload)
             name, had = payload[10:].decode(), GtidSet()
+        assert flags & HEARTBEAT_V2, "positions of 32 bits"
         return flags, server_id, [packets([event]) for event in self._sent(name, pos, had)]
 
     def _sent(self, name: str, pos: int, had: GtidSet) -> Iterator[bytes]:
+        """The events of a dump. What is skipped leaves a heartbeat of the kind that was requested."""
         sid = uuids.UUID(UUID).bytes
         names = [file.name for file in self.files]
         assert not name or name in names, "Could not find first log file name in binary log index file"
@@ -222,7 +225,7 @@ class PretendedServer:
 
     @staticmethod
     def _heartbeat(file: _File, pos: int) -> bytes:
-        return BinlogWriter(file.name).heartbeat(pos)
+        return BinlogWriter(file.name).heartbeat_v2(pos)
 
     def idle_packet(self) -> bytes:
         return packets([self._heartbeat(self.files[-1], self.status[1])])

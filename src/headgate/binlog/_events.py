@@ -120,7 +120,7 @@ def parse_rotate(body: bytes) -> Rotate:
 def parse_heartbeat(event_type: int, body: bytes, end_pos: int) -> Rotate:
     """Parse a HEARTBEAT (27) or HEARTBEAT_V2 (41) event: the position up to which the sender has read its log.
 
-    :param end_pos: the position in the event's header (what version 1 uses).
+    :param end_pos: the position that the event's header stands for; version 1 has no other.
     """
     if event_type == c.HEARTBEAT:
         return Rotate(decode_text(body, "the file name of a HEARTBEAT event"), end_pos)

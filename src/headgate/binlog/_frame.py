@@ -6,7 +6,9 @@ decompresses transactions, and keeps the position in the file. It does no I/O: t
 gets back how many were used.
 
 Positions. An event's header holds the low 32 bits of its end position. Files may grow beyond 4 GiB (one transaction
-never spans two files), so the framer counts the high bits: a fall of the low bits within one file is a carry.
+never spans two files), so the framer counts the high bits: a fall of the low bits within one file is a carry. A sender
+that skips transactions, perhaps more than 4 GiB, sends a heartbeat before the next event. HEARTBEAT_V2, which readers
+request (``replication/_requests.py``), has all 64 bits. Before MySQL 8.0.26 a heartbeat has 32, too.
 
 All events of one :class:`Segment` are in one file. Its arrays index ``buf``, which is valid only until the caller reads
 more into the same buffer (events that were joined or decompressed are in a separate array).
@@ -256,8 +258,16 @@ class Framer:
             self.file = rotate.file
             self._state[0] = rotate.pos
             return LogPosition(*rotate)
-        end_pos = int.from_bytes(event[13:17], "little")
-        return LogPosition(*parse_heartbeat(kind, body, end_pos))
+        heartbeat = parse_heartbeat(kind, body, self._position(int.from_bytes(event[13:17], "little")))
+        if heartbeat.file == self.file:
+            self._state[0] = max(int(self._state[0]), heartbeat.pos)
+        return LogPosition(*heartbeat)
+
+    def _position(self, low: int) -> int:
+        """Return the next position in the file whose low 32 bits these are."""
+        last = int(self._state[0])
+        position = last >> 32 << 32 | low
+        return position if position >= last else position + (1 << 32)
 
     def _checked_body(self, event: bytes) -> bytes:
         if not self._checksums:
@@ -292,11 +302,7 @@ class Framer:
             stop -= c.CRC_SIZE
             if zlib.crc32(packet[1:stop].tobytes()) != int.from_bytes(packet[stop:].tobytes(), "little"):
                 raise ChecksumError("a binlog event's checksum does not match its bytes", file=self.file, pos=self.pos)
-        low = int.from_bytes(packet[14:18].tobytes(), "little")
-        last = int(self._state[0])
-        position = last >> 32 << 32 | low
-        if position < last:
-            position += 1 << 32
+        position = self._position(int.from_bytes(packet[14:18].tobytes(), "little"))
         self._state[0] = position
         fields = [np.array([value], np.int64) for value in (1, stop, position - size, position)]
         segment = Segment(self.file, packet, *fields)

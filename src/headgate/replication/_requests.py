@@ -30,6 +30,10 @@ FIRST_EVENT: Final = 4
 _COM_BINLOG_DUMP: Final = 0x12
 _COM_BINLOG_DUMP_GTID: Final = 0x1E
 _NON_BLOCK: Final = 0x01
+_HEARTBEAT_V2: Final = 0x02
+"""Heartbeats with positions of 64 bits (``USE_HEARTBEAT_EVENT_V2``, MySQL source ``include/mysql.h``). Servers before
+8.0.26 ignore it.
+"""
 _THROUGH_GTID: Final = 0x04
 _LARGEST_POS: Final = 2**32 - 1
 """COM_BINLOG_DUMP has four bytes for the position."""
@@ -64,7 +68,7 @@ def position_request(file: str, pos: int, server_id: int) -> DumpRequest:
 
 
 def _flags(server_id: int) -> int:
-    return 0 if server_id else _NON_BLOCK
+    return _HEARTBEAT_V2 if server_id else _HEARTBEAT_V2 | _NON_BLOCK
 
 
 def dump_error(data: bytes, needed: GtidSet) -> HeadgateError:

@@ -91,8 +91,15 @@ class BinlogWriter:
         return event
 
     def heartbeat(self, pos: int) -> bytes:
-        """Return HEARTBEAT: the server has read up to ``pos``."""
+        """Return HEARTBEAT: the server has read up to ``pos``, of which it holds the low 32 bits."""
         return self.event(c.HEARTBEAT, self.file.encode(), end_pos=pos, advance=False)
+
+    def heartbeat_v2(self, pos: int) -> bytes:
+        """Return HEARTBEAT_V2, which holds all of ``pos``; the next event begins there."""
+        fields = ((1, self.file.encode()), (2, packed(pos)))
+        body = b"".join(packed(number) + packed(len(value)) + value for number, value in fields) + b"\0"
+        self.pos = pos
+        return self.event(c.HEARTBEAT_V2, body, advance=False)
 
     def gtid(
         self, uuid: str, number: int, *, commit_us: int = 1_700_000_000_000_000, original_us: int | None = None

@@ -9,6 +9,8 @@ from typing import Any
 import pymysql
 import pytest
 
+from headgate.binlog import _frame, codes
+from headgate.binlog._events import Rotate
 from headgate.catalog import TablePatterns
 from headgate.errors import BinlogPurgedError, IncompleteReadError, ServerBehindError, UnsupportedError
 from headgate.gtid import GtidSet
@@ -26,6 +28,7 @@ from headgate.replication import (
     follow,
     previous_gtids,
     read_range,
+    transaction_headers,
 )
 from headgate.replication._transport import Pacing, Transport
 from headgate.testing import MySQLServer
@@ -341,3 +344,30 @@ def test_a_dropped_database_is_told_although_its_tables_are_not_known(mysql_serv
     (ddl,) = [item for item in span.read([f"{other}.*"]) if isinstance(item, Ddl)]
     assert (ddl.action, ddl.db, ddl.table) == ("drop_database", other, "*")
     assert [item for item in span.read([f"{mysql_db}.*"]) if isinstance(item, Ddl)] == []
+
+
+def test_a_server_names_whole_positions_behind_what_it_skips(
+    mysql_server: MySQLServer, mysql_db: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Since 8.0.26 it sends HEARTBEAT_V2 if that is requested, and it does so before the next event."""
+    kinds: list[int] = []
+    parse = _frame.parse_heartbeat
+
+    def recorded(kind: int, body: bytes, end_pos: int) -> Rotate:
+        kinds.append(kind)
+        return parse(kind, body, end_pos)
+
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY)")
+    skipped = Range(mysql_server, mysql_db)
+    mysql_server.execute(f"INSERT INTO {mysql_db}.t VALUES (1)")
+    read = Range(mysql_server, mysql_db)
+    mysql_server.execute(f"INSERT INTO {mysql_db}.t VALUES (2)")
+    end = executed(mysql_server)
+    monkeypatch.setattr(_frame, "parse_heartbeat", recorded)
+    (first,) = transaction_headers(LogRead(settings_of(mysql_server), wanted=read.start - skipped.start))
+    hint = Hint(first.server_uuid, first.file, first.pos)
+    wanted = LogRead(settings_of(mysql_server), wanted=end - read.start, hint=hint)
+    kinds.clear()
+    (second,) = transaction_headers(wanted)
+    assert second.pos > first.pos
+    assert set(kinds) == {codes.HEARTBEAT_V2}
