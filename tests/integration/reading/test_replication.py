@@ -9,8 +9,8 @@ from typing import Any
 import pymysql
 import pytest
 
-from headgate.binlog import _frame, codes
-from headgate.binlog._events import Rotate
+from headgate.binlog import codes
+from headgate.binlog._events import Rotate, parse_heartbeat
 from headgate.catalog import TablePatterns
 from headgate.errors import BinlogPurgedError, IncompleteReadError, ServerBehindError, UnsupportedError
 from headgate.gtid import GtidSet
@@ -351,11 +351,10 @@ def test_a_server_names_whole_positions_behind_what_it_skips(
 ) -> None:
     """Since 8.0.26 it sends HEARTBEAT_V2 if that is requested, and it does so before the next event."""
     kinds: list[int] = []
-    parse = _frame.parse_heartbeat
 
     def recorded(kind: int, body: bytes, end_pos: int) -> Rotate:
         kinds.append(kind)
-        return parse(kind, body, end_pos)
+        return parse_heartbeat(kind, body, end_pos)
 
     mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY)")
     skipped = Range(mysql_server, mysql_db)
@@ -363,7 +362,7 @@ def test_a_server_names_whole_positions_behind_what_it_skips(
     read = Range(mysql_server, mysql_db)
     mysql_server.execute(f"INSERT INTO {mysql_db}.t VALUES (2)")
     end = executed(mysql_server)
-    monkeypatch.setattr(_frame, "parse_heartbeat", recorded)
+    monkeypatch.setattr("headgate.binlog._frame.parse_heartbeat", recorded)
     (first,) = transaction_headers(LogRead(settings_of(mysql_server), wanted=read.start - skipped.start))
     hint = Hint(first.server_uuid, first.file, first.pos)
     wanted = LogRead(settings_of(mysql_server), wanted=end - read.start, hint=hint)
