@@ -20,6 +20,7 @@ Retry loops look only at this marker::
     │   ├── UnreadableTableError               one table cannot be read further; a pipeline follows the others
     │   │   ├── AmbiguousKeyError   Definite   two key values would become equal
     │   │   ├── ChosenKeyError      Definite   a key that the user chose is not unique, or has NULL
+    │   │   ├── CutValueError       Definite   MySQL returned a cut value, because it exceeds a limit of the server
     │   │   ├── PartialImageError   Definite   a row image leaves out columns that a table's hook needs
     │   │   └── RowFilterError      Definite   which rows pass a table's `rows` cannot be decided
     │   └── UnsupportedError        Definite   known but not supported: names table, column, type or statement
@@ -67,6 +68,7 @@ __all__ = [
     "ConfigError",
     "ConnectError",
     "ConnectionLostError",
+    "CutValueError",
     "DecodeError",
     "Definite",
     "DefiniteServerError",
@@ -226,6 +228,15 @@ class AmbiguousKeyError(UnreadableTableError):
 
 class ChosenKeyError(UnreadableTableError):
     """A key that the user chose does not identify the rows: it is not unique, has NULL, or lacks a column."""
+
+
+class CutValueError(UnreadableTableError):
+    """MySQL cut a value of a result, or made it empty or NULL, because it exceeds a limit of the server.
+
+    Fields: ``setting`` (the limit), ``row`` (of its block, if known).
+    """
+
+    known_fields = (*HeadgateError.known_fields, "setting")
 
 
 class PartialImageError(UnreadableTableError):

@@ -166,7 +166,7 @@ class Verification:
     def _verified(self, comparer: Comparer, table: str) -> tuple[TableResult, LedgerRow]:
         """Return a table's result and the ledger row it holds for: a newer one if the known one is too old."""
         from headgate.engine import find_error
-        from headgate.errors import ChunkRetryError, HeadgateError, SchemaChangedError
+        from headgate.errors import ChunkRetryError, HeadgateError, SchemaChangedError, UnreadableTableError
         from headgate.lake import NeedsSparkError, TableResult, verify_table
 
         row = self._row
@@ -189,7 +189,7 @@ class Verification:
                     continue
                 if cause is None:
                     raise
-                if isinstance(cause, ChunkRetryError):
+                if isinstance(cause, (ChunkRetryError, UnreadableTableError)):
                     return TableResult(table, "undecided", remark=cause.message), row
                 raise cause from error
         return TableResult(table, "undecided", remark=f"each of {_TRIES} tries failed; verify again"), row

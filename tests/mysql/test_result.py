@@ -78,6 +78,7 @@ class FakeConnection:
         self.room = room
         self.canary = canary
         self.is_finished = self.is_closed = False
+        self.warnings = 0
 
     def command(self, code: int, payload: bytes) -> ByteStream:
         assert (code, payload) == (3, b"SELECT")
@@ -86,8 +87,8 @@ class FakeConnection:
             stream.buf.fill(self.canary)
         return stream
 
-    def finished(self) -> None:
-        self.is_finished = True
+    def finished(self, warnings: int = 0) -> None:
+        self.is_finished, self.warnings = True, warnings
 
     def close(self) -> None:
         self.is_closed = True
@@ -188,6 +189,12 @@ def test_an_error_after_some_rows_comes_after_them() -> None:
     assert (caught.value.code, caught.value.sqlstate) == (1317, "70100")
     assert values(row_blocks) == [[b"1"], [b"2"]]
     assert connection.is_finished
+
+
+def test_the_warnings_of_an_answer_are_counted_from_its_last_packet() -> None:
+    connection = FakeConnection(result(1, [[b"1"]], last=b"\xfe\x02\x01\x02\x00"), [1])
+    assert values(list(blocks(connection))) == [[b"1"]]
+    assert connection.warnings == 0x102
 
 
 def test_an_iteration_that_is_left_closes_the_connection() -> None:

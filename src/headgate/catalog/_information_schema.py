@@ -1,7 +1,7 @@
 """Table definitions from information_schema: three queries for any number of tables.
 
-Columns are numbered as in the log, so invisible columns and the generated invisible primary key are included. The
-hidden columns of functional indexes are in neither.
+Columns are numbered as in the log, so invisible columns and the generated invisible primary key are included (sessions
+of ``headgate.mysql`` have information_schema show it). The hidden columns of functional indexes are in neither.
 
 The key is the one that the log has, too: the PRIMARY KEY or, without one, the first UNIQUE key of the table whose
 columns are all NOT NULL and neither functional, virtual nor prefixes. MySQL uses it as primary, and shows its columns
@@ -105,7 +105,6 @@ def load_table(query: QueryFunction, db: str, name: str) -> NamedTable | None:
 
 def _load(query: QueryFunction, names: list[tuple[str, str]], where: str, args: tuple[str, ...]) -> list[NamedTable]:
     """Load the tables ``names``, which are among those that ``where`` selects."""
-    _show_generated_primary_keys(query)
     wanted = set(names)
     columns: dict[tuple[str, str], list[Column]] = defaultdict(list)
     primary: dict[tuple[str, str], set[str]] = defaultdict(set)
@@ -156,15 +155,6 @@ def _where(patterns: TablePatterns) -> tuple[str, tuple[str, ...]]:
     if not databases:
         return "FALSE", ()
     return f"TABLE_SCHEMA IN ({', '.join(['%s'] * len(databases))})", tuple(databases)
-
-
-def _show_generated_primary_keys(query: QueryFunction) -> None:
-    """Make information_schema show the generated invisible primary key, which the log has as a column.
-
-    Servers before 8.0.30 have neither the key nor the setting, and skip the comment. SHOW VARIABLES searches all of
-    them to find one: a query for the setting would make a definition cost the server 3.3 ms instead of 2.
-    """
-    query("SET @headgate = NULL /*!80030 , SESSION show_gipk_in_create_table_and_information_schema = ON */")
 
 
 def _choose_key(

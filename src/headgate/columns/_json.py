@@ -40,7 +40,8 @@ from headgate.columns._json_scalars import (
     put_temporal,
     string_room,
 )
-from headgate.kernels import Cells, put_unsigned, u8, u16, u32, u64
+from headgate.errors import CutValueError
+from headgate.kernels import VALUE, Cells, put_unsigned, u8, u16, u32, u64
 
 __all__ = ["JsonCodec"]
 
@@ -380,7 +381,19 @@ class JsonCodec(BaseCodec):
         return self.strings(cells, offsets, out)
 
     def from_text(self, cells: Cells) -> pa.Array:
-        """See :class:`Codec`."""
+        """See :class:`Codec`.
+
+        :raises CutValueError: a text has no bytes. MySQL returns that, and a warning, if it exceeds max_allowed_packet.
+        """
+        cut = np.flatnonzero((cells.length == 0) & (cells.valid == VALUE))
+        if len(cut):
+            raise CutValueError(
+                "MySQL returned '' for a JSON document whose text exceeds max_allowed_packet",
+                table=self.table,
+                column=self.column.name,
+                row=int(cut[0]),
+                setting="max_allowed_packet",
+            )
         return self.strings(cells, *self.gathered(cells))
 
 

@@ -35,7 +35,7 @@ from headgate.catalog import BINARIES, INTEGERS, TEXTS, Column, TableDef, TableP
 from headgate.columns._codec import BaseCodec, Codec
 from headgate.columns._hmac import hmac_hex
 from headgate.columns._integers import BitCodec, IntegerCodec
-from headgate.errors import ConfigError, DecodeError, UnsupportedError
+from headgate.errors import ConfigError, CutValueError, DecodeError, UnsupportedError
 from headgate.kernels import VALUE, Cells, u8
 from headgate.names import lower_name
 
@@ -312,6 +312,8 @@ class _HidingCodec(BaseCodec):
         """See :class:`Codec`."""
         try:
             return self._masked(self._codec.from_text(cells))
+        except CutValueError:  # it shows no value
+            raise
         except DecodeError as error:
             raise self._hidden(error) from None
 

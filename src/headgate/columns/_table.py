@@ -22,8 +22,9 @@ from headgate.columns._rules import column_rules, ruled, written_table
 from headgate.columns._spatial import GeometryCodec, VectorCodec
 from headgate.columns._strings import BytesCodec, FixedBytesCodec, TextCodec
 from headgate.columns._temporals import DateCodec, DatetimeCodec, TemporalTextCodec, TimeCodec
-from headgate.errors import AmbiguousKeyError, ConfigError, DecodeError, RowFilterError, UnsupportedError
+from headgate.errors import AmbiguousKeyError, ConfigError, CutValueError, DecodeError, RowFilterError, UnsupportedError
 from headgate.kernels import RowBlock
+from headgate.names import quote_name
 
 __all__ = ["PASSES_FIELD", "RowCodec", "TableCodec", "codec_for"]
 
@@ -205,9 +206,30 @@ class TableCodec:
         return [self.codecs[index].from_log(block.column(self.places[index])) for index in wanted]
 
     def from_text(self, block: RowBlock, *, columns: Sequence[int] | None = None) -> list[pa.Array]:
-        """Decode rows of ``SELECT <select_list>`` to arrays, as :meth:`from_log`."""
+        """Decode rows of ``SELECT <select_list>`` to arrays, as :meth:`from_log`.
+
+        :raises CutValueError: MySQL cut a value; names table, column, key and setting.
+        """
         wanted = range(len(self.codecs)) if columns is None else columns
-        return [self.codecs[index].from_text(block.column(index)) for index in wanted]
+        try:
+            return [self.codecs[index].from_text(block.column(index)) for index in wanted]
+        except CutValueError as error:
+            raise self._with_key(error, block) from None
+
+    def _with_key(self, error: CutValueError, block: RowBlock) -> CutValueError:
+        """Return the error with the key of its row, and how to find all such rows."""
+        key = {self.table.columns[index].mysql_name: self.codecs[index] for index in self.table.key}
+        index_of = {column.mysql_name: index for index, column in enumerate(self.table.columns)}
+        values = [
+            f"{name} = {codec.from_text(block.column(index_of[name]))[error.row].as_py()!r}"
+            for name, codec in key.items()
+        ]
+        row = f"the row with {', '.join(values)}" if values else "a row without a key"
+        return CutValueError(
+            f"{error.message}, in column {error.column} of {row} (to find all: WHERE LENGTH({quote_name(error.column)})"
+            f" = 0): raise {error.setting} at the server",
+            **error.fields,
+        )
 
 
 class RowCodec:

@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import pymysql
 
 from headgate.errors import ConfigError, ConnectionLostError, ProtocolError, ServerSettingError
-from headgate.mysql._errors import foreign_errors
+from headgate.mysql._errors import check_warnings, foreign_errors
 from headgate.mysql._settings import ConnectionSettings
 from headgate.mysql._stream import ByteStream
 from headgate.mysql._versions import Version, check_version, parse_version
@@ -31,14 +31,33 @@ _SESSION: Final = (
     "SET SESSION time_zone = '+00:00'"
     ", sql_mode = ''"  # neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES nor PAD_CHAR_TO_FULL_LENGTH
     ", character_set_results = NULL"  # character columns arrive in their stored bytes, as the log has them
+    ", autocommit = ON"
+    ", transaction_isolation = 'REPEATABLE-READ'"
+    ", transaction_read_only = OFF"  # else the watermark row is refused
+    ", completion_type = 'NO_CHAIN'"
     ", net_write_timeout = 3600"  # seconds the server waits for us while we process what it sent
     ", wait_timeout = 86400"  # seconds a connection may idle between two batches
     ", max_execution_time = 0"
-    ", transaction_isolation = 'REPEATABLE-READ'"
     ", sql_select_limit = 18446744073709551615"  # a server-wide limit would silently cut tables short
+    ", sql_big_selects = ON"  # else max_join_size refuses to read tables with more rows
+    ", sql_safe_updates = OFF"
+    ", sql_auto_is_null = OFF"  # else `id IS NULL` finds the last row that this session inserted
+    ", sql_buffer_result = OFF"  # else the server copies each result before it sends the first row
+    ", max_sort_length = 1024"
+    ", range_optimizer_max_mem_size = 8388608"  # with less, a chunk's SELECT scans the whole table
+    " /*!80013 , use_secondary_engine = OFF */"  # a secondary engine has its own, later state of the rows
     " /*!80030 , show_gipk_in_create_table_and_information_schema = ON */"  # the log has these columns too
 )
-"""Session settings that make answers independent of the server's defaults."""
+"""Session settings that make answers independent of the server's defaults and its ``init_connect``.
+
+The integration test of sessions lists the settings that were tried. These are left as the server has them:
+``default_week_format``, ``lc_time_names``, ``div_precision_increment`` and similar ones change only what expressions
+return: conditions of users, which are written for that server, and virtual columns, whose values in the log were
+computed with them.
+"""
+
+_IN_TRANSACTION: Final = 1
+"""SERVER_STATUS_IN_TRANS, a flag of the server's answers."""
 
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
 """Seconds, seconds, count: a vanished peer is noticed after about 90 seconds, long before the read timeout."""
@@ -71,6 +90,8 @@ class Connection:
             check_version(str(driver.server_version), str(settings))
             connection._check_encryption()
             connection.query(_SESSION)
+            if driver.server_status & _IN_TRANSACTION:  # init_connect began it: its read view and locks would stay
+                connection.query("ROLLBACK")
         except BaseException:
             connection.close()
             raise
@@ -93,11 +114,15 @@ class Connection:
         values as ``HEX(…)``: a value without a character set also becomes text if it is UTF-8.
 
         :param args: values for ``%s`` in ``sql``; without any, ``%`` is literal.
+        :raises CutValueError: a value exceeds a limit of the server.
         """
         self._check_free()
         with foreign_errors(self.settings.host, self.settings.port), self._driver.cursor() as cursor:
             cursor.execute(sql, tuple(args) or None)
-            return [tuple(map(_as_text, row)) for row in cursor.fetchall()]
+            rows = [tuple(map(_as_text, row)) for row in cursor.fetchall()]
+            warnings = cursor.warning_count
+        self._check_warnings(warnings)
+        return rows
 
     def command(self, code: int, payload: bytes) -> ByteStream:
         """Send a command and return its answer's stream. The connection is busy until :meth:`finished`."""
@@ -108,9 +133,14 @@ class Connection:
             self._driver._execute_command(code, payload)
         return ByteStream(self._socket(), self.settings.host, self.settings.port)
 
-    def finished(self) -> None:
-        """Free the connection: the answer to :meth:`command` has been read to its end."""
+    def finished(self, warnings: int = 0) -> None:
+        """Free the connection: the answer to :meth:`command` has been read to its end.
+
+        :param warnings: their number, from the packet that ended the answer.
+        :raises CutValueError: a value of the answer was cut, because it exceeds a limit of the server.
+        """
         self._busy = False
+        self._check_warnings(warnings)
 
     def close(self) -> None:
         """Close the connection, even during an answer. May be called twice."""
@@ -141,6 +171,10 @@ class Connection:
                 expected="offered",
                 actual="not offered",
             )
+
+    def _check_warnings(self, warnings: int) -> None:
+        if warnings:
+            check_warnings(self.query("SHOW WARNINGS"))  # itself without warnings
 
     def _check_free(self) -> None:
         if self._busy:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from headgate.errors import (
     ConfigError,
     ConnectError,
     ConnectionLostError,
+    CutValueError,
     DecodeError,
     DefiniteServerError,
     HeadgateError,
@@ -28,7 +29,7 @@ from headgate.errors import (
     TransientServerError,
 )
 
-__all__ = ["foreign_errors", "packet_error", "server_error"]
+__all__ = ["check_warnings", "foreign_errors", "packet_error", "server_error"]
 
 _LOGIN_REMEDY = "check the user and its password (HEADGATE_PASSWORD or password_file)"
 
@@ -86,6 +87,12 @@ TRANSIENT: Final = frozenset(
 )
 """Errors after which a retry may succeed."""
 
+CUT: Final = {1260: "group_concat_max_len", 1301: "max_allowed_packet"}
+"""Warnings for a value that is cut, empty or NULL because it exceeds this setting.
+
+Other warnings are not about values of columns: conditions of users and expressions of virtual columns give them, too,
+and their result is the value all the same."""
+
 LOST: Final = frozenset({2006, 2013, 2055, 1927})
 """Client errors: the connection ended."""
 
@@ -123,6 +130,19 @@ def packet_error(payload: bytes) -> HeadgateError:
     has_state = payload[3:4] == b"#"
     sqlstate = payload[4:9].decode("ascii", "replace") if has_state else ""
     return server_error(code, sqlstate, payload[9 if has_state else 3 :].decode("utf-8", "replace"))
+
+
+def check_warnings(rows: Iterable[tuple[Any, ...]]) -> None:
+    """Check that no value of a result was cut.
+
+    :param rows: of SHOW WARNINGS, which shows the first ``max_error_count`` of a statement's warnings. Only privileged
+        accounts may change that number, so a codec does not rely on this check alone if it knows the cut form.
+    :raises CutValueError: one was.
+    """
+    for _, code, message in rows:
+        setting = CUT.get(int(code))
+        if setting is not None:
+            raise CutValueError(f"MySQL returned a cut value: {_one_line(str(message))}", setting=setting)
 
 
 @contextmanager

@@ -1,7 +1,9 @@
 """Large result sets as blocks of walked rows.
 
 The answer to a query is: a packet with the number of columns, one packet per column, EOF, one packet per row, EOF
-(PyMySQL does not set CLIENT_DEPRECATE_EOF). An error packet may replace the first one or any row.
+(PyMySQL does not set CLIENT_DEPRECATE_EOF). An error packet may replace the first one or any row. The last EOF packet
+is ``fe``, the number of warnings (2 bytes) and flags (2 bytes). MySQL only warns if it returns a cut value, so the
+warnings decide whether the rows count.
 
 Rows are walked as the socket delivers them, while their bytes are still in the cache, and are not moved: a block takes
 the buffer over, and only the beginning of an incomplete row moves to the next one.
@@ -9,7 +11,7 @@ the buffer over, and only the beginning of an incomplete row moves to the next o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -37,12 +39,12 @@ def select_blocks(connection: Connection, sql: str, *, rows: int = 65536) -> Ite
     is referenced. If the iteration is left early, the connection is closed.
 
     :raises ServerError: the statement failed, at its start or after some blocks.
+    :raises CutValueError: after the last block, if a value exceeds a limit of the server.
     :raises ConnectionLostError: the connection ended.
     """
     stream = connection.command(COM_QUERY, sql.encode())
     try:
-        yield from _blocks(stream, rows)
-        connection.finished()
+        warnings = yield from _blocks(stream, rows)
     except GeneratorExit:
         connection.close()
         raise
@@ -52,6 +54,7 @@ def select_blocks(connection: Connection, sql: str, *, rows: int = 65536) -> Ite
     except _ErrPacket as packet:
         connection.finished()
         raise packet.error from None
+    connection.finished(warnings)
 
 
 class _ErrPacket(Exception):
@@ -62,7 +65,8 @@ class _ErrPacket(Exception):
         self.error = packet_error(payload)
 
 
-def _blocks(stream: ByteStream, most_rows: int) -> Iterator[RowBlock]:
+def _blocks(stream: ByteStream, most_rows: int) -> Generator[RowBlock, None, int]:
+    """Yield the rows and return the number of warnings."""
     from headgate.mysql import _walk
 
     columns, number = _read_head(stream)
@@ -82,7 +86,7 @@ def _blocks(stream: ByteStream, most_rows: int) -> Iterator[RowBlock]:
             offset, length, valid = _index(columns, room)
             row = 0
         if status == _walk.END:
-            return
+            return int.from_bytes(_payload(stream)[1:3], "little")
         if status == _walk.ERROR:
             raise _ErrPacket(_payload(stream))
         if status == _walk.BIG:

@@ -41,7 +41,7 @@ When a chunk gives a ``Redo``
 - An image in W whose key cannot be distinguished from another: which key it touches is unknown.
 
 A row with such a key in the SELECT's result gives a ``Stop`` instead: it would exist at a later E, too. So does a table
-that lacks a column of its ``rows``, or whose chosen key does not identify the chunk's rows.
+that lacks a column of its ``rows``, or whose chosen key does not identify the chunk's rows, and a value that MySQL cut.
 
 Rows that are kept
 ==================
@@ -87,8 +87,8 @@ from headgate.carrier import HighWatermark, Redo, Stop
 from headgate.catalog import Column, TableDef, exact_patterns, load_stats, load_table
 from headgate.columns import PASSES_FIELD, TableCodec
 from headgate.errors import (
-    AmbiguousKeyError,
     ChunkRetryError,
+    CutValueError,
     DecodeError,
     Definite,
     HeadgateError,
@@ -173,6 +173,7 @@ def read_chunks(
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
     :raises UnsupportedError: a row cannot be rewound, because its image leaves columns out.
     :raises AmbiguousKeyError: a row's key cannot be distinguished from another, with ``ambiguous="raise"``.
+    :raises CutValueError: MySQL cut a value, because it exceeds a limit of the server, with ``ambiguous="raise"``.
     :raises RowFilterError: the table's ``rows`` does not fit it, with ``ambiguous="raise"``.
     :raises ChosenKeyError: the key that its policies choose does not identify its rows, with ``ambiguous="raise"``.
     :raises ChunkRetryError: a SELECT took too long, its table changed, or tables could not be locked.
@@ -333,7 +334,7 @@ class _Task:
     def _select(self, chunk: ChunkSpec, table: TableDef, codec: TableCodec) -> pa.Table:
         """Select the rows of the range, decoding them while they arrive, so that the SELECT ends as soon as possible.
 
-        :raises AmbiguousKeyError: after all of them were received, so that the view stays usable.
+        :raises UnreadableTableError: after all of them were received, so that the view stays usable.
         """
         names = [quote_name(column.name) for column in self._bound_columns(table, chunk)]
         where = range_condition(names, chunk.lo, chunk.hi)
@@ -345,25 +346,30 @@ class _Task:
         )
         schema = pa.schema(codec.marked_fields)
         batches: list[pa.RecordBatch] = []
-        ambiguous_key: AmbiguousKeyError | None = None
+        unreadable: list[UnreadableTableError] = []
         try:
             for condition in [where] if self._only is None else key_conditions(codec.table, self._only):
-                for block in self._blocks(chunk, f"{select} {condition}"):
+                for block in self._blocks(chunk, f"{select} {condition}", unreadable):
                     try:
                         batches.append(pa.RecordBatch.from_arrays(codec.marked_from_text(block), schema=schema))
-                    except AmbiguousKeyError as error:
-                        ambiguous_key = ambiguous_key or error
-            if ambiguous_key is not None:
-                raise ambiguous_key
+                    except UnreadableTableError as error:
+                        unreadable.append(error)
+            if unreadable:
+                raise unreadable[0]
         except HeadgateError as error:
             self._explain(chunk, table, error)
             raise
         return pa.Table.from_batches(batches, schema)
 
-    def _blocks(self, chunk: ChunkSpec, sql: str) -> Iterator[RowBlock]:
-        for block in select_blocks(self._view.connection, sql, rows=_BATCH_ROWS):
-            yield block
-            self._on_rows(chunk.table, block.rows)
+    def _blocks(self, chunk: ChunkSpec, sql: str, unreadable: list[UnreadableTableError]) -> Iterator[RowBlock]:
+        """Yield the rows; if a value was cut, append the error: the connection stays usable."""
+        try:
+            for block in select_blocks(self._view.connection, sql, rows=_BATCH_ROWS):
+                yield block
+                self._on_rows(chunk.table, block.rows)
+        except CutValueError as error:
+            error.fields.setdefault("table", chunk.table)
+            unreadable.append(error)
 
     def _explain(self, chunk: ChunkSpec, table: TableDef, error: HeadgateError) -> None:
         """Raise the cause of a failed SELECT of a chunk, if the error has a more specific one."""

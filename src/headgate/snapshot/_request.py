@@ -52,5 +52,5 @@ class ChunkOptions:
     """Key columns, as the table's codecs produce them: SELECT only the rows with these keys. The window may restore
     more. For chunks of one table, with a key and without a filter."""
     ambiguous: Literal["raise", "stop"] = "raise"
-    """Rows whose key cannot be distinguished from another, or of which it is unknown whether they pass the table's
-    ``rows``: an error, or a ``Stop``."""
+    """Rows whose key cannot be distinguished from another, of which it is unknown whether they pass the table's
+    ``rows``, or with a value that MySQL cut: an error, or a ``Stop``."""

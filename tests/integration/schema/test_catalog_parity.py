@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headgate.catalog import TableDef, TablePatterns, load_stats, load_tables, table_from_table_map
 from headgate.config import parse_config
+from headgate.mysql import Connection, ConnectionSettings
 from headgate.pipeline import check_source
 from headgate.testing import MySQLServer
 from tests.integration.logdump import log_end, read_table
@@ -113,14 +113,8 @@ def test_a_generated_invisible_primary_key_is_a_column(mysql_server: MySQLServer
         cursor.execute(f"CREATE TABLE {mysql_db}.t (a INT)")
         cursor.execute(f"INSERT INTO {mysql_db}.t VALUES (1)")
         table_map, _ = read_table(connection, start, f"{mysql_db}.t")
-    with contextlib.closing(mysql_server.connect()) as connection, connection.cursor() as cursor:
-        cursor.execute("SET show_gipk_in_create_table_and_information_schema = OFF")
-
-        def query(sql: str, args: tuple[Any, ...] = (), /) -> list[tuple[Any, ...]]:
-            cursor.execute(sql, args or None)
-            return list(cursor.fetchall())
-
-        (loaded,) = load_tables(query, TablePatterns([f"{mysql_db}.*"]))
+    with Connection.open(ConnectionSettings.from_url(mysql_server.url)) as session:
+        (loaded,) = load_tables(session.query, TablePatterns([f"{mysql_db}.*"]))
     assert loaded == table_from_table_map(table_map)
     assert loaded.key_names == ("my_row_id",)
 
