@@ -20,11 +20,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from headgate.catalog._charsets import normalise
 from headgate.catalog._patterns import SYSTEM_SCHEMAS, TablePatterns
 from headgate.catalog._table import BINARIES, GEOMETRIES, NUMBERS, TEMPORALS, TEXTS, Column, TableDef
+from headgate.catalog._visible import QueryFunction, check_visible
 from headgate.errors import DefiniteServerError, UnsupportedError
 from headgate.names import quote_name
 
@@ -37,13 +38,6 @@ __all__ = [
     "load_table",
     "load_tables",
 ]
-
-
-class QueryFunction(Protocol):
-    """Function that runs a statement and returns its rows as Python values. ``args`` are values for ``%s``."""
-
-    def __call__(self, sql: str, args: tuple[Any, ...] = (), /) -> list[tuple[Any, ...]]:
-        """Run the statement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +80,7 @@ def load_tables(query: QueryFunction, patterns: TablePatterns) -> list[TableDef]
     """Return the definitions of all base tables that match, sorted by database and name.
 
     :raises UnsupportedError: a column's type is unknown.
+    :raises AccessError: the account may not SELECT a column of the primary key.
     """
     names = _base_tables(query, patterns)
     where, args = _where(patterns)
@@ -116,6 +111,9 @@ def _load(query: QueryFunction, names: list[tuple[str, str]], where: str, args: 
     keys: dict[tuple[str, str], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for db, table, index, column in query(_KEYS.format(where=where), args):
         keys[db, table][index].append(column)
+    for name in names:
+        if columns[name] and not {*keys[name].get("PRIMARY", ())} <= {column.name for column in columns[name]}:
+            check_visible(query, *name, ())  # else a statement changed the table between the queries
     return [
         NamedTable(
             TableDef(*name, tuple(columns[name])).with_key(

@@ -132,6 +132,7 @@ def _passed_checks(tables: Sequence[TableDef], of_tables: Sequence[Prerequisite]
 
 def _table(connection: Connection, table: TableDef, stats: TableStats | None) -> Iterator[Prerequisite]:
     """Yield the problems of one table."""
+    from headgate.catalog import hides_columns
     from headgate.columns import codec_for
     from headgate.errors import UnsupportedError
     from headgate.mysql import Prerequisite, check_engine, try_select
@@ -152,6 +153,9 @@ def _table(connection: Connection, table: TableDef, stats: TableStats | None) ->
     refused = try_select(connection, table.db, table.name, [column.name for column in table.columns])
     if refused is not None:
         yield refused
+    elif hides_columns(connection.query, table.db, table.name):
+        remedy = f"GRANT SELECT ON {quoted} to the account, or exclude each of the others by its name in [columns]"
+        yield Prerequisite(f"SELECT on {table.full_name}", "granted", "granted on some columns only", "fail", remedy)
 
 
 _WORDS = {"ok": "ok", "info": "-", "warn": "WARN", "fail": "FAIL"}

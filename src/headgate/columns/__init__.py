@@ -8,6 +8,7 @@ from headgate.columns._rows import check_row_filters, filter_images
 from headgate.columns._rules import (
     check_rules,
     column_rules,
+    excluded_by_name,
     rules_mark,
     with_type_of_values,
     written_name,
@@ -29,6 +30,7 @@ __all__ = [
     "check_rules",
     "codec_for",
     "column_rules",
+    "excluded_by_name",
     "filter_images",
     "hooked_table",
     "mysql_type",

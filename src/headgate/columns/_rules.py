@@ -18,7 +18,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import translate
 from functools import lru_cache
@@ -39,7 +39,16 @@ from headgate.errors import ConfigError, CutValueError, DecodeError, Unsupported
 from headgate.kernels import VALUE, Cells, u8
 from headgate.names import lower_name
 
-__all__ = ["check_rules", "column_rules", "ruled", "rules_mark", "with_type_of_values", "written_name", "written_table"]
+__all__ = [
+    "check_rules",
+    "column_rules",
+    "excluded_by_name",
+    "ruled",
+    "rules_mark",
+    "with_type_of_values",
+    "written_name",
+    "written_table",
+]
 
 _HASHED: Final = TEXTS | INTEGERS | BINARIES | {"decimal", "enum", "set", "json"}
 _LEAST_KEY_BYTES: Final = 16
@@ -99,9 +108,20 @@ def written_name(policies: Policies, db: str, table: str, column: str) -> tuple[
     return rule.name or column, rule
 
 
-def check_rules(policies: Policies, tables: Sequence[TableDef]) -> list[str]:
+def excluded_by_name(policies: Policies, table: TableDef) -> frozenset[str]:
+    """Return the columns that rules exclude by their names, without wildcards, and that the table does not have."""
+    matched = [rules for one, rules in policies.columns if TablePatterns((one,)).matches(table.db, table.name)]
+    names = {name.lower() for rules in matched for name, rule in rules if rule.kind == "exclude" and _is_name(name)}
+    return frozenset(names - {column.name.lower() for column in table.columns})
+
+
+def check_rules(
+    policies: Policies, tables: Sequence[TableDef], hides: Callable[[TableDef], bool] = lambda _: False
+) -> list[str]:
     """Check that each rule is for its columns, and the key of hashes is there; return the patterns without a column.
 
+    :param hides: returns whether the account may not see all columns of a table; called only if a rule excludes a
+        column that the table seems to lack. A rule that excludes a hidden column has one.
     :raises UnsupportedError: a rule is not for a column, would hide values of a key, or gives two columns one name.
     :raises ConfigError: the key of hashes cannot be read.
     """
@@ -122,8 +142,15 @@ def check_rules(policies: Policies, tables: Sequence[TableDef]) -> list[str]:
     for pattern, rules in policies.columns:
         matched = [table for table in tables if TablePatterns((pattern,)).matches(table.db, table.name)]
         names = {lower_name(column.name) for table in matched for column in table.columns}
+        for table in matched:
+            hidden = excluded_by_name(replace(policies, columns=((pattern, rules),)), table)
+            names |= hidden if hidden and hides(table) else set()
         unused += [f"{pattern}.{one}" for one, _ in rules if not any(map(_glob(one).match, names))]
     return unused
+
+
+def _is_name(pattern: str) -> bool:
+    return not {*"*?["} & {*pattern}
 
 
 def _glob(pattern: str) -> re.Pattern[str]:

@@ -138,8 +138,8 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         not for its column, `rows`, `key` or a hook not for its table; a setting or a privilege is missing: the first
         one, and how many more there are.
     """
-    from headgate.catalog import TablePatterns, databases_with_dots, load_tables
-    from headgate.columns import check_chosen_keys, check_row_filters, check_rules, with_chosen_key
+    from headgate.catalog import TablePatterns, check_visible, databases_with_dots, hides_columns, load_tables
+    from headgate.columns import check_chosen_keys, check_row_filters, check_rules, excluded_by_name, with_chosen_key
     from headgate.mysql import Connection, cascades, prerequisites, try_select
 
     if config.source.first_position is not None:
@@ -169,10 +169,13 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         check_row_filters(policies, tables)
         _check_new_names(policies)
         _check_hooks(config, tables)
-        for pattern in check_rules(policies, tables):
+        for pattern in check_rules(policies, tables, lambda one: hides_columns(connection.query, one.db, one.name)):
             log.warning("the rule for %s in [columns] matches no column: check the spelling", pattern)
         reads = (try_select(connection, table.db, table.name, [c.name for c in table.columns]) for table in tables)
         rows += [row for row in reads if row is not None]
+        if config.source.snapshot_mode != "no_data":
+            for table in tables:
+                check_visible(connection.query, table.db, table.name, excluded_by_name(policies, table))
         accepted = [table for table in tables if config.accepts_cascades(table.full_name)]
         for name in sorted({*config.tables} - {*names}):
             log.warning('[tables."%s"] matches no followed table: check the spelling (case counts)', name)

@@ -84,8 +84,8 @@ import pyarrow.compute as pc
 
 from headgate.binlog_positions import end_of
 from headgate.carrier import HighWatermark, Redo, Stop
-from headgate.catalog import Column, TableDef, exact_patterns, load_stats, load_table
-from headgate.columns import PASSES_FIELD, TableCodec
+from headgate.catalog import Column, TableDef, check_visible, exact_patterns, load_stats, load_table
+from headgate.columns import PASSES_FIELD, TableCodec, excluded_by_name
 from headgate.errors import (
     ChunkRetryError,
     CutValueError,
@@ -174,6 +174,7 @@ def read_chunks(
     :raises UnsupportedError: a row cannot be rewound, because its image leaves columns out.
     :raises AmbiguousKeyError: a row's key cannot be distinguished from another, with ``ambiguous="raise"``.
     :raises CutValueError: MySQL cut a value, because it exceeds a limit of the server, with ``ambiguous="raise"``.
+    :raises AccessError: the account may not SELECT a column that no rule excludes.
     :raises RowFilterError: the table's ``rows`` does not fit it, with ``ambiguous="raise"``.
     :raises ChosenKeyError: the key that its policies choose does not identify its rows, with ``ambiguous="raise"``.
     :raises ChunkRetryError: a SELECT took too long, its table changed, or tables could not be locked.
@@ -314,6 +315,8 @@ class _Task:
                 f"engine {stats.engine} has no consistent reads: ALTER TABLE … ENGINE = InnoDB, or leave the table out",
                 table=chunk.table,
             )
+        excluded = excluded_by_name(self._policies, table)
+        check_visible(self._connection.query, table.db, table.name, excluded)
         return table
 
     def _bound_columns(self, table: TableDef, chunk: ChunkSpec) -> tuple[Column, ...]:

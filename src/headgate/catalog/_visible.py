@@ -1,0 +1,68 @@
+"""Whether an account may SELECT all columns of a table, or only some.
+
+information_schema shows an account the columns that it has a privilege on. If SELECT is granted on columns and not on
+the table, the others do not seem to exist, while the log has them.
+
+MySQL checks privileges before names: for a column that does not exist, the answer is "unknown column" if SELECT is
+granted on the table, its database or globally, and "denied" if it is granted on some columns only. So one statement
+decides, whether the columns that were not granted exist or not, and whichever roles or wildcards grant the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, Final, Protocol
+
+from headgate.errors import AccessError, DefiniteServerError
+from headgate.names import quote_name
+
+__all__ = ["QueryFunction", "check_visible", "hides_columns"]
+
+_NO_COLUMN: Final = "headgate: no such column"
+_COLUMN_DENIED: Final = 1143
+"""ER_COLUMNACCESS_DENIED_ERROR"""
+_MISSING: Final = (
+    "SELECT MAX(ORDINAL_POSITION) - COUNT(*) AS missing FROM information_schema.COLUMNS"
+    " WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s"
+)
+"""Columns before the last visible one that are not visible. Positions have no gaps."""
+
+
+class QueryFunction(Protocol):
+    """Function that runs a statement and returns its rows as Python values. ``args`` are values for ``%s``."""
+
+    def __call__(self, sql: str, args: tuple[Any, ...] = (), /) -> list[tuple[Any, ...]]:
+        """Run the statement."""
+
+
+def hides_columns(query: QueryFunction, db: str, table: str) -> bool:
+    """Return whether SELECT is granted on some columns of a table only. False if it is not granted at all."""
+    try:
+        query(f"SELECT {quote_name(_NO_COLUMN)} FROM {quote_name(db)}.{quote_name(table)} LIMIT 0")
+    except AccessError as error:
+        return bool(error.code == _COLUMN_DENIED)
+    except DefiniteServerError:
+        return False
+    return False
+
+
+def check_visible(query: QueryFunction, db: str, table: str, excluded: Collection[str]) -> None:
+    """Check that the account sees all columns of a table, or that the hidden ones are excluded.
+
+    How many columns are hidden behind the last visible one is unknown. So ``excluded`` has to name them all.
+
+    :param excluded: columns that rules exclude by their names, and that the account does not see.
+    :raises AccessError: it does not; names the GRANT.
+    """
+    if not hides_columns(query, db, table):
+        return
+    missing = int(query(_MISSING, (db, table))[0][0] or 0)
+    if excluded and missing <= len(excluded):
+        return
+    quoted = f"{quote_name(db)}.{quote_name(table)}"
+    raise AccessError(
+        f"SELECT on {db}.{table} is granted on some of its columns only, so the others cannot be read: GRANT SELECT ON"
+        f" {quoted} to the account, or exclude each of the others by its name in [columns]",
+        code=_COLUMN_DENIED,
+        table=f"{db}.{table}",
+    )
