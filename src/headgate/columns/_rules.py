@@ -111,8 +111,8 @@ def written_name(policies: Policies, db: str, table: str, column: str) -> tuple[
 def excluded_by_name(policies: Policies, table: TableDef) -> frozenset[str]:
     """Return the columns that rules exclude by their names, without wildcards, and that the table does not have."""
     matched = [rules for one, rules in policies.columns if TablePatterns((one,)).matches(table.db, table.name)]
-    names = {name.lower() for rules in matched for name, rule in rules if rule.kind == "exclude" and _is_name(name)}
-    return frozenset(names - {column.name.lower() for column in table.columns})
+    names = {lower_name(name) for rules in matched for name, rule in rules if rule.kind == "exclude" and _is_name(name)}
+    return frozenset(names - {lower_name(column.name) for column in table.columns})
 
 
 def check_rules(

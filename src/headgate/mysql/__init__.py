@@ -5,6 +5,7 @@ from headgate.mysql._cascades import cascades, silent_keys
 from headgate.mysql._connection import Connection
 from headgate.mysql._errors import server_error
 from headgate.mysql._facts import ServerFacts, gtid_executed, log_position, log_status, read_facts
+from headgate.mysql._login import expect_login
 from headgate.mysql._missing import REWRITTEN, missing_error
 from headgate.mysql._prerequisites import check_engine, prerequisites, quote_account, try_select, watermarks
 from headgate.mysql._required import Prerequisite, Status, check_filters, check_required, setting_error
@@ -36,6 +37,7 @@ __all__ = [
     "check_filters",
     "check_required",
     "commit_watermark",
+    "expect_login",
     "gtid_executed",
     "is_supported",
     "log_position",

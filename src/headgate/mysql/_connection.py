@@ -11,6 +11,7 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -18,6 +19,7 @@ import pymysql
 
 from headgate.errors import ConfigError, ConnectionLostError, ProtocolError, ServerSettingError
 from headgate.mysql._errors import check_warnings, foreign_errors
+from headgate.mysql._login import log_in
 from headgate.mysql._settings import ConnectionSettings
 from headgate.mysql._stream import ByteStream
 from headgate.mysql._versions import Version, check_version, parse_version
@@ -73,18 +75,14 @@ class Connection:
 
     @classmethod
     def open(cls, settings: ConnectionSettings) -> Connection:
-        """Connect, log in and set the session up.
+        """Connect, log in and set the session up. If the password is being rotated, wait for it (``mysql/_login.py``).
 
         :raises ConnectError: the server cannot be reached.
         :raises AccessError: the server refuses the login.
         :raises ConfigError: the password or a TLS file cannot be read, or the certificate cannot be verified.
         :raises ServerSettingError: the server is older than MySQL 8.0, or MariaDB, or offers no TLS.
         """
-        password = settings.secret.resolve()
-        with foreign_errors(settings.host, settings.port, opening=True):
-            driver = _driver(settings, password)
-            driver.connect()
-            _set_socket_up(driver, settings)
+        driver = log_in(settings, partial(_connected, settings))
         connection = cls(settings, driver)
         try:
             check_version(str(driver.server_version), str(settings))
@@ -199,6 +197,14 @@ def _as_text(value: Any) -> Any:
         except UnicodeDecodeError:
             return value
     return value
+
+
+def _connected(settings: ConnectionSettings, password: str) -> Any:
+    with foreign_errors(settings.host, settings.port, opening=True):
+        driver = _driver(settings, password)
+        driver.connect()
+        _set_socket_up(driver, settings)
+    return driver
 
 
 def _driver(settings: ConnectionSettings, password: str) -> Any:

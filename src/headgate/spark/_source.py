@@ -121,10 +121,12 @@ class _ReaderBase:
 
     def _rows(self, task: Task) -> Iterator[pa.RecordBatch]:
         from headgate.carrier import ImageFolder
+        from headgate.mysql import expect_login
         from headgate.spark._carried import carrier_rows
         from headgate.spark._typed import typed_rows
 
         options, settings = self._parsed, self._parsed.settings()
+        expect_login(settings)
         locks = options.locks(initial=task.initial)
         if options.table is None:
             with TaskProgress.of(options.control_path, task.epoch, task.number) as progress:

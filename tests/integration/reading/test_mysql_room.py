@@ -77,6 +77,19 @@ def test_a_wrong_password_is_refused_in_one_line(mysql_server: MySQLServer, acco
         login(mysql_server, "nobody_here")
 
 
+def test_a_rotated_password_may_reach_the_file_late(
+    mysql_server: MySQLServer, account: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "secret"
+    file.write_text(WORD)
+    settings = ConnectionSettings(mysql_server.host, mysql_server.port, account, Secret(file=str(file)))
+    Connection.open(settings).close()
+    mysql_server.execute(f"ALTER USER {account} IDENTIFIED BY 'new' FAILED_LOGIN_ATTEMPTS 2 PASSWORD_LOCK_TIME 1")
+    monkeypatch.setattr("headgate.mysql._login.time.sleep", lambda _: file.write_text("new"))
+    with Connection.open(settings) as connection:
+        assert connection.query("SELECT 1") == [(1,)]
+
+
 def test_nobody_listens() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
