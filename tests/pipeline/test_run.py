@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any, ClassVar
 import pytest
 
 from headgate import errors
+from headgate.carrier import ControlFolder, Waiting
 from headgate.cli._run import _on_hangup
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, parse_config
 from headgate.engine import find_error, spark_failure
@@ -35,7 +37,8 @@ from headgate.errors import (
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline, _checks, check_interfaces, check_patterns, check_resnapshot, followed_tables
 from headgate.pipeline import _run as _pipeline
-from headgate.pipeline._run import _lake_lock, _Patience, _Run
+from headgate.pipeline._patience import Patience
+from headgate.pipeline._run import _lake_lock, _Run
 
 LOST = ConnectionLostError("the connection ended")
 LEAVES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, HeadgateError)]
@@ -52,7 +55,7 @@ class Clock:
 
 def test_waits_grow_and_end() -> None:
     clock = Clock()
-    patience = _Patience(300, clock)
+    patience = Patience(300, clock)
     waits = []
     while True:
         patience.begin()
@@ -69,7 +72,7 @@ def test_waits_grow_and_end() -> None:
 
 def test_a_batch_or_a_long_life_makes_it_young_again() -> None:
     clock = Clock()
-    patience = _Patience(300, clock)
+    patience = Patience(300, clock)
     for _ in range(4):
         patience.begin()
         wait = patience.pause(LOST, moved=False)
@@ -84,15 +87,22 @@ def test_a_batch_or_a_long_life_makes_it_young_again() -> None:
 @pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
 def test_a_run_does_with_each_error_what_its_marker_says(kind: type[HeadgateError]) -> None:
     assert issubclass(kind, Transient) is not issubclass(kind, Definite)
-    assert (_Patience(300).pause(kind("x"), moved=True) is not None) is issubclass(kind, Transient)
+    assert (Patience(300).pause(kind("x"), moved=True) is not None) is issubclass(kind, Transient)
 
 
 def test_an_error_without_a_marker_is_not_retried() -> None:
-    assert _Patience(300).pause(OSError(), moved=True) is None
+    assert Patience(300).pause(OSError(), moved=True) is None
+
+
+def test_a_planner_that_failed_for_as_long_has_used_the_time_up() -> None:
+    """Another query would retry as long again; with a batch that is read meanwhile, for ever."""
+    patience = Patience(300, Clock())
+    assert patience.pause(LOST, moved=False, unplanned=299) == 1
+    assert patience.pause(LOST, moved=True, unplanned=300) is None
 
 
 def test_no_patience_still_gives_one_more_try() -> None:
-    patience = _Patience(0, Clock())
+    patience = Patience(0, Clock())
     assert patience.pause(LOST, moved=False) == 1
     assert patience.pause(LOST, moved=False) is None
 
@@ -103,6 +113,16 @@ Traceback (most recent call last):
     raise OSError: no
 OSError: [Errno 28] No space left on device
 \tat org.apache.spark.X: y
+"""
+
+
+STREAM_FAILED = """[STREAM_FAILED] Query [id = 1] terminated with exception: the proxy failed: \
+Traceback (most recent call last):
+  File "a.py", line 1, in call
+    return f(x)
+           ~^^^
+{}
+ SQLSTATE: XXKST
 """
 
 
@@ -117,6 +137,12 @@ OSError: [Errno 28] No space left on device
         ("rpc: Cannot find endpoint: spark://CoarseGrainedScheduler@127.0.0.1:1", EngineError, "Cannot find endpoint"),
         ("\n  the disk is full\n at x.y", TargetError, "Spark failed: the disk is full"),
         (FROM_A_WORKER, TargetError, "Spark failed: OSError: [Errno 28] No space left on device"),
+        (STREAM_FAILED.format("SystemExit: 143"), TargetError, "Spark failed: SystemExit: 143"),
+        (STREAM_FAILED.format("KeyboardInterrupt"), TargetError, "Spark failed: KeyboardInterrupt"),
+        (STREAM_FAILED.format("a.b.Odd: no"), TargetError, "Spark failed: a.b.Odd: no"),
+        (STREAM_FAILED.format("").split("  File")[0], TargetError, "terminated with exception: the proxy failed:"),
+        (textwrap.indent(STREAM_FAILED.format("ValueError: x"), "    "), TargetError, "Spark failed: ValueError: x"),
+        ("", TargetError, "Spark failed: without a message"),
     ],
 )
 def test_failures_of_spark_are_one_line(text: str, kind: type[HeadgateError], message: str) -> None:
@@ -124,6 +150,7 @@ def test_failures_of_spark_are_one_line(text: str, kind: type[HeadgateError], me
     assert type(error) is kind
     assert message in str(error)
     assert "\n" not in str(error)
+    assert "Traceback" not in str(error)
 
 
 def test_the_last_error_of_a_traceback_is_found_again() -> None:
@@ -177,7 +204,7 @@ class FakeRun:
 
     def __init__(self, pipeline: Pipeline, *_: Any) -> None:
         self.begun.append(pipeline.config.source.tables)
-        self.pipeline, self.writer, self.batches, self.superseded = pipeline, self, 0, False
+        self.pipeline, self.writer, self.batches, self.superseded, self.ended = pipeline, self, 0, False, False
 
     def warn_of_stopped(self) -> None:
         self.warned.append(len(self.begun))
@@ -214,6 +241,38 @@ def test_a_changed_configuration_begins_another_query_with_its_tables(file: Conf
     assert FakeRun.begun == [("a.*",), ("a.*!",), ("a.*", "b.*"), ("a.*!", "b.*!")]
     assert pipeline.config is file.config
     assert FakeRun.warned == [1], "what is stopped is said when the run begins"
+
+
+@pytest.mark.parametrize(
+    ("once", "ended", "batches", "idle", "completed"),
+    [
+        (True, True, 0, False, True),
+        (True, False, 3, True, False),
+        (False, False, 0, False, False),
+        (False, False, 0, True, True),
+        (False, False, 1, False, True),
+    ],
+)
+def test_a_run_that_is_stopped_early_says_so(
+    file: ConfigFile,
+    monkeypatch: pytest.MonkeyPatch,
+    once: bool,
+    ended: bool,
+    batches: int,
+    idle: bool,
+    completed: bool,
+) -> None:
+    class Run(FakeRun):
+        def until_end(self, *_: Any) -> None:
+            self.batches, self.ended = batches, ended
+            self.pipeline.stop()
+
+    monkeypatch.setattr(_pipeline, "_Run", Run)
+    monkeypatch.setattr(_pipeline, "keep_classes", lambda: None)
+    since_us = time.time_ns() // 1000 + 10**9 if idle else 1
+    monkeypatch.setattr(ControlFolder, "waiting", lambda _: Waiting(1, since_us, False))
+    pipeline = Pipeline(file.config, file=file)
+    assert pipeline._follow(None, None, ["a.*"], once, [], None) is completed  # type: ignore[arg-type]
 
 
 class Purged:

@@ -7,7 +7,7 @@ import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +16,7 @@ import typer
 from headgate.cli._common import console, write_lines
 from headgate.cli._interrupt import on_interrupt
 from headgate.config import SnapshotMode
+from headgate.errors import HeadgateError
 from headgate.extras import require_extra
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def run(
 ) -> None:
     """Read the tables exactly, then follow their changes into Delta tables.
 
-    Ctrl-C ends it cleanly; the next run continues where it stopped. The file may change meanwhile: new tables are
+    Ctrl-C ends it cleanly; the next run continues where it stopped. If nothing was applied yet, or with --once not
+    everything, the exit code is 3. The file may change meanwhile: new tables are
     followed from the next batch on, and on SIGHUP it is read again. On a terminal you see a line per table; elsewhere
     plain log lines.
 
@@ -105,13 +107,16 @@ def run(
     TablePatterns(resnapshot or ())  # report a wrong pattern before anything starts
     require_extra("spark")
     _announce(config)
-    with ExitStack() as stack:
+    completed = False
+    with suppress(KeyboardInterrupt), ExitStack() as stack:
         with _loading():
             stack.enter_context(begun_session(config.name, config.spark))
             from headgate.pipeline import Pipeline
 
             running = Pipeline(file.config, file=file, snapshot_mode=snapshot_mode)
-        _run(running, pipeline, once=once, resnapshot=resnapshot or ())
+        completed = _run(running, pipeline, once=once, resnapshot=resnapshot or ())
+    if not completed:
+        raise HeadgateError(f"stopped before {'everything' if once else 'anything'} was applied; run it again")
 
 
 @contextmanager
@@ -148,8 +153,8 @@ def _announce(config: PipelineConfig) -> None:
     log.info(text)
 
 
-def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]) -> None:
-    """Run until the end or a signal, and show the progress."""
+def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]) -> bool:
+    """Run until the end or a signal, and show the progress. Return what :meth:`Pipeline.run` returns."""
     from headgate.cli._live import LiveView, LogView
 
     view: LiveView | LogView = LiveView(console()) if sys.stdout.isatty() else LogView()
@@ -166,7 +171,7 @@ def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]
         view.stop_requested()
 
     with _page(running.config, file), view, on_interrupt(stop), _on_hangup(running.reload):
-        running.run(
+        return running.run(
             once=once, resnapshot=resnapshot, on_progress=view.take, on_start=spark_started, on_status=view.update
         )
 

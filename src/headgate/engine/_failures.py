@@ -68,14 +68,23 @@ def spark_failure(text: str) -> HeadgateError:
     passing = next((known for known in _PASSING if known in text), None)
     if passing is not None:
         return EngineError(f"Spark failed for now: {passing}")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    raised = [line for line in text.splitlines() if _RAISED.match(line)] if _TRACEBACK in text else []
-    return TargetError(f"Spark failed: {raised[-1] if raised else lines[0]}")
+    lines = [line.strip() for line in text.replace(_TRACEBACK, "\n").splitlines() if line.strip()]
+    return TargetError(f"Spark failed: {_raised(text) or next(iter(lines), 'without a message')}")
 
 
 _TRACEBACK = "Traceback (most recent call last):"
-_RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Warning|Interrupt): ")
-"""The last line of a Python traceback; earlier lines only say that a worker has raised an error."""
+
+
+def _raised(text: str) -> str | None:
+    """Return the last line of the last Python traceback in a text: type and message. None: there is none, or it is cut.
+
+    It is the first one behind the traceback's head that is not indented more than that.
+    """
+    before, marker, frames = text.rpartition(_TRACEBACK)
+    head = before.rpartition("\n")[2]
+    margin = len(head) - len(head.lstrip())
+    ends = (line for line in frames.splitlines()[1:] if line.strip() and not line[: margin + 1].isspace())
+    return next(ends, "").strip() or None if marker else None
 
 
 _LEAVES = {

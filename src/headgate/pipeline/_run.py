@@ -27,7 +27,7 @@ from headgate.carrier import ControlFolder, ImageFolder, Resnapshot
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, with_snapshot_mode
 from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
 from headgate.engine import build_session, end_session, find_error, jvm_ended, keep_classes, spark_failure
-from headgate.errors import BinlogPurgedError, HeadgateError, TargetError, Transient
+from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, TargetError, Transient
 from headgate.files import LockedError, try_lock
 from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
@@ -42,6 +42,7 @@ from headgate.pipeline._checks import (
 from headgate.pipeline._excluded import Excluded
 from headgate.pipeline._foreign_keys import ForeignKeys
 from headgate.pipeline._image_folder import image_folder
+from headgate.pipeline._patience import Patience
 from headgate.pipeline._rewritten import Rewritten
 from headgate.pipeline._skips import Skips
 from headgate.pipeline._status import StatusWriter, record_failure
@@ -62,9 +63,8 @@ log = logging.getLogger("headgate")
 _FINISH_SECONDS = 60.0
 """How long a clean stop waits for the current batch; then the batch is dropped, and the next run applies it."""
 
-_MAX_WAIT_SECONDS = 60.0
-"""The longest pause between two tries after a Transient failure; the first is one second, each next twice as long."""
-
+_SIGNAL_SECONDS = 1.0
+"""How long a failure waits for a signal to stop. A signal to all processes of a run may reach Spark's first."""
 
 _RECHECK_SECONDS = 10.0
 """How soon a changed file is checked again, if the server could not be asked."""
@@ -145,8 +145,10 @@ class Pipeline:
         quiet: bool | None = None,
         on_start: Callable[[], None] | None = None,
         on_status: Callable[[Status], None] | None = None,
-    ) -> None:
-        """Read the tables, then follow their changes.
+    ) -> bool:
+        """Read the tables, then follow their changes. Return False if :meth:`stop` ended the run early.
+
+        That is with ``once`` before the end, else before a first batch, unless there was nothing to do.
 
         :param once: end when all tables are read and everything is applied that the server had executed at the start.
         :param resnapshot: patterns of tables to read again; each must match one.
@@ -175,12 +177,22 @@ class Pipeline:
         ):
             log_values = self.config.name, self.config.source.url, self.lake.path, len(tables)
             log.info("pipeline %s: from %s into %s, tables: %d; starting Spark", *log_values)
-            spark = self._spark or build_session(self.config.name, self.config.spark, quiet=quiet)
+            try:
+                spark = self._spark or build_session(self.config.name, self.config.spark, quiet=quiet)
+            except EngineError:
+                if self._stop.wait(_SIGNAL_SECONDS):
+                    return False
+                raise
             try:
                 if on_start is not None:
                     on_start()
                 status.enters("checking")
-                self._follow(spark, status, tables, once, list(resnapshot), on_progress)
+                return self._follow(spark, status, tables, once, list(resnapshot), on_progress)
+            except Exception as error:
+                stopped = not isinstance(error, HeadgateError) and self._stop.wait(_SIGNAL_SECONDS)
+                if not (stopped and jvm_ended(spark, error, ending=True)):
+                    raise
+                return False
             finally:
                 status.enters("stopping")
                 if self._spark is None:
@@ -194,9 +206,9 @@ class Pipeline:
         once: bool,
         resnapshot: list[str],
         on_progress: Callable[[BatchReport], None] | None,
-    ) -> None:
-        patience = _Patience(self.config.source.retry_seconds)
-        restarted = False
+    ) -> bool:
+        patience, begun_us = Patience(self.config.source.retry_seconds), time.time_ns() // 1000
+        restarted, applied, inbox = False, False, ControlFolder(self.lake.inbox)
         with contextlib.ExitStack() as stack:
             courier: Courier | None = None
             names = stack.enter_context(_catalog_names(self.config, spark, self.lake, status))
@@ -215,7 +227,9 @@ class Pipeline:
                     run.writer.inbox.send_request(f"run-{uuid.uuid4().hex}", Resnapshot(tuple(resnapshot)))
                     resnapshot = []
                 patience.begin()
-                error = run.until_end(once or mode == "initial_only", self._stop, self.reloaded)
+                ends = once or mode == "initial_only"
+                error = run.until_end(ends, self._stop, self.reloaded)
+                applied = applied or run.batches > 0
                 if run.batches:
                     keep_classes()
                 if error is None:
@@ -224,19 +238,25 @@ class Pipeline:
                         continue
                     if names is not None and run.writer.ledger.last is not None and not self._stop.is_set():
                         names.finish(run.writer.ledger.last)
-                    return
+                    waiting = inbox.waiting()
+                    is_idle = waiting is not None and waiting.since_us >= begun_us
+                    return run.ended or (not ends and (applied or is_idle))
                 if _restarts_from_now(error, mode) and (run.batches or not restarted):
                     log.warning("%s; all tables are read again (snapshot_mode = %s)", error, mode)
                     status.tries_again(error)
                     forget_position(spark, self.lake, run.writer.inbox)
                     restarted = True
                     continue
-                wait = patience.pause(error, moved=run.batches > 0)
+                trouble = inbox.trouble()
+                is_current = trouble is not None and trouble.since_us >= begun_us
+                unplanned = time.time() - trouble.since_us / 1e6 if trouble is not None and is_current else 0.0
+                wait = patience.pause(error, moved=run.batches > 0, unplanned=unplanned)
                 if wait is None:
                     raise error
                 log.warning("%s; retrying in %.0f s", error, wait)
                 status.tries_again(error)
                 self._stop.wait(wait)
+        return applied and not once
 
 
 def _restarts_from_now(error: BaseException, mode: str) -> bool:
@@ -288,46 +308,6 @@ def _courier(config: PipelineConfig, spark: SparkSession, writer: BatchWriter, s
     )
 
 
-class _Patience:
-    """Retry policy of a run's queries: Transient failures are retried, for about ``seconds``.
-
-    The time counts from the first failure after which nothing succeeded. The planner retries as long before it fails,
-    so a query that lived longer had succeeded meanwhile, even if there was nothing to do.
-    """
-
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.seconds, self._clock = seconds, clock
-        self._begun = self._failing_since = clock()
-        self._wait: float | None = None
-        self._tries = 0
-
-    @property
-    def is_first(self) -> bool:
-        """Whether no query has begun yet."""
-        return not self._tries
-
-    def begin(self) -> None:
-        """Note that a query begins."""
-        self._tries += 1
-        self._begun = self._clock()
-
-    def pause(self, error: BaseException, *, moved: bool) -> float | None:
-        """Return the seconds to wait before the next try; None: give up.
-
-        :param moved: whether the query that failed had applied a batch.
-        """
-        if not isinstance(error, Transient):
-            return None
-        now = self._clock()
-        if self._wait is None or moved or now - self._begun > self.seconds + _MAX_WAIT_SECONDS:
-            self._failing_since, self._wait = now, 1.0
-        elif now - self._failing_since >= self.seconds:
-            return None
-        else:
-            self._wait = min(2 * self._wait, _MAX_WAIT_SECONDS)
-        return self._wait
-
-
 class _Run:
     """One streaming query, from start to end."""
 
@@ -371,6 +351,8 @@ class _Run:
         self._ending = threading.Event()
         self._batch_seconds = 0.0
         self.superseded = False
+        self.ended = False
+        """Whether the query ended by itself, with everything applied."""
 
     def until_end(
         self, once: bool, stop: threading.Event, reloaded: Callable[[], bool] = lambda: False
@@ -400,13 +382,15 @@ class _Run:
                 if self.superseded:
                     break
                 if query.awaitTermination(1):
+                    self.ended = True
                     return None
                 self._count_tasks()
         except Exception as error:  # noqa: BLE001 - _cause finds the error in any form that Spark gives it
-            if not jvm_ended(self.spark, error, ending=stop.is_set()):
+            if not stop.wait(_SIGNAL_SECONDS):
+                if jvm_ended(self.spark, error):
+                    return TargetError("Spark failed: its JVM has ended: killed, or out of memory")
                 return self._cause(error)
-            if not stop.is_set():
-                return TargetError("Spark failed: its JVM has ended: killed, or out of memory")
+            log.info("stopping: %s", self._cause(error))
         self._ending.set()
         if stop.is_set() and self._idle.locked():
             log.info("stopping: the current batch may finish (%.0f s)", _FINISH_SECONDS)

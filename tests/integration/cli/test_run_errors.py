@@ -432,3 +432,25 @@ def test_a_jvm_that_ends(server: MySQLServer, runs: Runs, all_at_once: bool) -> 
         assert (process.returncode, [line for line in last if line.startswith(("error", "Traceback"))]) == (0, [])
     else:
         assert (process.returncode, last) == (3, ["error: Spark failed: its JVM has ended: killed, or out of memory"])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("once", [True, False])
+def test_a_signal_to_all_processes_before_anything_was_applied(server: MySQLServer, runs: Runs, once: bool) -> None:
+    """As of ``timeout``, while Spark starts: it was stopped, which is no success, and not Spark's failure."""
+    runs.config.write_text(CONFIG.format(url=url_of(server), tables="e.*", more="", lake=runs.lake))
+    environment = {**os.environ, "HEADGATE_ERRORS_PASSWORD": PASSWORD}
+    words = [sys.executable, "-m", "headgate.cli", "run", str(runs.config), *(["--once"] if once else [])]
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        try:
+            assert process.stderr is not None
+            assert next((line for line in process.stderr if "starting Spark" in line), None) is not None
+            os.killpg(process.pid, signal.SIGTERM)
+            last = process.communicate(timeout=120)[1].splitlines()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    applied = "everything" if once else "anything"
+    assert process.returncode == 3
+    errors = [line for line in last if line.startswith(("error", "Traceback"))]
+    assert errors == [f"error: stopped before {applied} was applied; run it again"]
