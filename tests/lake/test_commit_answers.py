@@ -13,6 +13,7 @@ from headgate.delta import Snapshot, TableLog
 from headgate.delta import _commit as commit_module
 from headgate.errors import CommitUnknownError
 from headgate.lake import _delta as delta_module
+from headgate.lake._keeper import TableKeeper, UpkeepTimes
 from tests.delta.answers import Answer, Faulty
 from tests.lake.commit_kinds import KINDS, Kind, Scene, as_file_uri, upsert, without_spark
 
@@ -37,7 +38,7 @@ def answer(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[
             monkeypatch.setattr(os, "link", faulty)
             return faulty
         faulty = Faulty(put_new, answers)
-        monkeypatch.setattr(delta_module, "put_by_log_store", lambda _, *request: faulty(*request))
+        monkeypatch.setattr(delta_module, "put_by_hadoop", lambda _, *request: faulty(*request))
         return faulty
 
     return begin
@@ -91,6 +92,12 @@ def test_nothing_is_deleted_while_the_outcome_is_unknown(
     work()
     assert scene.read() == expected
     scene.check_files(whole=False)
+    keeper = TableKeeper(scene.uri(scene.path), UpkeepTimes(listing=0.0, orphan=-60.0))
+    for step in (keeper.follow, keeper.clean):
+        for _ in step(0):
+            pass
+    assert scene.read() == expected
+    scene.check_files(whole=True)
 
 
 @pytest.mark.parametrize("kind", KINDS[3:], ids=lambda kind: kind.__name__)

@@ -34,7 +34,7 @@ from headgate.delta import (
     with_properties,
 )
 from headgate.errors import CommitConflictError, TargetError
-from headgate.lake._log_store import delta_log, put_by_log_store, share_access
+from headgate.lake._log_store import delta_log, put_by_hadoop, share_access
 from headgate.lake._properties import PIPELINE, TABLE
 from headgate.names import quote_name
 from headgate.stores import is_remote, obstacle
@@ -125,7 +125,7 @@ class DeltaPath:
     @property
     def put(self) -> Put | None:
         """Function that puts commits into the log; None: as in a local folder."""
-        return partial(put_by_log_store, self.spark) if is_remote(self.path) else None
+        return partial(put_by_hadoop, self.spark) if is_remote(self.path) else None
 
     def commit(
         self, plan: Callable[[], CommitPlan | None], *, tries: int | None = None, staged: Collection[str] = ()

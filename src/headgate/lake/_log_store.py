@@ -1,8 +1,9 @@
 """Commits to tables on S3, and access to it: what the session's JVM has and Python has not.
 
-**One path for all commits.** Arrow has no PUT that fails if the object exists. So Delta's own ``LogStore`` puts each
-commit, as it does for Spark's writers in this session: only one of them makes a version. Protection against other
-drivers depends on that store, which is why a lake has one driver (docs/operations.md, "Two drivers").
+**Put if absent.** Arrow has no PUT that fails if the object exists. S3A has: a PUT with ``If-None-Match: *``, which the
+store decides. So of two writers one makes a version, and a request that arrives late overwrites nothing. Delta's own
+``LogStore``, by which Spark's writers commit, looks for the object and then overwrites it. That is why a lake has one
+driver (docs/operations.md, "Two drivers").
 """
 
 from __future__ import annotations
@@ -10,14 +11,16 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.stores import grant, is_granted
+from headgate.stores import grant, is_granted, is_remote
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["delta_log", "put_by_log_store", "share_access"]
+__all__ = ["delta_log", "put_by_hadoop", "share_access"]
 
 _EXISTS_ERROR: Final = "FileAlreadyExistsException"
+_IF_ABSENT: Final = "fs.option.create.conditional.overwrite"
+"""Hadoop, "S3A Performance": a PUT that the store refuses if the object exists."""
 
 
 @lru_cache(maxsize=1)
@@ -40,23 +43,27 @@ def delta_log(spark: SparkSession, path: str) -> tuple[Any, Any]:
     return table, table.update(False, nothing, nothing)
 
 
-def put_by_log_store(spark: SparkSession, folder: str, name: str, text: str) -> None:
+def put_by_hadoop(spark: SparkSession, folder: str, name: str, text: str) -> None:
     """Put the file of a commit (:data:`headgate.delta.Put`).
 
     :raises FileExistsError: a file of that name exists.
+    :raises OSError: it is not known whether the file was created.
     """
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-    log_class, _, converters, path_class = _classes(spark._jvm)
-    table = log_class.forTable(spark._jsparkSession, folder)
-    lines: Any = spark._jvm.java.util.Collections.singletonList(text.removesuffix("\n"))  # type: ignore[union-attr]
-    content = converters.asScala(lines.iterator())
+    _, _, _, path_class = _classes(spark._jvm)
+    path = path_class(f"{folder}/{name}")
     try:
-        table.store().write(path_class(f"{folder}/{name}"), content, False, table.newDeltaHadoopConf())
-    except Py4JJavaError as error:
-        if _EXISTS_ERROR in str(error.java_exception.getClass().getName()):
+        files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
+        created = files.createFile(path).overwrite(False).recursive()
+        out = (created.must(_IF_ABSENT, True) if is_remote(folder) else created).build()
+        out.write(bytearray(text.encode()))
+        out.close()
+    except Py4JError as error:
+        problem = getattr(error, "java_exception", None)
+        if problem is not None and _EXISTS_ERROR in str(problem.getClass().getName()):
             raise FileExistsError(name) from None
-        raise OSError(f"{folder}/{name} cannot be written: {error.java_exception.toString()}") from None
+        raise OSError(f"{folder}/{name} cannot be written: {str(problem or error).partition(chr(10))[0]}") from None
 
 
 def share_access(spark: SparkSession, path: str) -> None:

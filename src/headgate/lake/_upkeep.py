@@ -54,7 +54,7 @@ from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
 from headgate.lake._kept import KeptVersions, ledger_spans
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import find_newest, versions_of
-from headgate.lake._log_store import put_by_log_store
+from headgate.lake._log_store import put_by_hadoop
 from headgate.lake._properties import key_of
 from headgate.lake._takeover import retire
 
@@ -147,7 +147,7 @@ class Upkeep:
         self.put: Put | None = None
         """Creates the files of commits; None: in a local folder."""
         if spark is not None and not lake.is_local:
-            self.put = partial(put_by_log_store, spark)
+            self.put = partial(put_by_hadoop, spark)
         self._lake, self._retention, self._codec = lake, retention_seconds, (codec or "snappy").lower()
         self.background = Background()
         self.folds = Folds(self.background)

@@ -1,12 +1,15 @@
 """For tests and demonstrations: MySQL servers, replica pairs, a Kafka broker, a schema registry, an S3 object store, a
-Spark cluster, a network proxy with faults, what a loss of power leaves, the tables of the demonstration, and waiting.
-docs/architecture/testing.md describes the modules.
+Spark cluster, a network proxy with faults, a store that loses answers, what a loss of power leaves, the tables of the
+demonstration, and waiting. docs/architecture/testing.md describes the modules.
 """
 
 from headgate.testing._flights import FLIGHT_TABLES, FlightWriters, load_flights
 from headgate.testing._jars import s3_jars
 from headgate.testing._kafka import KafkaBroker
+from headgate.testing._lossy_store import Loss, LossyStore
 from headgate.testing._mysql_program import URL_VARIABLE, installed_program, private_program
+from headgate.testing._mysql_program import URL_VARIABLE, private_program
+from headgate.testing._mysql_server import MySQLServer, replica_pair
 from headgate.testing._mysql_server import UNLOGGED_CASCADES, MySQLServer, replica_pair
 from headgate.testing._object_store import ObjectStore
 from headgate.testing._power import PowerLoss
@@ -21,6 +24,8 @@ __all__ = [
     "URL_VARIABLE",
     "FlightWriters",
     "KafkaBroker",
+    "Loss",
+    "LossyStore",
     "MySQLServer",
     "ObjectStore",
     "PowerLoss",

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from headgate.delta import NewColumn, Snapshot, TableLog, write_files
 from headgate.errors import CommitConflictError
 from headgate.lake import DeltaPath, Marker, _append, append, append_rows, spark_schema
-from headgate.lake._log_store import put_by_log_store
+from headgate.lake._log_store import put_by_hadoop
 from tests.delta.commits import commit
 from tests.integration.outside import lake_rows
 
@@ -239,10 +239,10 @@ def test_other_types_and_places_are_left_to_spark(spark: SparkSession, tmp_path:
     assert [tuple(row) for row in delta.read().collect()] == [(1, "x")]
 
 
-def test_a_commit_by_deltas_log_store_takes_a_version_that_is_free(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_commit_by_hadoop_takes_a_version_that_is_free(spark: SparkSession, tmp_path: Path) -> None:
     """As tables on S3 are committed to, beside commits of Spark."""
     delta = table_at(spark, tmp_path / "t", "id bigint")
-    log, put = TableLog(delta.path), partial(put_by_log_store, spark)
+    log, put = TableLog(delta.path), partial(put_by_hadoop, spark)
     rows = pa.RecordBatch.from_pydict({"id": [1, 2]})
 
     def commit_rows(read: Snapshot) -> None:
