@@ -65,8 +65,9 @@ def test_a_snapshot_that_a_signal_asks_for() -> None:
     data = [(one.type, one.additional_data) for one in notifications]
     assert [(kind, details.get("total_rows_scanned"), details.get("status")) for kind, details in data] == [
         ("IN_PROGRESS", None, None), ("TABLE_SCAN_COMPLETED", "10", "SUCCEEDED"),
-        ("IN_PROGRESS", None, None), ("TABLE_SCAN_COMPLETED", "0", "EMPTY"), ("COMPLETED", None, None),
+        ("TABLE_SCAN_COMPLETED", "0", "EMPTY"), ("COMPLETED", None, None),
     ]  # fmt: skip
+    assert {details["data_collections"] for _, details in data} == {f"{A},{B}"}
     assert story.open == OpenSnapshots()
     assert story.batch(readings={A: {"state": "done"}}) == []
 
@@ -106,6 +107,17 @@ def test_what_is_stopped_is_aborted() -> None:
     assert story.open == OpenSnapshots()
 
 
+def test_a_stopped_table_is_in_no_later_list() -> None:
+    story = Story()
+    waits = {"state": "waits"}
+    story.batch(snapshot_action("s", A, B), {"id": "p", "type": "pause-snapshot"}, readings={A: waits, B: waits})
+    story.batch({"id": "x", "type": "stop-snapshot", "tables": [B]}, readings={A: waits})
+    notifications = story.batch({"id": "r", "type": "resume-snapshot"}, readings={A: reading(3, "read")}, rows={A: 1})
+    assert [(one.type, one.additional_data["data_collections"]) for one in notifications] == [
+        ("RESUMED", A), ("IN_PROGRESS", A), ("TABLE_SCAN_COMPLETED", A), ("COMPLETED", A),
+    ]  # fmt: skip
+
+
 def test_a_bad_signal_is_answered() -> None:
     story = Story()
     notifications = story.batch({"id": "s/1", "type": "execute-snapsho", "tables": [], "error": "unknown signal type"})
@@ -123,6 +135,8 @@ def test_a_bad_signal_is_answered() -> None:
         (B, "NO_PRIMARY_KEY", "0"), ("bad", "UNKNOWN_SCHEMA", "0"), (A, "SUCCEEDED", "1"),
     ]  # fmt: skip
     assert notifications[-1].type == "COMPLETED"
+    (scan,) = story.batch(snapshot_action("u", refused=refused))
+    assert scan.additional_data["data_collections"] == B
 
 
 def test_a_reading_that_fails_later_ends_with_the_reason() -> None:

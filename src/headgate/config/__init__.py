@@ -21,7 +21,14 @@ from __future__ import annotations
 
 from headgate.config._explain import explain
 from headgate.config._file import ConfigFile, check_change, write_config
-from headgate.config._interfaces import KafkaChannelConfig, NotificationsConfig, SignalsConfig, UiConfig, WebhookConfig
+from headgate.config._interfaces import (
+    KafkaChannelConfig,
+    NotificationsConfig,
+    NotificationTopicConfig,
+    SignalsConfig,
+    UiConfig,
+    WebhookConfig,
+)
 from headgate.config._parse import load_config, parse_config, with_snapshot_mode
 from headgate.config._pipeline import PipelineConfig
 from headgate.config._routes import SHARD_COLUMN, RouteConfig
@@ -36,6 +43,7 @@ __all__ = [
     "InconsistentImages",
     "KafkaChannelConfig",
     "KafkaTargetConfig",
+    "NotificationTopicConfig",
     "NotificationsConfig",
     "PipelineConfig",
     "RouteConfig",

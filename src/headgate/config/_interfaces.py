@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, field_validator
 
 from headgate.config._model import FilePath, Model, split_url
 
-__all__ = ["KafkaChannelConfig", "NotificationsConfig", "SignalsConfig", "UiConfig", "WebhookConfig"]
+__all__ = [
+    "KafkaChannelConfig",
+    "NotificationTopicConfig",
+    "NotificationsConfig",
+    "SignalsConfig",
+    "UiConfig",
+    "WebhookConfig",
+]
 
 
 class UiConfig(Model):
@@ -37,6 +46,16 @@ class KafkaChannelConfig(Model):
     )
 
 
+class NotificationTopicConfig(KafkaChannelConfig):
+    """A Kafka topic for notifications."""
+
+    format: Literal["json", "json-schema"] = Field(
+        default="json",
+        description="`json-schema` puts Kafka Connect's schema next to keys and values, as `JsonConverter` with"
+        " `schemas.enable` does",
+    )
+
+
 class WebhookConfig(Model):
     """A web server for notifications: each is a POST of JSON; a status of 200 to 299 means accepted."""
 
@@ -64,7 +83,7 @@ class NotificationsConfig(Model):
 
     log: bool = Field(default=False, description="write to the log of the run, a line each that ends in its JSON")
     table: bool = Field(default=False, description="write to the Delta table `_headgate/notifications` of the lake")
-    kafka: KafkaChannelConfig | None = Field(default=None, description="send to a Kafka topic")
+    kafka: NotificationTopicConfig | None = Field(default=None, description="send to a Kafka topic")
     webhook: WebhookConfig | None = Field(default=None, description="send to a web server")
     wait_seconds: int = Field(
         default=10, ge=0, le=3600, description="seconds that the end of a run waits for slow or unavailable channels"

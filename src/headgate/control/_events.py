@@ -23,11 +23,11 @@ type                   additional_data, next to ``connector_name`` (the pipeline
 =====================  ===============================================================================================
 STARTED                ``data_collections``
 IN_PROGRESS            ``data_collections``, ``current_collection_in_progress``, ``maximum_key``,
-                       ``last_processed_key``; once for each batch with chunks of the table
-TABLE_SCAN_COMPLETED   ``scanned_collection``, ``total_rows_scanned``, ``status`` (SUCCEEDED, EMPTY, SKIPPED,
-                       UNKNOWN_SCHEMA, NO_PRIMARY_KEY, SQL_EXCEPTION), ``reason`` if it was not read
+                       ``last_processed_key``; once for each batch with chunks of the table, unless it is empty
+TABLE_SCAN_COMPLETED   ``data_collections``, ``scanned_collection``, ``total_rows_scanned``, ``status`` (SUCCEEDED,
+                       EMPTY, SKIPPED, UNKNOWN_SCHEMA, NO_PRIMARY_KEY, SQL_EXCEPTION), ``reason`` if it was not read
 PAUSED, RESUMED        ``data_collections``, ``signal``: the id of the signal
-ABORTED                ``data_collections``: the stopped tables; ``signal``
+ABORTED                ``data_collections``: the stopped tables, which later events do not list; ``signal``
 COMPLETED              ``data_collections``
 POSITION_SET           aggregate type "Signal", not Debezium's: ``signal_type``, ``skipped``: the GTID set not read
 REJECTED               aggregate type "Signal", not Debezium's: ``signal_type``, ``reason``; its valid part takes effect
@@ -106,7 +106,12 @@ class _OpenSnapshot:
     left: tuple[str, ...]
 
     def without(self, tables: Collection[str]) -> _OpenSnapshot:
+        """Return it with these tables read."""
         return replace(self, left=tuple(table for table in self.left if table not in tables))
+
+    def stopped(self, tables: Collection[str]) -> _OpenSnapshot:
+        """Return it without these tables, which will not be read."""
+        return replace(self.without(tables), tables=tuple(table for table in self.tables if table not in tables))
 
     def with_tables(self, tables: Sequence[str]) -> _OpenSnapshot:
         """Add tables."""
@@ -219,13 +224,14 @@ class NotificationBuilder:
 
     def _report_unread(self, name: str, action: Mapping[str, Any], refused: Mapping[str, Sequence[str]]) -> None:
         """Report tables that the signal named and that are not read for it."""
-        waiting = {table for one in self.open if one.id == name for table in one.left}
+        unmatched = tuple(str(expression) for expression in action.get("unmatched") or ())
+        nothing = _OpenSnapshot(name, INCREMENTAL, (*refused, *unmatched), ())
+        requested = next((one for one in self.open if one.id == name), nothing)
         for table, (status, reason) in refused.items():
-            if table not in waiting:
-                self._scanned(_OpenSnapshot(name, INCREMENTAL, (), ()), table, 0, status, reason)
-        for expression in action.get("unmatched") or ():
-            nothing = "no table of this pipeline matches"
-            self._scanned(_OpenSnapshot(name, INCREMENTAL, (), ()), str(expression), 0, "UNKNOWN_SCHEMA", nothing)
+            if table not in requested.left:
+                self._scanned(requested, table, 0, status, reason)
+        for expression in unmatched:
+            self._scanned(requested, expression, 0, "UNKNOWN_SCHEMA", "no table of this pipeline matches")
 
     def _stop(self, signal: str, tables: frozenset[str]) -> None:
         kept = []
@@ -233,7 +239,7 @@ class NotificationBuilder:
             stopped = [table for table in one.left if table in tables]
             if stopped:
                 self._add_for(one, "ABORTED", signal, data_collections=_list(stopped), signal=signal)
-            rest = one.without(tables)
+            rest = one.stopped(stopped)
             if rest.left or not stopped:
                 kept.append(rest)
         self.open = kept
@@ -263,6 +269,22 @@ class NotificationBuilder:
         if state in ("waits", "done"):
             return
         rows = self._count(table, reading.since_epoch)
+        suspension, reason = self.facts.suspended.get(table, (None, None))
+        is_missed = table in self.facts.missed
+        # A new read of a stale table is requested already.
+        is_read = state == "read" and not is_missed and suspension != "stale"
+        if rows or not is_read:
+            self._report_progress(table, reading)
+        if is_missed or suspension == "stale":
+            self._missed.add(table)
+        if not is_read:
+            return
+        if suspension is not None:
+            self._finish_table(table, "SKIPPED", reason or "the table is stopped")
+        else:
+            self._finish_table(table, "SUCCEEDED" if rows else "EMPTY", None)
+
+    def _report_progress(self, table: str, reading: ReadingProgress) -> None:
         for one in self.open:
             if table in one.left:
                 self._add_for(
@@ -274,18 +296,6 @@ class NotificationBuilder:
                     maximum_key=reading.maximum_key,
                     last_processed_key=reading.last_processed_key,
                 )
-        if table in self.facts.missed:
-            self._missed.add(table)
-            return
-        suspension, reason = self.facts.suspended.get(table, (None, None))
-        if state == "reading" or suspension == "stale":  # a new read of a stale table is requested already
-            if suspension == "stale":
-                self._missed.add(table)
-            return
-        if suspension is not None:
-            self._finish_table(table, "SKIPPED", reason or "the table is stopped")
-        else:
-            self._finish_table(table, "SUCCEEDED" if rows else "EMPTY", None)
 
     def _count(self, table: str, since: int | None) -> int:
         """:param since: the epoch in which the table's read began; None: a missed chunk is read after the end."""
@@ -308,6 +318,7 @@ class NotificationBuilder:
             one,
             "TABLE_SCAN_COMPLETED",
             table,
+            data_collections=_list(one.tables),
             scanned_collection=table,
             total_rows_scanned=str(rows),
             status=status,

@@ -25,6 +25,10 @@ class KafkaCluster:
     settings_file: str | None = None
     answer_seconds: float = 10.0
 
+    def creation_command(self, topic: str, *options: str) -> str:
+        """Return the command that creates a topic."""
+        return " ".join(("kafka-topics --bootstrap-server", self.bootstrap, "--create --topic", topic, *options))
+
     def settings(self) -> dict[str, Any]:
         """Return the settings of a confluent-kafka client. They may hold secrets: pass them to nothing else.
 

@@ -154,8 +154,10 @@ def _check_partitions(consumer: Consumer, topic: KafkaTopic) -> None:
     except KafkaException as error:
         raise ConnectError(f"Kafka at {topic.cluster.bootstrap} does not answer: {_error_text(error)}") from None
     if metadata.error is not None:
-        unknown = metadata.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-        raise (ConfigError if unknown else ConnectError)(f"Kafka's topic {topic.topic}: {metadata.error.str()}")
+        if metadata.error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise ConnectError(f"Kafka's topic {topic.topic}: {metadata.error.str()}")
+        command = topic.cluster.creation_command(topic.topic, "--partitions 1 --config cleanup.policy=delete")
+        raise ConfigError(f"Kafka's topic {topic.topic} does not exist: {command}")
     if len(metadata.partitions) != 1:
         raise ConfigError(
             f"Kafka's topic {topic.topic} has {len(metadata.partitions)} partitions, so its messages have no order;"

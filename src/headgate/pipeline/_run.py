@@ -291,6 +291,7 @@ def _courier(config: PipelineConfig, spark: SparkSession, writer: BatchWriter, s
                 notifications.kafka.topic,
                 key=config.name,
                 settings=notifications.kafka.settings_file,
+                schemas=notifications.kafka.format == "json-schema",
             )
         )
     if notifications.webhook is not None:

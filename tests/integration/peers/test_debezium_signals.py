@@ -635,8 +635,7 @@ def test_29_notifications(start: Callable[..., Run]) -> None:
     resume = run.signal("resume-snapshot")
     run.drain()
     table = f"{run.db}.a"
-    common = {"connector_name": "p"}
-    listed = {**common, "data_collections": table}
+    listed = {"connector_name": "p", "data_collections": table}
     heard = run.heard()
     assert heard[0] == (name, "STARTED", listed)
     progress = {**listed, "current_collection_in_progress": table, "maximum_key": "1000"}
@@ -644,7 +643,7 @@ def test_29_notifications(start: Callable[..., Run]) -> None:
     assert heard[2] == (name, "PAUSED", {**listed, "signal": pause})
     assert heard[3] == (name, "RESUMED", {**listed, "signal": resume})
     assert [data.get("last_processed_key") for _, _, data in heard[4:-2]] == ["400", "600", "800", "1000"]
-    scanned = {**common, "scanned_collection": table, "total_rows_scanned": "1000", "status": "SUCCEEDED"}
+    scanned = {**listed, "scanned_collection": table, "total_rows_scanned": "1000", "status": "SUCCEEDED"}
     assert heard[-2] == (name, "TABLE_SCAN_COMPLETED", scanned)
     assert heard[-1] == (name, "COMPLETED", listed)
     assert {one.aggregate_type for one in run.notifications} == {"Incremental Snapshot"}
@@ -659,7 +658,7 @@ def test_29_stopping_is_told(start: Callable[..., Run]) -> None:
     assert run.heard("ABORTED") == [
         (name, "ABORTED", {"connector_name": "p", "data_collections": f"{run.db}.a", "signal": stop})
     ]
-    assert [kind for _, kind, _ in run.heard()][-1] == "COMPLETED"
+    assert run.heard()[-1] == (name, "COMPLETED", {"connector_name": "p", "data_collections": f"{run.db}.b"})
     run.signal("execute-snapshot", "a")
     run.batch()
     run.signal("stop-snapshot")
