@@ -15,17 +15,28 @@ import pytest
 from headgate.carrier import CarriedColumn
 from headgate.errors import DecodeError
 from headgate.kernels import Layout
-from headgate.sinks._debezium import NEW_KEY, OLD_KEY, RECORDS, Envelope, Places
+from headgate.sinks._debezium import NEW_KEY, OLD_KEY, RECORDS, Envelope, Form, Places
+from headgate.sinks._debezium_avro import AvroForm
 from headgate.sinks._debezium_json import JsonForm
-from headgate.sinks._debezium_schema import TRANSACTION_KEY, TRANSACTION_VALUE
+from headgate.sinks._debezium_schema import SCHEMA_CHANGE_KEY, TRANSACTION_KEY, TRANSACTION_VALUE
 from headgate.sinks._debezium_source import Source
 from headgate.sinks._debezium_transactions import TransactionEnd
 from headgate.sinks._debezium_values import connect_type, json_lane
 from tests.fix_carrier import UUID, FakeTable
+from tests.sinks.debezium_keys import KEYS, KeyType
 
 TABLE = FakeTable(columns=(("id", "int"), ("item", "string")))
 SOURCE = Source("shop", "1.2.3", "binlog.")
 ENVELOPE = Envelope(JsonForm(SOURCE), truncates=True)
+
+
+class AnyRegistry:
+    """A registry that takes every schema."""
+
+    def schema_id(self, subject: str, schema: str) -> int:
+        del subject, schema
+        return 1
+
 
 EACH_LENGTH = [sign * (10**digits - less) for digits in range(19) for less in (0, 1) for sign in (1, -1)]
 LONGS = [*EACH_LENGTH, 2**63 - 1, -(2**63)]
@@ -148,8 +159,80 @@ def test_a_changed_key() -> None:
     ]
     assert [(header, other) for *_, header, other in parsed] == [
         (NEW_KEY, b'{"id":2}'),
-        (None, None),
+        (NEW_KEY, b'{"id":2}'),
         (OLD_KEY, b'{"id":1}'),
+    ]
+
+
+def keys(form: Form, table: FakeTable, columns: dict[str, pa.Array]) -> list[str]:
+    """The keys of rows as text."""
+    images = pa.RecordBatch.from_arrays([*columns.values()], [*columns])
+    return [key.decode() for key in form.keys(table.carried, images).to_pylist()]
+
+
+@pytest.mark.parametrize("one", KEYS, ids=[one.mysql for one in KEYS])
+def test_keys_are_byte_for_byte_those_of_debezium(one: KeyType) -> None:
+    """Equal bytes are in equal partitions, so the texts are compared, not what they mean."""
+    table = FakeTable(columns=(("k", one.spark),), key=("k",), mysql={"k": one.mysql.partition(" character")[0]})
+    columns = {"k": pa.array([value for _, value, _ in one.values], one.arrow)}
+    payloads = [f'{{"k":{text}}}' for *_, text in one.values]
+    assert keys(JsonForm(SOURCE), table, columns) == payloads
+    schema = one.schema_of_key("shop.shop.orders")
+    whole = [f'{{"schema":{schema},"payload":{payload}}}' for payload in payloads]
+    assert keys(JsonForm(SOURCE, schemas=True), table, columns) == whole
+
+
+def test_a_key_of_odd_names() -> None:
+    """Its columns are in the key's order; schemas are named after Debezium's topic."""
+    table = FakeTable('shop.my "orders"', (("x", "int"), ('a"b é\x01', "int"), ("b", "int")), ("b", 'a"b é\x01'))
+    columns = {name: pa.array([number], pa.int32()) for number, (name, _) in enumerate(table.columns)}
+    payload = '{"b":2,"a\\"b é\\u0001":1}'
+    assert keys(JsonForm(SOURCE), table, columns) == [payload]
+    fields = [f'{{"type":"int32","optional":false,"field":"{name}"}}' for name in ("b", 'a\\"b é\\u0001')]
+    schema = f'{{"type":"struct","fields":[{",".join(fields)}],"optional":false,"name":"shop.shop.my__orders_.Key"}}'
+    assert keys(JsonForm(SOURCE, schemas=True), table, columns) == [f'{{"schema":{schema},"payload":{payload}}}']
+
+
+def test_a_chosen_key_of_columns_that_may_be_null_is_optional() -> None:
+    table = FakeTable(columns=(("a", "int"), ("b", "string")), key=("a",), chosen_key=True)
+    (key,) = keys(JsonForm(SOURCE, schemas=True), table, {"a": pa.array([1], pa.int32())})
+    assert key.startswith('{"schema":{"type":"struct","fields":[{"type":"int32","optional":true,"field":"a"}]')
+
+
+def test_keys_of_other_messages_have_no_blanks() -> None:
+    plain, form = JsonForm(SOURCE), JsonForm(SOURCE, schemas=True)
+    key = TransactionEnd("u:1", 5, {}).key()
+    assert plain.message("t-key", TRANSACTION_KEY, key) == b'{"id":"u:1"}'
+    assert form.message("t-key", TRANSACTION_KEY, key) == (
+        b'{"schema":{"type":"struct","fields":[{"type":"string","optional":false,"field":"id"}],"optional":false,'
+        b'"name":"io.debezium.connector.common.TransactionMetadataKey","version":1},"payload":{"id":"u:1"}}'
+    )
+    change = {"databaseName": 'a "b" \x1f\U0001f600'}
+    text = r'{"databaseName":"a \"b\" \u001F\uD83D\uDE00"}'
+    assert plain.message("d-key", SCHEMA_CHANGE_KEY, change).decode() == text
+    assert form.message("d-key", SCHEMA_CHANGE_KEY, change).decode() == (
+        '{"schema":{"type":"struct","fields":[{"type":"string","optional":false,"field":"databaseName"}],"optional":false,'
+        f'"name":"io.debezium.connector.mysql.SchemaChangeKey","version":1}},"payload":{text}}}'
+    )
+
+
+@pytest.mark.parametrize(
+    "form", [JsonForm(SOURCE), JsonForm(SOURCE, schemas=True), AvroForm(SOURCE, AnyRegistry(), str)]
+)
+def test_headers_are_those_of_the_default_converter(form: Form) -> None:
+    """``SimpleHeaderConverter`` writes no schema, and escapes quotes and backslashes alone."""
+    table = FakeTable(columns=(("k", "string"), ("r", "double")), key=("k", "r"))
+    images = [("b", 10, "x", 0.0), ("u", 10, "x", 1.0), ("b", 20, 'q" \\ \n\x01\U0001f600', 1.0), ("u", 20, "x", 1e9)]
+    rows = Envelope(form).records(table.carried, table.batch(7, images)).to_pylist()
+    by_change = sorted(rows, key=lambda row: (row["pos"], row["part"]))
+    odd = '{"k":"q\\" \\\\ \n\x01\U0001f600","r":1.0}'
+    assert [(row["header"], row["other_key"].decode()) for row in by_change] == [
+        (NEW_KEY, '{"k":"x","r":1.0}'),
+        (NEW_KEY, '{"k":"x","r":1.0}'),
+        (OLD_KEY, '{"k":"x","r":0.0}'),
+        (NEW_KEY, '{"k":"x","r":1.0E9}'),
+        (NEW_KEY, '{"k":"x","r":1.0E9}'),
+        (OLD_KEY, odd),
     ]
 
 
@@ -229,8 +312,8 @@ def test_messages_with_their_schemas_fit_them() -> None:
     images = [("c", 10, 1, "a"), ("b", 20, 1, "a"), ("u", 20, 2, "b"), ("d", 30, 2, "b"), ("t", 40, None, None)]
     parsed = messages(images, envelope=envelope)
     assert len(parsed) == 7
-    for _, key, value, header, other in parsed:
-        for one in filter(None, (key, value, header and json.loads(other))):
+    for _, key, value, *_ in parsed:
+        for one in filter(None, (key, value)):
             fits(one["payload"], one["schema"])
     schema = parsed[0][2]["schema"]
     assert schema["name"] == "shop.shop.orders.Envelope"

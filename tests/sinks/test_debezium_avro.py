@@ -127,7 +127,12 @@ def both(images: list[tuple[Any, ...]], table: FakeTable = TABLE) -> tuple[list[
         records = Envelope(form, truncates=True).records(table.carried, batch).to_pylist()
         read = json.loads if isinstance(form, JsonForm) else schemas.read
         names = ("key", "value", "other_key")
-        parsed.append([[row[name] and read(row[name]) for name in names] for row in records])
+        parsed.append(
+            [
+                [row[name] and (json.loads if name == "other_key" else read)(row[name]) for name in names]
+                for row in records
+            ]
+        )
     for _, value, _ in [*parsed[0], *parsed[1]]:
         for stamp in ("ts_ms", "ts_us", "ts_ns"):
             assert value is None or value.pop(stamp) > 1_700_000_000_000

@@ -418,10 +418,10 @@ def test_heartbeats(monkeypatch: pytest.MonkeyPatch, delivery: str) -> None:
     times = iter([1_700_000_000_123_456_789, 1_700_000_001_624_000_000])
     monkeypatch.setattr("headgate.sinks._heartbeats.time.time_ns", lambda: next(times))
     _, stop, (producer,) = beating(monkeypatch, f'delivery = "{delivery}"', pauses=2)
-    topic, key = "__debezium-heartbeat.shop", b'{"serverName": "shop"}'
+    topic, key = "__debezium-heartbeat.shop", b'{"serverName":"shop"}'
     assert producer.sent == [
-        (topic, b'{"ts_ms": 1700000000123}', key, {"partition": 0}),
-        (topic, b'{"ts_ms": 1700000001624}', key, {"partition": 0}),
+        (topic, b'{"ts_ms":1700000000123}', key, {"partition": 0}),
+        (topic, b'{"ts_ms":1700000001624}', key, {"partition": 0}),
     ]
     assert stop.seconds == [1.5, 1.5]
     assert producer.calls == ["close"]

@@ -7,7 +7,8 @@ so one column serves an update's two images.
 
 The loop sees arrays only: lanes' numbers side by side, their texts in one buffer. It writes without checks: ``write``
 adds up what each message takes at most before it begins. Forms are those of the Avro 1.12 specification, "Binary
-Encoding", and of RFC 8259; texts are UTF-8, in which JSON escapes quotes, backslashes and control characters alone.
+Encoding", and of RFC 8259. Texts are UTF-8. JSON escapes as Jackson does, which Kafka Connect writes JSON with: quotes,
+backslashes, control characters, and characters beyond the Basic Multilingual Plane (as two surrogates).
 """
 
 from __future__ import annotations
@@ -84,7 +85,12 @@ _LONGEST: Final = {
 """Most bytes that a piece takes, without its constant and its text. Untouched memory costs nothing."""
 _PLAIN, _LONGEST_ESCAPE = 1, 6
 """Most bytes that a byte of a text becomes: without escapes, and of ``\\u001f``."""
-_COMMA, _BRACE = 44, 123
+_COMMA, _BRACE, _QUOTE, _BACKSLASH = 44, 123, 34, 92
+_FOUR_BYTES: Final = 0xF0
+"""From here on a byte begins a character beyond the Basic Multilingual Plane, of four bytes."""
+_SHORT_ESCAPES: Final = np.zeros(93, np.uint8)
+"""What follows the backslash, of the bytes that have a short escape: quote, backslash, \\b, \\t, \\n, \\f, \\r."""
+_SHORT_ESCAPES[[34, 92, 8, 9, 10, 12, 13]] = np.frombuffer(b'"\\btnfr', np.uint8)
 _TEXTS: Final = frozenset({Kind.STRING, Kind.RAW, Kind.BYTES})
 
 _MOST_DIGITS: Final = 20
@@ -151,41 +157,44 @@ def _put_decimal(out: Any, at: int, value: Any, scale: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _put_string(out: Any, at: int, data: Any, start: int, end: int, is_plain: bool) -> int:
-    out[at] = 34
+    out[at] = _QUOTE
     at += 1
     if is_plain:
         copy(out, at, data, start, end - start)
         at += end - start
         start = end
-    for k in range(start, end):
+    k = start
+    while k < end:
         byte = u8(data, k)
-        if byte >= 32 and byte != 34 and byte != 92:
+        if byte >= _FOUR_BYTES:
+            point = (byte & 7) << 18 | (u8(data, k + 1) & 63) << 12 | (u8(data, k + 2) & 63) << 6 | u8(data, k + 3) & 63
+            at = _put_unit(out, at, 0xD7C0 + (point >> 10))
+            at = _put_unit(out, at, 0xDC00 + (point & 0x3FF))
+            k += 4
+            continue
+        k += 1
+        if byte >= 32 and byte != _QUOTE and byte != _BACKSLASH:
             out[at] = byte
             at += 1
-            continue
-        out[at] = 92
-        short = 0
-        if byte == 34 or byte == 92:
-            short = byte
-        elif byte == 10:
-            short = 110
-        elif byte == 13:
-            short = 114
-        elif byte == 9:
-            short = 116
-        if short:
-            out[at + 1] = short
+        elif _SHORT_ESCAPES[byte]:
+            out[at] = _BACKSLASH
+            out[at + 1] = _SHORT_ESCAPES[byte]
             at += 2
-            continue
-        out[at + 1] = 117
-        out[at + 2] = 48
-        out[at + 3] = 48
-        out[at + 4] = 48 + (byte >> 4)
-        low = byte & 15
-        out[at + 5] = 48 + low if low < 10 else 87 + low
-        at += 6
-    out[at] = 34
+        else:
+            at = _put_unit(out, at, byte)
+    out[at] = _QUOTE
     return at + 1
+
+
+@njit(cache=True, nogil=True)
+def _put_unit(out: Any, at: int, unit: int) -> int:
+    """Write a UTF-16 code unit as an escape of four digits."""
+    out[at] = _BACKSLASH
+    out[at + 1] = 117
+    for k in range(4):
+        digit = unit >> (12 - 4 * k) & 15
+        out[at + 2 + k] = 48 + digit if digit < 10 else 55 + digit
+    return at + 6
 
 
 @njit(cache=True, nogil=True)
@@ -318,7 +327,7 @@ def _needs_escape(data: Any, start: int, end: int) -> bool:
     escapes = 0
     for k in range(start, end):
         byte = u8(data, k)
-        escapes += int(byte < 32) + int(byte == 34) + int(byte == 92)
+        escapes += int(byte < 32) + int(byte == _QUOTE) + int(byte == _BACKSLASH) + int(byte >= _FOUR_BYTES)
     return escapes > 0
 
 

@@ -33,6 +33,8 @@ import pyarrow.compute as pc
 
 from headgate.carrier import ABSENT, CarriedColumn, Definition, op_letters
 from headgate.errors import DecodeError
+from headgate.kernels import Layout, header_name
+from headgate.sinks._debezium_values import header_lane
 
 __all__ = ["ORDER", "RECORDS", "Envelope", "Form", "Messages", "Places", "columns_present"]
 
@@ -57,7 +59,7 @@ ORDER: Final = ("file", "pos", "ordinal", "part")
 """Columns that order the messages of a batch."""
 
 NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
-"""Headers of the ``d`` and the ``c`` of an update that changed the key; the value is the other key."""
+"""Headers of an update that changed the key: its ``d`` and tombstone have the new key, its ``c`` the old one."""
 
 _C, _U, _D, _B, _T = (ord(letter) for letter in "cudbt")
 
@@ -122,7 +124,7 @@ class Envelope:
             "key": _taken(keys, rows.key),
             "value": _masked(self.form.values(definition, images, rows), rows.op != 0),
             "header": _taken(pa.array([NEW_KEY, OLD_KEY]), rows.header),
-            "other_key": _taken(keys, rows.other),
+            "other_key": _header_values(definition, images, rows.other),
         }
         return pa.RecordBatch.from_arrays([*columns.values()], schema=RECORDS)
 
@@ -192,7 +194,8 @@ class Messages:
         if envelope.tombstones and has_key:
             gone = moved | (op == _D)
             old = before[gone]
-            groups.append((_letters_of(0, gone), kept[gone], none[gone], none[gone], old, 1, -1, none[gone]))
+            new_key, header = np.where(moved, kept, none)[gone], np.where(moved, 0, -1)[gone]
+            groups.append((_letters_of(0, gone), kept[gone], none[gone], none[gone], old, 1, header, new_key))
         columns = zip(*groups, strict=True)
         sizes = [len(group[0]) for group in groups]
         whole = [
@@ -206,6 +209,24 @@ class Messages:
         ]
         op, image, before, after, key, part, header, other = whole
         return cls(op, image, before, after, key, part.astype(np.int8), header, other)
+
+
+def _header_values(definition: Definition, images: pa.RecordBatch, rows: Any) -> pa.Array:
+    """Return the keys of images as a worker's default ``header.converter`` writes them; null for -1: large_binary.
+
+    They are JSON, without a schema and whatever the format of keys and values is (``SimpleHeaderConverter``).
+    """
+    used = np.flatnonzero(rows >= 0)
+    if not len(used):
+        return pa.nulls(len(rows), pa.large_binary())
+    layout, images_of = Layout(len(used)), pa.array(rows[used])
+    layout.constant(b"{")
+    for column in map(definition.column, definition.key):
+        layout.lane(header_lane(column, images[column.name].take(images_of)), before=header_name(column.name))
+    layout.constant(b"}")
+    positions = np.full(len(rows), -1)
+    positions[used] = np.arange(len(used))
+    return _taken(layout.write([np.arange(len(used))]), positions)
 
 
 def columns_present(definition: Definition, images: pa.RecordBatch) -> Iterator[tuple[CarriedColumn, Any]]:

@@ -23,7 +23,7 @@ from headgate.kernels import Kind, Lane, Layout, int64_lane, text_lane
 from headgate.lake import split_table
 from headgate.sinks._connect_avro import VALUE_BRANCH, avro_schema, binary, value_branch, wire_head
 from headgate.sinks._debezium import Messages, Places, columns_present
-from headgate.sinks._debezium_schema import SOURCE, envelope_schema, key_schema
+from headgate.sinks._debezium_schema import SOURCE, envelope_schema, is_required, key_schema
 from headgate.sinks._debezium_source import Source, events_of
 from headgate.sinks._debezium_values import avro_lane
 
@@ -54,8 +54,9 @@ class AvroForm:
     def keys(self, definition: Definition, images: pa.RecordBatch) -> pa.Array:
         layout = Layout(images.num_rows, avro=True)
         layout.constant(self._head(definition, "key", key_schema(definition, self.source.server, avro=True)))
-        for name in definition.key:
-            layout.lane(avro_lane(definition.column(name), images[name]))
+        for column in map(definition.column, definition.key):
+            branch = b"" if is_required(definition, column) else VALUE_BRANCH
+            layout.lane(avro_lane(column, images[column.name]), before=branch)
         return layout.write([np.arange(images.num_rows)])
 
     def values(self, definition: Definition, images: pa.RecordBatch, messages: Messages) -> pa.Array:
@@ -106,7 +107,7 @@ class AvroForm:
                 lane, present = Lane(Kind.VARINT, np.zeros(rows, np.int64)), np.zeros(rows, np.bool_)
             if present is not None:
                 lane = replace(lane, valid=present if lane.valid is None else present & lane.valid)
-            lanes.append((lane, b"" if column.name in definition.key else VALUE_BRANCH))
+            lanes.append((lane, b"" if is_required(definition, column) else VALUE_BRANCH))
         return lanes
 
     @staticmethod

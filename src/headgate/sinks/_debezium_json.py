@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.carrier import Definition
-from headgate.kernels import Kind, Lane, Layout, int64_lane, json_string, text_lane
+from headgate.kernels import Kind, Lane, Layout, connect_json, connect_message, int64_lane, schema_opening, text_lane
 from headgate.lake import split_table
 from headgate.sinks._debezium import Messages, Places, columns_present
-from headgate.sinks._debezium_schema import envelope_schema, key_schema, opening
+from headgate.sinks._debezium_schema import envelope_schema, key_schema
 from headgate.sinks._debezium_source import Source, events_of
 from headgate.sinks._debezium_values import json_lane
 
@@ -80,10 +79,10 @@ class JsonForm:
 
     def message(self, subject: str, schema: str, payload: Any) -> bytes:
         del subject
-        return self._opening(schema) + json.dumps(payload, ensure_ascii=False).encode() + self._closing
+        return connect_message(schema, payload) if self.schemas else connect_json(payload)
 
     def _opening(self, schema: str) -> bytes:
-        return opening(schema).encode() if self.schemas else b""
+        return schema_opening(schema) if self.schemas else b""
 
     @property
     def _closing(self) -> bytes:
@@ -99,15 +98,15 @@ class JsonForm:
         fields = self.source.block(*split_table(definition.table), events_of(images, self.source.log_base))
         separator = b"{"
         for name, value in fields.items():
-            layout.constant(separator + json_string(name).encode() + b":")
+            layout.constant(separator + connect_json(name) + b":")
             if isinstance(value, pa.Array):
                 is_text = pa.types.is_string(value.type)
                 layout.lane(text_lane(Kind.STRING, value) if is_text else int64_lane(Kind.DIGITS, value), _IMAGE)
             else:
-                layout.constant(json.dumps(value, ensure_ascii=False).encode())
+                layout.constant(connect_json(value))
             separator = b","
         layout.constant(b"}")
 
 
 def _name(column: str) -> bytes:
-    return f",{json_string(column)}:".encode()
+    return b"," + connect_json(column) + b":"

@@ -3,17 +3,20 @@
 
 Names and fields are those of Debezium 3: ``<prefix>.<db>.<table>.Key``, ``….Value``, ``….Envelope``, ``event.block``,
 ``io.debezium.connector.mysql.Source``. Every column except the key's is optional: a partial row image may leave it out,
-and a zero date may be null.
+and a zero date may be null. The text is the converter's, byte for byte, because that of a key's schema is a part of the
+key.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
-from headgate.carrier import Definition
+from headgate.carrier import CarriedColumn, Definition
+from headgate.kernels import schema_json
 from headgate.sinks._debezium_values import connect_type
+from headgate.sinks._topic_names import topic_name
 
 __all__ = [
     "HEARTBEAT_KEY",
@@ -24,14 +27,9 @@ __all__ = [
     "TRANSACTION_KEY",
     "TRANSACTION_VALUE",
     "envelope_schema",
+    "is_required",
     "key_schema",
-    "opening",
 ]
-
-
-def opening(schema: str) -> str:
-    """Return the text before a payload that comes with its schema; ``}`` ends it."""
-    return f'{{"schema":{schema},"payload":'
 
 
 def _field(name: str, kind: str, **more: Any) -> dict[str, Any]:
@@ -88,11 +86,11 @@ _TRANSACTION: Final = _struct(
 _COLLECTION: Final = _struct(
     [_field("data_collection", "string"), _field("event_count", "int64")], "event.collection", optional=True, version=1
 )
-TRANSACTION_KEY: Final = json.dumps(
+TRANSACTION_KEY: Final = schema_json(
     _struct([_field("id", "string")], "io.debezium.connector.common.TransactionMetadataKey", version=1)
 )
 """Schema of the keys in the transaction topic."""
-TRANSACTION_VALUE: Final = json.dumps(
+TRANSACTION_VALUE: Final = schema_json(
     _struct(
         [
             _field("status", "string"),
@@ -106,11 +104,11 @@ TRANSACTION_VALUE: Final = json.dumps(
     )
 )
 """Schema of the values in the transaction topic."""
-HEARTBEAT_KEY: Final = json.dumps(
+HEARTBEAT_KEY: Final = schema_json(
     _struct([_field("serverName", "string")], "io.debezium.connector.common.ServerNameKey", version=1)
 )
 """Schema of the keys in the heartbeat topic."""
-HEARTBEAT_VALUE: Final = json.dumps(
+HEARTBEAT_VALUE: Final = schema_json(
     _struct([_field("ts_ms", "int64")], "io.debezium.connector.common.Heartbeat", version=1)
 )
 """Schema of the values in the heartbeat topic."""
@@ -154,11 +152,11 @@ _CHANGED_TABLE: Final = _struct(
 _TABLE_CHANGE: Final = _struct(
     [_field("type", "string"), _field("id", "string"), _CHANGED_TABLE], "io.debezium.connector.schema.Change", version=1
 )
-SCHEMA_CHANGE_KEY: Final = json.dumps(
+SCHEMA_CHANGE_KEY: Final = schema_json(
     _struct([_field("databaseName", "string")], "io.debezium.connector.mysql.SchemaChangeKey", version=1)
 )
 """Schema of the keys in the schema change topic."""
-SCHEMA_CHANGE_VALUE: Final = json.dumps(
+SCHEMA_CHANGE_VALUE: Final = schema_json(
     _struct(
         [
             SOURCE,
@@ -173,25 +171,37 @@ SCHEMA_CHANGE_VALUE: Final = json.dumps(
 """Schema of the values in the schema change topic."""
 
 
+def is_required(definition: Definition, column: CarriedColumn) -> bool:
+    """Return whether a column's field is not optional: a key's, unless the user chose the key and it may be NULL."""
+    return column.name in definition.key and not (definition.chosen_key and column.nullable)
+
+
+def _columns(definition: Definition, names: Iterable[str], *, avro: bool) -> list[dict[str, Any]]:
+    columns = [definition.column(name) for name in names]
+    return [
+        {**connect_type(one, avro=avro), "optional": not is_required(definition, one), "field": one.name}
+        for one in columns
+    ]
+
+
+def _name(definition: Definition, server: str) -> str:
+    """Return the beginning of the names of a table's schemas: Debezium's default name of its topic."""
+    return topic_name(f"{server}.{definition.table}")
+
+
 @lru_cache(maxsize=1024)
 def key_schema(definition: Definition, server: str, *, avro: bool = False) -> str:
     """Return the schema of a table's keys."""
-    fields = [
-        {**connect_type(definition.column(name), avro=avro), "optional": False, "field": name}
-        for name in definition.key
-    ]
-    return json.dumps(_struct(fields, f"{server}.{definition.table}.Key"), ensure_ascii=False)
+    fields = _columns(definition, definition.key, avro=avro)
+    return schema_json(_struct(fields, f"{_name(definition, server)}.Key"))
 
 
 @lru_cache(maxsize=1024)
 def envelope_schema(definition: Definition, server: str, *, avro: bool = False) -> str:
     """Return the schema of a table's values."""
-    columns = [
-        {**connect_type(column, avro=avro), "optional": column.name not in definition.key, "field": column.name}
-        for column in definition.columns
-    ]
-    name = f"{server}.{definition.table}"
+    columns = _columns(definition, [column.name for column in definition.columns], avro=avro)
+    name = _name(definition, server)
     rows = [_struct(columns, f"{name}.Value", optional=True, field=field) for field in ("before", "after")]
     stamps = [_optional(f"ts_{unit}", "int64") for unit in ("ms", "us", "ns")]
     fields = [*rows, SOURCE, _TRANSACTION, _field("op", "string"), *stamps]
-    return json.dumps(_struct(fields, f"{name}.Envelope", version=2), ensure_ascii=False)
+    return schema_json(_struct(fields, f"{name}.Envelope", version=2))

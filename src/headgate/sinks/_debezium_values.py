@@ -9,7 +9,7 @@ Connect type's own form (``_connect_avro``).
 |---|---|---|
 | TINYINT … BIGINT, YEAR | number | int16 (TINYINT, too) to int64; YEAR ``io.debezium.time.Year`` |
 | BIT(1); BIT(n) | boolean; base64 of the little-endian bytes | boolean; ``io.debezium.data.Bits`` |
-| FLOAT, DOUBLE | number | float, double |
+| FLOAT, DOUBLE | number in Java's form: ``1.0``, ``1.0E7`` | float, double |
 | DECIMAL | string with all digits of the scale | string; in Avro bytes, ``org.apache.kafka.connect.data.Decimal`` |
 | text types, ENUM, SET, JSON | string | string; ``io.debezium.data.Enum``, ``EnumSet``, ``Json`` |
 | BINARY, BLOB types | base64 | bytes |
@@ -47,13 +47,15 @@ from headgate.kernels import (
     decimal_text_bytes,
     fixed_point,
     float_blocks,
+    header_string,
     int64_lane,
     quoted,
+    real_text,
     text_lane,
     valid_mask,
 )
 
-__all__ = ["avro_lane", "connect_type", "json_lane"]
+__all__ = ["avro_lane", "connect_type", "header_lane", "json_lane"]
 
 
 class _Encoding(NamedTuple):
@@ -71,6 +73,12 @@ def json_lane(column: CarriedColumn, array: pa.Array) -> Lane:
 def avro_lane(column: CarriedColumn, array: pa.Array) -> Lane:
     """Return how a column's values are written as Avro, without the number of a union's branch."""
     return _encoding(column).avro(array)
+
+
+def header_lane(column: CarriedColumn, array: pa.Array) -> Lane:
+    """Return how a key column's values are written in a header."""
+    lane = json_lane(column, array)
+    return text_lane(Kind.RAW, header_string(lane.values)) if lane.kind == Kind.STRING else lane
 
 
 def connect_type(column: CarriedColumn, *, avro: bool = False) -> dict[str, Any]:
@@ -131,6 +139,10 @@ def _digits(array: pa.Array) -> Lane:
     if pa.types.is_integer(array.type):
         return int64_lane(Kind.DIGITS, array)
     return text_lane(Kind.RAW, array.cast(pa.string()))
+
+
+def _real(array: pa.Array) -> Lane:
+    return text_lane(Kind.RAW, real_text(array))
 
 
 def _varint(array: pa.Array) -> Lane:
@@ -281,7 +293,7 @@ def _geometry_record(array: pa.Array) -> Lane:
 
 
 def _vector(array: pa.Array) -> Lane:
-    numbers = pa.ListArray.from_arrays(array.offsets, array.values.cast(pa.string()))
+    numbers = pa.ListArray.from_arrays(array.offsets, real_text(array.values))
     text = pc.binary_join_element_wise("[", pc.binary_join(numbers, ","), "]", "")
     return text_lane(Kind.RAW, pc.if_else(array.is_valid(), text, pa.scalar(None, pa.string())))
 
@@ -309,8 +321,8 @@ _BY_SPARK: Final[Mapping[str, _Encoding]] = {
     "int": _Encoding(_digits, _varint, {"type": "int32"}),
     "binary": _Encoding(_base64, _bytes, {"type": "bytes"}),
     "decimal": _Encoding(_decimal, _bytes, {"type": "string"}),
-    "float": _Encoding(_digits, _real_bytes, {"type": "float"}),
-    "double": _Encoding(_digits, _real_bytes, {"type": "double"}),
+    "float": _Encoding(_real, _real_bytes, {"type": "float"}),
+    "double": _Encoding(_real, _real_bytes, {"type": "double"}),
     "struct": _Encoding(
         _geometry,
         _geometry_record,

@@ -13,7 +13,12 @@ from headgate.lake import split_table
 if TYPE_CHECKING:
     from headgate.config import KafkaTargetConfig
 
-__all__ = ["TopicNames", "batches_topic"]
+__all__ = ["TopicNames", "batches_topic", "topic_name"]
+
+
+def topic_name(name: str) -> str:
+    """Return a name with ``_`` for each character that Kafka does not allow in topics."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", name)
 
 
 def batches_topic(pipeline: str) -> str:
@@ -50,7 +55,7 @@ class TopicNames:
         :raises TargetError: it is longer than 249 characters.
         """
         db, name = split_table(table)
-        topic = re.sub(r"[^A-Za-z0-9._-]", "_", self.pattern.format(prefix=self.prefix, db=db, table=name))
+        topic = topic_name(self.pattern.format(prefix=self.prefix, db=db, table=name))
         if len(topic) > 249 or topic in {".", ".."}:
             raise TargetError(
                 f"the topic of {table} would be {topic[:80]!r}…, no name for Kafka; change target.kafka.topic"

@@ -38,6 +38,8 @@ class Consumed(NamedTuple):
     value: Any
     headers: dict[str, Any]
     partition: int
+    key_text: str = ""
+    header_texts: tuple[tuple[str, str], ...] = ()
 
 
 class KafkaRuns(Runs):
@@ -87,9 +89,11 @@ class KafkaRuns(Runs):
                     ended.add((topic, partition))
                     continue
                 pairs: Any = message.headers() or ()
-                headers = {name: json.loads(value) for name, value in pairs}
+                texts = tuple((name, value.decode()) for name, value in pairs)
+                headers = {name: json.loads(value, strict=False) for name, value in texts}
                 key, value = (None if one is None else json.loads(one) for one in (message.key(), message.value()))
-                messages.append(Consumed(topic, key, value, headers, partition))
+                key_text = (message.key() or b"").decode()
+                messages.append(Consumed(topic, key, value, headers, partition, key_text, texts))
         finally:
             consumer.close()
         return messages
@@ -148,7 +152,10 @@ def test_snapshot_and_changes(runs: KafkaRuns) -> None:
     assert shown == {
         1000: [(("c", None, {"id": 1000, "v": 1, "n": 1}), {})],
         1: [(("u", {"id": 1, "v": 1, "n": None}, {"id": 1, "v": 77, "n": None}), {})],
-        2: [(("d", {"id": 2, "v": 2, "n": None}, None), {"__debezium.newkey": {"id": 2000}}), (None, {})],
+        2: [
+            (("d", {"id": 2, "v": 2, "n": None}, None), {"__debezium.newkey": {"id": 2000}}),
+            (None, {"__debezium.newkey": {"id": 2000}}),
+        ],
         2000: [(("c", None, {"id": 2000, "v": 2, "n": None}), {"__debezium.oldkey": {"id": 2}})],
         3: [(("d", {"id": 3, "v": 3, "n": None}, None), {}), (None, {})],
     }
