@@ -8,8 +8,6 @@ from headgate.testing._jars import s3_jars
 from headgate.testing._kafka import KafkaBroker
 from headgate.testing._lossy_store import Loss, LossyStore
 from headgate.testing._mysql_program import URL_VARIABLE, installed_program, private_program
-from headgate.testing._mysql_program import URL_VARIABLE, private_program
-from headgate.testing._mysql_server import MySQLServer, replica_pair
 from headgate.testing._mysql_server import UNLOGGED_CASCADES, MySQLServer, replica_pair
 from headgate.testing._object_store import ObjectStore
 from headgate.testing._power import PowerLoss
