@@ -89,15 +89,6 @@ def test_a_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert config.tables["shop.orders"].schema_changes == "strict"
 
 
-@pytest.mark.parametrize("value", ['"5400-5499"', '""', "7"])
-def test_server_ids_of_an_old_file_are_accepted_with_a_warning(value: str, caplog: pytest.LogCaptureFixture) -> None:
-    old = parse_config(GOOD.replace("[target]", f"server_ids = {value}\n[target]"), where="old.toml")
-    assert old == parse_config(GOOD)
-    assert [(record.levelname, record.getMessage()) for record in logged_here(caplog)] == [
-        ("WARNING", "old.toml: source.server_ids does nothing; remove it")
-    ]
-
-
 def test_both_modes_in_a_fixed_order() -> None:
     config = parse_config(GOOD.replace('mode = "current"', 'mode = ["changelog", "current"]'))
     assert config.target.mode == ("current", "changelog")

@@ -280,28 +280,6 @@ def test_a_table_that_stands_still_is_folded_with_the_batch_of_another(
     made.upkeep.close()
 
 
-@pytest.mark.parametrize("is_local", [True, False])
-def test_tables_of_an_earlier_headgate_get_properties(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_local: bool
-) -> None:
-    path = tmp_path / "lake"
-    made = Written(
-        path if is_local else path.as_uri(), properties={"headgate.other": "stays"}, times=UpkeepTimes(rest=0.0)
-    )
-    made.write(STILL, [1])
-    made.end()
-    made.round()
-    made.write(NAME, [1])
-    row = made.end()
-    assert (row.tables[STILL].version, row.tables[NAME].version) == (2, 2)
-    properties = TableLog(made.lake.current(STILL)).refresh().properties
-    assert properties == {"headgate.other": "stays", "headgate.key": "[]", **RETENTION_PROPERTIES}
-    made.check(made.rows)
-    made.round()
-    assert made.end().tables[STILL].version == 2
-    made.upkeep.close()
-
-
 def test_the_ledger_is_folded_but_for_its_newest_file(tmp_path: Path) -> None:
     made = Written(tmp_path / "lake")
     for number in range(20):

@@ -11,7 +11,6 @@ from headgate._policies import DEFAULT, Hook, Policies
 from headgate.archive import LogOfRelay
 from headgate.errors import ConfigError
 from headgate.spark._options import OPTION_NAMES, Options
-from tests.logged import logged_here
 
 BASE = {"url": "mysql://u@h:3307/?tls=required", "tables": "shop.*, !shop.tmp_*"}
 
@@ -22,12 +21,6 @@ def test_strings_become_values() -> None:
     assert (options.chunk_rows, options.poll_ms, options.append, options.start) == (10, 250, False, "current")
     assert options.images == "all"
     assert pickle.loads(pickle.dumps(options)) == options
-
-
-def test_server_ids_are_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    assert Options.parse({**BASE, "server_ids": "5400-5499", "slots": "1"}) == Options.parse({**BASE, "slots": "1"})
-    (record,) = logged_here(caplog)
-    assert (record.levelname, record.getMessage()) == ("WARNING", "option server_ids does nothing; remove it")
 
 
 def test_json_list_of_tables_may_hold_commas() -> None:

@@ -96,7 +96,7 @@ def written_table(table: TableDef, policies: Policies) -> TableDef:
                 column=column.name,
             )
         source_name = column.name if name != column.name else ""
-        mark = _mark(rule, policies.mask_key, column.type)
+        mark = _mark(rule, policies.mask_key)
         columns[name.lower()] = replace(column, name=name, source_name=source_name, rule=mark)
     places = {column.mysql_name: index for index, column in enumerate(columns.values())}
     return replace(table, columns=tuple(columns.values()), key=tuple(places[name] for name in table.key_names))
@@ -190,15 +190,14 @@ def rules_mark(policies: Policies) -> str:
     return hashlib.blake2b(f"{rules}{key}".encode(), digest_size=16).hexdigest()
 
 
-def _mark(rule: ColumnRule, key: MaskKey | None, kind: str = "") -> str:
+def _mark(rule: ColumnRule, key: MaskKey | None) -> str:
     """Return a text that differs if the rule gives other values to a column of this type; ``""``: MySQL's."""
     match rule.kind:
         case "keep":
             return ""
         case "hash":
             sample = hmac_hex(pa.array(["headgate"]), mask_key(key))[0].as_py()
-            # Decimals have a mark of their own: lakes from before 0.1.0 may have hashes of ``1E-7``, or of doubles.
-            return f"hash:{sample[:8]}{':digits' if kind == 'decimal' else ''}"
+            return f"hash:{sample[:8]}"
         case "text":
             return f"text:{rule.text}"
         case "truncate":

@@ -6,7 +6,6 @@ import logging
 import os
 import tomllib
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -41,7 +40,7 @@ def load_config(path: str | os.PathLike[str]) -> PipelineConfig:
 
 
 def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None = None) -> PipelineConfig:
-    """Check a pipeline file's text. Log a warning about a key that no longer has an effect.
+    """Check a pipeline file's text.
 
     :param where: the file's name, for messages.
     :param folder: start of its relative paths; by default the working directory.
@@ -51,7 +50,6 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
         value = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{where} is not TOML: {error}") from None
-    _remove_retired(value, where)
     try:
         return PipelineConfig.model_validate(value, context={FOLDER: folder or Path.cwd()})
     except ValidationError as error:
@@ -70,10 +68,3 @@ def with_snapshot_mode(config: PipelineConfig, mode: SnapshotMode | None) -> Pip
         return config.model_copy(update={"source": SourceConfig.model_validate(values)})
     except ValidationError as error:
         raise ConfigError(f"snapshot_mode {mode}: {explain(error, SourceConfig)}") from None
-
-
-def _remove_retired(value: dict[str, Any], where: str) -> None:
-    """Remove ``source.server_ids``: bounded dumps have no server id, and others a random one."""
-    source = value.get("source")
-    if isinstance(source, dict) and source.pop("server_ids", None) is not None:
-        log.warning("%s: source.server_ids does nothing; remove it", where)

@@ -106,7 +106,7 @@ def session_settings(name: str, settings: Mapping[str, str], *, quiet: bool = Fa
 
 def _common() -> dict[str, str]:
     return {
-        # A ledger row may name a version that is older than the retention of a table made by an earlier headgate.
+        # A ledger row may name a version that is older than the retention of a table in another kind of store.
         "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

@@ -11,8 +11,8 @@ The row also names the definition of each table at its set, if the pipeline know
 has the table with that same definition. Under another one they would be encoded and keyed differently from how they
 were written: a VARCHAR that is JSON by now, columns whose names were swapped, another primary key. The log does not
 record what an ALTER did to rows either. So a bootstrap waits until the pipeline has reached the ALTER, and then begins
-again. If the row names no definition (an earlier headgate wrote it, or columns were added to the table and it was not
-written since), only the types of the copy's columns are compared.
+again. If the row names no definition (columns were added to the table and it was not written since), only the types of
+the copy's columns are compared.
 
 No Spark is needed (``_version``). Tables that require more of a reader than that module supports are refused.
 """
@@ -141,7 +141,7 @@ class LakeCopies:
                 f"does not have the table's columns {', '.join(lacking)}: either its pipeline has not reached an ALTER "
                 "TABLE yet, or its policies differ from this relay's"
             )
-        known = token.get("definitions", {}).get(table.full_name)  # missing in tokens of earlier versions
+        known = token.get("definitions", {}).get(table.full_name)
         if known in (None, table.common_fingerprint):
             return ""
         return "was written under another definition of the table: its pipeline has not reached an ALTER TABLE yet"
@@ -166,7 +166,7 @@ class LakeCopies:
             raise SnapshotRefusedError(
                 f"the lake at {self._lake.path} has no live copy of the table in the bootstrap's batch", table=name
             )
-        place = Place.of(token.get("places", {}).get(name))  # missing in tokens of earlier versions
+        place = Place.of(token.get("places", {}).get(name))
         return _opened(self._lake.current(name, place), int(version))
 
 

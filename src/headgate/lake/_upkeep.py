@@ -11,9 +11,8 @@ the other program's VACUUM does not break the newest row.
 needed, when it has been idle for long enough to be folded, and each hour, because another program may have compacted
 it.
 
-**The writer makes all commits**, between those of its batches: folds that were prepared in parallel, and properties of
-tables that an earlier headgate created. Those of the ledger follow its row. The thread of the upkeep only reads tables,
-removes files, and writes checkpoints of logs.
+**The writer makes all commits**, between those of its batches: folds that were prepared in parallel. The ledger's
+follow its row. The thread of the upkeep only reads tables, removes files, and writes checkpoints of logs.
 """
 
 from __future__ import annotations
@@ -28,23 +27,19 @@ from typing import TYPE_CHECKING, Final
 from headgate.delta import (
     CODECS,
     LOG,
-    RETENTION_PROPERTIES,
-    CommitPlan,
     DataFile,
     FoldLayout,
     Put,
     Snapshot,
     checkpointed_version,
     choose_files,
-    commit,
     files_of,
     unsupported_requirements,
     version_at,
-    with_properties,
     worth_checkpoint,
     write_checkpoint,
 )
-from headgate.errors import CommitConflictError, HeadgateError
+from headgate.errors import HeadgateError
 from headgate.lake._append import table_schema
 from headgate.lake._background import Background
 from headgate.lake._delta import followed_log
@@ -163,7 +158,6 @@ class Upkeep:
         self._fold_attempts: dict[str, int] = {}
         self._keyed: set[str] = set()
         self._retired_at: dict[str, float] = {}
-        self._unclaimed: set[str] = set()
 
     @property
     def removed(self) -> Amount:
@@ -241,28 +235,11 @@ class Upkeep:
 
     def _waiting(self) -> list[tuple[str, tuple[str, ...], Callable[[], int | None]]]:
         """Return the waiting commits: folder, key of a fold, and what makes the commit and returns its version."""
-        folds = [(folder, key, partial(self._commit_fold, folder, key)) for folder, key in self.folds.ready()]
-        return [*folds, *((folder, (), partial(self._claim, folder)) for folder in list(self._unclaimed))]
+        return [(folder, key, partial(self._commit_fold, folder, key)) for folder, key in self.folds.ready()]
 
     def _commit_fold(self, folder: str, key: tuple[str, ...]) -> int | None:
         table = followed_log(folder).refresh()
         return table.version + 1 if self.folds.finish(folder, table, key, self.put) else None
-
-    def _claim(self, folder: str) -> int | None:
-        """Record in a table's properties that headgate alone removes its files."""
-        self._unclaimed.discard(folder)
-
-        def plan() -> CommitPlan | None:
-            table = followed_log(folder).refresh(files=False)
-            actions = with_properties(table, RETENTION_PROPERTIES)
-            return CommitPlan(table, actions, "SET TBLPROPERTIES", {}) if actions else None
-
-        try:
-            done = commit(folder, plan, self.put, tries=1)
-        except (CommitConflictError, OSError) as error:
-            log.info("%s: could not set its properties, will retry: %s", folder, error)
-            return None
-        return None if done is None else done.version
 
     def round(self) -> Iterator[None]:
         """Check all tables once; pause now and then."""
@@ -300,8 +277,6 @@ class Upkeep:
             self._checkpoint(folder, keeper.history.version)
             self._offer(folder, keeper)
             self._offer_fold(folder, keeper)
-            if not RETENTION_PROPERTIES.items() <= keeper.history.properties.items():
-                self._unclaimed.add(folder)
             self._checked[folder] = now, oldest
         except (HeadgateError, OSError) as error:
             log.warning("upkeep of %s failed, will retry: %s", folder, error)

@@ -367,9 +367,6 @@ class Options:
 def _check_name(name: str) -> None:
     if name in OPTION_HELP:
         return
-    if name == "server_ids":  # a data source's dumps have no id
-        log.warning("option server_ids does nothing; remove it")
-        return
     if name in _PASSWORD_NAMES:
         raise ConfigError(
             f"option {name} is refused: Spark shows options in its UI, plans and event logs; put the password into an "
