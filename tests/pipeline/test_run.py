@@ -275,6 +275,35 @@ def test_a_run_that_is_stopped_early_says_so(
     assert pipeline._follow(None, None, ["a.*"], once, [], None) is completed  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("error", [ConnectionRefusedError(111, "refused"), EngineError("its JVM exited")])
+def test_a_failure_of_spark_that_comes_before_the_signal_is_a_stop(
+    file: ConfigFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """One signal goes to all processes of a run, and Spark's may get it first."""
+
+    class Stopping(threading.Event):
+        signal = True
+
+        def wait(self, timeout: float | None = None) -> bool:
+            if self.signal:
+                self.set()
+            return self.is_set() if timeout else False
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(_pipeline, "build_session", fail)
+    monkeypatch.setattr(_pipeline, "check_interfaces", lambda _: None)
+    monkeypatch.setattr(_pipeline, "Lake", SimpleNamespace(of=lambda _: Lake.at(tmp_path / "lake")))
+    pipeline = Pipeline(file.config, file=file)
+    pipeline._stop = Stopping()
+    assert pipeline.run() is False
+    pipeline._stop = Stopping()
+    pipeline._stop.signal = False
+    with pytest.raises(type(error)):
+        pipeline.run()
+
+
 class Purged:
     """Queries whose position the server has purged, some of them after a batch."""
 

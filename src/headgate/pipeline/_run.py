@@ -179,24 +179,21 @@ class Pipeline:
             log.info("pipeline %s: from %s into %s, tables: %d; starting Spark", *log_values)
             try:
                 spark = self._spark or build_session(self.config.name, self.config.spark, quiet=quiet)
-            except EngineError:
-                if self._stop.wait(_SIGNAL_SECONDS):
-                    return False
-                raise
-            try:
-                if on_start is not None:
-                    on_start()
-                status.enters("checking")
-                return self._follow(spark, status, tables, once, list(resnapshot), on_progress)
+                try:
+                    if on_start is not None:
+                        on_start()
+                    status.enters("checking")
+                    return self._follow(spark, status, tables, once, list(resnapshot), on_progress)
+                finally:
+                    status.enters("stopping")
+                    if self._spark is None:
+                        end_session(spark, ending=self._stop.is_set())
             except Exception as error:
-                stopped = not isinstance(error, HeadgateError) and self._stop.wait(_SIGNAL_SECONDS)
-                if not (stopped and jvm_ended(spark, error, ending=True)):
+                may_be_signal = isinstance(error, EngineError) or not isinstance(error, HeadgateError)
+                if not (may_be_signal and self._stop.wait(_SIGNAL_SECONDS)):
                     raise
+                log.info("stopping: %s", error)
                 return False
-            finally:
-                status.enters("stopping")
-                if self._spark is None:
-                    end_session(spark, ending=self._stop.is_set())
 
     def _follow(
         self,

@@ -175,9 +175,7 @@ def test_snapshot_and_changes(runs: KafkaRuns) -> None:
     assert not Path(runs.lake.current(f"{runs.db}.a")).exists()
 
 
-def test_next_to_current_and_by_spark(runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches whose images the tasks do not send along are converted and sorted by Spark."""
-    monkeypatch.setattr("headgate.sinks._carrier._SENT_BYTES", 0)
+def test_next_to_current(runs: KafkaRuns) -> None:
     runs.modes = '["current", "kafka"]'
     runs.table("a", 300)
     runs.table("b", 50)
@@ -210,9 +208,7 @@ def test_before_a_run(runs: KafkaRuns, capsys: pytest.CaptureFixture[str], caplo
         check_config(runs.config())
 
 
-@pytest.mark.parametrize("sent_bytes", [0, 128 << 20])
-def test_transactions_and_schemas(runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch, sent_bytes: int) -> None:
-    monkeypatch.setattr("headgate.sinks._carrier._SENT_BYTES", sent_bytes)
+def test_transactions_and_schemas(runs: KafkaRuns) -> None:
     runs.settings = 'transactions = true\nformat = "json-schema"\ndelivery = "exactly-once"\n'
     runs.table("a", 5)
     runs.table("b", 5)
