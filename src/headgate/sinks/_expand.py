@@ -39,8 +39,8 @@ HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
 
 ONE_TASK_IMAGES = 100_000
 """Most images of a table that one task folds, without a shuffle: it takes some 50 ms, a shuffle more."""
-_DRIVER_BYTES = 64 << 20
-"""Most bytes of a table's images that this process folds, without a job."""
+_DRIVER_BYTES = 128 << 20
+"""Most bytes of images that this process folds at a time, without a job; each of the tables written has a share."""
 
 Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -167,7 +167,8 @@ def changed_rows(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -
     from headgate.lake import Changes
 
     key, folding, parts = action.definition.key, _Folding(action, form), action.parts
-    fits = sum(part.size for part in parts) <= _DRIVER_BYTES
+    share = _DRIVER_BYTES // max(2, spark.sparkContext.defaultParallelism)
+    fits = sum(part.size for part in parts) <= share
     return Changes(
         folding.ddl,
         row_columns(action.definition, form),

@@ -238,7 +238,7 @@ def write_batches(
         attempts = {file: FakeBatch(epoch) for file in files}
         for story in stories:
             story.step(epoch, attempts)
-        patch.setattr("headgate.sinks._expand._DRIVER_BYTES", 0 if choice.random() < 0.2 else 64 << 20)
+        patch.setattr("headgate.sinks._expand._DRIVER_BYTES", 0 if choice.random() < 0.2 else 128 << 20)
         for batch in list(attempts.values())[:-1]:
             copy.crash(batch)
         copy.write(attempts[files[-1]])
