@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
-from headgate.testing import MySQLServer, ObjectStore, SparkCluster, s3_jars
+from headgate.testing import MySQLServer, ObjectStore, SparkCluster, s3_jars, wait_until
 from tests.integration.elsewhere import Elsewhere, merged, with_jars
 from tests.integration.outside import lake_rows, source_rows
 
@@ -80,3 +83,106 @@ def test_a_hook_whose_file_spark_ships(
     assert "all 3 tables are equal" in everywhere.command("verify")
     rows = lake_rows(str(lake / mysql_db / "numbers"), ["id", "v", "shouted"])
     assert rows == source_rows(mysql_server, f"{mysql_db}.numbers", "id, v, UPPER(v)")
+
+
+WRITES = Path(__file__).with_name("waiting_writes.py")
+ROWS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 8000)"
+SPECULATIVE = {"speculation": "true", "speculation.interval": "10ms", "speculation.multiplier": "1.01"}
+SPECULATIVE |= {"speculation.quantile": "0.1", "speculation.minTaskRuntime": "1ms"}
+
+
+def executors(cluster: SparkCluster) -> set[int]:
+    """The processes of the cluster's executors."""
+    running = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            command, folder = (process / "cmdline").read_bytes(), (process / "cwd").readlink()
+        except OSError:
+            continue
+        if b"CoarseGrainedExecutorBackend" in command and folder.is_relative_to(cluster.folder):
+            running.add(int(process.name))
+    return running
+
+
+def kill_executors(cluster: SparkCluster) -> int:
+    """``kill -9`` of all executors of the cluster; how many there were."""
+    killed = executors(cluster)
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not killed & executors(cluster), "executors live")
+    return len(killed)
+
+
+def run_without_executors(output: Elsewhere, cluster: SparkCluster, steps: Path, meanwhile: Iterable[str]) -> str:
+    """``headgate run --once``: whenever a batch was read, all executors are killed before it is written.
+
+    :param meanwhile: statements after the first batch was read.
+    """
+    steps.mkdir()
+    env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "STEPS": str(steps)}
+    command = [sys.executable, str(WRITES), "run", "--once", str(output.file)]
+    with (steps / "log").open("w+b") as log:
+        process, number = subprocess.Popen(command, env=env, stdout=log, stderr=log), 0
+
+        def goes_on() -> bool:
+            return (steps / f"read-{number}").exists() or process.poll() is not None
+
+        while wait_until(goes_on, "no batch was read", seconds=600) and process.poll() is None:
+            output.do(*(meanwhile if number == 0 else ()))
+            assert kill_executors(cluster) or number
+            (steps / f"write-{number}").touch()
+            number += 1
+        text = (steps / "log").read_text()
+    assert process.returncode == 0, text
+    assert number, text
+    return text
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("on_s3", [False, True], ids=["folder", "s3"])
+@pytest.mark.parametrize("mode", ["current", "history"])
+def test_executors_killed_between_reading_and_writing(
+    mysql_server: MySQLServer,
+    mysql_db: str,
+    tmp_path: Path,
+    spark_cluster: SparkCluster,
+    object_store: ObjectStore,
+    mode: str,
+    on_s3: bool,
+) -> None:
+    """What they read is not read again: the source would give other rows."""
+    settings = {**settings_of(spark_cluster), **SPECULATIVE}
+    lake = str(tmp_path / "lake")
+    if on_s3:
+        settings |= {**with_jars(*s3_jars()), **object_store.hadoop_settings}
+        lake = f"{object_store.create_bucket(f'killed-{mode}')}/lake"
+    else:
+        settings |= with_jars()
+    output = Elsewhere(mysql_server, mysql_db, tmp_path, lake, settings)
+    text = output.file.read_text().replace("chunk_rows = 100", "chunk_rows = 5000")
+    output.file.write_text(text if mode == "current" else text.replace('"current", "changelog"', '"history"'))
+    tables = ["keyed", "emptied", *(["bare"] if mode == "current" else [])]
+    output.do(
+        "SET SESSION cte_max_recursion_depth = 10000",
+        *(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT, t VARCHAR(200))" for name in tables[:2]),
+        *(f"CREATE TABLE {name} (id INT, v INT, t VARCHAR(200))" for name in tables[2:]),
+        *(f"INSERT INTO {name} {ROWS} SELECT i, i, REPEAT('x', 200) FROM n" for name in tables),
+    )
+    ddl = ["ALTER TABLE keyed ADD COLUMN extra INT", "TRUNCATE TABLE emptied"]
+    run_without_executors(
+        output, spark_cluster, tmp_path / "first", [*ddl, *(f"INSERT INTO {t} VALUES (0, 0, 'y')" for t in tables[2:])]
+    )
+    output.do("INSERT INTO emptied SELECT id, v, t FROM keyed")
+    changes = [f"UPDATE {name} SET v = v + 1, t = REPEAT('z', 200) WHERE id % 3 > 0" for name in tables]
+    partial = ["SET SESSION binlog_row_image = 'MINIMAL'", "UPDATE keyed SET v = 7 WHERE id % 100 = 5"]
+    output.do(*changes, *(partial if mode == "current" else []))
+    run_without_executors(output, spark_cluster, tmp_path / "second", ["ALTER TABLE keyed COMMENT 'x'"])
+    output.command("run", "--once")
+    assert f"all {len(tables)} tables are equal" in output.command("verify")
+    if not on_s3:
+        where = "true" if mode == "current" else "_is_current"
+        for name in tables:
+            rows = lake_rows(f"{lake}/{mysql_db}/{name}", ["id", "v", "t"], where=where)
+            assert rows == source_rows(mysql_server, f"{mysql_db}.{name}", "id, v, t")
+        assert not (tmp_path / "lake/_headgate/images").exists()

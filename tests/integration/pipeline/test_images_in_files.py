@@ -1,4 +1,4 @@
-"""Batches whose images go past Spark, in files: the tables are MySQL's, and the files are gone with their batch."""
+"""Batches whose images are in files: the tables are MySQL's, and the files are gone with their batch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import SparkFiles
 
+from headgate.carrier import ImageFolder, open_images
 from headgate.config import parse_config
+from headgate.errors import EngineError
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
-from headgate.testing import MySQLServer
+from headgate.stores import VARIABLE, grant, open_store
+from headgate.testing import MySQLServer, ObjectStore
+from tests.fix_carrier import FakeTable
 from tests.integration.outside import lake_rows, source_rows
 from tests.integration.pipeline.verifying import newest, verify
 
@@ -62,3 +66,22 @@ def test_chunks_and_changes(
     assert lake_rows(lake.current(table), ["id", "note"], where=where) == source_rows(mysql_server, table, "id, note")
     result = verify(spark, config, newest(spark, lake), table)
     assert (result.state, result.equal, result.differences) == ("live", ROWS * 2 // 3, 0), result
+
+
+def test_a_folder_in_an_object_store(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "{}")
+    settings, path = object_store.hadoop_settings, f"{object_store.create_bucket('images')}/lake/images"
+    grant(path, lambda name: settings.get(f"hadoop.{name}"))
+    batch = FakeTable().batch(1, [("c", pos, pos, "x" * 99) for pos in range(50)])
+    folder = ImageFolder(path, least_bytes=1)
+    stored = [folder.serialised(batch) for _ in range(2)]
+    assert all(one.equals(batch) for one in open_images(stored))
+    folder.clear()
+    store, inside = open_store(path)
+    assert store.get_file_info(inside).type.name == "NotFound"
+    folder.clear()
+    with pytest.raises(EngineError, match=f"images cannot be read: {path}/"):
+        next(open_images(stored))
+    grant("s3a://missing/lake", lambda name: settings.get(f"hadoop.{name}"))
+    with pytest.raises(EngineError, match="images cannot be written: s3a://missing/lake/"):
+        ImageFolder("s3a://missing/lake", least_bytes=1).serialised(batch)
