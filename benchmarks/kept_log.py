@@ -54,7 +54,8 @@ def copy(load: Workloads, start: GtidSet) -> int:
     """Copy the bulk workload, as the relay's thread does; bytes."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        with contextlib.closing(LogSpool(folder, 1 << 40, lambda: start)) as spool:
+        with contextlib.closing(LogSpool(folder, 1 << 40)) as spool:
+            spool.begin(start)
             for item in copy_log(load.settings, start, tables=TablePatterns([f"{DB}.*"])):
                 spool.store(item)
                 if load.end <= spool.gtid:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
@@ -7,7 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from headgate.files import LockedError, cache_folder, try_lock, write_bytes, write_text
+from headgate.errors import ConfigError, StorageError
+from headgate.files import (
+    LockedError,
+    cache_folder,
+    file_errors,
+    lock_folder,
+    read_json,
+    try_lock,
+    write_bytes,
+    write_json,
+    write_text,
+)
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -70,3 +82,27 @@ def test_folders_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "fsync", only_files)
     write_bytes(tmp_path / "state.json", b"new")
     assert (tmp_path / "state.json").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EIO])
+def test_a_full_disk_is_no_fault_of_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    file = tmp_path / "state.json"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails)
+        with pytest.raises(StorageError, match=rf"state\.json cannot be written: {os.strerror(number)}"):
+            write_json(file, {})
+    write_json(file, {})
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_text", fails)
+        with pytest.raises(StorageError, match=r"state\.json cannot be read"):
+            read_json(file)
+        patch.setattr(Path, "open", fails)
+        with pytest.raises(StorageError, match="cannot be written"), lock_folder(tmp_path):
+            pass
+    with pytest.raises(ConfigError, match="cannot be read: No such file"), file_errors("a cannot be read"):
+        (tmp_path / "none").read_text()

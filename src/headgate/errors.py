@@ -6,6 +6,7 @@ Retry loops look only at this marker::
     HeadgateError
     ├── ConfigError                 Definite   the user's file, option or argument is wrong
     │   └── MissingExtraError       Definite   an extra of headgate is not installed
+    ├── StorageError                Transient  a local file cannot be read or written now: the disk is full
     ├── ServerSettingError          Definite   a server setting that headgate cannot work with
     ├── AccessError                 Definite   wrong password, missing grant
     ├── TransportError              Transient  a connection failed or ended
@@ -97,6 +98,7 @@ __all__ = [
     "SinkError",
     "SnapshotError",
     "SnapshotRefusedError",
+    "StorageError",
     "TargetError",
     "Transient",
     "TransientServerError",
@@ -164,6 +166,12 @@ class MissingExtraError(ConfigError):
     """A package that only an extra of headgate needs is not installed. Fields: ``extra`` (its name, for pip)."""
 
     known_fields = (*HeadgateError.known_fields, "extra")
+
+
+class StorageError(HeadgateError, Transient):
+    """A local file that cannot be read or written now: the disk or quota is full, too many files are open, the device
+    failed.
+    """
 
 
 class ServerSettingError(HeadgateError, Definite):

@@ -17,7 +17,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.errors import ConfigError, HeadgateError
+from headgate.errors import ConfigError, HeadgateError, StorageError
 
 __all__ = [
     "LockedError",
@@ -38,6 +38,15 @@ _DISK_ERRORS: Final = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
 """Errors of fsync(2) after which what was written may be lost."""
 
 
+_PASSING: Final = frozenset(
+    {
+        errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN, errno.ESTALE,
+        errno.ETIMEDOUT,
+    }
+)  # fmt: skip
+"""Errors that end without a change of the configuration."""
+
+
 def cache_folder(*parts: str) -> Path:
     """Return ``$XDG_CACHE_HOME/headgate`` or ``~/.cache/headgate``, or a path in it, which may not exist yet. It is for
     files that may be deleted at any time (XDG Base Directory Specification, which ignores a relative variable).
@@ -52,12 +61,14 @@ def file_errors(problem: str, kind: type[HeadgateError] = ConfigError) -> Iterat
     """Convert errors of files in the block, and text that is not UTF-8.
 
     :param problem: what is impossible, such as ``/a/b cannot be read``; the error adds the reason.
-    :raises HeadgateError: one of ``kind``.
+    :raises StorageError: the disk or quota is full, too many files are open, or the device failed.
+    :raises HeadgateError: one of ``kind``, for any other reason.
     """
     try:
         yield
     except OSError as error:
-        raise kind(f"{problem}: {error.strerror or error}") from None
+        raised = StorageError if error.errno in _PASSING else kind
+        raise raised(f"{problem}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise kind(f"{problem}: it is not UTF-8") from None
 
@@ -90,7 +101,7 @@ def try_lock(file: Path) -> Iterator[None]:
 def lock_file(file: Path) -> Iterator[None]:
     """Hold an exclusive lock on ``file``, among all processes and threads that use this function; wait for it.
 
-    :raises ConfigError: the lock file next to it cannot be created.
+    :raises ConfigError: the lock file next to it cannot be created; StorageError likewise.
     """
     with file_errors(f"{file} cannot be locked"):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -105,22 +116,21 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """Hold an exclusive lock on ``folder`` for the block, among all processes and threads that use this function; the
     system releases it when the process ends.
 
-    :raises ConfigError: another caller holds it, or the folder cannot be written.
+    :raises ConfigError: another caller holds it, or the folder cannot be written; StorageError likewise.
     """
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(try_lock(folder / "lock"))
+            with file_errors(f"{folder} cannot be written"):
+                stack.enter_context(try_lock(folder / "lock"))
         except LockedError as error:
             raise ConfigError(f"{folder} is in use by {error}: stop it, or choose another folder") from None
-        except OSError as error:
-            raise ConfigError(f"{folder} cannot be written: {error.strerror or error}") from None
         yield
 
 
 def write_json(file: Path, value: Mapping[str, Any]) -> None:
     """Write ``value`` to ``file``; see :func:`write_text`.
 
-    :raises ConfigError: the file cannot be written.
+    :raises ConfigError: the file cannot be written; StorageError likewise.
     """
     with file_errors(f"{file} cannot be written"):
         write_text(file, json.dumps(value))
@@ -180,14 +190,15 @@ def write_all(file: FileIO, data: memoryview) -> None:
 def read_json(file: Path) -> dict[str, Any] | None:
     """Return the content of ``file``; None if it does not exist.
 
-    :raises ConfigError: the file cannot be read, or is not a JSON object.
+    :raises ConfigError: the file cannot be read, or is not a JSON object; StorageError likewise.
     """
-    try:
-        value = json.loads(file.read_text("utf-8"))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file} cannot be read: {error}") from None
+    with file_errors(f"{file} cannot be read"):
+        try:
+            value = json.loads(file.read_text("utf-8"))
+        except FileNotFoundError:
+            return None
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{file} cannot be read: {error}") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{file} is not a JSON object")
     return value

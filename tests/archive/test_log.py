@@ -56,6 +56,7 @@ def kept(folder: Path, *, sources: int = 1, tls: Any = None, **config: Any) -> I
     try:
         for one in relay.partitions.values():
             assert one.spool is not None
+            one.spool.begin(gtids(0))
             feed(one.spool, A, server.dump(0), 1000)
         with Serving(create_app(relay), "127.0.0.1", 0, tls=tls) as serving:
             yield relay, serving.url.rstrip("/")

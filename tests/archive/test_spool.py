@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -15,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.archive import LogSpool, SegmentSizes
+from headgate.archive import LogSpool, SegmentSizes, _files
 from headgate.binlog import EndOfLog, Framer, LogPosition, Segment, codes
 from headgate.errors import (
     BinlogPurgedError,
@@ -23,6 +26,7 @@ from headgate.errors import (
     ConnectionLostError,
     HeadgateError,
     ServerBehindError,
+    StorageError,
     TargetError,
 )
 from headgate.gtid import GtidSet
@@ -36,6 +40,14 @@ B = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 SOURCE = "5e11fa47-71ca-11e1-9e33-c80aa9429562"
 Place = tuple[int, str, int]
 SMALL = SegmentSizes(smallest=700, between_marks=300)
+
+
+def new_archive(folder: Path, disk_bytes: int, **more: Any) -> LogSpool:
+    """Return an archive; a new one begins before every transaction."""
+    spool = LogSpool(folder, disk_bytes, **more)
+    if not spool.has_begun:
+        spool.begin(GtidSet())
+    return spool
 
 
 def gtids(last: int, first: int = 1) -> GtidSet:
@@ -149,7 +161,7 @@ def test_what_went_in_comes_out(events: list[tuple[str, int]], step: int, checks
     server.commit()
     with TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        spool = stack.enter_context(closing(LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)))
+        spool = stack.enter_context(closing(new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)))
         for what, number in [*events, ("dump", step), ("killed", 0)]:
             had = spool.gtid.count()
             if what == "commit":
@@ -166,7 +178,7 @@ def test_what_went_in_comes_out(events: list[tuple[str, int]], step: int, checks
                 if kept:
                     with kept[-1].open("ab") as file:
                         file.write(server.dump(0)[100 : 100 + number])
-                spool = stack.enter_context(closing(LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)))
+                spool = stack.enter_context(closing(new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)))
             assert sum(file.stat().st_size for file in folder.glob("*.packets")) < 25_000
         first, last = spool.head().begin.count(), server.number
         assert (spool.head().begin, spool.gtid) == (gtids(first), gtids(last))
@@ -200,7 +212,7 @@ def over_two_servers(folder: Path) -> Iterator[tuple[LogSpool, Server, Server]]:
         b.commit()
         if n == 6:
             a.rotate()
-    spool = LogSpool(folder, 1 << 20, GtidSet, wait_seconds=0.01)
+    spool = new_archive(folder, 1 << 20, wait_seconds=0.01)
     feed(spool, A, a.dump(0), 500)
     feed(spool, B, b.dump(10), 500)
     yield spool, a, b
@@ -265,7 +277,7 @@ def test_a_place_without_events_is_reached(over_two_servers: tuple[LogSpool, Ser
 
 def test_a_transaction_larger_than_the_space_is_kept_until_more_has_come(folder: Path) -> None:
     """Else nobody could read it, however quick he is."""
-    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
+    server, spool = Server(A), new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)
     with closing(spool):
         for size in (100, 200_000, 100):
             server.commit(size)
@@ -280,7 +292,7 @@ def test_a_transaction_larger_than_the_space_is_kept_until_more_has_come(folder:
 
 
 def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
-    server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet, wait_seconds=0.01)
+    server, spool = Server(A), new_archive(folder, 1 << 20, wait_seconds=0.01)
     counts: list[int] = []
     came = threading.Condition()
 
@@ -318,7 +330,7 @@ def test_who_follows_gets_it_as_it_comes(folder: Path) -> None:
 
 def test_who_follows_and_is_overtaken_asks_again(folder: Path) -> None:
     """He hears it as a lost connection, after which he may read the server; what cannot be had ends him for good."""
-    server, spool = Server(A), LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
+    server, spool = Server(A), new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)
     request = LogRequest(executed_before=GtidSet(), endless=True)
     with closing(spool):
         for n in range(1, 3):
@@ -350,14 +362,14 @@ def test_killed_between_the_two_files_of_a_deletion(folder: Path, monkeypatch: p
 
     for _ in range(200):
         server.commit(100)
-    spool = LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
+    spool = new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)
     with monkeypatch.context() as killing:
         killing.setattr(Path, "unlink", killed_at_the_second)
         with pytest.raises(KilledError):
             feed(spool, A, server.dump(0), 500)
     second = spool._segments[0].before
     spool.close()
-    with closing(LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)) as spool:
+    with closing(new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)) as spool:
         assert spool.head().begin == second > GtidSet()
         assert [file for file in files if file.exists()] == []
 
@@ -368,7 +380,7 @@ def test_a_segment_is_on_disk_before_the_next_ones_header(folder: Path, monkeypa
     server = Server(A)
     for _ in range(21):
         server.commit(100)
-    with closing(LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)) as spool:
+    with closing(new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)) as spool:
         feed(spool, A, server.dump(0), 400)
         numbers = [one.number for one in spool._segments]
     kinds = [name.strip(".").split(".")[:2] for name in synced if "begin" not in name and name != folder.name]
@@ -380,7 +392,7 @@ def test_damaged_files(folder: Path) -> None:
     server = Server(A)
     for _ in range(21):
         server.commit(100)
-    spool = LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
+    spool = new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)
     feed(spool, A, server.dump(0), 400)
     spool.close()
     files = sorted(folder.glob("*.packets"))
@@ -389,7 +401,7 @@ def test_damaged_files(folder: Path) -> None:
         data = bytearray(file.read_bytes())
         data[place] ^= 255
         file.write_bytes(data)
-    spool = LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
+    spool = new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)
     assert spool.gtid < gtids(21)  # the end of the last file: as if it had not been written
     for _ in range(2):  # the first request changes nothing for the second
         with pytest.raises(TargetError, match="damaged"):
@@ -401,40 +413,45 @@ def test_damaged_files(folder: Path) -> None:
     spool.close()
     (folder / f"{files[0].stem}.json").write_text("{}")
     with pytest.raises(ConfigError, match="not a binlog archive"):
-        LogSpool(folder, 20_000, GtidSet, wait_seconds=0.01, sizes=SMALL)
+        new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)
 
 
 def test_a_segment_that_is_deleted_before_it_is_parsed(folder: Path) -> None:
     server = Server(A)
     for _ in range(21):
         server.commit(100)
-    with closing(LogSpool(folder, 20_000, GtidSet, sizes=SMALL)) as spool:
+    with closing(new_archive(folder, 20_000, sizes=SMALL)) as spool:
         feed(spool, A, server.dump(0), 400)
-    with closing(LogSpool(folder, 20_000, GtidSet, sizes=SMALL)) as spool:
+    with closing(new_archive(folder, 20_000, sizes=SMALL)) as spool:
         spool._segments[0].path.unlink()
         with pytest.raises(BinlogPurgedError, match="deleted a part of its log"):
             spool.reader(LogRequest(executed_before=GtidSet()))
 
 
 def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:
-    spool = LogSpool(folder, 1 << 20, lambda: gtids(7))
+    spool = LogSpool(folder, 1 << 20, wait_seconds=0.01)
+    with pytest.raises(ServerBehindError, match="has not begun"):
+        spool.reader(LogRequest(executed_before=GtidSet()))
+    spool.begin(gtids(7))
     assert (spool.gtid, spool.head().begin, spool.head().file, spool.newest()) == (gtids(7), gtids(7), "", GtidSet())
     assert read(spool, 7) == ([], None)
     spool.close()
-    spool = LogSpool(folder, 1 << 20, lambda: gtids(9))  # what it began with, not what is told now
+    spool = LogSpool(folder, 1 << 20)
+    assert spool.has_begun
     assert spool.gtid == gtids(7)
     server = Server(A, number=7)
     server.commit()
     feed(spool, A, server.dump(7), 100)
     assert str(spool.newest()) == f"{SOURCE}:8"
     spool.close()
-    spool = LogSpool(folder, 1 << 20, lambda: gtids(9), reset=True)
+    spool = LogSpool(folder, 1 << 20, reset=True)
+    spool.begin(gtids(9))
     assert (spool.gtid, spool.head().series) == (gtids(9), ())
     spool.close()
 
 
 def test_what_no_reader_could_read_is_not_copied(folder: Path) -> None:
-    server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet, wait_seconds=0.01)
+    server, spool = Server(A), new_archive(folder, 1 << 20, wait_seconds=0.01)
     server.commit()
     writer = server._writer
     dump = server.dump(0) + packets(
@@ -448,7 +465,7 @@ def test_what_no_reader_could_read_is_not_copied(folder: Path) -> None:
 
 
 def test_changes_as_statements_are_copied_for_those_who_do_not_follow_their_tables(folder: Path) -> None:
-    server, spool = Server(A), LogSpool(folder, 1 << 20, GtidSet, wait_seconds=0.01)
+    server, spool = Server(A), new_archive(folder, 1 << 20, wait_seconds=0.01)
     server.commit()
     writer = server._writer
     begun = [writer.gtid(SOURCE, 2), writer.query("BEGIN")]
@@ -456,3 +473,35 @@ def test_changes_as_statements_are_copied_for_those_who_do_not_follow_their_tabl
     feed(spool, A, server.dump(0) + packets([*begun, *changes, writer.xid()]), 100)
     assert spool.gtid == gtids(2)
     spool.close()
+
+
+@pytest.mark.parametrize("failing", ["write_all", "write_json", "fsync"])
+def test_a_disk_that_is_full_for_a_while(folder: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    """Whatever cannot be written, the next dump continues, and nothing is torn."""
+    server, spool = Server(A), new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)
+    for _ in range(20):
+        server.commit(300)
+    really, calls = getattr(_files, failing, os.fsync), [0]
+
+    def full(*arguments: Any) -> Any:
+        calls[0] += 1
+        if calls[0] not in (3, 4, 6):
+            return really(*arguments)
+        if failing == "write_all":
+            arguments[0].write(arguments[1][:50])
+        raise StorageError("full") if failing == "write_json" else OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_files if hasattr(_files, failing) else os, failing, full)
+    while spool.gtid.count() < 20:
+        with contextlib.suppress(StorageError):
+            try:
+                feed(spool, A, server.dump(spool.gtid.count()), 400)
+            finally:
+                spool.interrupted()
+    monkeypatch.undo()
+    assert calls[0] >= 3
+    assert read(spool, 0)[0] == server.places()
+    spool.close()
+    again = new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)
+    assert read(again, 0)[0] == server.places()
+    again.close()

@@ -43,6 +43,10 @@ class Served:
 
     def __init__(self, relay: Relay, app: ASGIApp, port: int) -> None:
         self.relay, self.app, self.port = relay, app, port
+        for one in relay.partitions.values():
+            one.feeder.begin()
+            if one.spool is not None and not one.spool.has_begun:
+                one.spool.begin(one.feeder.position.now().gtid)
         self._assemblers = {
             number: Assembler(
                 functools.partial(relay.names.find, number), relay.registry, one.feeder._scn, partition=number,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from headgate import files
 from headgate.databus import FIRST, StreamPosition, scan_windows, skip
-from headgate.errors import ConfigError, ScnNotFoundError, TargetError
+from headgate.errors import ConfigError, ScnNotFoundError, StorageError, TargetError
 from headgate.relay import _segments
 from headgate.relay._buffer import Batch, BufferLimits, EventBuffer
 from headgate.relay._events._choice import choice_of, select
@@ -532,3 +533,26 @@ def test_a_file_that_is_damaged_meanwhile_is_not_served(make: Make, tmp_path: Pa
     file.write_bytes(content)
     with pytest.raises(ScnNotFoundError, match="is damaged"):
         buffer.read(StreamPosition(-1), 1 << 30)
+
+
+@pytest.mark.parametrize("cut", [0, 60, 1000])
+def test_a_disk_that_is_full_for_a_while(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: int) -> None:
+    """What was appended before the error is there, what comes after it, too, and also after a restart."""
+    buffer = make(folder=tmp_path / "e", disk_bytes=1 << 20)
+    parts = put(buffer, [1, 2])
+
+    def full(file: Any, data: memoryview) -> None:
+        file.write(data[:cut])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_segments, "write_all", full)
+        for _ in range(2):
+            with pytest.raises(StorageError, match=r"events cannot be used: No space left"):
+                put(buffer, [3])
+            assert buffer.newest_scn == 2
+    parts += put(buffer, [3, 4])
+    assert taken(buffer, StreamPosition(-1)) == flat(parts)
+    buffer.close()
+    again = make(folder=tmp_path / "e", disk_bytes=1 << 20, until_scn=4)
+    assert taken(again, StreamPosition(-1)) == flat(parts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import threading
 from collections.abc import Iterator
@@ -12,9 +13,11 @@ from typing import Any
 import pytest
 
 from headgate._policies import Policies
-from headgate.errors import BinlogPurgedError, ConnectError, ServerBehindError
+from headgate.databus import StreamPosition
+from headgate.errors import BinlogPurgedError, ConnectError, ServerBehindError, StorageError
+from headgate.files import write_all
 from headgate.gtid import GtidSet
-from headgate.relay import _feeder
+from headgate.relay import _feeder, _position, _segments
 from headgate.relay._buffer import Batch, EventBuffer
 from headgate.relay._position import State, load_state
 from headgate.relay._relay import Relay
@@ -23,6 +26,7 @@ from headgate.replication import Idle
 from headgate.replication._transport import Pacing
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, anywhere, served
+from tests.relay.test_app import pets
 from tests.relay.test_avro import TABLE
 
 
@@ -126,11 +130,16 @@ def test_where_it_begins_is_kept_before_it_reads(tmp_path: Path, monkeypatch: py
     with served(state=tmp_path) as server:
         feeder = server.relay.partitions[1].feeder
     seen: list[State | None] = []
-    monkeypatch.setattr(
-        feeder, "_begin", lambda: seen.append(load_state(tmp_path / "partition-1.json", "gtid-generation"))
-    )
+
+    def follow(*_: Any, **__: Any) -> Iterator[Any]:
+        seen.append(load_state(tmp_path / "partition-1.json", "gtid-generation"))
+        feeder._stop.set()
+        yield Idle(GtidSet())
+
+    monkeypatch.setattr(_feeder, "follow", follow)
     (tmp_path / "partition-1.json").unlink(missing_ok=True)
-    feeder.start()
+    feeder._stop.clear()
+    feeder._run()
     feeder.stop()
     assert seen == [State(GtidSet(), -1)]
 
@@ -150,3 +159,79 @@ def test_a_buffer_that_waits_for_its_readers_loses_no_large_transaction(caplog: 
     with served(memory_bytes=256 << 10, policy="block") as relay:
         relay.put(block(people(range(4_000), gtids=[f"{UUID}:1"] * 4_000, pos=[100] * 4_000)))
     assert not caplog.records
+
+
+def test_an_error_between_numbers_and_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full in the middle of a block: the log is read again, with the same SCNs, and nothing comes twice."""
+    with served(state=tmp_path, disk_bytes=1 << 20, memory_bytes=256 << 10) as server:
+        feeder, buffer = server.relay.partitions[1].feeder, server.relay.partitions[1].buffer
+        writes, begun = [0], list[GtidSet]()
+
+        def full_once(file: Any, data: memoryview) -> None:
+            writes[0] += 1
+            if writes[0] == 2:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write_all(file, data)
+
+        def follow(_settings: Any, had: GtidSet, *_: Any, **__: Any) -> Iterator[Any]:
+            begun.append(had)
+            ids = [n for n in range(1, 4) if GtidSet.parse(f"{UUID}:{n}") - had]
+            rows = [
+                people(range(n * 1000, n * 1000 + 900), gtids=[f"{UUID}:{n}"] * 900, pos=[n * 100] * 900) for n in ids
+            ]
+            yield block(*rows)
+            yield Idle(GtidSet.parse(f"{UUID}:1-3"))
+            feeder._stop.set()
+            yield Idle(GtidSet.parse(f"{UUID}:1-3"))
+
+        monkeypatch.setattr(_segments, "write_all", full_once)
+        monkeypatch.setattr(_feeder, "follow", follow)
+        feeder._stop.clear()
+        feeder._retry_seconds = 0
+        feeder._run()
+        assert (feeder.failed, feeder.problem) == (False, None)
+        assert begun == [GtidSet(), GtidSet.parse(f"{UUID}:1")]
+        info = buffer.info()
+        assert (info.min_scn & 0xFF, info.max_scn & 0xFF, feeder.position.now().scn) == (1, 3, info.max_scn)
+        assert buffer.read(StreamPosition(-1), 1 << 30).events == 2700
+        feeder.stop()
+
+
+def test_a_state_that_cannot_be_saved_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(state=tmp_path) as server:
+        feeder, partition = server.relay.partitions[1].feeder, server.relay.partitions[1]
+        feeder._file.save()
+        server.put(block(people([1], gtids=[f"{UUID}:1"], pos=[100])))
+
+        def full(*_: Any) -> None:
+            raise StorageError("the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(_position, "write_json", full)
+            feeder._file._try_save()
+        assert partition.problems == ["person: the disk is full"]
+        assert server.relay.status() == ("ERROR_RETRYING", "person: the disk is full")
+        monkeypatch.setattr(_feeder, "follow", lambda *_, **__: iter_and_stop(feeder))
+        feeder._stop.clear()
+        feeder._run()
+        assert not feeder.failed
+        assert partition.problems == []
+        state = load_state(tmp_path / "partition-1.json", "gtid-generation")
+        assert state is not None
+        assert state.gtid == GtidSet.parse(f"{UUID}:1")
+        feeder.stop()
+
+
+def iter_and_stop(feeder: _feeder.Feeder) -> Iterator[Any]:
+    feeder._stop.set()
+    yield Idle(GtidSet.parse(f"{UUID}:1"))
+
+
+def test_counters_of_a_new_source_while_others_read_them() -> None:
+    with served() as server:
+        feeder = server.relay.partitions[1].feeder
+        server.put(block(people([1], gtids=[f"{UUID}:1"], pos=[100])))
+        reading = iter(feeder.source_stats.items())
+        server.put(block(pets([7], gtids=[f"{UUID}:2"], pos=[200])))
+        assert [number for number, _ in reading] == [40]
+        assert sorted(feeder.source_stats) == [40, 41]

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headgate.databus import MemberReport, Owned, PartitionReport
 from headgate.errors import ConfigError
-from headgate.relay._groups import GROUP, Group, GroupFolder
+from headgate.relay._groups import GROUP, Group, GroupFolder, GroupLimits, GroupRefusedError
 
 LEASE = 10.0
 
@@ -287,6 +287,23 @@ def test_what_a_folder_refuses(tmp_path: Path) -> None:
     (tmp_path / "h.json").write_text("{}")
     with pytest.raises(ConfigError, match="is not a group"):
         folder.show("h")
+
+
+def test_what_a_tenant_may_write(tmp_path: Path) -> None:
+    now = [1000.0]
+    folder = GroupFolder(tmp_path, lambda: now[0], GroupLimits(groups=2, members=2))
+    common: dict[str, Any] = {"sources": [], "partitions": 1}
+    for group, member in (("g", "a"), ("g", "b"), ("h", "a"), ("g", "a")):
+        report(folder, group, member, **common)
+    with pytest.raises(GroupRefusedError, match="has 2 members, the most"):
+        report(folder, "g", "c", **common)
+    with pytest.raises(GroupRefusedError, match="there are 2 groups, the most"):
+        report(folder, "i", "a", **common)
+    with pytest.raises(GroupRefusedError, match="more than 4096 bytes"):
+        report(folder, "g", "a", **common, done={0: PartitionReport(1, {"snapshot_source": "x" * 5000})})
+    now[0] += LEASE + 1  # members that are gone take no place
+    assert list(report(folder, "g", "c", **common)) == [0]
+    assert sorted(file.name for file in tmp_path.glob("*.json")) == ["g.json", "h.json"]
 
 
 def test_members_at_once_in_one_folder(tmp_path: Path) -> None:

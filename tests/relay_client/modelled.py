@@ -204,6 +204,7 @@ class World:
         config = self._config if number == 0 else {**self._config, "memory_bytes": 1 << 20, "disk_bytes": 0}
         relay = Relay(RelayConfig((physical(1, "person", *SOURCES),), state=state, **config), lambda _: executed(start))
         feeder = relay.partitions[1].feeder
+        feeder.begin()
         for place, source in enumerate(SOURCES):  # as it does for all tables that are there
             relay.registry.schema_of(source.name, self.history.table(place, max(self.came)))
         self.came[number] = number_of(feeder.position.now().gtid)

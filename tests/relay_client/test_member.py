@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from headgate.errors import ConfigError, ProtocolError, RelayConsumerError, TargetError
+from headgate.errors import ConfigError, ConnectError, ProtocolError, RelayConsumerError, TargetError
 from headgate.relay._http import _groups as groups
 from headgate.relay._http._commands import reply as new_reply
 from headgate.relay._http._parameters import InvalidParameterError
@@ -488,6 +490,26 @@ def test_reports_that_make_no_sense(tmp_path: Path) -> None:
             assert status == 500
             assert why in text
         assert relay.get("groups/none").status == 500
+
+
+def test_a_full_disk_ends_no_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is no fault of the report, so the member retries."""
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    report = {"member": "m", "partitions": 2, "sources": [PERSON.name]}
+    with (
+        served(state=tmp_path) as relay,
+        contextlib.closing(Transport([f"http://127.0.0.1:{relay.port}"])) as transport,
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            with pytest.raises(ConnectError, match=r"g\.json cannot be written: No space left"):
+                transport.post("groups/g", report)
+        assert sorted(transport.post("groups/g", report)["partitions"]) == ["0", "1"]
+        with pytest.raises(ConfigError, match="has 2 partitions, not 3"):
+            transport.post("groups/g", {**report, "partitions": 3})
 
 
 def test_a_checkpoint_between_client_and_report() -> None:

@@ -10,12 +10,14 @@ retried for ever.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from typing import Final
 
 from headgate.archive._spool import LogSpool
 from headgate.catalog import TablePatterns
+from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import Last
 from headgate.replication import LogRead, check_history, commit_time, copy_log
@@ -30,11 +32,19 @@ class LogFeeder(Retrying):
     """Copies the log of a server to ``spool``.
 
     :param tables: the tables whose changes the log must contain.
+    :param begin: waits until it is known where a new archive begins, and returns it; None: not yet.
     """
 
-    def __init__(self, name: str, settings: ConnectionSettings, spool: LogSpool, tables: TablePatterns) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: ConnectionSettings,
+        spool: LogSpool,
+        tables: TablePatterns,
+        begin: Callable[[], GtidSet | None],
+    ) -> None:
         super().__init__(f"headgate-log-{name}", f"{name}: binlog archive", _RETRY_SECONDS)
-        self.spool, self._settings, self._tables = spool, settings, tables
+        self.spool, self._settings, self._tables, self._begin_of = spool, settings, tables, begin
 
     def start(self) -> None:
         """Start copying."""
@@ -46,6 +56,11 @@ class LogFeeder(Retrying):
         self.spool.close()
 
     def _work(self) -> None:
+        if not self.spool.has_begun:
+            begin = self._begin_of()
+            if begin is None:
+                return
+            self.spool.begin(begin)
         self._check_history()
         try:
             dump = copy_log(self._settings, self.spool.gtid, tables=self._tables, hint=self.spool.hint())

@@ -82,6 +82,8 @@ class LogSegment:
     _file: Any = field(default=None, repr=False)
     _written: int = 0
     _synced: int = 0
+    _is_torn: bool = False
+    """Whether the file may have a part of packets after what was written."""
 
     @property
     def size(self) -> int:
@@ -105,28 +107,30 @@ class LogSegment:
         :raises HeadgateError: they cannot be created.
         """
         begin = self.begin
-        self.marks, self.whole = [Mark(0, begin.pos, self.before)], (0, begin.pos)
-        with _target(self.path):
-            self._file = self.path.open("wb", buffering=0)
-        write_json(
-            self._header,
-            {
-                "v": 1,
-                "server_uuid": begin.server_uuid,
-                "file": begin.file,
-                "pos": begin.pos,
-                "description": base64.b64encode(begin.description).decode(),
-                "before": str(self.before),
-            },
-        )
+        header = {
+            "v": 1,
+            "server_uuid": begin.server_uuid,
+            "file": begin.file,
+            "pos": begin.pos,
+            "description": base64.b64encode(begin.description).decode(),
+            "before": str(self.before),
+        }
+        with contextlib.ExitStack() as undo, _target(self.path):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            file = undo.enter_context(self.path.open("wb", buffering=0))
+            write_json(self._header, header)
+            undo.pop_all()
+        self._file, self.marks, self.whole = file, [Mark(0, begin.pos, self.before)], (0, begin.pos)
 
     def append(self, data: Bytes) -> None:
         """Append packets. They become visible with :meth:`commit`.
 
-        :raises TargetError: the file cannot be written.
+        :raises HeadgateError: the file cannot be written; :meth:`drop_open` must precede another try.
         """
+        self._is_torn = True
         with _target(self.path):
             write_all(self._file, data.data)
+        self._is_torn = False
         self._written += len(data)
 
     def commit(self, pos: int) -> None:
@@ -144,12 +148,15 @@ class LogSegment:
         return self.marks is not None and self.size - self.marks[-1].offset >= self.between_marks
 
     def drop_open(self) -> None:
-        """Cut off uncommitted bytes."""
-        if self._written != self.size:
+        """Cut off uncommitted bytes.
+
+        :raises HeadgateError: the file cannot be written.
+        """
+        if self._file is not None and (self._is_torn or self._written != self.size):
             with _target(self.path):
                 self._file.truncate(self.size)
                 self._file.seek(self.size)
-            self._written = self.size
+            self._written, self._is_torn = self.size, False
 
     def reopen(self) -> None:
         """Resume writing a stored segment."""
@@ -170,15 +177,25 @@ class LogSegment:
                 os.fsync(self._file.fileno())
             self._synced = written
 
-    def close(self) -> None:
-        """Cut off uncommitted bytes, sync and close the file; the segment is complete.
+    def complete(self) -> None:
+        """Cut off uncommitted bytes, and sync the file, if it is open.
 
-        :raises TargetError: the file cannot be written.
+        :raises HeadgateError: the file cannot be written.
         """
         if self._file is not None:
             self.drop_open()
-            with _target(self.path):
-                os.fsync(self._file.fileno())
+            if self._synced != self._written:
+                with _target(self.path):
+                    os.fsync(self._file.fileno())
+                self._synced = self._written
+
+    def close(self) -> None:
+        """Complete and close the file.
+
+        :raises HeadgateError: the file cannot be written.
+        """
+        if self._file is not None:
+            self.complete()
             self._file.close()
             self._file = None
 

@@ -64,7 +64,6 @@ class LogSpool:
     """The archive. One thread writes (:meth:`store`, :meth:`interrupted`), any number of threads read.
 
     :param disk_bytes: limit of the files' size, except the newest segments.
-    :param begin: returns the GTID set at which a new archive begins.
     :param reset: delete the existing archive.
     :param wait_seconds: how long a request waits for content that the archive does not have yet.
     :param sizes: of its segments.
@@ -75,7 +74,6 @@ class LogSpool:
         self,
         folder: Path,
         disk_bytes: int,
-        begin: Callable[[], GtidSet],
         *,
         reset: bool = False,
         wait_seconds: float = 20.0,
@@ -91,9 +89,10 @@ class LogSpool:
             for one in self._segments:
                 one.remove()
             self._segments, stored = [], None
+        self.has_begun = stored is not None
+        """Whether it is known where the archive begins; before that it is empty."""
         if stored is None:
-            self._gtid = begin()
-            write_json(folder / "begin.json", {"v": 1, "gtid": str(self._gtid)})
+            self._gtid = GtidSet()
         elif not self._segments:
             self._gtid = GtidSet.parse(str(stored["gtid"]))
         self._current_file: CopiedFile | None = None
@@ -102,6 +101,16 @@ class LogSpool:
         """Everything logged before this position is archived."""
 
     # --- writing
+
+    def begin(self, gtid: GtidSet) -> None:
+        """Begin a new archive after these transactions.
+
+        :raises HeadgateError: a file cannot be written.
+        """
+        write_json(self._folder / "begin.json", {"v": 1, "gtid": str(gtid)})
+        with self._changed:
+            self._gtid, self.has_begun = gtid, True
+            self._changed.notify_all()
 
     def store(self, item: CopiedFile | CopiedEvents | CopiedPosition) -> None:
         """Store an item of a dump, in order.
@@ -123,6 +132,8 @@ class LogSpool:
         last = self._last
         if last is None or (last.begin.server_uuid, last.begin.file) != (file.server_uuid, file.file):
             self._new_segment(file, file.pos)
+        else:
+            last.drop_open()
         self._current_file = file
 
     def _store_events(self, item: CopiedEvents) -> None:
@@ -144,10 +155,12 @@ class LogSpool:
         """Create the next segment, which begins after the last whole transaction."""
         last = self._last
         if last is not None:
-            last.close()
+            last.complete()
         number = 1 if last is None else last.number + 1
         segment = LogSegment(number, self._folder, replace(file, pos=pos), self._gtid, self._sizes.between_marks)
         segment.create()
+        if last is not None:
+            last.close()  # only now: if the next file cannot be created, another try needs this one
         self._segments.append(segment)
         while len(self._segments) > _NEWEST and sum(one.size for one in self._segments) > self._disk_bytes:
             self._segments.pop(0).remove()
@@ -250,8 +263,11 @@ class LogSpool:
         needed = (request.executed or GtidSet()) | (request.wanted or GtidSet())
         with self._changed:
             self._changed.wait_for(
-                lambda: self._closed or (needed <= self._gtid and self._reaches_until(request)), self._wait_seconds
+                lambda: self._closed or (self.has_begun and needed <= self._gtid and self._reaches_until(request)),
+                self._wait_seconds,
             )
+            if not self.has_begun:
+                raise ServerBehindError("the relay's log has not begun yet")
             if not needed <= self._gtid:
                 missing = str(needed - self._gtid)
                 raise ServerBehindError("the relay's log does not have transactions yet", missing=missing)

@@ -239,11 +239,12 @@ class EventBuffer:
     # --- writing
 
     def append(self, windows: Windows, *, give_up: Callable[[], bool] = lambda: False) -> bool:
-        """Append windows in order, all with greater SCNs than those before.
+        """Append windows in order, all with greater SCNs than those before. After an error the first ones may be there
+        (:attr:`newest_scn`).
 
         :param give_up: called while a ``block`` buffer waits; True ends the wait.
         :return: whether all of them were appended (False only after ``give_up``).
-        :raises TargetError: a file cannot be written.
+        :raises HeadgateError: a file cannot be written.
         """
         first = 0
         while first < len(windows.scns):
@@ -253,8 +254,8 @@ class EventBuffer:
             last = first + segment.fits(windows, first)
             with self._lock:
                 if self.oldest_resumable_scn < 0:
-                    self.oldest_resumable_scn = int(windows.scns[first]) - 1
                     self._note_first()
+                    self.oldest_resumable_scn = int(windows.scns[first]) - 1
             with self._writing:  # not under the lock: a large window takes seconds, and readers need none
                 segment.append(windows, first, last)
             first = last
@@ -302,12 +303,13 @@ class EventBuffer:
                 return False
             self._lock.wait(_WAIT_SECONDS)
         if self._has_first and self._first_marker is not None:
-            self._first_marker.unlink(missing_ok=True)
+            with file_errors(f"{self._first_marker} cannot be removed", TargetError):
+                self._first_marker.unlink(missing_ok=True)
         self._has_first = False
         self._segments.popleft()
         self._views.forget(oldest.path)
-        oldest.remove()
         self.oldest_resumable_scn = oldest.last_scn
+        oldest.remove()
         return True
 
     def _note_first(self) -> None:
@@ -324,9 +326,13 @@ class EventBuffer:
         those in the buffer are needed, whatever a consumer of another relay reports.
         """
         with self._lock:
-            newest = max((one.last_scn for one in self._segments), default=-1)
-            self._released = max(self._released, min(scn, newest))
+            self._released = max(self._released, min(scn, self.newest_scn))
             self._lock.notify_all()
+
+    @property
+    def newest_scn(self) -> int:
+        """The SCN of the newest window; -1: none is in the buffer."""
+        return max((one.last_scn for one in self._segments), default=-1)
 
     @property
     def overwrites(self) -> bool:

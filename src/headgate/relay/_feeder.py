@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -25,7 +26,8 @@ from headgate._policies import MASKS
 from headgate.catalog import TableDef, load_tables
 from headgate.columns import check_rules, column_rules, rules_mark, written_table
 from headgate.databus import EOP_SIZE
-from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ServerBehindError
+from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ServerBehindError, Transient
+from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
 from headgate.names import lower_name
 from headgate.relay._assemble import Assembler, Finished
@@ -33,7 +35,7 @@ from headgate.relay._buffer import EventBuffer
 from headgate.relay._counters import EventStats
 from headgate.relay._events._schemas import Registry
 from headgate.relay._names import SourceNames
-from headgate.relay._position import Position, StateFile
+from headgate.relay._position import Position, State, StateFile
 from headgate.relay._scn import Scn
 from headgate.relay._segments import Windows
 from headgate.relay._sources import PhysicalSource, RelayConfig
@@ -63,7 +65,8 @@ class Feeder(Retrying):
     """Reads the binlog of one source into its buffer.
 
     :param position: where to begin, moved as it reads.
-    :param file: where to save it; None: nowhere.
+    :param start: returns what counts as already read, if the position has not begun.
+    :param file: where to save the position; None: nowhere.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class Feeder(Retrying):
         scn: Scn,
         *,
         position: Position,
+        start: Callable[[PhysicalSource], GtidSet],
         file: Path | None,
         config: RelayConfig,
     ) -> None:
@@ -82,20 +86,40 @@ class Feeder(Retrying):
         self._source, self._registry, self._buffer, self._scn = source, registry, buffer, scn
         self._source_of = partial(names.find, source.id)
         self._config, self._policies, self._pacing = config, config.policies, Pacing(sleep=self._pause)
+        self._start, self._is_postponed = start, False
         self.position = position
         """The state of the buffer."""
         self._file = StateFile(file, scn.kind, self.position, source.name, rules=rules_mark(self._policies))
         self.stats = EventStats(f"{source.name}.inbound", buffer=buffer.info)
         """Totals, counted as windows are appended."""
-        self.source_stats: dict[int, EventStats] = {}
-        """Source id → its counters."""
+        self.source_stats: Mapping[int, EventStats] = {}
+        """Source id → its counters; replaced, never changed, because other threads iterate over it."""
 
     def prepare(self) -> None:
-        """Give every existing table an id and a schema, so that consumers can register before its first change.
+        """Set where to begin, and give every existing table an id and a schema, so that consumers can register before
+        its first change. If the server cannot be reached, the thread does both when it can.
 
-        :raises HeadgateError: the server cannot be queried, a table cannot be followed, or a rule is not for its
-            column.
+        :raises HeadgateError: another error: a table cannot be followed, or a rule is not for its column.
         """
+        try:
+            self._prepare()
+        except HeadgateError as error:
+            if not isinstance(error, Transient):
+                raise
+            self._is_postponed, self._since = True, time.monotonic()
+            self._note_problem(self._describe(error))
+            log.warning("%s: %s", self._source.name, self.problem)
+
+    def begin(self) -> None:
+        """Set where to begin, if there is no state.
+
+        :raises HeadgateError: the server cannot be queried.
+        """
+        if not self.position.has_begun:
+            self.position.begin(State(self._start(self._source), -1))
+
+    def _prepare(self) -> None:
+        self.begin()
         policies = self._policies
         with Connection.open(self._source.settings) as connection:
             tables = load_tables(connection.query, self._source.patterns)
@@ -107,9 +131,22 @@ class Feeder(Retrying):
             written = written_table(table, policies)
             self._registry.schema_of(self._source_of(table.db, table.name).name, written)
         warm(tables, policies, self._source_of, self._registry.types, version=self._config.event_version)
+        self._is_postponed = False
+        self._warn_no_table()
         if missing:  # a lagging replica, which will catch up, or a reset binlog, which will not
             self._note_problem(_behind_message(str(missing)))
             log.warning("%s: %s", self._source.name, self.problem)
+
+    def _warn_no_table(self) -> None:
+        """Log missing tables: they may come later, but perhaps the name is wrong."""
+        for one in self._source.sources:
+            if not one.is_pattern and not self._registry.versions(one.name):
+                log.warning(
+                    "%s: there is no table %s (source %s) yet: check the spelling (case counts) and the grants",
+                    self._source.name,
+                    one.table,
+                    one.name,
+                )
 
     def _check_scn_column(self, table: TableDef) -> None:
         """:raises ConfigError: a rule hides the column that SCNs are made of: each is one of its values."""
@@ -128,12 +165,8 @@ class Feeder(Retrying):
         return super()._describe(error) if missing is None else _behind_message(missing)
 
     def start(self) -> None:
-        """Start reading. The position is saved before anything is served: a relay that is killed at once and has no
-        state would begin elsewhere, and a consumer's bootstrap that has begun would miss the changes in between.
-        """
-        self._file.save()
+        """Start reading."""
         self._begin()
-        self._file.start()
 
     def stop(self) -> None:
         """Stop reading, even while waiting for a full buffer, and save the state."""
@@ -143,7 +176,19 @@ class Feeder(Retrying):
         self._file.stop()
         self._buffer.close()
 
+    @property
+    def problems(self) -> list[str]:
+        """Current problems, as text."""
+        return [one for one in (self.problem, self._file.problem) if one is not None]
+
     def _work(self) -> None:
+        if self._is_postponed:
+            self._prepare()
+        # The position is saved before any event comes: a relay that is killed at once and has no state would begin
+        # elsewhere, and a consumer's bootstrap that has begun would miss the changes in between.
+        self._file.save()
+        self._file.start()
+        self._scn.last = self.position.now().scn  # an error may have come between numbers and buffer
         config = self._config
         assembler = Assembler(
             self._source_of,
@@ -175,8 +220,6 @@ class Feeder(Retrying):
                     return
                 if isinstance(item, Idle):
                     self.position.reach(item.gtid, item.hint)
-                if self._file.error is not None:
-                    raise self._file.error
                 if isinstance(item, Idle):
                     begun_at = self._gather(begun_at)
                 if self._stop.is_set():
@@ -199,11 +242,15 @@ class Feeder(Retrying):
     def _publish(self, finished: Finished) -> bool:
         windows = finished.windows
         self._warn_too_large(windows)
-        if not self._buffer.append(windows, give_up=self._stop.is_set):
-            return False
-        self.position.publish(finished.gtids, int(windows.scns[-1]))
-        self._count(finished)
-        return True
+        try:
+            appended = self._buffer.append(windows, give_up=self._stop.is_set)
+        finally:  # the next reader of the log continues after the last window
+            whole = int(np.searchsorted(windows.scns, self._buffer.newest_scn, "right"))
+            if whole:
+                self.position.publish(finished.gtids[:whole], int(windows.scns[whole - 1]))
+        if appended:
+            self._count(finished)
+        return appended
 
     def _warn_too_large(self, windows: Windows) -> None:
         if not self._buffer.overwrites:
@@ -225,8 +272,10 @@ class Feeder(Retrying):
         stamp = int(windows.stamps[-1])
         latency = max(0, (time.time_ns() - stamp) // _NS_PER_MS)
         for number, (events, size, payload) in finished.counts.items():
-            source_stats = self.source_stats.setdefault(number, EventStats(f"{self._source.name}.inbound.{number}"))
-            for one in (self.stats, source_stats):
+            if number not in self.source_stats:
+                source_stats = EventStats(f"{self._source.name}.inbound.{number}")
+                self.source_stats = {**self.source_stats, number: source_stats}
+            for one in (self.stats, self.source_stats[number]):
                 one.count_in(events, size, payload)
         self.stats.count_in(0, 0, 0, len(windows.scns), EOP_SIZE[self._config.event_version] * len(windows.scns))
         for one in (self.stats, *(self.source_stats[number] for number in finished.counts)):

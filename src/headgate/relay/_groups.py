@@ -34,6 +34,7 @@ partitions move needlessly, with no other effect.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -47,9 +48,26 @@ from headgate.databus import MemberReport, Owned, PartitionReport
 from headgate.errors import ConfigError
 from headgate.files import lock_file, read_json, write_json
 
-__all__ = ["GROUP", "Group", "GroupFolder"]
+__all__ = ["GROUP", "Group", "GroupFolder", "GroupLimits", "GroupRefusedError"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", re.ASCII)
+
+
+_CHECKPOINT_BYTES: Final = 4096
+"""Most bytes of a checkpoint; a bootstrap's has some hundreds, and the name of a source."""
+
+
+class GroupRefusedError(ConfigError):
+    """A report that contradicts its group, or exceeds a limit; to repeat it is in vain."""
+
+
+@dataclass(frozen=True)
+class GroupLimits:
+    """Limits of the groups in one folder, a tenant's."""
+
+    groups: int = 1000
+    members: int = 1000
+    """Of one group at a time."""
 
 
 @dataclass
@@ -166,22 +184,27 @@ class GroupFolder:
     :param clock: seconds since 1970.
     """
 
-    def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        self._folder, self._clock = folder, clock
+    def __init__(self, folder: Path, clock: Callable[[], float] = time.time, limits: GroupLimits | None = None) -> None:
+        self._folder, self._clock, self._limits = folder, clock, limits or GroupLimits()
         self._prolonged: set[str] = set()
 
     def sync(self, name: str, report: MemberReport, start: Mapping[str, Any] | None = None) -> dict[int, Owned]:
         """See :meth:`Group.sync`; create the group if it is missing.
 
         :param start: where its partitions begin, unless the group bootstraps; None: at the oldest event.
-        :raises ConfigError: an invalid name, the group has other sources or another number of partitions, or the file
-            cannot be used.
+        :raises GroupRefusedError: an invalid name, the group has other sources or another number of partitions, or the
+            report exceeds a limit.
+        :raises HeadgateError: the file cannot be used.
         """
         file = self._file(name)
+        self._check_limits(file, report)
         with lock_file(file):
             group = self._load(file) or Group.begin(report.sources, report.partitions)
             _check_same(name, group, report.sources, report.partitions)
             now = self._clock()
+            others = sum(one.until >= now for member, one in group.members.items() if member != report.member)
+            if others >= self._limits.members:
+                raise GroupRefusedError(f"the group {name} has {others} members, the most")
             if name not in self._prolonged:
                 group.prolong(now)
             group.bootstrap = group.bootstrap or report.bootstrap
@@ -195,15 +218,24 @@ class GroupFolder:
     def show(self, name: str) -> dict[str, Any] | None:
         """Return the group as in its file; None: it does not exist.
 
-        :raises ConfigError: an invalid name, or the file cannot be read.
+        :raises GroupRefusedError: an invalid name.
+        :raises HeadgateError: the file cannot be read.
         """
         group = self._load(self._file(name))
         return None if group is None else _to_json(group)
 
     def _file(self, name: str) -> Path:
         if not _NAME.fullmatch(name):
-            raise ConfigError(f"{name!r} is not a group name: use up to 100 letters, digits, '.', '_' and '-'")
+            raise GroupRefusedError(f"{name!r} is not a group name: use up to 100 letters, digits, '.', '_' and '-'")
         return self._folder / f"{name}.json"
+
+    def _check_limits(self, file: Path, report: MemberReport) -> None:
+        """:raises GroupRefusedError: the report would take more of the disk than a group may."""
+        for one in report.done.values():
+            if len(json.dumps(one.checkpoint)) > _CHECKPOINT_BYTES:
+                raise GroupRefusedError(f"a checkpoint has more than {_CHECKPOINT_BYTES} bytes")
+        if not file.exists() and sum(1 for _ in self._folder.glob("*.json")) >= self._limits.groups:
+            raise GroupRefusedError(f"there are {self._limits.groups} groups, the most: remove the files of old ones")
 
     @staticmethod
     def _load(file: Path) -> Group | None:
@@ -220,12 +252,12 @@ def _to_json(group: Group) -> dict[str, Any]:
 
 def _check_same(name: str, group: Group, sources: Sequence[str], partitions: int) -> None:
     if len(group.partitions) != partitions:
-        raise ConfigError(
+        raise GroupRefusedError(
             f"the group {name} has {len(group.partitions)} partitions, not {partitions}, and its checkpoints depend "
             "on the number: use the same, or a new group"
         )
     if sorted(group.sources) != sorted(sources):
-        raise ConfigError(
+        raise GroupRefusedError(
             f"the group {name} reads {', '.join(group.sources) or 'all sources'}, not {', '.join(sources) or 'all'}: "
             "use the same sources, or a new group"
         )

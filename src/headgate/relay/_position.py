@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, HeadgateError, ServerBehindError
 from headgate.files import read_json, write_json
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.offsets import Hint
@@ -61,24 +61,42 @@ def load_state(file: Path | None, kind: str) -> State | None:
 class Position:
     """Position of the buffer: one thread moves it, any thread may read it.
 
+    :param state: where it begins; None: not known before :meth:`begin`.
     :param mark_seconds: time between two remembered positions.
     """
 
-    def __init__(self, state: State, mark_seconds: float) -> None:
+    def __init__(self, state: State | None, mark_seconds: float) -> None:
         self._mark_seconds = mark_seconds
-        self._builder, self._scn, self._hint = GtidSetBuilder(state.gtid), state.scn, state.hint
+        self._builder, self._scn, self._hint = GtidSetBuilder(), -1, None if state is None else state.hint
         self._moved = threading.Condition()  # guards the builder and the last SCN together
-        self._marks = deque([state], maxlen=_MARKS)
+        self._marks = deque[State](maxlen=_MARKS)
         self._marked_at = time.monotonic()
+        self.has_begun = False
         self._uuids: dict[str, tuple[bytes, str]] = {}
         self._closed = False
+        if state is not None:
+            self.begin(state)
+
+    def begin(self, state: State) -> None:
+        """Set where it begins."""
+        with self._moved:
+            self._builder, self._scn, self.has_begun = GtidSetBuilder(state.gtid), state.scn, True
+            self._marks.append(state)
+            self._moved.notify_all()
 
     def now(self) -> State:
         """Return the position: every transaction of the set that touches a followed table is in the buffer, the last
         one under the SCN (-1: none), and no other one is before it.
+
+        :raises ServerBehindError: it has not begun.
         """
         with self._moved:
+            self._check_begun()
             return self._state()
+
+    def _check_begun(self) -> None:
+        if not self.has_begun:
+            raise ServerBehindError("the relay could not read from its server yet")
 
     def _state(self) -> State:
         return State(self._builder.build(), self._scn, self._hint)
@@ -121,17 +139,21 @@ class Position:
         return uuid_and_tag
 
     def mark_within(self, gtid: GtidSet) -> State | None:
-        """Return the newest remembered position that is not beyond a set; None: all are."""
+        """Return the newest remembered position that is not beyond a set; None: all are.
+
+        :raises ServerBehindError: it has not begun.
+        """
         with self._moved:
+            self._check_begun()
             marks = [*self._marks, self._state()]
         return next((mark for mark in reversed(marks) if mark.gtid <= gtid), None)
 
     def wait(self, enough: Callable[[State], bool], seconds: float) -> State | None:
         """Return the first position that is ``enough``; None: none within ``seconds``, or closed."""
         with self._moved:
-            self._moved.wait_for(lambda: self._closed or enough(self._state()), seconds)
+            self._moved.wait_for(lambda: self._closed or (self.has_begun and enough(self._state())), seconds)
             state = self._state()
-        return state if enough(state) else None
+            return state if self.has_begun and enough(state) else None
 
 
 class StateFile:
@@ -148,12 +170,13 @@ class StateFile:
         self._saved: State | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"headgate-relay-{name}-state", daemon=True)
-        self.error: ConfigError | None = None
-        """Why a save failed."""
+        self.problem: str | None = None
+        """Why the last save failed; None: it did not. The next one is tried soon: until it succeeds, a relay that is
+        killed has more to read again."""
 
     def start(self) -> None:
-        """Start saving."""
-        if self._file is not None:
+        """Start saving, once."""
+        if self._file is not None and not self._thread.ident:
             self._thread.start()
 
     def stop(self) -> None:
@@ -164,19 +187,25 @@ class StateFile:
 
     def _run(self) -> None:
         while not self._ended.wait(_SAVE_SECONDS):
+            self._try_save()
+        self._try_save()
+
+    def _try_save(self) -> None:
+        try:
             self.save()
-        self.save()
+        except HeadgateError as error:
+            if self.problem != str(error):
+                log.warning("%s: the position is not saved: %s", self._name, error)
+            self.problem = str(error)
 
     def save(self) -> None:
-        """Save the position now, if it changed; log a failure and set ``error``."""
+        """Save the position now, if it changed.
+
+        :raises HeadgateError: the file cannot be written.
+        """
         state = self._position.now()
-        if self._file is None or state == self._saved:
-            return
-        value: dict[str, Any] = {**self._constants, "gtid": str(state.gtid), "scn": state.scn}
-        try:
+        if self._file is not None and state != self._saved:
+            value: dict[str, Any] = {**self._constants, "gtid": str(state.gtid), "scn": state.scn}
             write_json(self._file, value)
-        except ConfigError as error:
-            log.warning("%s: %s", self._name, error)
-            self.error = error
-            return
-        self._saved = state
+            self._saved = state
+        self.problem = None

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -38,6 +39,7 @@ log = logging.getLogger("headgate")
 
 _BEFORE_IMAGES_SINCE: Final = 2
 _LARGEST_SCN: Final = 2**63 - 1
+_BEGIN_SECONDS: Final = 1.0
 
 StartOf = Callable[[PhysicalSource], GtidSet]
 """Returns what counts as already read, for a source without a state."""
@@ -72,7 +74,8 @@ class Partition:
     @property
     def problems(self) -> list[str]:
         """Current problems, as text."""
-        return [f"{self.source.name}: {one.problem}" for one in reversed(self.readers) if one.problem]
+        archive = [] if self.log_feeder is None or self.log_feeder.problem is None else [self.log_feeder.problem]
+        return [f"{self.source.name}: {one}" for one in (*self.feeder.problems, *archive)]
 
     @property
     def failed(self) -> bool:
@@ -83,10 +86,10 @@ class Partition:
 class Relay:
     """A relay, which reads its sources within a ``with`` block.
 
-    :param start: called by the constructor for each source without a state.
-    :param reset: call it for all sources. Changes between an old state and the new beginning are lost, so the buffers
-        are empty, SCNs continue above all that were served (:func:`scn_after_reset`), and consumers with older
-        checkpoints get the error that they are too far behind.
+    :param start: called for each source without a state, when its server can be reached.
+    :param reset: call it for all sources, in the constructor. Changes between an old state and the new beginning are
+        lost, so the buffers are empty, SCNs continue above all that were served (:func:`scn_after_reset`), and
+        consumers with older checkpoints get the error that they are too far behind.
     :raises HeadgateError: a folder cannot be used, another relay owns the state folder, or ``start`` raised it.
     """
 
@@ -111,29 +114,26 @@ class Relay:
         self.traffic = Traffic(config.limits.clients)
         self.delivered = DeliveredEvents()
         self.generations = GenerationMap(shared)
+        # All servers are queried before a reset changes anything.
+        starts = {source.id: start(source) for source in config.physical} if reset else {}
         self.partitions: Mapping[int, Partition] = {
-            source.id: self._partition(source, start, reset) for source in config.physical
+            source.id: self._partition(source, start, starts.get(source.id)) for source in config.physical
         }
 
-    def _partition(self, source: PhysicalSource, start: StartOf, reset: bool) -> Partition:
-        config = self.config
+    def _partition(self, source: PhysicalSource, start: StartOf, new_start: GtidSet | None) -> Partition:
+        config, reset = self.config, new_start is not None
         file = None if config.state is None else config.state / f"partition-{source.id}.json"
         state, events, rules = load_state(file, config.scn), self._events_folder(source), rules_mark(config.policies)
-        if state is None:
-            state = State(start(source), -1, rules=rules)
-        elif reset:
-            stored = [] if events is None else stored_segments(events, _LARGEST_SCN)
-            last = max([state.scn, *(one.last_scn for one in stored)])
-            state = State(start(source), scn_after_reset(config.scn, last, self.generations), rules=rules)
-        same_rules = state.rules == rules
-        if not same_rules and state.scn >= 0:
+        if new_start is not None:
+            state = self._state_after_reset(state, events, new_start, rules)
+        same_rules = state is None or state.rules == rules
+        if state is not None and not same_rules and state.scn >= 0:
             log.warning("%s: the rules in [columns] changed, so the buffer's files are dropped", source.name)
         spool = None
         if config.state is not None and config.log_disk_bytes:
             spool = LogSpool(
                 config.state / f"log-{source.id}",
                 config.log_disk_bytes,
-                lambda: state.gtid,
                 reset=reset,
                 wait_seconds=config.times.archive_wait,
             )
@@ -143,44 +143,43 @@ class Relay:
             policy=config.policy,
             folder=events,
             disk_bytes=config.disk_bytes,
-            until_scn=state.scn,
+            until_scn=-1 if state is None else state.scn,
             keeps_files=same_rules and not reset,
             limits=config.limits.buffer,
         )
-        scn = Scn(config.scn, self.generations, state.scn)
+        scn = Scn(config.scn, self.generations, -1 if state is None else state.scn)
         position = Position(state, config.times.mark)
-        feeder = Feeder(followed, self.names, self.registry, buffer, scn, position=position, file=file, config=config)
-        log_feeder = None if spool is None else LogFeeder(source.name, source.settings, spool, source.patterns)
+        feeder = Feeder(
+            followed, self.names, self.registry, buffer, scn, position=position, start=start, file=file, config=config
+        )
+        log_feeder = None
+        if spool is not None:
+            log_feeder = LogFeeder(source.name, source.settings, spool, source.patterns, partial(_begin_of, position))
         outbound = EventStats(f"{source.name}.outbound", buffer=buffer.info)
         return Partition(source, buffer, feeder, outbound, log_feeder)
+
+    def _state_after_reset(self, state: State | None, events: Path | None, start: GtidSet, rules: str) -> State:
+        if state is None:
+            return State(start, -1, rules=rules)
+        stored = [] if events is None else stored_segments(events, _LARGEST_SCN)
+        last = max([state.scn, *(one.last_scn for one in stored)])
+        return State(start, scn_after_reset(self.config.scn, last, self.generations), rules=rules)
 
     def _events_folder(self, source: PhysicalSource) -> Path | None:
         folder = self.config.state
         return folder / f"partition-{source.id}" if folder is not None and self.config.disk_bytes else None
 
     def __enter__(self) -> Self:
-        """:raises HeadgateError: a server cannot be queried, or a table cannot be followed."""
+        """:raises HeadgateError: a server that was reached refuses, or a table cannot be followed."""
         with contextlib.ExitStack() as undo:
             undo.enter_context(self._held)
             for partition in self.partitions.values():
                 partition.feeder.prepare()
-                self._warn_missing(partition.source)
             undo.pop_all()
         for partition in self.partitions.values():
             for reader in partition.readers:
                 reader.start()
         return self
-
-    def _warn_missing(self, physical: PhysicalSource) -> None:
-        """Log missing tables: they may come later, but perhaps the name is wrong."""
-        for one in physical.sources:
-            if not one.is_pattern and not self.registry.versions(one.name):
-                log.warning(
-                    "%s: there is no table %s (source %s) yet: check the spelling (case counts) and the grants",
-                    physical.name,
-                    one.table,
-                    one.name,
-                )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -200,3 +199,9 @@ class Relay:
         if any(one.failed for one in self.partitions.values()):
             return "SUSPENDED_ON_ERROR", "; ".join(problems)
         return ("ERROR_RETRYING", "; ".join(problems)) if problems else ("RUNNING", "")
+
+
+def _begin_of(position: Position) -> GtidSet | None:
+    """Wait until a position has begun, and return its GTID set; None: not within a second."""
+    state = position.wait(lambda _: True, _BEGIN_SECONDS)
+    return None if state is None else state.gtid

@@ -75,6 +75,8 @@ class Segment:
         self.first_scn, self.first_stamp, self.last_scn, self.last_stamp = -1, -1, -1, -1
         """Of the first and the last window; -1: there is none yet."""
         self._file: Any = None
+        self._is_torn = False
+        """Whether the file may have a part of windows after those of the segment."""
         self.path: Path | None = None
         if folder is not None:
             self.path = folder / f"{first_scn:019d}{_SUFFIX}"
@@ -107,13 +109,18 @@ class Segment:
     def append(self, windows: Windows, first: int, last: int) -> None:
         """Append ``windows[first:last]``, which fit.
 
-        :raises TargetError: the file cannot be written.
+        :raises HeadgateError: the file cannot be written; the segment is as before.
         """
         begin = windows.start(first)
         data = windows.data[begin : int(windows.ends[last - 1])]
         if self._file is not None and self.path is not None:
             with _target(self.path):
+                if self._is_torn:
+                    self._file.truncate(self.used)
+                    self._file.seek(self.used)
+                self._is_torn = True
                 write_all(self._file, data.data)
+                self._is_torn = False
         memory, entries = self._memory, slice(self._windows, self._windows + last - first)
         assert memory is not None
         memory.data[self.used : self.used + len(data)] = data
@@ -166,7 +173,8 @@ class Segment:
         """End writing, and delete the file. Readers keep what is in memory."""
         self.close()
         if self.path is not None:
-            self.path.unlink(missing_ok=True)
+            with _target(self.path):
+                self.path.unlink(missing_ok=True)
 
 
 def stored_segments(folder: Path, until_scn: int) -> list[Segment]:

@@ -52,6 +52,7 @@ from headgate.files import file_errors
 from headgate.mysql import ConnectionSettings, Secret
 from headgate.relay._buffer import BufferLimits
 from headgate.relay._events._schemas import Types
+from headgate.relay._groups import GroupLimits
 from headgate.relay._scn import OF_COLUMNS, Kind
 from headgate.relay._tenants import Tenant, check_origins
 from headgate.web import Token
@@ -204,6 +205,8 @@ class RelayLimits:
     """Events that are read ahead for a live connection."""
     clients: int = 1000
     """Most clients with counters, the most recent ones: there may be any number of addresses."""
+    groups: GroupLimits = field(default_factory=GroupLimits)
+    """Of each tenant."""
 
 
 @dataclass(frozen=True)

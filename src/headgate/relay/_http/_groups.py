@@ -6,7 +6,8 @@ not allow it. Each tenant has separate groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,8 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.databus import MEMBER_REPORT, OWNED, MemberReport, Owned, StreamPosition, checkpoint_json
-from headgate.errors import ConfigError
-from headgate.relay._groups import GroupFolder
+from headgate.relay._groups import GroupFolder, GroupRefusedError
 from headgate.relay._http._commands import PRETTY, Command, body_of, object_of, reply
 from headgate.relay._http._parameters import SCHEMA_REFERENCE, InvalidParameterError, segment
 from headgate.relay._relay import Relay
@@ -62,27 +62,25 @@ class _Groups:
         self._folders: dict[Path, GroupFolder] = {}
 
     async def sync(self, request: Request, parameters: Mapping[str, Any]) -> Response:
-        report = await _read(request)
-        try:
-            client = client_of(request)
-            start = self._start(report.sources, client)
-            owned = await run_in_threadpool(self._of(client).sync, parameters["name"], report, start)
-        except ConfigError as error:  # the request contradicts the group: the member must not retry it
-            raise InvalidParameterError("groups", "name", str(error)) from None
+        report, client = await _read(request), client_of(request)
+        with _refused():
+            folder, start = self._of(client), self._start(report.sources, client)
+            owned = await run_in_threadpool(folder.sync, parameters["name"], report, start)
         return reply(request, {"partitions": OWNED.dump_python(owned, mode="json", by_alias=True)})
 
     async def show(self, request: Request, parameters: Mapping[str, Any]) -> Response:
-        group = await run_in_threadpool(self._of(client_of(request)).show, parameters["name"])
+        with _refused():
+            group = await run_in_threadpool(self._of(client_of(request)).show, parameters["name"])
         if group is None:
             raise InvalidParameterError("groups", "name", parameters["name"])
         return reply(request, group)
 
     def _of(self, client: Client) -> GroupFolder:
         if self._folder is None:
-            raise ConfigError("this relay keeps no groups: give it a state folder, or groups = a folder")
+            raise GroupRefusedError("this relay keeps no groups: give it a state folder, or groups = a folder")
         tenant = client.tenant
         folder = self._folder if tenant is None else self._folder / f"tenant-{quote(tenant.name, safe='')}"
-        return self._folders.setdefault(folder, GroupFolder(folder))
+        return self._folders.setdefault(folder, GroupFolder(folder, limits=self._relay.config.limits.groups))
 
     def _start(self, sources: Sequence[str], client: Client) -> Mapping[str, Any] | None:
         """Return the checkpoint before everything in the buffer; None: the buffer never had anything."""
@@ -91,13 +89,25 @@ class _Groups:
         wanted = [one for one in names.all() if (not sources or one.name in sources) and client.may_read(one.name)]
         missing = set(sources) - {one.name for one in wanted}
         if missing:
-            raise ConfigError(f"the relay has no source {min(missing)}")
+            raise GroupRefusedError(f"the relay has no source {min(missing)}")
         physical = {names.physical_of(one.id) for one in wanted} if wanted else set(self._relay.partitions)
         if len(physical) != 1:
-            raise ConfigError("a group reads sources of one physical source: SCNs of several cannot be compared")
+            raise GroupRefusedError("a group reads sources of one physical source: SCNs of several cannot be compared")
         (number,) = physical
         oldest_resumable = self._relay.partitions[number].buffer.oldest_resumable_scn
         return None if oldest_resumable < 0 else checkpoint_json(StreamPosition(oldest_resumable))
+
+
+@contextlib.contextmanager
+def _refused() -> Iterator[None]:
+    """Convert refusals in this block, after which a member ends; after any other error, as of a full disk, it retries.
+
+    :raises InvalidParameterError: the request contradicts the group, or exceeds a limit.
+    """
+    try:
+        yield
+    except GroupRefusedError as error:
+        raise InvalidParameterError("groups", "name", str(error)) from None
 
 
 async def _read(request: Request) -> MemberReport:
