@@ -11,14 +11,16 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from benchmarks._debezium import jars, java
+from headgate.errors import ConfigError
 from headgate.testing import KafkaBroker, MySQLServer, wait_until
 from headgate.testing._process import start_child
 from tests.integration.pipeline.test_kafka import KafkaRuns
+from tests.sinks.debezium_keys import KEYS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +48,22 @@ COLUMNS = (
 """Name, type, value."""
 
 
+class Printed(NamedTuple):
+    """A message of the engine as a worker of Kafka Connect would send it."""
+
+    topic: str
+    key: Any
+    value: Any
+    plain_key: str  # text
+    whole_key: str  # with its schema
+    headers: list[list[str]]
+
+    @property
+    def key_headers(self) -> tuple[tuple[str, str], ...]:
+        """The headers about another key: the engine also names itself (``extended.headers.enabled``)."""
+        return tuple((name, text) for name, text in self.headers if not name.startswith("__debezium.context."))
+
+
 class Engine:
     """A running engine and the messages that it has printed."""
 
@@ -54,29 +72,44 @@ class Engine:
 
     def messages(self) -> list[tuple[str, Any, Any]]:
         """All messages so far: topic, key, value."""
+        return [(one.topic, one.key, one.value) for one in self.printed()]
+
+    def printed(self) -> list[Printed]:
+        """All messages so far."""
         lines = self._output.read_text("utf-8", errors="replace").split("\n")[:-1]
-        return [tuple(json.loads(line[1:])) for line in lines if line.startswith(">")]
+        return [Printed(*json.loads(line[1:])) for line in lines if line.startswith(">")]
 
     def wait(self, topic: str, poke: Any = lambda: None) -> None:
         """Wait until a message of this topic has come."""
 
         def has_come() -> bool:
-            if any(one[0] == topic for one in self.messages()):
+            if any(one.topic == topic for one in self.printed()):
                 return True
-            assert self._process.poll() is None, self._printed()
+            assert self._process.poll() is None, self._last_words()
             poke()
             return False
 
-        wait_until(has_come, self._printed, seconds=START_SECONDS, every=0.5)
+        wait_until(has_come, self._last_words, seconds=START_SECONDS, every=0.5)
 
-    def _printed(self) -> str:
+    def _last_words(self) -> str:
         return self._output.read_text(errors="replace")[-3000:]
 
 
 @contextmanager
 def engine(
-    server: MySQLServer, db: str, prefix: str, folder: Path, *, schemas: bool = False, heartbeat_ms: int = 0
+    server: MySQLServer,
+    db: str,
+    prefix: str,
+    folder: Path,
+    *,
+    schemas: bool = False,
+    heartbeat_ms: int = 0,
+    **more: Any,
 ) -> Iterator[Engine]:
+    try:
+        archives, program = jars(), java()
+    except (ConfigError, RuntimeError) as error:
+        pytest.skip(f"the Debezium engine cannot be run: {error}")
     settings = {
         "name": "peer",
         "connector.class": "io.debezium.connector.mysql.MySqlConnector",
@@ -93,19 +126,18 @@ def engine(
         "provide.transaction.metadata": "true",
         "include.schema.changes": "false",
         "heartbeat.interval.ms": heartbeat_ms,
-        "converter.schemas.enable": str(schemas).lower(),
-        "key.converter.schemas.enable": str(schemas).lower(),
-        "value.converter.schemas.enable": str(schemas).lower(),
+        "schemas": str(schemas).lower(),
         "offset.storage": "org.apache.kafka.connect.storage.FileOffsetBackingStore",
         "offset.storage.file.filename": str(folder / "offsets"),
         "schema.history.internal": "io.debezium.storage.file.history.FileSchemaHistory",
         "schema.history.internal.file.filename": str(folder / "history"),
+        **{name.replace("_", "."): one for name, one in more.items()},
     }
     file, output = folder / "engine.properties", folder / "output"
     file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    program = Path(__file__).with_name("DebeziumMessages.java")
-    command = [java(), "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{jars()}/*"]
-    process = start_child([*command, str(program), str(file)], output=output)
+    source = Path(__file__).with_name("DebeziumMessages.java")
+    command = [program, "-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", f"{archives}/*"]
+    process = start_child([*command, str(source), str(file)], output=output)
     try:
         yield Engine(process, output)
     finally:
@@ -235,6 +267,58 @@ def test_schemas_equal_debeziums(
         assert [*differences(mine.key["schema"], its[1]["schema"])] == []
         mismatches = [*differences(by_name(mine.value["schema"]), by_name(its[2]["schema"]))]
         assert mismatches == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_keys_are_byte_for_byte_those_of_debezium(
+    spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, kafka_broker: KafkaBroker
+) -> None:
+    """Of rows, transactions, DDL statements and heartbeats, with the headers of a key that changed."""
+    runs = KafkaRuns(spark, mysql_server, mysql_db, tmp_path, kafka_broker)
+    runs.settings = 'transactions = true\nformat = "json-schema"\nheartbeat_ms = 60000\nschema_changes_topic = true\n'
+    tables = {f"k{number}": one for number, one in enumerate(KEYS)}
+    pairs = [(name, one.values) for name, one in tables.items() if len(one.values) == 2]
+    lenient = "SET sql_mode = '', time_zone = '+00:00'"
+    runs.do(
+        *(f"CREATE TABLE {name} (k {one.mysql} NOT NULL, v INT, PRIMARY KEY (k))" for name, one in tables.items()),
+        "CREATE TABLE pair (a VARCHAR(9), b BIGINT UNSIGNED, v INT, PRIMARY KEY (b, a))",
+        'CREATE TABLE `odd "name` (`a"b é` INT PRIMARY KEY)',
+        "CREATE TABLE poke (id INT PRIMARY KEY AUTO_INCREMENT)",
+    )
+    runs.run()
+    heartbeats = f"__debezium-heartbeat.{runs.prefix}"
+    more: dict[str, Any] = {"include_schema_changes": "true"}
+    with engine(mysql_server, runs.db, runs.prefix, tmp_path, heartbeat_ms=200, **more) as peer:
+        peer.wait(runs.topic("poke"), lambda: runs.do("INSERT INTO poke VALUES ()"))
+        runs.do(
+            lenient,
+            *(f"INSERT INTO {name} VALUES ({sql}, 1)" for name, one in tables.items() for sql, *_ in one.values),
+            "INSERT INTO pair VALUES ('x', 1, 1)",
+            'INSERT INTO `odd "name` VALUES (1)',
+            "UPDATE pair SET a = _utf8mb4 X'22205C0A01F09F9880'",
+            *(f"DELETE FROM {name} WHERE k = {two[1][0]}" for name, two in pairs),
+            *(f"UPDATE {name} SET k = {two[1][0]}" for name, two in pairs),
+            "ALTER TABLE pair ADD COLUMN w INT",
+            "CREATE TABLE last (id INT PRIMARY KEY)",
+            "INSERT INTO last VALUES (1)",
+        )
+        peer.wait(runs.topic("last"))
+        peer.wait(heartbeats, lambda: runs.do("INSERT INTO poke VALUES ()"))
+        theirs = peer.printed()
+    runs.run()
+    for name, one in [*tables.items(), ("pair", None), ('odd "name', None)]:
+        topic = runs.topic(name).replace(' "', "__")
+        expected = [each for each in theirs if each.topic == topic]
+        ours = runs.messages(topic)
+        assert [each.key_text for each in ours] == [each.whole_key for each in expected], name
+        assert [each.header_texts for each in ours] == [each.key_headers for each in expected], name
+        if one is not None:
+            payloads = [f'{{"k":{text}}}' for *_, text in one.values]
+            assert [each.plain_key for each in expected][: len(payloads)] == payloads, "the table is the engine's"
+    for topic in (f"{runs.prefix}.transaction", heartbeats, runs.prefix):
+        of_engine = {each.whole_key for each in theirs if each.topic == topic}
+        assert of_engine & {each.key_text for each in runs.messages(topic)}, topic
 
 
 def by_name(schema: Any) -> Any:
