@@ -51,11 +51,8 @@ def test_words_become_a_signal(pipeline: Path) -> None:
     }
 
 
-POSITION = ["set-binlog-position", "--position", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"]
-
-
 def test_the_other_signals(pipeline: Path) -> None:
-    for words in (["stop-snapshot"], ["pause-snapshot"], ["resume-snapshot"], ["log", "at {}"], POSITION):
+    for words in (["stop-snapshot"], ["pause-snapshot"], ["resume-snapshot"], ["log", "at {}"]):
         code, out, _ = run(str(pipeline), *words, "--id", words[0])
         assert (code, out) == (0, f"{words[0]}\n")
         assert isinstance(written(pipeline, words[0]), dict)
@@ -107,8 +104,6 @@ def test_an_inbox_that_cannot_be_written(pipeline: Path, monkeypatch: pytest.Mon
         (["pause-snapshot", "--type", "blocking"], "--type is for execute-snapshot and stop-snapshot"),
         (["--json", "/nowhere/x"], "cannot be read"),
         (["log"], 'no "message"'),
-        (["set-binlog-position"], 'is {"gtid_set": …}'),
-        (["set-binlog-position", "--position", "earliest"], "not a GTID set"),
     ],
 )
 def test_mistakes_are_told_and_nothing_is_written(pipeline: Path, words: list[str], message: str) -> None:

@@ -223,37 +223,6 @@ def test_a_reread_asked_for_holds_the_table_until_it_begins() -> None:
     assert is_replaced(work)
 
 
-def skipping(fake: FakeBatch) -> Batch:
-    """The batch without a part of its log."""
-    batch = fake.described()
-    return replace(batch, header=replace(batch.header, skips="3e11fa47-71ca-11e1-9e33-c80aa9429562:7"))
-
-
-@pytest.mark.parametrize("state", ["live", "inexact", "filtered", "settling"])
-def test_a_part_of_the_log_that_is_not_read_has_every_table_read_again(state: str) -> None:
-    before = replace(LIVE, state=state, settles_at="3e11fa47-71ca-11e1-9e33-c80aa9429562:9")
-    for fake in (FakeBatch(9), FakeBatch(9).images(ORDERS, [("c", 1, 1, "a")])):
-        work = decided(skipping(fake), before)
-        assert (work.actions, work.state.state, work.state.held_epoch) == ((), "stale", 9)
-        assert "3e11fa47-71ca-11e1-9e33-c80aa9429562:7" in str(work.reread)
-    assert decided(skipping(FakeBatch(9)), before, strict=True).state.state == "stopped"
-
-
-def test_a_part_of_the_log_that_is_not_read_and_snapshots() -> None:
-    rows = [(1, "a")]
-    middle = FakeBatch(9).snapshot("shop.orders", 7, append=False).chunk(ORDERS, rows)
-    reading = replace(LIVE, state="snapshotting", since_epoch=7)
-    assert decided(skipping(middle), reading).state.state == "stale", "ranges that were read before lack changes"
-    begins = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True).chunk(ORDERS, rows)
-    assert decided(skipping(begins)).state.state == "snapshotting", "everything is read as of the batch's end or later"
-    waits = FakeBatch(9).about("shop.orders", state="snapshotting")
-    assert decided(skipping(waits), replace(LIVE, state="snapshotting")).state.state == "snapshotting"
-    unwanted = decided(skipping(FakeBatch(9)), replace(LIVE, state="snapshotting"))
-    assert (unwanted.state.state, unwanted.reread) == ("snapshotting", None), "nobody wants it whole"
-    stopped = TableState("shop.orders", "stopped", held_epoch=5, reason="r")
-    assert decided(skipping(FakeBatch(9)), stopped).state == stopped
-
-
 def test_a_snapshot_that_was_running_does_not_free_a_held_table() -> None:
     held = TableState("shop.orders", "stale", held_epoch=9, reason="r")
     fake = FakeBatch(10).snapshot("shop.orders", 7, append=False, last=True).chunk(RETYPED, [(1, 2)])

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from headgate.binlog_positions import positions_before
-from headgate.carrier import DATA_COLUMN, ControlFile, End, Message, ReadingProgress, SkipNote, Trouble, Waiting, encode
+from headgate.carrier import DATA_COLUMN, ControlFile, End, Message, ReadingProgress, Trouble, Waiting, encode
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.control import BatchFacts, Notification, OpenSnapshots, Polled, TopicPosition, batch_notifications
 from headgate.errors import (
@@ -262,12 +262,6 @@ class FakeControl:
     def remove_signal(self, name: str) -> None:
         self.files.pop(f"signals/{name}", None)
 
-    def skip(self) -> SkipNote | None:
-        return self.files.get("skip")  # type: ignore[return-value]
-
-    def record_skip(self, note: SkipNote) -> None:
-        self.files["skip"] = note  # type: ignore[assignment]
-
     def record_state(self, what: Trouble | Waiting) -> None:
         if isinstance(what, Trouble):
             self.files["trouble"] = {"error": what.error, "since_us": what.since_us}
@@ -469,10 +463,9 @@ class Stream:
 
     def tasks(self, end: SourceOffset) -> list[Task]:
         """Of the batch that ends at ``end``."""
-        note = self.planner.skip_note(self.offset, end)
         return plan_tasks(
-            self.offset, end, server_uuid=self.planner.server_uuid(end), slots=self.options.slots, note=note,
-            chunk_rows=self.options.chunk_rows, log_uuid=self.planner.log_uuid(self.offset, end, note),
+            self.offset, end, server_uuid=self.planner.server_uuid(end), slots=self.options.slots,
+            chunk_rows=self.options.chunk_rows, log_uuid=self.planner.log_uuid(self.offset, end),
         )  # fmt: skip
 
     def batch(self, redo: set[tuple[str, int]] | None = None, replay: bool = False) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -36,7 +36,6 @@ __all__ = [
     "Request",
     "Resnapshot",
     "Settle",
-    "SkipNote",
     "Trouble",
     "Waiting",
     "parse_json",
@@ -50,7 +49,6 @@ class ControlFile(StrEnum):
 
     HINT = "hint.json"  # an ``End``: a reader's last position
     FINISHED = "finished.json"  # tables that the sinks hold completely
-    SKIP = "skip.json"  # a ``SkipNote``
     NOTIFIED = "notified.json"  # by channel, the newest batch that it was notified of
     STATUS = "status.json"  # state of the pipeline
     TROUBLE = "trouble.json"
@@ -82,18 +80,6 @@ Request: TypeAlias = Redo | Resnapshot | Settle
 _TYPES: Final[Mapping[type, str]] = {Redo: "redo", Resnapshot: "resnapshot", Settle: "settle"}
 SINK_SIGNALS: Final = tuple(_TYPES.values())
 """Types of the signals that are requests of the sinks and ``run --resnapshot`` to the stream."""
-
-
-@dataclass(frozen=True)
-class SkipNote:
-    """Transactions that a planned batch leaves out, because signals set the stream's position after its planning."""
-
-    epoch: int
-    """The batch."""
-    gtid: GtidSet = field(default_factory=GtidSet)
-    """They may reach beyond the batch's end."""
-    signals: tuple[str, ...] = ()
-    """File names of the signals."""
 
 
 @dataclass(frozen=True)
@@ -293,30 +279,11 @@ class ControlFolder:
 
     def forget_position(self) -> None:
         """Remove the sinks' position, finished tables and requests; users' signals stay."""
-        for file in (ControlFile.HINT, ControlFile.FINISHED, ControlFile.SKIP):
+        for file in (ControlFile.HINT, ControlFile.FINISHED):
             self.delete(file)
         for name, signal in self.signals().items():
             if signal.get("type") in SINK_SIGNALS:
                 self.remove_signal(name)
-
-    def skip(self) -> SkipNote | None:
-        """Return what the planner has left out of a planned batch, if anything.
-
-        :raises ConfigError: the file is damaged.
-        """
-        content = self.read(ControlFile.SKIP)
-        if content is None:
-            return None
-        try:
-            return SkipNote(
-                int(content["epoch"]), GtidSet.parse(content["gtid"]), tuple(str(one) for one in content["signals"])
-            )
-        except (KeyError, TypeError, ValueError):
-            raise ConfigError(f"{self.path}/{ControlFile.SKIP} is damaged; restore or remove the file") from None
-
-    def record_skip(self, note: SkipNote) -> None:
-        """Record what a planned batch leaves out, before its tasks are made."""
-        self.write(ControlFile.SKIP, {"epoch": note.epoch, "gtid": str(note.gtid), "signals": list(note.signals)})
 
     # --- from the planner, for display: write and read errors are ignored
 

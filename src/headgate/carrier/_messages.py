@@ -175,7 +175,6 @@ class Header:
     behind: int = 0  # transactions that the server had executed at planning, except those in ``gtid``
     readings: Mapping[str, ReadingProgress] = field(default_factory=dict)
     full_restart: bool = False  # the stream begins with this batch, and reads all tables
-    skips: str = ""  # GTIDs of the batch that were not read, because a signal set the stream's position after them
 
 
 @dataclass(frozen=True)

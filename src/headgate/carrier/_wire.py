@@ -111,8 +111,6 @@ def _plain(value: Any) -> Any:
         case Header():
             values = dict(vars(value))
             values[_FULL_RESTART] = values.pop("full_restart")
-            if not value.skips:
-                del values["skips"]
             return {**values, "v": _VERSION}
         case HeaderTable():
             optional = ("partial", "filtered", "signals")

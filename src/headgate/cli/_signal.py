@@ -27,7 +27,6 @@ class Action(StrEnum):
     stop_snapshot = "stop-snapshot"
     pause_snapshot = "pause-snapshot"
     resume_snapshot = "resume-snapshot"
-    set_binlog_position = "set-binlog-position"
     log = "log"
 
 
@@ -64,10 +63,6 @@ def signal(
     surrogate_key: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Divide the table along this column instead of its key.")
     ] = None,
-    position: Annotated[
-        str | None,
-        typer.Option(metavar="POSITION", help="For set-binlog-position: a GTID set; without GTIDs file:position."),
-    ] = None,
     name: Annotated[str | None, typer.Option("--id", help="The signal's id; random if not given.")] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="A signal in Debezium's JSON; - reads stdin.")
@@ -88,8 +83,6 @@ def signal(
 
       headgate signal pipeline.toml stop-snapshot -t 'shop\.orders'
 
-      headgate signal pipeline.toml set-binlog-position --position 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-57
-
       headgate signal pipeline.toml log 'here we were: {}'
     """
     from headgate.carrier import ControlFolder
@@ -105,7 +98,6 @@ def signal(
         "condition": condition,
         "surrogate_key": surrogate_key,
         "kind": kind,
-        "position": position,
         "name": name,
     }
     parsed_signal = _from_json(json_file, arguments) if json_file is not None else _from_words(**arguments)
@@ -151,14 +143,13 @@ def _from_words(
     condition: list[str] | None,
     surrogate_key: str | None,
     kind: Kind | None,
-    position: str | None,
     name: str | None,
 ) -> Signal:
     """Return the signal that the command line describes.
 
     :raises ConfigError: something is missing, or does not belong to this signal.
     """
-    from headgate.control import SIGNAL_TYPES, parse_signal, position_data
+    from headgate.control import SIGNAL_TYPES, parse_signal
 
     if action is None:
         raise ConfigError(f"name a signal ({', '.join(SIGNAL_TYPES)}), or use --json")
@@ -171,8 +162,6 @@ def _from_words(
         data["additional-conditions"] = [_condition(one) for one in condition]
     if surrogate_key:
         data["surrogate-key"] = surrogate_key
-    if position:
-        data |= position_data(position)
     if message:
         data["message"] = message
     if action in (Action.execute_snapshot, Action.stop_snapshot):

@@ -18,7 +18,6 @@ from headgate.control._signals import (
     Signal,
     check_filter,
     parse_signal,
-    position_data,
     signal_file,
     submit,
 )
@@ -51,7 +50,6 @@ __all__ = [
     "inbox_files",
     "inserted_rows",
     "parse_signal",
-    "position_data",
     "signal_file",
     "submit",
 ]

@@ -29,7 +29,6 @@ TABLE_SCAN_COMPLETED   ``data_collections``, ``scanned_collection``, ``total_row
 PAUSED, RESUMED        ``data_collections``, ``signal``: the id of the signal
 ABORTED                ``data_collections``: the stopped tables, which later events do not list; ``signal``
 COMPLETED              ``data_collections``
-POSITION_SET           aggregate type "Signal", not Debezium's: ``signal_type``, ``skipped``: the GTID set not read
 REJECTED               aggregate type "Signal", not Debezium's: ``signal_type``, ``reason``; its valid part takes effect
 =====================  ===============================================================================================
 """
@@ -199,8 +198,6 @@ class NotificationBuilder:
         if action.get("error"):
             reason = str(action["error"])
             self._add(name, SIGNAL, "REJECTED", reason, signal_type=kind, reason=reason)
-        if action.get("skipped"):
-            self._add(name, SIGNAL, "POSITION_SET", signal_type=kind, skipped=str(action["skipped"]))
         if kind in ("execute-snapshot", "resnapshot"):
             self._begin(name, INCREMENTAL, tables)
             self._report_unread(name, action, refused)

@@ -3,15 +3,14 @@
 The form is Debezium's, ``{"id": …, "type": …, "data": {…}}`` (Debezium's documentation, "Sending signals to a Debezium
 connector"), limited to this table:
 
-=======================  ===============================================================================
-``execute-snapshot``     ``data-collections``, ``type`` (INCREMENTAL or BLOCKING), ``additional-conditions``
-                         ``[{"data-collection": …, "filter": …}]``, ``surrogate-key``
-``stop-snapshot``        ``data-collections``; without: all
-``pause-snapshot``       no data
-``resume-snapshot``      no data
-``set-binlog-position``  ``gtid_set``, or ``binlog_filename`` and ``binlog_position``: where the stream goes on
-``log``                  ``message``; ``{}`` in it is replaced by the stream's GTID set
-=======================  ===============================================================================
+====================  ==================================================================================
+``execute-snapshot``  ``data-collections``, ``type`` (INCREMENTAL or BLOCKING), ``additional-conditions``
+                      ``[{"data-collection": …, "filter": …}]``, ``surrogate-key``
+``stop-snapshot``     ``data-collections``; without: all
+``pause-snapshot``    no data
+``resume-snapshot``   no data
+``log``               ``message``; ``{}`` in it is replaced by the stream's GTID set
+====================  ==================================================================================
 
 A filter is a condition on the table's columns. For BLOCKING it may also be Debezium's SELECT, as far as that is such a
 condition: ``SELECT * FROM db.table WHERE condition``.
@@ -35,10 +34,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 from urllib.parse import quote
 
-from headgate.binlog_positions import FilePosition, parse_start
 from headgate.carrier import SINK_SIGNALS, parse_json, signal_path
 from headgate.errors import ConfigError
-from headgate.gtid import GtidSet
 
 __all__ = [
     "SIGNAL_TYPES",
@@ -48,28 +45,27 @@ __all__ = [
     "check_filter",
     "outside_signal",
     "parse_signal",
-    "position_data",
     "signal_file",
     "submit",
 ]
 
-SIGNAL_TYPES: Final = (
-    "execute-snapshot",
-    "stop-snapshot",
-    "pause-snapshot",
-    "resume-snapshot",
-    "set-binlog-position",
-    "log",
-)
+SIGNAL_TYPES: Final = ("execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log")
 
 _KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "execute-snapshot": ("additional-condition", "additional-conditions", "data-collections", "surrogate-key", "type"),
     "stop-snapshot": ("data-collections", "type"),
     "pause-snapshot": ("type",),
     "resume-snapshot": ("type",),
-    "set-binlog-position": ("binlog_filename", "binlog_position", "gtid_set"),
     "log": ("message",),
 }
+_REFUSED: Final[Mapping[str, str]] = {
+    "schema-changes": "headgate keeps no schema history that schema-changes could correct: the log and"
+    " information_schema describe the columns. If a table is stopped because its columns are unknown, send"
+    " execute-snapshot for it",
+    "set-binlog-position": "no signal sets the position of a stream. To get past a part of the log that cannot be read,"
+    " stop the pipeline, remove its _headgate/checkpoint and _headgate/inbox, and start it: all tables are read again",
+}
+"""Debezium's other signals: what to do instead."""
 _FILE_LIMIT: Final = 180
 """Characters of an encoded id. File systems allow names of 255 bytes, and a temporary name is longer."""
 _TEXT_LIMIT: Final = 1 << 16
@@ -102,8 +98,6 @@ class Signal:
     conditions: tuple[Condition, ...] = ()
     surrogate_key: str | None = None
     message: str = ""
-    position: str = ""
-    """Of ``set-binlog-position``: a GTID set, or ``file:position``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the form that :func:`parse_signal` reads."""
@@ -120,8 +114,6 @@ class Signal:
             data["surrogate-key"] = self.surrogate_key
         if self.type == "log":
             data["message"] = self.message
-        if self.type == "set-binlog-position":
-            data |= position_data(self.position)
         return {"id": self.id, "type": self.type, "data": data}
 
     def names(self, table: str) -> bool:
@@ -154,11 +146,9 @@ def parse_signal(value: Any, *, name: str | None = None) -> Signal:
     if unknown:
         raise ConfigError(f"unknown key {unknown[0]!r} in a signal; expected id, type and data")
     kind = fields.get("type")
-    if kind == "schema-changes":
-        raise ConfigError(
-            "headgate keeps no schema history that schema-changes could correct: the log and information_schema"
-            " describe the columns. If a table is stopped because its columns are unknown, send execute-snapshot for it"
-        )
+    refusal = _REFUSED.get(str(kind))
+    if refusal is not None:
+        raise ConfigError(refusal)
     if kind not in SIGNAL_TYPES:
         near = difflib.get_close_matches(str(kind), SIGNAL_TYPES, 1)
         hint = f"did you mean {near[0]}?" if near else f"expected {', '.join(SIGNAL_TYPES)}"
@@ -174,7 +164,6 @@ def parse_signal(value: Any, *, name: str | None = None) -> Signal:
         conditions=conditions,
         surrogate_key=_text(data, "surrogate-key"),
         message=_text(data, "message") or "",
-        position=_position(data) if kind == "set-binlog-position" else "",
     )
     if kind == "log" and not signal.message:
         raise ConfigError('the data of a log signal has no "message"')
@@ -241,30 +230,6 @@ def _text(data: Mapping[str, Any], key: str) -> str | None:
     if not isinstance(value, str) or len(value) > _TEXT_LIMIT:
         raise ConfigError(f"{key} is {_short(value)}; expected text")
     return value
-
-
-def _position(data: Mapping[str, Any]) -> str:
-    """Return the position of ``set-binlog-position``, as ``parse_start`` takes it."""
-    gtids, file, pos = _text(data, "gtid_set"), _text(data, "binlog_filename"), data.get("binlog_position")
-    if (gtids is None) == (file is None) or (file is None) != (pos is None):
-        raise ConfigError(
-            'the data of set-binlog-position is {"gtid_set": …}, or {"binlog_filename": …, "binlog_position": …} on a'
-            " server without GTIDs"
-        )
-    if gtids is not None:
-        return str(GtidSet.parse(gtids))
-    text = f"{file}:{pos}"
-    if not isinstance(parse_start(text), FilePosition):
-        raise ConfigError(f"{text!r} is not a position in a binlog; it looks like binlog.000003:157")
-    return text
-
-
-def position_data(text: str) -> dict[str, Any]:
-    """Return the data of a ``set-binlog-position`` signal for a position, as ``parse_start`` takes it."""
-    if not isinstance(parse_start(text), FilePosition):
-        return {"gtid_set": text}
-    file, _, pos = text.rpartition(":")
-    return {"binlog_filename": file, "binlog_position": int(pos)}
 
 
 def _kind(data: Mapping[str, Any]) -> Literal["INCREMENTAL", "BLOCKING"]:

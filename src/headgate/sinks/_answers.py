@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from headgate.carrier import Batch, ControlFolder, End, Resnapshot, Settle
+from headgate.carrier import Batch, ControlFolder, Resnapshot, Settle
 from headgate.catalog import TablePatterns, exact_pattern
 from headgate.control import inbox_files
 from headgate.gtid import GtidSet
@@ -64,8 +64,6 @@ class PlannerMessages:
             (end,) = batch.ends
             if GtidSet.parse(end.gtid) == GtidSet.parse(batch.header.gtid):
                 self._inbox.record_hint(end)
-        elif batch.header.skips and not batch.ends:  # nobody has read up to here: no position in a file
-            self._inbox.record_hint(End(gtid=batch.header.gtid, server_uuid="", file="", pos=0))
 
 
 def _settling_gtids(decisions: Iterable[Decision], before: Mapping[str, TableState]) -> GtidSet:

@@ -16,7 +16,6 @@ Statements of the log suspend a table as ``_statements`` describes. So do these:
 | images that do not fit the target, for any reason | suspended as ``stale``, read again | ``stopped`` |
 | with ``inconsistent_images``: images of unknown columns, or of unexplained other ones | its value | the same |
 | with ``inconsistent_images = "skip"``: the same | left out everywhere; not ``live`` until read again | the same |
-| a part of the log that a signal left out | suspended as ``stale``, read again | ``stopped`` |
 | a column with a reserved name, or a type that the changelog cannot hold | ``stopped`` | the same |
 | a table without a key whose deleted rows have to be marked or kept, or with a history | ``stopped`` | the same |
 | a history: partial images, another ``rows``, or another key, type or rule of a column | ``stopped`` | the same |
@@ -52,7 +51,7 @@ from headgate.sinks._course import Outcome, TableCourse, remedy
 from headgate.sinks._ignored import ColumnView
 from headgate.sinks._plan import CurrentPlan
 from headgate.sinks._promises import definition_after, promised
-from headgate.sinks._shape import Misfit, Shape, fit, fits, hook_name, names_in_log, reserved, shortened, union, widest
+from headgate.sinks._shape import Misfit, Shape, fit, fits, hook_name, names_in_log, reserved, union, widest
 from headgate.sinks._statements import Statements, read_statements
 from headgate.sinks._states import Event, State
 
@@ -207,9 +206,6 @@ def _contradiction(part: Part, columns: ColumnView, form: Form) -> str | None:
 def _suspend_for_gaps(course: TableCourse, case: Case) -> None:
     """Suspend the table if the batch does not bring all rows that changed."""
     unread, unseen = case.arrival.batch.unread.get(course.table), case.arrival.unseen
-    skips = case.arrival.batch.header.skips
-    if skips and not course.is_suspended and _needs_all_changes(case):
-        course.read_again(f"a signal set the position of the stream; not read: {shortened(skips)}")
     if unread is not None:
         course.stop(unread)
     if unseen is None or unseen.accepted:
@@ -220,15 +216,6 @@ def _suspend_for_gaps(course: TableCourse, case: Case) -> None:
         course.read_again(unseen.reason)
         if case.before.reread_requested:
             course.reread = None
-
-
-def _needs_all_changes(case: Case) -> bool:
-    """Return whether the table is wrong without the batch's changes: unless all of it is read later, or nobody reads
-    it whole.
-    """
-    snapshot = case.snapshot
-    is_left_incomplete = case.before.state is State.SNAPSHOTTING and snapshot.event is not Event.READS
-    return not (snapshot.restarts or snapshot.waits or is_left_incomplete)
 
 
 def _needs_no_log(course: TableCourse, case: Case, columns: ColumnView) -> bool:

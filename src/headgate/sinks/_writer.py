@@ -277,9 +277,8 @@ class BatchWriter:
         only_unseen = {table for table in unseen if table in before and not before[table].is_suspended} - {
             *batch.tables()
         }
-        skipped = set(before) - {*batch.tables()} if batch.header.skips else set()
         built = {table for table, state in before.items() if state.successor is not None} - {*batch.tables()}
-        for table in [*batch.tables(), *sorted(only_unseen | skipped | built)]:
+        for table in [*batch.tables(), *sorted(only_unseen | built)]:
             if table not in before and table not in batch.parts and table not in batch.header.tables:
                 continue  # a statement on an unknown table
             self.check_targets(spark, [table])

@@ -103,8 +103,6 @@ class Notes:
     """Whether the stream begins here: no batch ends at this offset."""
     anew: bool = False
     """Whether it begins by reading all tables, regardless of the sinks' state."""
-    skips: str = ""
-    """GTID set after the batch's start that it leaves out, because a signal set the stream's position after it."""
 
     def is_another(self, name: str, signals: Mapping[str, Mapping[str, Any]]) -> bool:
         """Return whether the signal of this name is another one than the one in ``taken``, which is done."""
@@ -148,7 +146,6 @@ class Notes:
                 reads={str(table): int(rows) for table, rows in values.get("reads", {}).items()},
                 fresh=bool(values.get("fresh", False)),
                 anew=bool(values.get("anew", False)),
-                skips=str(GtidSet.parse(str(values.get("skips", "")))),
             )
         except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise OffsetFormatError(f"damaged offset: the planner's notes cannot be read ({error!r})") from None

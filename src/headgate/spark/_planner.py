@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headgate.binlog_positions import NamedStart, parse_start, transactions
-from headgate.carrier import ControlFile, ControlFolder, SkipNote, Skipped, Trouble, Waiting
+from headgate.carrier import ControlFile, ControlFolder, Skipped, Trouble, Waiting
 from headgate.catalog import TablePatterns
 from headgate.control import Polled, TopicPosition
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, UnsupportedError
@@ -40,7 +40,6 @@ from headgate.spark._end import BatchEnd, EndChooser
 from headgate.spark._history import HistoryCheck
 from headgate.spark._notes import Notes, sent_times
 from headgate.spark._pace import Pace
-from headgate.spark._positions import SetPositions, added_to_batch, set_positions
 from headgate.spark._requests import take_requests
 from headgate.spark._server import Server, ServerState, check_position, retried
 from headgate.spark._snapshots import SnapshotPlan
@@ -101,8 +100,7 @@ class _Planning:
 
     start: SourceOffset
     had: GtidSet
-    """GTID set of ``start``, and what signals leave out: the batch's changes come after it."""
-    positions: SetPositions
+    """GTID set of ``start``."""
     notes: Notes
     """Notes of ``start``."""
     requests: _Requests
@@ -193,27 +191,9 @@ class Planner:
         """
         return self._retried(lambda: self._history.identity(end))
 
-    def log_uuid(self, start: SourceOffset, end: SourceOffset, note: SkipNote | None = None) -> str | None:
+    def log_uuid(self, start: SourceOffset, end: SourceOffset) -> str | None:
         """Return the server in whose log a batch's changes are read; None: :meth:`server_uuid`."""
-        had = _had(start, end) | (note.gtid if note is not None else GtidSet())
-        return self._retried(lambda: self._server.log_uuid(had, end.gtid_set))
-
-    def skip_note(self, start: SourceOffset, end: SourceOffset) -> SkipNote | None:
-        """Return what the batch leaves out in addition to its plan: signals may have come since (``_positions``)."""
-        return None if self._control is None else self._retried(lambda: self._skip_note(start, end))
-
-    def _skip_note(self, start: SourceOffset, end: SourceOffset) -> SkipNote:
-        control = self._control
-        assert control is not None
-        recorded = control.skip()
-        before = recorded if recorded is not None and recorded.epoch == end.epoch else SkipNote(end.epoch)
-        signals = _untaken(control.signals(), Notes.from_dict(end.signals))
-        if not any(signal.get("type") == "set-binlog-position" for signal in signals.values()):
-            return before
-        note = added_to_batch(signals, before, _had(start, end), self._server.executed())
-        if note != before:
-            control.record_skip(note)
-        return note
+        return self._retried(lambda: self._server.log_uuid(start.gtid_set, end.gtid_set))
 
     def finished(self, end: SourceOffset) -> None:
         """Remove the files of a finished batch's signals."""
@@ -223,9 +203,6 @@ class Planner:
             for name in notes.taken:
                 if not notes.is_another(name, signals):
                     self._control.remove_signal(name)
-            note = self._control.skip()
-            if note is not None and note.epoch < end.epoch:  # the batch after it has been planned
-                self._control.forget(ControlFile.SKIP)
 
     def _retried(self, work: Callable[[], _T]) -> _T:
         result = retried(
@@ -417,24 +394,13 @@ class Planner:
     def _read_state(self, start: SourceOffset, had: GtidSet, notes: Notes, requests: _Requests) -> _Planning:
         """Second stage: read and check the server's present state."""
         state = self._server.state()
-        positions = self._positions(start, had, notes, requests, state)
-        had = had | positions.skips
         check_position(had, state, self._server, notes.server_uuid)
-        begin = self._begin(start, state) if not positions.skips else None
+        begin = self._begin(start, state)
         if self._target is not None and not notes.paused and _needs_retry(notes, requests.signals):
             self._target = state.executed
             self._moves += 1
         now = self._wall_us()
-        return _Planning(start, had, positions, notes, requests, state, begin, now, self._epoch(start.epoch, now))
-
-    def _positions(
-        self, start: SourceOffset, had: GtidSet, notes: Notes, requests: _Requests, state: ServerState
-    ) -> SetPositions:
-        """Return where signals let the stream go on."""
-        signals = _untaken(requests.signals, notes)
-        note = self._control.skip() if self._control is not None and signals else None
-        begun = note.signals if note is not None and note.epoch == start.epoch else ()
-        return set_positions(signals, had, state.executed, begun=begun)
+        return _Planning(start, had, notes, requests, state, begin, now, self._epoch(start.epoch, now))
 
     def _take_requests(self, planning: _Planning) -> SnapshotPlan:
         """Third stage: determine the tables to read, including the requests."""
@@ -448,7 +414,6 @@ class Planner:
             slots=self._options.slots,
             append_allowed=self._options.append,
             position=str(state.executed),
-            set_positions=planning.positions.answers,
             policies=self._options.policies,
             blocks_changes=self._options.snapshot_cut == "start",
             conditions=self._options.conditions,
@@ -511,7 +476,6 @@ class Planner:
             signal_table=None if self._options.table else self._options.signal_table,
             topic=polled.position or notes.topic,
             skipped=Skipped(polled.skipped, tuple(polled.keys)) if polled.skipped else None,
-            skips=str(planning.positions.skips),
             sent=sent_times(plan.taken, requests.signals),
         )
         return SourceOffset(
@@ -574,21 +538,11 @@ class Planner:
             self._server.commit_watermark(str(self._options.signal_table), f'{{"epoch": {epoch}}}')
 
 
-def _had(start: SourceOffset, end: SourceOffset) -> GtidSet:
-    """Return what counts as read before the batch between two offsets."""
-    return start.gtid_set | GtidSet.parse(Notes.from_dict(end.signals).skips)
-
-
-def _untaken(signals: Mapping[str, Mapping[str, Any]], notes: Notes) -> dict[str, Mapping[str, Any]]:
-    """Return the signals that no plan has taken yet."""
-    return {name: signal for name, signal in signals.items() if name not in notes.taken}
-
-
 def _needs_retry(notes: Notes, signals: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether chunks without a result have to be retried, which needs a later E: this one would give nothing again."""
     if notes.redo:
         return True
-    return any(signal.get("type") == "redo" for signal in _untaken(signals, notes).values())
+    return any(signal.get("type") == "redo" for name, signal in signals.items() if name not in notes.taken)
 
 
 def _unfinished(snapshot: SnapshotState, notes: Notes) -> bool:

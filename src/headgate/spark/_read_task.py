@@ -92,9 +92,6 @@ def _read(
                     yield item
             else:
                 yield from signals.others(item)
-    if task.retries is not None:
-        yield from (Redo(chunk, task.retries) for chunk in task.chunks)
-        return
     read = ChunkRead(
         settings,
         task.chunks,

@@ -144,8 +144,6 @@ def _take(
     if request is None:
         if "problem" in signal:
             raise ConfigError(str(signal["problem"]))
-        if name in plan.set_positions:
-            return dict(plan.set_positions[name])
         return follow_signal(plan, name, signal, tables, server)
     wanted = TablePatterns(request.tables)
     touched = [t for t in tables() if _matches(wanted, t) and _matches(plan.patterns, t)]

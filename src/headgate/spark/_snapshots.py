@@ -71,8 +71,6 @@ class SnapshotPlan:
     """GTID set to read before the stream ends: rows that were kept or dropped are exact only then."""
     position: str = ""
     """The server's GTID set at this planning, for messages."""
-    set_positions: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By file name: answers to signals that set the stream's position."""
     conditions: Mapping[str, str] = field(default_factory=dict)
     """By ``db.table``: SQL condition of the rows that the pipeline wants."""
     policies: Policies = DEFAULT

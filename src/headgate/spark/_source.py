@@ -196,15 +196,13 @@ class _StreamReader(_ReaderBase, DataSourceStreamReader, SupportsTriggerAvailabl
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last, planner = SourceOffset.from_json(start), SourceOffset.from_json(end), self._get_planner()
-        note = planner.skip_note(first, last)
         tasks = plan_tasks(
             first,
             last,
             server_uuid=planner.server_uuid(last),
-            log_uuid=planner.log_uuid(first, last, note),
+            log_uuid=planner.log_uuid(first, last),
             slots=self._parsed.slots,
             chunk_rows=self._parsed.chunk_rows,
-            note=note,
         )
         return [InputPartition(task) for task in tasks]
 

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from headgate.carrier import Header, HeaderTable, ReadingProgress, SkipNote
+from headgate.carrier import Header, HeaderTable, ReadingProgress
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SnapshotProgress, SourceOffset
 from headgate.spark._notes import Cut, Notes, SnapshotRequest
-from headgate.spark._positions import batch_actions
 from headgate.spark._snapshots import chunk_weights
 
 __all__ = ["LogRange", "Task", "Unread", "batch_header", "pack", "plan_tasks"]
@@ -68,8 +67,6 @@ class Task:
     """Whether the chunks belong to the snapshot that the stream begins with."""
     number: int = 0
     """Index among the batch's tasks."""
-    retries: str | None = None
-    """Why its chunks are not read, but retried in a later batch; None: they are read."""
 
 
 def plan_tasks(
@@ -80,19 +77,15 @@ def plan_tasks(
     slots: int,
     chunk_rows: int,
     log_uuid: str | None = None,
-    note: SkipNote | None = None,
 ) -> list[Task]:
     """Return the batch's tasks: at least one, the header in the first.
 
     :param server_uuid: the server to read from. If it is not the planned one, ignore the notes about files.
     :param log_uuid: the server that wrote the part of the log that is read, if that is another one (from a relay).
-    :param note: what the batch leaves out in addition to its plan.
     """
     notes = Notes.from_dict(end.signals)
-    note = SkipNote(end.epoch) if note is None else note
-    skips = GtidSet.parse(notes.skips) | note.gtid
     same_server = notes.server_uuid == server_uuid
-    hint = notes.begin if same_server and not skips else None  # readers begin after what is left out
+    hint = notes.begin if same_server else None
     common: dict[str, Any] = {
         "server_uuid": server_uuid,
         "executed": end.gtid,
@@ -101,20 +94,16 @@ def plan_tasks(
         "patterns": end.tables,
     }
     unread = _unread(start, notes)
-    ranges = _ranges(start.gtid_set | skips, end.gtid_set, hint, notes.cuts if same_server else (), unread, notes)
+    ranges = _ranges(start.gtid_set, end.gtid_set, hint, notes.cuts if same_server else (), unread, notes)
     tasks: list[dict[str, Any]] = [{**common, "server_uuid": log_uuid or server_uuid, "log": log} for log in ranges]
     first = notes.initial is not None
     weights = chunk_weights(end.snapshot.chunks, end.snapshot.active, chunk_rows)
-    retries = None if skips <= end.gtid_set else "the log after the batch is not read, because a signal has said so"
     for chunks in _share(end.snapshot.chunks, weights, slots):
         ordinal = len(tasks) * _ORDINALS
-        more = {"first_ordinal": ordinal, "hint": hint, "initial": first, "retries": retries}
-        tasks.append({**common, "chunks": chunks, **more})
+        tasks.append({**common, "chunks": chunks, "first_ordinal": ordinal, "hint": hint, "initial": first})
     if not tasks:
         tasks.append(common)
-    header = batch_header(start, end, server_uuid)
-    actions = (*header.actions, *batch_actions(note, end.gtid_set))
-    tasks[0]["header"] = replace(header, actions=actions, skips=str(skips & end.gtid_set))
+    tasks[0]["header"] = batch_header(start, end, server_uuid)
     return [Task(**task, number=number) for number, task in enumerate(tasks)]
 
 

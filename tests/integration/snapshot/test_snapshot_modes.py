@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.control import Courier
-from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError
+from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, UnsupportedError
 from headgate.pipeline import check_source
 from headgate.testing import KafkaBroker, MySQLServer, wait_until
 from tests.fix_webhook import Receiver
@@ -216,6 +217,37 @@ def test_always_reads_at_each_start(runs: Runs) -> None:
     runs.purge()
     runs.run("always")
     assert (runs.state(a), runs.rows(a)) == ("live", runs.source(a))
+
+
+def test_starting_over_gets_past_a_change_that_no_run_can_read(runs: Runs) -> None:
+    one, two, gone = runs.table("one"), runs.table("two"), runs.table("gone", 5)
+    runs.run()
+    runs.do("SET binlog_format = 'STATEMENT'", "UPDATE one SET v = v + 1 WHERE id < 9", "DROP TABLE gone")
+    runs.do("UPDATE two SET v = -1 WHERE id = 1")
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match="as a statement instead of rows"):
+            runs.run()
+    shutil.rmtree(runs.lake.checkpoint)
+    shutil.rmtree(runs.lake.inbox)
+    runs.run()
+    assert {table: runs.state(table) for table in (one, two, gone)} == {one: "live", two: "live", gone: "stopped"}
+    runs.do("UPDATE one SET v = -2 WHERE id = 3", "DELETE FROM two WHERE id = 4")
+    runs.run()
+    for table in (one, two):
+        assert runs.rows(table) == runs.source(table)
+
+
+@WITH_GTIDS
+def test_a_log_that_is_purged_after_all_of_it_was_read_hinders_nothing(runs: Runs) -> None:
+    """The position that the stream has reached is in a file that is gone."""
+    one = runs.table("one")
+    runs.run()
+    runs.do("UPDATE one SET v = 7 WHERE id = 1")
+    runs.run()
+    runs.purge()
+    runs.do("UPDATE one SET v = 8 WHERE id = 2")
+    runs.run()
+    assert runs.rows(one) == runs.source(one)
 
 
 def test_conditions_that_cannot_be_used(runs: Runs) -> None:
