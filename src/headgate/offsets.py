@@ -60,10 +60,12 @@ class ChunkSpec:
     """SQL condition on the rows to read; None: all rows."""
     surrogate: str | None = None
     """The column that the bounds apply to; None: the key's columns."""
+    order: str | None = None
+    """Fingerprint of the order in which the bounds were made (``headgate.snapshot``); None: there are no bounds."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        more = {"filter": self.filter, "surrogate": self.surrogate}
+        more = {"filter": self.filter, "surrogate": self.surrogate, "order": self.order}
         return {
             "table": self.table,
             "number": self.number,
@@ -79,7 +81,7 @@ class ChunkSpec:
     @classmethod
     def from_dict(cls, value: Any, where: str = "chunk") -> ChunkSpec:
         """Parse the result of ``to_dict``; OffsetFormatError for anything else."""
-        fields = _Fields(value, where, ("table", "number", "lo", "hi"), ("filter", "surrogate"))
+        fields = _Fields(value, where, ("table", "number", "lo", "hi"), ("filter", "surrogate", "order"))
         return cls(
             table=fields.text("table"),
             number=fields.number("number"),
@@ -87,6 +89,7 @@ class ChunkSpec:
             hi=fields.bound("hi"),
             filter=fields.text("filter") if "filter" in value else None,
             surrogate=fields.text("surrogate") if "surrogate" in value else None,
+            order=fields.text("order") if "order" in value else None,
         )
 
     @classmethod
@@ -113,17 +116,19 @@ class SnapshotProgress:
     rows_estimate: int = 0
     dense: bool = False
     """The key is one integer with closely spaced values, so bounds are calculated instead of counted."""
+    order: str = ""
+    """Fingerprint of the order in which ``max`` and ``hi`` were made; empty without ``max``."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         value = {**asdict(self), "max": _list(self.max), "hi": _list(self.hi)}
-        return value if self.dense else {name: one for name, one in value.items() if name != "dense"}
+        return {name: one for name, one in value.items() if name not in ("dense", "order") or one}
 
     @classmethod
     def from_dict(cls, value: Any, where: str = "progress") -> SnapshotProgress:
         """Parse the result of ``to_dict``; OffsetFormatError for anything else."""
         names = ("since_epoch", "max", "hi", "chunks_done", "finished", "chunks_estimate", "rows_estimate")
-        fields = _Fields(value, where, names, ("dense",))
+        fields = _Fields(value, where, names, ("dense", "order"))
         return cls(
             since_epoch=fields.number("since_epoch"),
             max=fields.bound("max"),
@@ -133,6 +138,7 @@ class SnapshotProgress:
             chunks_estimate=fields.number("chunks_estimate"),
             rows_estimate=fields.number("rows_estimate"),
             dense="dense" in value and fields.flag("dense"),
+            order=fields.text("order") if "order" in value else "",
         )
 
 

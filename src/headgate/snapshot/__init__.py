@@ -2,9 +2,9 @@
 
 from headgate.carrier import HighWatermark, Redo
 from headgate.offsets import ChunkSpec as Chunk
-from headgate.snapshot._keys import bound_columns, fits, literal_expression, readable_bound
+from headgate.snapshot._keys import bound_columns, literal_expression, readable_bound
 from headgate.snapshot._locks import TableLocks
-from headgate.snapshot._plan import advance, first_chunk_bounds, next_chunk
+from headgate.snapshot._plan import advance, first_chunk_bounds, next_chunk, same_order
 from headgate.snapshot._ranges import in_range
 from headgate.snapshot._reader import check_server, read_chunks
 from headgate.snapshot._request import ChunkOptions, ChunkRead
@@ -22,10 +22,10 @@ __all__ = [
     "bound_columns",
     "check_server",
     "first_chunk_bounds",
-    "fits",
     "in_range",
     "literal_expression",
     "next_chunk",
     "read_chunks",
     "readable_bound",
+    "same_order",
 ]

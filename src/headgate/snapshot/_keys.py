@@ -18,14 +18,17 @@ binary types       ``X'bytes'``
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from headgate.catalog import BINARIES, INTEGERS, TEMPORALS, TEXTS, Column, TableDef
 from headgate.errors import SnapshotRefusedError
-from headgate.names import quote_name
+from headgate.names import in_utf8mb3, quote_name
 
-__all__ = ["bound_columns", "fits", "key_columns", "literal_expression", "range_condition", "readable_bound"]
+__all__ = ["bound_columns", "key_columns", "key_order", "literal_expression", "range_condition", "readable_bound"]
 
 NUMBERED = frozenset({"bit", "enum", "set"})
 """Types that MySQL orders by the number behind the value."""
@@ -77,38 +80,20 @@ def literal_expression(column: Column, table: str) -> str:
     raise SnapshotRefusedError(f"a key of type {kind} cannot be split into ranges", table=table, column=column.name)
 
 
-_WHOLE = r"-?\d+"
-_CLOCK = r"\d\d:\d\d(\.\d+)?"
-_DAY = r"\d{4}-\d\d-\d\d"
-_BYTES = r"X'([0-9A-F]{2})*'"
-_LITERAL_PATTERNS = {
-    "decimal": rf"{_WHOLE}(\.\d+)?",
-    "date": f"'{_DAY}'",
-    "datetime": rf"'{_DAY} \d\d:{_CLOCK}'",
-    "timestamp": rf"'{_DAY} \d\d:{_CLOCK}'",
-    "time": rf"'-?\d+:{_CLOCK}'",
-    **dict.fromkeys(FLOATS, rf"{_WHOLE}(\.\d+)?e[-+]?\d+"),
-    **dict.fromkeys(BINARIES, _BYTES),
-}
-"""Literals by column type; character types are in ``_literal_pattern``, types not listed have whole numbers."""
+def key_order(columns: Sequence[Column]) -> str:
+    """Return a fingerprint, 16 hex digits, of the order in which MySQL has keys of these columns.
 
-
-def fits(columns: Sequence[Column], bound: Sequence[str] | None) -> bool:
-    """Whether a bound fits these columns.
-
-    A bound made when the table had another key may not: MySQL compares only some types with each other.
+    Equal means that ranges of keys still divide the rows as they did. So it has everything that an ALTER may change of
+    which range a row is in: the columns and their types, since values are cut or rounded to another one, collations,
+    and the order of ENUM and SET members, whose numbers are compared.
     """
-    if bound is None:
-        return True
-    return len(bound) == len(columns) and all(
-        re.fullmatch(_literal_pattern(column), literal) for column, literal in zip(columns, bound, strict=True)
-    )
-
-
-def _literal_pattern(column: Column) -> str:
-    if column.type in TEXTS:
-        return _BYTES if column.charset is None else f"_{column.charset} {_BYTES}"
-    return _LITERAL_PATTERNS.get(column.type, _WHOLE)
+    definitions = []
+    for column in columns:
+        members = tuple(map(in_utf8mb3, column.members))  # as information_schema shows them
+        definitions.append(
+            [column.mysql_name, replace(column, members=members).mysql, column.charset, column.collation]
+        )
+    return hashlib.blake2b(json.dumps(definitions).encode(), digest_size=8).hexdigest()
 
 
 _PYTHON_CODECS = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "ascii": "ascii", "latin1": "cp1252"}

@@ -10,6 +10,9 @@ appear or disappear between planning and reading. The cover is
 keys above ``max`` (almost none, because it was just frozen); rows inserted there later come with the stream. A table
 that fits in one chunk, an empty one and a keyless one are a single chunk ``(-∞, ∞)``.
 
+An ALTER may change the order of the key, and with it which keys are in a range (a collation, the members of an ENUM).
+So the progress and each bounded chunk carry a fingerprint of the order in which their bounds were made.
+
 *Counting.* The upper bound of a chunk is the key so many rows further on, which the server finds by walking over them:
 a fifth of the work of reading them. If the key is one integer with dense values (AUTO_INCREMENT), the bound is
 calculated instead: from the next existing key, as many *values* further on as a chunk shall have rows. Keys are unique,
@@ -30,9 +33,9 @@ from typing import Any, Final
 from headgate.catalog import INTEGERS, Column, TableDef
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec, SnapshotProgress
-from headgate.snapshot._keys import bound_columns, literal_expression, range_condition
+from headgate.snapshot._keys import bound_columns, key_order, literal_expression, range_condition
 
-__all__ = ["advance", "first_chunk_bounds", "next_chunk"]
+__all__ = ["advance", "first_chunk_bounds", "next_chunk", "same_order"]
 
 Query = Callable[[str], list[tuple[Any, ...]]]
 
@@ -74,6 +77,7 @@ def first_chunk_bounds(
         chunks_estimate=chunks if table.key else 1,
         rows_estimate=rows_estimate,
         dense=dense,
+        order="" if greatest is None else key_order(columns),
     )
 
 
@@ -106,7 +110,14 @@ def next_chunk(
     if number == 0 and hi in (None, progress.max):
         return ChunkSpec(name, 0, None, None, condition, surrogate)
     lo, end = (progress.max, None) if number == 0 else (progress.hi, hi or progress.max)
-    return ChunkSpec(name, number, lo, end, condition, surrogate)
+    return ChunkSpec(name, number, lo, end, condition, surrogate, progress.order)
+
+
+def same_order(table: TableDef, progress: SnapshotProgress, surrogate: str | None = None) -> bool:
+    """Return whether the ranges planned so far still divide the table's rows as they did. If not, begin again: rows may
+    have moved from an unread range into one that was read.
+    """
+    return progress.max is None or not table.key or key_order(bound_columns(table, surrogate)) == progress.order
 
 
 def _calculated(first: Sequence[str], greatest: tuple[str, ...], rows: int) -> tuple[str, ...]:

@@ -117,7 +117,7 @@ from headgate.replication import (
     stop_reason,
 )
 from headgate.snapshot._filters import Undecided, fulfils
-from headgate.snapshot._keys import bound_columns, fits, range_condition
+from headgate.snapshot._keys import bound_columns, key_order, range_condition
 from headgate.snapshot._locks import View, open_view
 from headgate.snapshot._ranges import in_range, key_conditions
 from headgate.snapshot._request import ChunkOptions, ChunkRead
@@ -305,8 +305,10 @@ class _Task:
         if table is None:
             raise _RetryChunk("the table does not exist", whole_table=True)
         columns = self._bound_columns(table, chunk)
-        if not (fits(columns, chunk.lo) and fits(columns, chunk.hi)):
-            raise _RetryChunk("the table has another key than when the chunk was planned", whole_table=True)
+        if chunk.order is not None and chunk.order != key_order(columns):
+            raise _RetryChunk(
+                "the table has another key, or another order of it, than when the chunk was planned", whole_table=True
+            )
         if known is not None:
             return known
         stats = load_stats(self._connection.query, exact_patterns([chunk.table])).get(chunk.table)

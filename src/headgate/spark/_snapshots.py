@@ -383,18 +383,17 @@ class SnapshotPlan:
         return True
 
     def _rekeyed(self, definition: TableDef) -> bool:
-        """Whether the planned ranges do not fit the table's present key; its snapshot then starts again, or ends."""
-        from headgate.snapshot import bound_columns, fits
+        """Whether the table's key or its order is not the planned ranges' any more; its snapshot then starts again, or
+        ends.
+        """
+        from headgate.snapshot import same_order
 
         table = definition.full_name
         progress, request = self.active[table], self.snapshot_requests.get(table, SnapshotRequest())
-        if not definition.key or progress.max is None:
-            return False
-        columns = bound_columns(definition, request.surrogate)
-        if fits(columns, progress.hi) and fits(columns, progress.max):
+        if same_order(definition, progress, request.surrogate):
             return False
         if request.partial:
-            reason = "the table has another key than when its snapshot began"
+            reason = "the table has another key, or another order of it, than when its snapshot began"
             self._report_refusal(table, request, Refusal("UNKNOWN_SCHEMA", reason))
         else:
             self.read_again(table)

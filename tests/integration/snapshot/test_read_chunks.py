@@ -15,12 +15,14 @@ import pytest
 
 from headgate._policies import Policies
 from headgate.carrier import DATA_COLUMN, encode
+from headgate.catalog import Column
 from headgate.errors import ChunkRetryError, HistoryRewrittenError, ServerBehindError, SnapshotRefusedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.replication import SNAPSHOT_FILE, SNAPSHOT_POS
 from headgate.snapshot import ChunkOptions, ChunkRead, HighWatermark, Redo, read_chunks
+from headgate.snapshot._keys import key_order
 from headgate.snapshot._reader import _Task
 from headgate.testing import MySQLServer
 
@@ -123,7 +125,7 @@ def test_an_empty_chunk_gives_one_batch_without_rows(scene: Scene) -> None:
 )
 def test_ddl_of_the_table_gives_redo(scene: Scene, statements: list[str], cause: str) -> None:
     scene.do("UPDATE t SET v = 'x' WHERE id = 1", *statements)
-    chunk = scene.chunk(lo=0, number=7)
+    chunk = replace(scene.chunk(lo=0, number=7), order=key_order((Column("id", "int"),)))
     items = scene.read(chunk)
     assert cause in reason(items)
     assert items[0].chunk == chunk
@@ -152,11 +154,12 @@ def test_a_truncated_table(scene: Scene) -> None:
     assert ids(scene.read(truncate="keep")) == [1, 2]
 
 
-@pytest.mark.parametrize("bound", ["X'FF0000'", "_latin1 X'61'", "'12:00:00'", "1.5", "1e0"])
-def test_a_bound_of_a_key_of_another_type(scene: Scene, bound: str) -> None:
+@pytest.mark.parametrize("kind", ["binary", "varchar", "time", "decimal", "double"])
+def test_a_bound_of_a_key_of_another_type(scene: Scene, kind: str) -> None:
     """What MySQL makes of such a comparison is an error as often as not."""
-    (redo,) = scene.read(ChunkSpec(f"{scene.db}.t", 1, None, (bound,)))
-    assert (redo.whole_table, redo.reason) == (True, "the table has another key than when the chunk was planned")
+    (redo,) = scene.read(replace(scene.chunk(hi=4), order=key_order((Column("id", kind),))))
+    assert redo.whole_table
+    assert redo.reason == "the table has another key, or another order of it, than when the chunk was planned"
 
 
 def test_a_table_that_becomes_another_one_just_before_its_select(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

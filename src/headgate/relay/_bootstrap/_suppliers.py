@@ -28,7 +28,17 @@ from headgate.names import numbered
 from headgate.offsets import Hint, SnapshotProgress
 from headgate.relay._sources import LogicalSource
 from headgate.replication import META_FIELDS, ImageBatch, check_settings
-from headgate.snapshot import Chunk, ChunkOptions, ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.snapshot import (
+    Chunk,
+    ChunkOptions,
+    ChunkRead,
+    Redo,
+    advance,
+    first_chunk_bounds,
+    next_chunk,
+    read_chunks,
+    same_order,
+)
 
 __all__ = [
     "Beginning",
@@ -135,16 +145,16 @@ class ChunkSupplier:
                 progress = first_chunk_bounds(
                     connection.query, table, epoch=0, rows=rows, rows_estimate=0 if stats is None else stats.rows
                 )
-            elif before["key"] != list(table.key_names):
-                raise PlanGoneError(f"the key of {source.table} changed since its bootstrap began")
             else:
                 progress = SnapshotProgress.from_dict(before["progress"])
+                if not same_order(table, progress):
+                    raise PlanGoneError(f"the key of {source.table}, or its order, changed since its bootstrap began")
                 rows = before.get("rows", self._chunk_rows)
             chunk = next_chunk(connection.query, table, progress, rows)
         if chunk is None:
             return None
         after = advance(progress, chunk).to_dict()
-        return {"chunk": chunk.to_dict(), "progress": after, "key": list(table.key_names), "rows": rows}
+        return {"chunk": chunk.to_dict(), "progress": after, "rows": rows}
 
     def read(
         self,
