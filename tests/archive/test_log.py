@@ -10,6 +10,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -34,12 +35,12 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
 from headgate.relay import Relay, RelayConfig, RelayTimes, Tenant, create_app, load_relay
-from headgate.testing import pass_time
+from headgate.testing import pass_time, wait_until
 from headgate.web import Token
 from headgate.web.serving import Serving
-from tests.archive.test_spool import A, B, Server, feed, gtids
+from tests.archive.test_spool import SOURCE, A, B, Server, feed, gtids
 from tests.certificates import make_certificates
-from tests.relay.serving import PERSON, PET, physical
+from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, physical
 
 TOKEN = "0123456789abcdef-operator"
 PETS = "0123456789abcdef-pets"
@@ -58,7 +59,7 @@ def kept(folder: Path, *, sources: int = 1, tls: Any = None, **config: Any) -> I
             assert one.spool is not None
             one.spool.begin(gtids(0))
             feed(one.spool, A, server.dump(0), 1000)
-        with Serving(create_app(relay), "127.0.0.1", 0, tls=tls) as serving:
+        with Serving(create_app(relay), "127.0.0.1", 0, tls=tls, connections=relay.traffic) as serving:
             yield relay, serving.url.rstrip("/")
     finally:
         relay.close()
@@ -111,6 +112,35 @@ def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
             assert (type(ended.value), ended.value.fields) == (type(end), end.fields)
     with pytest.raises(ConnectError, match="does not answer"):
         log.head()
+
+
+def test_an_error_of_any_size(tmp_path: Path) -> None:
+    """A GTID set with many holes exceeds what clients read of a header."""
+    missing = GtidSet.parse(f"{SOURCE}:" + ":".join(str(n) for n in range(101, 60_101, 2)))
+    with kept(tmp_path, times=RelayTimes(archive_wait=0.01)) as (_, url):
+        with pytest.raises(ServerBehindError, match="yet") as behind:
+            read(LogOfRelay(url), executed_before=gtids(3), executed=missing)
+        assert GtidSet.parse(behind.value.missing) == missing
+        assert len(str(missing)) > 1 << 16
+
+
+def test_requests_that_wait_block_nobody(tmp_path: Path) -> None:
+    """And each gets its range as soon as it is archived."""
+    with (
+        kept(tmp_path, times=RelayTimes(archive_wait=PATIENCE_SECONDS)) as (relay, url),
+        ThreadPoolExecutor(80) as pool,
+    ):
+        log, spool = LogOfRelay(url), relay.partitions[1].spool
+        assert spool is not None
+        waiting = [pool.submit(read, log, executed_before=gtids(3), executed=gtids(11)) for _ in range(80)]
+        wait_until(lambda: relay.traffic.total.to_json()["numOpenConns"] >= 80)
+        assert log.head().gtid == gtids(10)
+        assert read(log, executed_before=gtids(3)) > 500
+        assert not any(one.done() for one in waiting)
+        server = Server(A, number=10)
+        server.commit()
+        feed(spool, A, server.dump(10), 1000)
+        assert {one.result(PATIENCE_SECONDS) > 500 for one in waiting} == {True}
 
 
 def test_a_client_that_leaves_before_the_first_packet(tmp_path: Path) -> None:

@@ -148,9 +148,9 @@ class LogOfRelay:
         return None if file is None else read_token(file, f"the file {file} with the relay's token")
 
     def _problem(self, answer: http.client.HTTPResponse) -> HeadgateError:
-        answer.read()
-        status, error = answer.status, answer.getheader("x-dbus-error") or ""
-        text = f"{answer.getheader('x-dbus-error-message') or f'HTTP status {status}'} (relay {self.url})"
+        status, error, body = answer.status, answer.getheader("x-dbus-error") or "", _object(answer.read())
+        message = body.get("message") or answer.getheader("x-dbus-error-message") or f"HTTP status {status}"
+        text = f"{message} (relay {self.url})"
         if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
             return AccessError(f"{text}: relay_token_file names a file with the token")
         if error.endswith("UnknownCommandException"):
@@ -158,7 +158,8 @@ class LogOfRelay:
         if not is_retryable(status):
             return ConfigError(text)
         kind = _CAUSES.get(answer.getheader("x-dbus-error-cause") or "", ConnectError)
-        return kind(text, **_fields(answer.getheader("x-headgate-fields")))
+        fields = body.get("fields")
+        return kind(text, **(fields if isinstance(fields, dict) else {}))
 
     def _lost(self, error: Exception) -> HeadgateError:
         return ConnectionLostError(f"the answer of the relay at {self.url} broke off: {_text(error)}")
@@ -178,12 +179,13 @@ def _stopped(head: Mapping[str, Any]) -> HeadgateError:
     return kind(f"the relay does not read the log any more: {about}", **error.get("fields", {}))
 
 
-def _fields(text: str | None) -> dict[str, Any]:
+def _object(body: bytes) -> dict[str, Any]:
+    """Return a JSON object; empty: it is something else."""
     try:
-        fields = json.loads(text or "{}")
+        value = json.loads(body)
     except ValueError:
         return {}
-    return fields if isinstance(fields, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _text(error: Exception) -> str:

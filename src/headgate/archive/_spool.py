@@ -96,6 +96,7 @@ class LogSpool:
         elif not self._segments:
             self._gtid = GtidSet.parse(str(stored["gtid"]))
         self._current_file: CopiedFile | None = None
+        self._listeners: list[Callable[[], None]] = []
         self._closed = False
         self._reached = self.hint()
         """Everything logged before this position is archived."""
@@ -111,6 +112,7 @@ class LogSpool:
         with self._changed:
             self._gtid, self.has_begun = gtid, True
             self._changed.notify_all()
+        self._notify()
 
     def store(self, item: CopiedFile | CopiedEvents | CopiedPosition) -> None:
         """Store an item of a dump, in order.
@@ -125,8 +127,17 @@ class LogSpool:
             elif self._current_file is not None:
                 self._reached = Hint(self._current_file.server_uuid, item.file, item.pos)
             self._changed.notify_all()
+        self._notify()
         if self._last is not None:
             self._last.sync_parts()  # not under the lock, which readers need
+
+    def _notify(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    def on_append(self, listener: Callable[[], None]) -> None:
+        """Call ``listener`` in the writer's thread after each append."""
+        self._listeners.append(listener)
 
     def _begin_file(self, file: CopiedFile) -> None:
         last = self._last
@@ -254,9 +265,10 @@ class LogSpool:
         with closing(self.reader(request)) as reader:
             yield ArchivedLog(ByteStream(_Feed(self, reader)), reader.server_uuid)
 
-    def reader(self, request: LogRequest) -> LogReader:
-        """Return a reader of the requested range; wait up to 20 s for what is not archived yet.
+    def reader(self, request: LogRequest, *, wait_seconds: float | None = None) -> LogReader:
+        """Return a reader of the requested range; wait for what is not archived yet.
 
+        :param wait_seconds: how long; None: the archive's ``wait_seconds``.
         :raises BinlogPurgedError: it is not archived, or not in one series of the requested server's log.
         :raises ServerBehindError: it is not archived yet, or the relay reads another server's log.
         """
@@ -264,7 +276,7 @@ class LogSpool:
         with self._changed:
             self._changed.wait_for(
                 lambda: self._closed or (self.has_begun and needed <= self._gtid and self._reaches_until(request)),
-                self._wait_seconds,
+                self._wait_seconds if wait_seconds is None else wait_seconds,
             )
             if not self.has_begun:
                 raise ServerBehindError("the relay's log has not begun yet")

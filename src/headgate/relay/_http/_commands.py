@@ -74,6 +74,8 @@ _LARGEST_BODY: Final = 4 << 20
 _KNOWN_QUERIES: Final = 128
 """Per command: consumers of the same events send the same query, most of which is JSON in JSON."""
 _LONG_QUERY: Final = 2000
+_LONGEST_IN_HEADER: Final = 2048
+"""Python's client reads lines of 65,536 bytes, Netty's default is 8,192 for all headers, and a message comes twice."""
 _NO_PATH: Final[Mapping[str, str]] = MappingProxyType({})
 PRETTY: Final = presence("pretty", "Answer with a name and value a line.")
 
@@ -213,22 +215,32 @@ def object_of(**properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def failure(
-    error: str, message: str, cause: str | None = None, *, status: int = 500, more: Mapping[str, str] | None = None
+    error: str,
+    message: str,
+    cause: str | None = None,
+    *,
+    status: int = 500,
+    more: Mapping[str, str] | None = None,
+    fields: Mapping[str, Any] | None = None,
 ) -> Response:
     """Return an error in Databus's form; ``error`` and ``cause`` are Java names. headgate's errors have another status.
+    The body has the whole message, the headers at most 2,048 bytes of it: clients limit a header's line.
 
     :param more: additional headers.
+    :param fields: of headgate's error, for the body.
     """
     text = " ".join(message.split())
     headers = {**HEADERS, **(more or {}), "x-dbus-error": error, "x-dbus-error-message": _in_header(text)}
     if cause is not None:
         headers |= {"x-dbus-error-cause": cause, "x-dbus-error-cause-message": _in_header(text)}
-    return Response(compact({"error": error, "message": text}) + "\r\n", status, headers)
+    body = {"error": error, "message": text} | ({} if fields is None else {"fields": fields})
+    return Response(compact(body) + "\r\n", status, headers)
 
 
 def _in_header(text: str) -> str:
-    """Return text for a header: characters other than printable ASCII are escaped."""
-    return text.encode("unicode_escape").decode("ascii")
+    """Return text for a header, perhaps its beginning: characters other than printable ASCII are escaped."""
+    escaped = text.encode("unicode_escape").decode("ascii")
+    return escaped if len(escaped) <= _LONGEST_IN_HEADER else f"{escaped[:_LONGEST_IN_HEADER]} ..."
 
 
 def events_response(request: Request, body: bytes | memoryview[int], headers: Mapping[str, str]) -> Response:

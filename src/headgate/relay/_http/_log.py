@@ -3,16 +3,18 @@
 
 They are headgate's, not Databus's, but fail in Databus's form. The cause is the name of a headgate error, by which
 clients distinguish what is not archived yet (ServerBehindError) from what is no longer archived (BinlogPurgedError);
-the header ``x-headgate-fields`` has the error's fields in JSON.
+the body's ``fields`` are the error's fields.
 
-A request waits for its data in a separate thread pool, so that it blocks no other commands.
+A request that needs what is not archived yet waits without a thread, and any number of them may. Reading has a thread
+pool of its own, so that it blocks no other commands.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import json
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from anyio import CapacityLimiter
@@ -22,18 +24,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from headgate.archive import FILES, HEAD, RANGE, LogFeeder, LogReader
-from headgate.errors import ConfigError, HeadgateError
+from headgate.archive import FILES, HEAD, RANGE, LogFeeder, LogReader, LogSpool
+from headgate.errors import ConfigError, HeadgateError, ServerBehindError
+from headgate.mysql import LogRequest
 from headgate.relay._http._commands import PROCESSING, Answer, Command, body_of, failure
 from headgate.relay._http._openapi import JSON
 from headgate.relay._http._parameters import SCHEMA_REFERENCE, text
+from headgate.relay._http._reading import AppendNotifier
 from headgate.relay._relay import Relay
 
 __all__ = ["commands"]
 
 _CHUNK: Final = 1 << 20
 _THREADS: Final = 64
-"""Most requests in threads at a time; more wait for a thread."""
+"""Most readings at a time; more wait for a thread."""
 _BINARY: Final = "application/octet-stream"
 _SOURCE: Final = text("source", "The physical source's name; required if the relay has several.")
 
@@ -83,6 +87,8 @@ class _Range(StreamingResponse):
 class _Log:
     def __init__(self, relay: Relay) -> None:
         self._relay, self._threads = relay, CapacityLimiter(_THREADS)
+        spools = [one.spool for one in relay.partitions.values() if one.spool is not None]
+        self._notifiers = {spool: AppendNotifier([spool]) for spool in spools}
 
     async def head(self, _request: Request, parameters: Mapping[str, Any]) -> Response:
         return JSONResponse(await run_sync(_head, self._feeder(parameters["source"]), limiter=self._threads))
@@ -97,8 +103,26 @@ class _Log:
             body = RANGE.validate_json(content)
         except ValidationError as error:
             raise ConfigError(f"invalid request: {error.errors()[0]['msg']}") from None
-        reader = await run_sync(self._feeder(body.source).spool.reader, body.log_request, limiter=self._threads)
+        reader = await self._reader(self._feeder(body.source).spool, body.log_request)
         return _Range(reader, self._chunks(reader))
+
+    async def _reader(self, spool: LogSpool, request: LogRequest) -> LogReader:
+        """Return a reader of a range as soon as it is archived.
+
+        :raises ServerBehindError: it is not in time.
+        """
+        loop, notifier = asyncio.get_running_loop(), self._notifiers[spool]
+        end = loop.time() + self._relay.times.archive_wait
+        while True:
+            appended = notifier.listen()
+            try:
+                return await run_sync(partial(spool.reader, request, wait_seconds=0.0), limiter=self._threads)
+            except ServerBehindError:
+                if loop.time() >= end:
+                    raise
+                await notifier.wait(appended, end - loop.time())
+            finally:
+                notifier.forget(appended)
 
     async def _chunks(self, reader: LogReader) -> AsyncIterator[bytes]:
         """Yield the answer; an error truncates it before its EOF packet, which the reader detects."""
@@ -138,7 +162,6 @@ def _answering(answer: Answer) -> Answer:
         try:
             return await answer(request, parameters)
         except HeadgateError as error:
-            more = {"x-headgate-fields": json.dumps(error.fields)}
-            return failure(PROCESSING, error.message, type(error).__name__, more=more)
+            return failure(PROCESSING, error.message, type(error).__name__, fields=error.fields)
 
     return answering

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
 from starlette.concurrency import run_in_threadpool
 
 from headgate.databus import EOP_SIZE, EventFields, StreamPosition, convert_to_v1, event_fields
-from headgate.relay._buffer import Batch, EventBuffer, WindowRange
+from headgate.relay._buffer import Batch, WindowRange
 from headgate.relay._events._choice import Choice
 from headgate.relay._events._json import json_lines
 from headgate.relay._http._choices import Choices
@@ -172,6 +172,13 @@ def encoded(data: Any, output: str, *, version: int, accepted: int) -> bytes | m
     return memoryview(data.data) if output == "binary" else json_lines(data, plain=output == "json_plain_value")
 
 
+class Appended(Protocol):
+    """What grows in another thread: an event buffer, or a binlog archive."""
+
+    def on_append(self, listener: Callable[[], None], /) -> object:
+        """Call ``listener`` in the writer's thread after each append."""
+
+
 class AppendNotifier:
     """Wakes requests that wait for windows: one call into the event loop per block, however many requests wait.
 
@@ -179,7 +186,7 @@ class AppendNotifier:
     it looks at the list. Only the notification runs outside the loop's thread.
     """
 
-    def __init__(self, buffers: Iterable[EventBuffer]) -> None:
+    def __init__(self, buffers: Iterable[Appended]) -> None:
         self._waiting: set[asyncio.Future[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._called = False
