@@ -18,7 +18,7 @@ import headgate
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src" / "headgate"
 ROOMS = sorted(f"headgate.{module.name}" for module in pkgutil.iter_modules(headgate.__path__))
-GENERATED = {"_charset_data.py"}
+GENERATED = {"_charset_data.py", "_letter_case_data.py"}
 
 
 def lint_imports(sources: Path) -> subprocess.CompletedProcess[str]:

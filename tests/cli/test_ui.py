@@ -95,10 +95,11 @@ def test_inside_a_run(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(serving, "_listen", listen)
 
-    def run(*_: object, **__: object) -> None:
+    def run(*_: object, **__: object) -> bool:
         port = pages[0].getsockname()[1]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/status", timeout=60) as answer:
             seen.append(json.load(answer)["pipelines"][0]["pipeline"])
+        return True
 
     monkeypatch.setattr(wiring.Pipeline, "run", run)
     pipeline.write_text(pipeline.read_text() + "[ui]\nport = 8321\n")
@@ -145,7 +146,7 @@ def test_inside_a_run_the_file_can_be_replaced(pipeline: Path, monkeypatch: pyte
 
     tables = parse_config(before).source.tables
 
-    def run(self: wiring.Pipeline, *_: object, **__: object) -> None:
+    def run(self: wiring.Pipeline, *_: object, **__: object) -> bool:
         put(before.replace(tables[0], "gone.*"))
         assert not self.reloaded()
         assert pipeline.read_text() == before
@@ -156,6 +157,7 @@ def test_inside_a_run_the_file_can_be_replaced(pipeline: Path, monkeypatch: pyte
         pipeline.write_text(edited)
         put(edited.replace("more.*", "less.*"))
         assert pipeline.read_text() == edited
+        return True
 
     monkeypatch.setattr(serving, "_listen", listen)
     for place in ("headgate.pipeline", "headgate.pipeline._run"):

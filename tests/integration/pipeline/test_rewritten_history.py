@@ -97,7 +97,7 @@ def test_it_happens_while_a_pipeline_runs(runs: Runs, server: MySQLServer, tmp_p
             put_back()
             write(server, 300, 6)
         else:
-            server.execute("RESET BINARY LOGS AND GTIDS")
+            server.reset_log()
             write(server, 300, count + 3)
 
     with pytest.raises(HistoryRewrittenError):
