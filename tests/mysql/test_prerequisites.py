@@ -17,6 +17,8 @@ GOOD = {
     "binlog_format": "ROW",
     "binlog_row_image": "FULL",
     "binlog_row_metadata": "FULL",
+    "innodb_flush_log_at_trx_commit": "1",
+    "sync_binlog": "1",
     "binlog_row_value_options": "",
     "binlog_order_commits": "ON",
     "gtid_mode": "ON",
@@ -262,3 +264,11 @@ def test_names_are_quoted() -> None:
     row = try_select(cast("Connection", broken), "d", "t", ["a"])
     assert row is not None
     assert (row.status, row.actual) == ("fail", "crashed")
+
+
+@pytest.mark.parametrize("name", ["sync_binlog", "innodb_flush_log_at_trx_commit"])
+def test_a_server_that_may_lose_transactions_in_a_crash(name: str) -> None:
+    """A warning, not a failure: the stream ends if that happens."""
+    rows = report({name: "2"})
+    assert bad(rows) == {name: f"SET PERSIST {name} = 1;"}
+    assert rows[name].status == "warn"

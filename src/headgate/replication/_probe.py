@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
-from uuid import UUID
 
 from headgate.binlog import Segment, codes, parse_gtid
-from headgate.binlog_positions import TAG, begin_of, file_number, number_at
+from headgate.binlog_positions import begin_of, file_number
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, HistoryRewrittenError, IncompleteReadError
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import REWRITTEN, ConnectionSettings
@@ -80,8 +79,8 @@ def check_header(header: TransactionHeader, last: Last) -> None:
 
 
 def transaction_headers(read: LogRead, transport: Transport = TRANSPORT) -> list[TransactionHeader]:
-    """Return the headers of the transactions ``read.wanted``, in log order. In a log without GTIDs these are the ones
-    that begin at the set's positions.
+    """Return the headers of the transactions ``read.wanted``, in log order. Without GTIDs it is one position;
+    the header is that of the first transaction there or behind it.
 
     A dump is ended as soon as the last one has begun, and when much of another has arrived. A hint that does not lead
     to all of them is dropped.
@@ -115,32 +114,28 @@ def _set_of(gtid: Gtid) -> GtidSet:
 def _dumped(read: LogRead, transport: Transport) -> Iterator[TransactionHeader]:
     """Yield headers from one dump until all have come, or the rest of a large transaction is in the way."""
     wanted = read.wanted or GtidSet()
-    begin = begin_of(wanted)
+    position = next(iter(wanted)) if begin_of(wanted) is not None else None
     left, size = wanted.count(), 0
     with open_dump(read, transport) as dump:
         for item in dump.items():
             if not isinstance(item, Segment):
                 continue
             size += int(item.end[-1]) - int(item.start[0])
-            for gtid, commit_us, pos in _transactions(item, None if begin is None else begin.server_uuid):
-                if gtid in wanted:
-                    yield TransactionHeader(gtid, commit_us, dump.server_uuid, item.file, pos)
+            for gtid, commit_us, pos in _transactions(item):
+                if position is not None or gtid in wanted:
+                    yield TransactionHeader(position or gtid, commit_us, dump.server_uuid, item.file, pos)
+                    if position is not None:
+                        return
                     left, size = left - 1, 0
             if not left or (left < wanted.count() and size > _LARGE_BYTES):
                 return
 
 
-def _transactions(segment: Segment, server_uuid: str | None) -> Iterator[tuple[Gtid, int, int]]:
-    """Yield GTID, original commit time and position of the transactions that begin in a segment.
-
-    :param server_uuid: of a server whose positions are the GTIDs; None: the log has GTIDs.
-    """
+def _transactions(segment: Segment) -> Iterator[tuple[Gtid, int, int]]:
+    """Yield GTID, original commit time and position of the transactions that begin in a segment."""
     for start, end, pos in zip(segment.start.tolist(), segment.end.tolist(), segment.pos.tolist(), strict=True):
         kind = int(segment.buf[start + codes.TYPE_OFFSET])
         if kind not in (codes.GTID, codes.GTID_TAGGED, codes.ANONYMOUS_GTID):
             continue
         event = parse_gtid(kind, segment.buf[start + codes.HEADER_SIZE : end].tobytes())
-        gtid = Gtid(*event[:3])
-        if server_uuid is not None:
-            gtid = Gtid(UUID(server_uuid).bytes, TAG, number_at(file_number(segment.file), pos) + 1)
-        yield gtid, event.original_commit_us, pos
+        yield Gtid(*event[:3]), event.original_commit_us, pos
