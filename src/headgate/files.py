@@ -148,7 +148,7 @@ def write_bytes(file: Path, content: bytes | memoryview) -> None:
 
     :raises OSError: the file cannot be written; the old content stays, and nothing else.
     """
-    partial = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    partial = file.with_name(f".{uuid.uuid4().hex}")  # the file's name may be as long as a name can be
     file.parent.mkdir(parents=True, exist_ok=True)
     try:
         with partial.open("wb") as out:

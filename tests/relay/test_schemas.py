@@ -12,9 +12,12 @@ import pytest
 
 from headgate.catalog import Column, TableDef
 from headgate.databus import avro_text
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, StorageError
+from headgate.relay import LogicalSource, _names
 from headgate.relay._events._schemas import METADATA, Registry, field_attributes, generate
+from headgate.relay._names import SourceNames
 from tests.relay.rows import PERSON
+from tests.relay.serving import physical
 
 SOURCE = "com.linkedin.events.example.or_test.Person"
 
@@ -245,3 +248,31 @@ def test_a_file_that_is_no_schema(tmp_path: Path, text: str) -> None:
     (tmp_path / "x.T.1.avsc").write_bytes(text.encode("latin-1"))
     with pytest.raises(ConfigError, match=r"x\.T\.1\.avsc"):
         Registry(tmp_path)
+
+
+def test_names_of_any_length(tmp_path: Path) -> None:
+    """Two names of 64 characters that take three bytes each, as MySQL allows for a database and its table."""
+    (tmp_path / "of the user").mkdir()
+    (tmp_path / "of the user" / "x.T.1.avsc").write_text("no schema")
+    names = [f"com.example.{'数' * 64}.{'表' * 64}", f"x.{'/' * 64}{'%' * 128}", "é" * 1000, "x" * 200, "x" * 201]
+    registry = Registry(tmp_path)
+    schemas = {name: registry.schema_of(name, PERSON) for name in names}
+    again = Registry(tmp_path)
+    assert {name: again.schema_of(name, PERSON) for name in names} == schemas
+    assert again.versions("x.T") == []
+    assert (tmp_path / f"{'x' * 200}.1.avsc").is_file()
+
+
+def test_an_id_is_kept_before_it_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise StorageError("the disk is full")
+
+    source = physical(1, "p", LogicalSource(40, "x", "d.*"))
+    names = SourceNames([source], tmp_path / "sources.json")
+    with monkeypatch.context() as patch:
+        patch.setattr(_names, "write_json", full)
+        for _ in range(2):
+            with pytest.raises(StorageError):
+                names.find(1, "d", "a")
+    assert names.find(1, "d", "b").id == 40
+    assert SourceNames([source], tmp_path / "sources.json").by_id(40) == names.by_id(40)

@@ -261,6 +261,7 @@ def test_tenants_in_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (f'{TENANT}token_file = "token"\nspeed = 0', "speed"),
         (f'{TENANT}token_file = "token"\n' * 2, "tenant a is used twice"),
         ('[[tenants]]\nname = ""\ntoken_file = "token"', "not a tenant name"),
+        (f'[[tenants]]\nname = "{"名" * 23}"\ntoken_file = "token"', "not a tenant name"),
     ):
         file.write_text(TOML + wrong)
         with pytest.raises(ConfigError, match=message):

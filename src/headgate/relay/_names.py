@@ -124,10 +124,11 @@ class SourceNames:
         pattern = next(one for matches, one in self._patterns.get(physical, []) if matches.matches(db, table))
         name = f"{db}.{table}"
         source = LogicalSource(self._free_id(pattern.id), f"{pattern.name}.{name}", name, pattern.partition)
-        self._add(physical, source)
-        if self._file is not None:
-            entries = [{"physical": physical_id, "source": vars(one)} for physical_id, one in self._pattern_tables]
+        if self._file is not None:  # first: an id that is used is kept
+            known = [*self._pattern_tables, (physical, source)]
+            entries = [{"physical": physical_id, "source": vars(one)} for physical_id, one in known]
             write_json(self._file, {"v": 1, "sources": entries})
+        self._add(physical, source)
         return source
 
     def _add(self, physical: int, source: LogicalSource) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from starlette.requests import Request
 
@@ -18,6 +18,8 @@ from headgate.web import Token
 __all__ = ["ANY_ORIGIN", "Client", "NotAllowedError", "Tenant", "check_origins", "client_of"]
 
 ANY_ORIGIN: Final = "*"
+_LONGEST_NAME: Final = 200
+"""Most characters of a tenant's name, percent-encoded: its groups have a folder of that name."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -25,7 +27,7 @@ _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 class Tenant:
     """A client with a token.
 
-    :raises ConfigError: a limit that is not positive, an empty name, or one with ``/``.
+    :raises ConfigError: a limit that is not positive, or a name that is empty, too long, or has ``/``.
     """
 
     name: str
@@ -40,7 +42,7 @@ class Tenant:
     """Of answers' bodies: above it the next request gets 429 and a body pauses."""
 
     def __post_init__(self) -> None:
-        if not self.name or "/" in self.name:
+        if not self.name or "/" in self.name or len(quote(self.name, safe="")) > _LONGEST_NAME:
             raise ConfigError(f"{self.name!r} is not a tenant name")
         for limit in (self.concurrent, self.requests_per_second, self.bytes_per_second):
             if limit is not None and limit <= 0:

@@ -1,9 +1,10 @@
 """Avro schemas of tables: made from a table's definition, or read from a registry folder; numbered, never changed.
 
 A registry is a folder of files ``<source name>.<version>.avsc``, as in Databus, where ``/``, ``%`` and NUL in the name
-are percent-encoded. It is read at the start. If no version of a source describes a definition, a new version is written
-there before any event refers to it. So a version means the same forever, for this relay, the next one on the same
-folder, and every consumer.
+are percent-encoded. A name of more than 200 bytes is cut into folders, as file systems allow 255 bytes of a name: the
+path without ``/`` is the flat file's name. The registry is read at the start. If no version of a source describes a
+definition, a new version is written there before any event refers to it. So a version means the same forever, for this
+relay, the next one on the same folder, and every consumer.
 
 A schema *describes* a definition if each column has exactly one field, found by ``dbFieldPosition`` with the column's
 name in ``dbFieldName`` (case-insensitive), with the type it was made for (``dbFieldType``, if present), and ``pk``
@@ -25,7 +26,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -47,6 +48,9 @@ generator (DECIMAL → double, dates → milliseconds since 1970, BIGINT UNSIGNE
 METADATA: Final = "metadata-source"
 _FILE: Final = re.compile(r"(.*)\.(\d+)\.avsc")
 _NOT_IN_FILE: Final = re.compile(r"[/%\0]")
+_PIECE_BYTES: Final = 200
+"""Most bytes of a source's name in a file's or folder's; version and suffix come after it."""
+_LONGEST_CHARACTER: Final = 4
 _NOT_IN_META: Final = re.compile(r"[;%]|^\s+|\s+\Z")
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_]")
 _SMALL: Final = frozenset({"tinyint", "smallint", "mediumint", "year"})
@@ -208,11 +212,10 @@ class Registry:
         self.changes = 0
         """Number of versions; grows after a version is known and before an event refers to it."""
         self._of_table: dict[tuple[str, str], Schema] = {}
-        if folder is not None and folder.is_dir():
-            for file in sorted(folder.iterdir()):
-                match = _FILE.fullmatch(file.name)
-                if match:
-                    self._add(unquote(match[1]), int(match[2]), _read(file))
+        for name, file in sorted(_files(folder)) if folder is not None else ():
+            match = _FILE.fullmatch(name)
+            if match:
+                self._add(unquote(match[1]), int(match[2]), _read(file))
         for source in sorted(self._known) if before_images else ():
             self._name_metadata(*self.versions(source))
 
@@ -274,10 +277,30 @@ class Registry:
 
     def _write(self, source: str, version: int, text: str) -> Schema:
         if self._folder is not None:
-            file = self._folder / f"{_encode(_NOT_IN_FILE, source)}.{version}.avsc"
+            *folders, last = _pieces(_encode(_NOT_IN_FILE, source))
+            file = self._folder.joinpath(*folders, f"{last}.{version}.avsc")
             with file_errors(f"the schema {file} cannot be written"):
                 write_text(file, text + "\n")
         return self._add(source, version, text)
+
+
+def _pieces(name: str) -> list[str]:
+    """Cut a name into pieces of at most 200 bytes."""
+    pieces = [""]
+    for character in name:
+        if len((pieces[-1] + character).encode()) > _PIECE_BYTES:
+            pieces.append("")
+        pieces[-1] += character
+    return pieces
+
+
+def _files(folder: Path, begin: str = "") -> Iterator[tuple[str, Path]]:
+    """Yield the files of a registry by the names that they would have in one folder."""
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if not path.is_dir():
+            yield begin + path.name, path
+        elif len(path.name.encode()) > _PIECE_BYTES - _LONGEST_CHARACTER:  # others hold nothing of the registry
+            yield from _files(path, begin + path.name)
 
 
 def _read(file: Path) -> str:
