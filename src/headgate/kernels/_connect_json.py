@@ -20,8 +20,19 @@ from headgate.kernels._arrow_text import quoted
 __all__ = ["connect_json", "connect_message", "header_name", "header_string", "schema_json", "schema_opening"]
 
 _SCHEMA_ORDER: Final = (
-    "type", "items", "keys", "values", "fields", "optional", "name", "version", "doc", "parameters", "default", "field",
-)  # fmt: skip
+    "type",
+    "items",
+    "keys",
+    "values",
+    "fields",
+    "optional",
+    "name",
+    "version",
+    "doc",
+    "parameters",
+    "default",
+    "field",
+)
 """Attributes of a schema, in the order of ``JsonConverter.asJsonSchema``."""
 _ESCAPED: Final = re.compile(r"\\u(?P<control>[0-9a-f]{4})|\\.|(?P<wide>[\U00010000-\U0010ffff])")
 

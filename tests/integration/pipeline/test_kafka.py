@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import json
 import logging
 import threading
@@ -392,6 +393,39 @@ def test_a_broker_that_is_away(runs: KafkaRuns) -> None:
 
         runs.run(once=False, meanwhile=meanwhile)
         assert runs.folded(runs.topic("a"))[runs.topic("a")] == runs.expected("a")
+
+
+def test_spark_makes_the_table_of_the_messages(runs: KafkaRuns) -> None:
+    """By the code of docs/kafka.md."""
+    columns = "id, name, price, amount, made, day, data"
+    runs.do(
+        "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(9), price DECIMAL(12,3), amount BIGINT UNSIGNED,"
+        " made DATETIME, day DATE, seen TIMESTAMP(3) NULL, data VARBINARY(9))",
+        "INSERT INTO t (id) VALUES (1), (2), (3), (4)",
+    )
+    runs.run()
+    runs.do(
+        "SET time_zone = '+00:00'",
+        "UPDATE t SET name = 'é 😀', price = -0.1, amount = 18446744073709551615, made = '1969-12-31 23:59:59',"
+        " day = '2024-02-29', seen = '2024-02-29 12:34:56.120', data = X'00FF' WHERE id = 1",
+        "UPDATE t SET id = 20 WHERE id = 2",
+        "DELETE FROM t WHERE id = 3",
+    )
+    runs.run()
+    fetched = [
+        (one.key_text, None if one.value is None else json.dumps(one.value), one.partition, offset)
+        for offset, one in enumerate(runs.messages(runs.topic("t")))
+    ]
+    messages = runs.spark.createDataFrame(fetched, "key STRING, value STRING, partition INT, offset BIGINT")
+    page = Path("docs/kafka.md").read_text("utf-8").partition("## Reading with Spark")[2]
+    names: dict[str, Any] = {"messages": messages}
+    exec(page.partition("```python\n")[2].partition("```")[0], names)
+    rows = names["rows"].collect()
+    expected = runs.server.query(f"SELECT {columns} FROM {runs.db}.t ORDER BY id")
+    assert [row["id"] for row in rows if row["seen"]] == [1]
+    assert sorted(tuple(row[name] for name in columns.split(", ")) for row in rows) == [*expected]
+    (moment,) = [row["seen"] for row in rows if row["seen"]]
+    assert moment.timestamp() == dt.datetime(2024, 2, 29, 12, 34, 56, 120_000, dt.UTC).timestamp()
 
 
 def test_heartbeats_while_nothing_changes(runs: KafkaRuns) -> None:
