@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import socket
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from headgate.testing import wait_until
 from headgate.web.serving import Serving, _Joining
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
@@ -119,3 +121,59 @@ def test_what_is_remembered_of_a_connection_is_its_own() -> None:
             made[number].request("GET", "/")
             answers.append((number, made[number].getresponse().read()))
     assert answers == [(0, b"1"), (1, b"1"), (0, b"2"), (0, b"3"), (1, b"2")]
+
+
+def _connected(serving: Serving, data: bytes) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", serving.port), timeout=60)
+    connection.sendall(data)
+    return connection
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"GET /sho", b"GET /short HTTP/1.1\r\nA: b\r\n", b"POST /short HTTP/1.1\r\nContent-Length: 9\r\n\r\n1"],
+)
+def test_a_request_that_does_not_arrive_ends_its_connection(data: bytes) -> None:
+    with Serving(_app, "127.0.0.1", 0, idle_seconds=3600, request_seconds=0.2) as serving:
+        with contextlib.closing(_connected(serving, data)) as connection:
+            connection.recv(1 << 16)  # perhaps an answer before the end of the body
+            assert connection.recv(1) == b""
+        # After an answer the time of an idle connection counts, until the next request begins.
+        with contextlib.closing(_connected(serving, b"GET /short HTTP/1.1\r\n\r\n")) as connection:
+            assert connection.recv(1 << 16).endswith(b"short")
+            connection.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                connection.recv(1)
+            connection.settimeout(60)
+            connection.sendall(b"GET /short HTTP/1.1\r\n\r\n")
+            assert connection.recv(1 << 16).endswith(b"short")
+            connection.sendall(data or b"G")
+            connection.recv(1 << 16)
+            assert connection.recv(1) == b""
+
+
+def test_headers_without_an_end_are_refused() -> None:
+    with (
+        Serving(_app, "127.0.0.1", 0) as serving,
+        contextlib.closing(_connected(serving, b"GET /short HTTP/1.1\r\n")) as connection,
+        pytest.raises(ConnectionError),
+    ):
+        connection.sendall((b"A: " + b"b" * 1000 + b"\r\n") * 100_000)
+
+
+def test_more_connections_than_allowed_are_refused() -> None:
+    with Serving(_app, "127.0.0.1", 0, most_connections=2) as serving, contextlib.ExitStack() as stack:
+        request = b"GET /short HTTP/1.1\r\n\r\n"
+        first, second = (stack.enter_context(contextlib.closing(_connected(serving, request))) for _ in range(2))
+        assert all(one.recv(1 << 16).endswith(b"short") for one in (first, second))
+        third = stack.enter_context(contextlib.closing(_connected(serving, b"")))
+        assert third.recv(1 << 16).startswith(b"HTTP/1.1 503")
+        assert third.recv(1) == b""
+        first.close()
+        wait_until(lambda: _answer_of(serving, request).endswith(b"short"))
+
+
+def _answer_of(serving: Serving, data: bytes) -> bytes:
+    with contextlib.closing(_connected(serving, data)) as connection, contextlib.suppress(ConnectionError):
+        return connection.recv(1 << 16)
+    return b""

@@ -8,7 +8,7 @@ import ssl
 import threading
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -22,6 +22,9 @@ _LAST_ANSWERS_SECONDS = 2
 _HEAD = b"HTTP/1.1 "
 _JOINED_BYTES = 1 << 16
 """Larger bodies are not copied just to be sent together with a head."""
+_HEAD_BYTES = 256 << 10
+"""Most bytes of a request's line and headers, in about. A longer one than 64 KiB has a line that is refused anyway."""
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class Connections(Protocol):
@@ -43,6 +46,8 @@ class Serving:
     :param tls: the files of the certificate and of its key (None: the same file), PEM; None: no TLS.
     :param connections: notified of each connection.
     :param idle_seconds: how long a connection stays open without a request after an answer.
+    :param request_seconds: how long a request may take to arrive, and a new connection's first one to begin.
+    :param most_connections: open connections; one more is answered with 503 and closed.
     :raises ConfigError: the address cannot be listened on, or the certificate cannot be used.
     """
 
@@ -56,6 +61,8 @@ class Serving:
         tls: tuple[Path, Path | None] | None = None,
         connections: Connections | None = None,
         idle_seconds: int = 5,
+        request_seconds: float = 30.0,
+        most_connections: int = 1000,
     ) -> None:
         if tls is not None:
             _check_certificate(*tls)
@@ -63,9 +70,11 @@ class Serving:
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{self.port}/"
+        limits = {"notified": connections, "request_seconds": request_seconds, "most_connections": most_connections}
+        protocol = type("_Configured", (_Protocol,), limits)
         config = uvicorn.Config(
             app,
-            http=_protocol(connections),
+            http=protocol,
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -95,23 +104,70 @@ class Serving:
         self._socket.close()
 
 
-def _protocol(connections: Connections | None) -> type[HttpToolsProtocol]:
-    """uvicorn's protocol, extended: sends short answers at once, keeps a state per connection and notifies of them."""
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's protocol, extended: sends short answers at once, keeps a state per connection, notifies of connections
+    and limits them.
+    """
 
-    class Extended(HttpToolsProtocol):
-        def connection_made(self, transport: Any) -> None:
-            self.app_state = {**self.app_state, "connection": {}}
-            super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
-            self._peer = self.client[0] if self.client else "unknown"
-            if connections is not None:
-                connections.opened(id(self), self._peer)
+    notified: ClassVar[Connections | None]
+    request_seconds: ClassVar[float]
+    most_connections: ClassVar[int]
+    _arrival: asyncio.TimerHandle | None = None
+    """Ends the connection, unless the request has arrived before."""
+    _head_bytes = 0
+    """Received since the last request's end; -1: the headers are complete."""
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            if connections is not None:
-                connections.lost(id(self), self._peer, exc)
-            super().connection_lost(exc)
+    def connection_made(self, transport: Any) -> None:
+        self.app_state = {**self.app_state, "connection": {}}
+        super().connection_made(_Joining(transport, self.loop))  # type: ignore[arg-type]
+        self._peer = self.client[0] if self.client else "unknown"
+        if self.notified is not None:
+            self.notified.opened(id(self), self._peer)
+        if len(self.connections) > self.most_connections:
+            self.transport.write(_FULL)
+            self.transport.close()
+        else:
+            self._arrival = self.loop.call_later(self.request_seconds, self._give_up)
 
-    return Extended
+    def data_received(self, data: bytes) -> None:
+        if self._head_bytes > _HEAD_BYTES:
+            self.send_400_response("The request's headers are too large.")
+            return
+        if self._head_bytes >= 0:
+            self._head_bytes += len(data)
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        if self._arrival is None:
+            self._arrival = self.loop.call_later(self.request_seconds, self._give_up)
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = -1
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._head_bytes = 0
+        self._unset_arrival()
+        super().on_message_complete()
+
+    def _give_up(self) -> None:
+        self._arrival = None
+        if self.flow.read_paused:  # this server does not read, so the client is not late
+            self._arrival = self.loop.call_later(self.request_seconds, self._give_up)
+        else:
+            self.transport.close()
+
+    def _unset_arrival(self) -> None:
+        if self._arrival is not None:
+            self._arrival.cancel()
+            self._arrival = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unset_arrival()
+        if self.notified is not None:
+            self.notified.lost(id(self), self._peer, exc)
+        super().connection_lost(exc)
 
 
 class _Joining:
