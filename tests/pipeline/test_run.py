@@ -229,6 +229,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigFile:
     monkeypatch.setattr(_pipeline, "check_config", check)
     monkeypatch.setattr(_pipeline, "_Run", FakeRun)
     monkeypatch.setattr(_pipeline, "_courier", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(_pipeline, "image_folder", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(FakeRun, "begun", [])
     monkeypatch.setattr(FakeRun, "warned", [])
     return ConfigFile(path)

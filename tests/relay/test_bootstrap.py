@@ -22,7 +22,7 @@ import pytest
 from headgate.catalog import TableStats
 from headgate.columns import TableCodec
 from headgate.databus import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event, event_fields, is_intact
-from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError, UnsupportedError
+from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError, StorageError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.relay import LogicalSource, Relay, RelayConfig, RelayLimits, RelayTimes, create_app
 from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
@@ -819,7 +819,7 @@ def test_a_session_whose_disk_was_full_goes_on(tmp_path: Path, monkeypatch: pyte
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
-        with pytest.raises(ConfigError, match="No space left"):
+        with pytest.raises(StorageError, match="No space left"):
             session.add("a", reads[0])
     numbers = [session.add("a", one) for one in reads]
     again = Sessions(tmp_path).find(5)

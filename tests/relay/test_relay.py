@@ -116,12 +116,12 @@ def test_a_server_that_is_away_keeps_no_other_source_from_starting(
         yield Idle(had)
 
     def prepared(feeder: Any) -> None:
+        feeder._retry_seconds = 0.01
         feeder.begin()
         feeder._is_postponed = False
 
     monkeypatch.setattr(_feeder, "follow", follow)
     monkeypatch.setattr(_feeder.Feeder, "_prepare", prepared)
-    monkeypatch.setattr(_feeder, "_RETRY_SECONDS", 0.01)
     monkeypatch.setattr(LogFeeder, "_check_history", lambda self: self._stop.wait(PATIENCE_SECONDS))
     other = replace(physical(2, "other", PET), settings=ConnectionSettings(host="127.0.0.1", port=2))
     config = RelayConfig((physical(1, "person", PERSON), other), state=tmp_path, log_disk_bytes=1 << 20)

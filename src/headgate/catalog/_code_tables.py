@@ -39,12 +39,31 @@ __all__ = [
 ]
 
 _SINGLE: Final = {
-    "armscii8": "ascii", "cp1250": "cp1250", "cp1251": "cp1251", "cp1256": "cp1256", "cp1257": "cp1257",
-    "cp850": "cp850", "cp852": "cp852", "cp866": "cp866", "dec8": "latin_1", "geostd8": "cp1252", "greek": "iso8859_7",
-    "hebrew": "iso8859_8", "hp8": "hp_roman8", "keybcs2": "cp437", "koi8r": "koi8_r", "koi8u": "koi8_u",
-    "latin1": "cp1252", "latin2": "iso8859_2", "latin5": "iso8859_9", "latin7": "iso8859_13", "macce": "mac_latin2",
-    "macroman": "mac_roman", "swe7": "ascii", "tis620": "tis_620",
-}  # fmt: skip
+    "armscii8": "ascii",
+    "cp1250": "cp1250",
+    "cp1251": "cp1251",
+    "cp1256": "cp1256",
+    "cp1257": "cp1257",
+    "cp850": "cp850",
+    "cp852": "cp852",
+    "cp866": "cp866",
+    "dec8": "latin_1",
+    "geostd8": "cp1252",
+    "greek": "iso8859_7",
+    "hebrew": "iso8859_8",
+    "hp8": "hp_roman8",
+    "keybcs2": "cp437",
+    "koi8r": "koi8_r",
+    "koi8u": "koi8_u",
+    "latin1": "cp1252",
+    "latin2": "iso8859_2",
+    "latin5": "iso8859_9",
+    "latin7": "iso8859_13",
+    "macce": "mac_latin2",
+    "macroman": "mac_roman",
+    "swe7": "ascii",
+    "tis620": "tis_620",
+}
 """Single-byte set -> the codec of Python that is nearest to it."""
 
 

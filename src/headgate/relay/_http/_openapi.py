@@ -21,7 +21,7 @@ _ABOUT: Final = (
 )
 _ERROR: Final = {
     "type": "object",
-    "properties": {"error": {"type": "string"}, "message": {"type": "string"}},
+    "properties": {"error": {"type": "string"}, "message": {"type": "string"}, "fields": {"type": "object"}},
     "required": ["error", "message"],
     "additionalProperties": False,
 }
