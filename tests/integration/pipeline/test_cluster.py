@@ -86,9 +86,9 @@ def test_a_hook_whose_file_spark_ships(
 
 
 WRITES = Path(__file__).with_name("waiting_writes.py")
-ROWS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 8000)"
-SPECULATIVE = {"speculation": "true", "speculation.interval": "10ms", "speculation.multiplier": "1.01"}
-SPECULATIVE |= {"speculation.quantile": "0.1", "speculation.minTaskRuntime": "1ms"}
+ROWS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 4000)"
+SPECULATIVE = {"speculation": "true", "speculation.quantile": "0.5", "speculation.multiplier": "1.2"}
+LESS_TASKS = {"databricks.delta.snapshotPartitions": "1"}
 
 
 def executors(cluster: SparkCluster) -> set[int]:
@@ -121,18 +121,21 @@ def run_without_executors(output: Elsewhere, cluster: SparkCluster, steps: Path,
     steps.mkdir()
     env = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable, "STEPS": str(steps)}
     command = [sys.executable, str(WRITES), "run", "--once", str(output.file)]
-    with (steps / "log").open("w+b") as log:
-        process, number = subprocess.Popen(command, env=env, stdout=log, stderr=log), 0
+    number = 0
+    with (steps / "log").open("wb") as log, subprocess.Popen(command, env=env, stdout=log, stderr=log) as process:
 
         def goes_on() -> bool:
             return (steps / f"read-{number}").exists() or process.poll() is not None
 
-        while wait_until(goes_on, "no batch was read", seconds=600) and process.poll() is None:
-            output.do(*(meanwhile if number == 0 else ()))
-            assert kill_executors(cluster) or number
-            (steps / f"write-{number}").touch()
-            number += 1
-        text = (steps / "log").read_text()
+        try:
+            while wait_until(goes_on, "no batch was read", seconds=600) and process.poll() is None:
+                output.do(*(meanwhile if number == 0 else ()))
+                assert kill_executors(cluster) or number
+                (steps / f"write-{number}").touch()
+                number += 1
+        finally:
+            process.terminate()
+    text = (steps / "log").read_text()
     assert process.returncode == 0, text
     assert number, text
     return text
@@ -152,7 +155,7 @@ def test_executors_killed_between_reading_and_writing(
     on_s3: bool,
 ) -> None:
     """What they read is not read again: the source would give other rows."""
-    settings = {**settings_of(spark_cluster), **SPECULATIVE}
+    settings = {**settings_of(spark_cluster), **SPECULATIVE, **LESS_TASKS}
     lake = str(tmp_path / "lake")
     if on_s3:
         settings |= {**with_jars(*s3_jars()), **object_store.hadoop_settings}
@@ -160,7 +163,7 @@ def test_executors_killed_between_reading_and_writing(
     else:
         settings |= with_jars()
     output = Elsewhere(mysql_server, mysql_db, tmp_path, lake, settings)
-    text = output.file.read_text().replace("chunk_rows = 100", "chunk_rows = 5000")
+    text = output.file.read_text().replace("chunk_rows = 100", "chunk_rows = 2500")
     output.file.write_text(text if mode == "current" else text.replace('"current", "changelog"', '"history"'))
     tables = ["keyed", "emptied", *(["bare"] if mode == "current" else [])]
     output.do(
