@@ -22,6 +22,8 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["Loss", "LossyStore"]
 
 _LATE_SECONDS: Final = 0.3
+_MOST_TOGETHER: Final = 60
+"""More than a client repeats, so that it sometimes never learns the outcome."""
 _NOT_FORWARDED: Final = frozenset({"connection", "expect", "transfer-encoding"})
 """Headers of one connection (RFC 9110, 7.6.1). Clients do not sign them."""
 
@@ -88,7 +90,7 @@ class LossyStore:
             elif self._choice.random() >= (self.commit_share if is_commit else self.share):
                 return None
             elif is_commit and self._choice.random() < 0.5:
-                self._rest[path] = self._choice.randrange(1, 12)
+                self._rest[path] = self._choice.randrange(1, _MOST_TOGETHER)
             loss: Loss = self._choice.choice([*Loss] if is_commit else [Loss.BEFORE, Loss.AFTER])
             self.lost["COMMIT" if is_commit else method, loss] += 1
             return loss

@@ -1,8 +1,9 @@
 """An object store that loses requests and answers, in both directions, while a pipeline writes: nothing is lost, and
 nothing comes twice.
 
-A run may end: it is started again, as by a supervisor. Spark's checkpoint is spared, because Spark writes it. Then
-``headgate verify`` and delta-rs compare the lake with the source, and all files that the log names exist.
+The run is killed now and then, and may end: it is started again, as by a supervisor. Spark's checkpoint is spared,
+because Spark writes it. Then ``headgate verify`` and delta-rs compare the lake with the source, and all files that the
+log names exist.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ def test_a_store_that_loses_answers(
     monkeypatch: pytest.MonkeyPatch, rounds: int,
 ) -> None:  # fmt: skip
     seed = random.randrange(1 << 30)
+    choice = random.Random(seed)
     bucket = object_store.create_bucket(f"lossy-{rounds}")
     with LossyStore(object_store.endpoint, seed, spared="/_headgate/checkpoint") as lossy:
         through = {**object_store.hadoop_settings, "hadoop.fs.s3a.endpoint": lossy.endpoint}
@@ -84,10 +86,10 @@ def test_a_store_that_loses_answers(
         try:
             while batches_in(log) < rounds:
                 process = headgate("run", config=pipeline.file)
-                starts += 1
+                starts, end = starts + 1, min(rounds, batches_in(log) + choice.randrange(5, 40))
                 try:
-                    while process.poll() is None and batches_in(log) < rounds:
-                        changes.ended.wait(0.2)
+                    while process.poll() is None and batches_in(log) < end:
+                        changes.ended.wait(choice.uniform(0.1, 1.0))
                 finally:
                     kill(process)
         finally:
