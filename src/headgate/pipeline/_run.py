@@ -81,6 +81,7 @@ class Pipeline:
 
     >>> pipeline = headgate.Pipeline(headgate.load_config("pipeline.toml"), spark)
     >>> pipeline.run(once=True)
+    True
     >>> sorted(headgate.read_as_of(spark, "/data/lake"))
     ['shop.items', 'shop.orders']
     """
