@@ -24,7 +24,6 @@ from headgate.errors import (
     BinlogPurgedError,
     ConfigError,
     ConnectionLostError,
-    HeadgateError,
     ServerBehindError,
     StorageError,
     TargetError,
@@ -383,9 +382,10 @@ def test_a_segment_is_on_disk_before_the_next_ones_header(folder: Path, monkeypa
     with closing(new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)) as spool:
         feed(spool, A, server.dump(0), 400)
         numbers = [one.number for one in spool._segments]
-    kinds = [name.strip(".").split(".")[:2] for name in synced if "begin" not in name and name != folder.name]
+    # A header is synced under a temporary name, and before them all the file of the archive's beginning.
+    names = [name if name.endswith(".packets") else "header" for name in synced if name != folder.name][1:]
     assert len(numbers) > 2
-    assert kinds == [[f"{number:012d}", kind] for number in numbers for kind in ("json", "packets")]
+    assert names == [name for number in numbers for name in ("header", f"{number:012d}.packets")]
 
 
 def test_damaged_files(folder: Path) -> None:
@@ -447,20 +447,6 @@ def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:
     spool = LogSpool(folder, 1 << 20, reset=True)
     spool.begin(gtids(9))
     assert (spool.gtid, spool.head().series) == (gtids(9), ())
-    spool.close()
-
-
-def test_what_no_reader_could_read_is_not_copied(folder: Path) -> None:
-    server, spool = Server(A), new_archive(folder, 1 << 20, wait_seconds=0.01)
-    server.commit()
-    writer = server._writer
-    dump = server.dump(0) + packets(
-        [writer.gtid(SOURCE, 2), writer.query("BEGIN"), writer.query("FROBNICATE TABLE d.t")]
-    )
-    with pytest.raises(HeadgateError, match="a statement that headgate cannot read"):
-        feed(spool, A, dump, 100)
-    spool.interrupted()
-    assert spool.gtid == gtids(1)
     spool.close()
 
 
