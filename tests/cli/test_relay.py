@@ -53,7 +53,7 @@ def run(*words: str) -> tuple[int, str, str]:
         (2, ["--event-version", "3"], "event-version"),
         (2, ["--before-images", "--event-version", "1"], "before_images needs events of version 2"),
         (2, ["--properties", "nowhere"], "do not give properties"),
-        (3, [], "127.0.0.1:1"),
+        (3, ["--anew"], "127.0.0.1:1"),
     ],
 )
 def test_what_a_relay_refuses(tmp_path: Path, code: int, more: list[str], message: str) -> None:
@@ -78,7 +78,9 @@ def test_a_lake_is_the_copy_of_one_server(tmp_path: Path) -> None:
 def test_a_lake_that_nobody_has_written_to_is_told(tmp_path: Path) -> None:
     file = tmp_path / "relay.toml"
     file.write_text(TOML)
-    code, out, error = run("relay", "--sources", str(file), "--port", "0", "--bootstrap-from", str(tmp_path / "lake"))
+    code, out, error = run(
+        "relay", "--sources", str(file), "--port", "0", "--anew", "--bootstrap-from", str(tmp_path / "lake")
+    )
     assert (code, out) == (3, "")  # there is no server either
     assert error.startswith(f"warning: no pipeline has written to {tmp_path / 'lake'} yet")
 
@@ -87,7 +89,7 @@ def test_a_port_that_others_reach_needs_a_token(tmp_path: Path) -> None:
     file, token = tmp_path / "relay.toml", tmp_path / "token"
     file.write_text(TOML)
     token.write_text("0123456789abcdef")
-    everybody = ["relay", "--sources", str(file), "--host", "0.0.0.0", "--port", "0"]
+    everybody = ["relay", "--sources", str(file), "--host", "0.0.0.0", "--port", "0", "--anew"]
     code, _, error = run(*everybody)
     assert (code, "others could read all changes: use --token-file" in error) == (2, True)
     code, _, error = run(*everybody, "--insecure")
