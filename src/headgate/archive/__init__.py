@@ -14,13 +14,14 @@ from headgate.archive._files import SegmentSizes
 from headgate.archive._reader import LogReader
 from headgate.archive._remote import LogOfRelay, relay_prerequisite
 from headgate.archive._spool import LogSpool
-from headgate.archive._wire import FILES, HEAD, RANGE, LogHead, RangeRequest, Series
+from headgate.archive._wire import FILES, HEAD, RANGE, LogFile, LogHead, RangeRequest, Series
 
 __all__ = [
     "FILES",
     "HEAD",
     "RANGE",
     "LogFeeder",
+    "LogFile",
     "LogHead",
     "LogOfRelay",
     "LogReader",

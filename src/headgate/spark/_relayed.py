@@ -31,7 +31,7 @@ from headgate.gtid import GtidSet
 from headgate.spark._server import MySQLServer, ServerState
 
 if TYPE_CHECKING:
-    from headgate.archive import LogHead, LogOfRelay, Series
+    from headgate.archive import LogFile, LogHead, LogOfRelay, Series
     from headgate.mysql import ConnectionSettings
     from headgate.spark._options import Options
 
@@ -59,8 +59,11 @@ class RelayedServer(MySQLServer):
     def __init__(self, settings: ConnectionSettings, patterns: TablePatterns, relay: LogOfRelay) -> None:
         super().__init__(settings, patterns)
         self._relay = relay
-        self._files: list[tuple[str, int, GtidSet]] | None = None
-        """Files of the part of the log of the last :meth:`reach`; None: the server's files."""
+        self._part: Series | None = None
+        """Part of the relay's log whose files count: the present server's after :meth:`state`, that of the batch after
+        :meth:`reach`. None: the files of the server itself."""
+        self._files: list[LogFile] | None = None
+        """Files of the part; None: not listed yet."""
 
     def executed(self) -> GtidSet:
         """Return what the server has executed and the relay holds."""
@@ -80,6 +83,7 @@ class RelayedServer(MySQLServer):
             )
         if whole and not state.executed <= head.gtid:
             raise ServerBehindError("the relay is behind its server", missing=str(state.executed - head.gtid))
+        self._use(head.series[-1] if head.series else None)
         purged = state.purged if self._relay.falls_back else head.begin
         return replace(state, executed=state.executed & head.gtid, purged=purged, by_relay=True)
 
@@ -101,15 +105,20 @@ class RelayedServer(MySQLServer):
         """Return ``end``, limited to the end of one server's part of the relay's log."""
         head = self._relay.head()
         part = _part_after(head, had)
-        if part is None:
-            self._files = None  # nothing is new, or the server's log is read
-            return end
-        self._files = [
-            (one.name, one.bytes, one.before)
-            for one in self._relay.files()
-            if one.server_uuid == part.server_uuid and part.begin <= one.before <= part.end
-        ]
-        return had | (end & part.end)
+        self._use(part)
+        return end if part is None else had | (end & part.end)
+
+    def _use(self, part: Series | None) -> None:
+        self._part, self._files = part, None
+
+    def _listed(self, part: Series) -> list[LogFile]:
+        if self._files is None:
+            self._files = [
+                one
+                for one in self._relay.files()
+                if one.server_uuid == part.server_uuid and part.begin <= one.before <= part.end
+            ]
+        return self._files
 
     def reads_windows(self, end: GtidSet) -> bool:
         """Whether ``end`` is in the present server's part, or the server itself may be read."""
@@ -122,17 +131,18 @@ class RelayedServer(MySQLServer):
         return None if part is None else part.server_uuid
 
     def log_file(self) -> str:
-        return self._files[-1][0] if self._files else super().log_file()
+        listed = [] if self._part is None else self._listed(self._part)
+        return listed[-1].name if listed else super().log_file()
 
     def log_files(self) -> list[tuple[str, int]]:
-        if self._files is None:
+        if self._part is None:
             return super().log_files()
-        return [(name, size) for name, size, _ in self._files]
+        return [(one.name, one.bytes) for one in self._listed(self._part)]
 
     def previous_gtids(self, file: str) -> GtidSet:
-        if self._files is None:
+        if self._part is None:
             return super().previous_gtids(file)
-        return next(before for name, _, before in self._files if name == file)
+        return next(one.before for one in self._listed(self._part) if one.name == file)
 
 
 def _part_after(head: LogHead, had: GtidSet) -> Series | None:
