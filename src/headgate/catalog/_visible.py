@@ -49,20 +49,31 @@ def hides_columns(query: QueryFunction, db: str, table: str) -> bool:
 def check_visible(query: QueryFunction, db: str, table: str, excluded: Collection[str]) -> None:
     """Check that the account sees all columns of a table, or that the hidden ones are excluded.
 
-    How many columns are hidden behind the last visible one is unknown. So ``excluded`` has to name them all.
+    ``SELECT *`` of a natural join has the common columns from the left side. So if the left side has the excluded
+    names, MySQL checks the privileges on all others. ``*`` does not include INVISIBLE columns: of these, only those
+    before the last visible one are counted.
 
     :param excluded: columns that rules exclude by their names, and that the account does not see.
     :raises AccessError: it does not; names the GRANT.
     """
     if not hides_columns(query, db, table):
         return
-    missing = int(query(_MISSING, (db, table))[0][0] or 0)
-    if excluded and missing <= len(excluded):
-        return
     quoted = f"{quote_name(db)}.{quote_name(table)}"
+    missing = int(query(_MISSING, (db, table))[0][0] or 0)
+    if excluded and missing <= len(excluded) and _sees_all_but(query, quoted, excluded):
+        return
     raise AccessError(
         f"SELECT on {db}.{table} is granted on some of its columns only, so the others cannot be read: GRANT SELECT ON"
         f" {quoted} to the account, or exclude each of the others by its name in [columns]",
         code=_COLUMN_DENIED,
         table=f"{db}.{table}",
     )
+
+
+def _sees_all_but(query: QueryFunction, quoted: str, excluded: Collection[str]) -> bool:
+    names = ", ".join(f"NULL AS {quote_name(name)}" for name in sorted(excluded))
+    try:
+        query(f"SELECT * FROM (SELECT {names}) AS excluded NATURAL LEFT JOIN {quoted} LIMIT 0")
+    except AccessError:
+        return False
+    return True

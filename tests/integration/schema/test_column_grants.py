@@ -99,6 +99,17 @@ def test_excluded_columns_need_as_many_names_as_are_hidden(world: World) -> None
         check_visible(connection.query, world.db, "p", {"ssn", "name"})
 
 
+def test_hidden_columns_behind_the_last_visible_one(world: World) -> None:
+    """Their number is unknown; a name that no column has does not count as one of them."""
+    world.server.execute(f"ALTER TABLE {world.db}.p ADD last JSON, ADD `Shape` GEOMETRY")
+    world.grant(f"SELECT (id, name, age, pin) ON {world.db}.p")
+    with Connection.open(world.settings) as connection:
+        for excluded in ({"ssn"}, {"ssn", "last"}, {"ssn", "shape"}, {"ssn", "last", "shapes"}):
+            with pytest.raises(AccessError, match=f"GRANT SELECT ON `{world.db}`.`p`"):
+                check_visible(connection.query, world.db, "p", excluded)
+        check_visible(connection.query, world.db, "p", {"SSN", "last", "shape"})
+
+
 @pytest.mark.parametrize("columns", ["id, name, age", "name, age", "id, name, ssn, age"])
 def test_check_and_commands_refuse(world: World, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
     world.grant(f"SELECT ({columns}) ON {world.db}.p")
