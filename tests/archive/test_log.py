@@ -80,6 +80,12 @@ def read(log: LogOfRelay, **options: Any) -> int:
                 stream.fill(framer.needed)
 
 
+def test_bytes_of_an_answer_in_pieces_are_counted(tmp_path: Path) -> None:
+    with kept(tmp_path) as (relay, url):
+        size = read(LogOfRelay(url), executed_before=gtids(0), server_uuid=A)
+        assert relay.traffic.total.to_json()["numBytes"] >= size > 500
+
+
 def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with kept(tmp_path, times=RelayTimes(archive_wait=0.01)) as (relay, url):
         log = LogOfRelay(url)

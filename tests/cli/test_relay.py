@@ -49,7 +49,6 @@ def run(*words: str) -> tuple[int, str, str]:
         (2, ["--scn", "guess"], "--scn is 'guess'; expected gtid-generation, binlog-offset, relay-generated, "),
         (2, ["--scn", "application"], "application and source-generated need scn_column"),
         (2, ["--disk-bytes", "1000000000"], "needs a state folder"),
-        (2, ["--allow-origin", "https://dash.example/"], "'https://dash.example/' is not an origin as browsers send"),
         (2, ["--event-version", "3"], "event-version"),
         (2, ["--before-images", "--event-version", "1"], "before_images needs events of version 2"),
         (2, ["--properties", "nowhere"], "do not give properties"),

@@ -32,7 +32,7 @@ REQUESTS = (
     f"stream?{ALL}&output=binary&checkPoint={quote(POINT % (GENERATION + 3, -1))}",
     "stream?sources=40&size=9&output=json", f"stream?{ALL}&output=json&checkPoint={quote(POINT % (5, -1))}",
     "stream?sources=42&size=9&output=json", "stream?sources=40&output=json", "nothing/such?a=b",
-    "bufferInfo/inbound/person/7", "containerStats/x", "relayStats/x", "events?sources=41&seconds=0",
+    "bufferInfo/inbound/person/7", "containerStats/x", "relayStats/x",
     "containerStats/inbound/events/total?pretty", "containerStats/outbound/events/total",
     "containerStats/inbound/events/sources", "containerStats/inbound/events/source/41",
     "containerStats/inbound/events/psources", "containerStats/inbound/events/psource/person:1",

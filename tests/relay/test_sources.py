@@ -29,7 +29,6 @@ def test_databuss_files() -> None:
     assert one.sources == (LogicalSource(40, "com.linkedin.events.example.or_test.Person", "or_test.person", 1),)
     assert (config.port, config.policy, config.memory_bytes) == (11115, "overwrite", 1_024_000_000)
     assert (config.schemas, config.state) == (Path("schemas_registry"), Path("maxScn"))
-    assert config.allow_origins == ()
     assert one.shown == {**SOURCES, "uri": "mysql://or_test%2F***@localhost:33066/33066/mysql-bin"}
     plain = load_relay([EXAMPLE / "sources-or-person.json"])
     assert (plain.port, plain.state, plain.schemas) == (11115, None, None)
@@ -111,7 +110,6 @@ schemas = "/schemas"
 scn = "binlog-offset"
 event_version = 2
 types = "databus"
-allow_origins = ["https://dash.example", "http://localhost:8000"]
 [buffer]
 memory_bytes = 1000000
 disk_bytes = 2000000
@@ -152,7 +150,6 @@ def test_toml(tmp_path: Path) -> None:
     assert config == RelayConfig(
         config.physical, port=0, state=tmp_path / "state", schemas=Path("/schemas"), scn="binlog-offset",
         event_version=2, types="databus", memory_bytes=1_000_000, disk_bytes=2_000_000, policy="block",
-        allow_origins=("https://dash.example", "http://localhost:8000"),
     )  # fmt: skip
     (one,) = config.physical
     assert one.sources == (LogicalSource(7, "com.example.shop", "shop.*", 3),)

@@ -40,7 +40,7 @@ with served(event_version=version, before_images=version > 1) as relay:
     assert before["headgate.relay._events._choice", "select"] == 1
     buckets = [{"numBuckets": 2, "bktRange": {"start": 0, "end": 1}}]
     asked = [
-        ("stream", {"output": output, "maxev": maxev, **more})
+        {"output": output, "maxev": maxev, **more}
         for output in ("binary", "json", "json_plain_value", "rows", "arrow")
         for maxev in ("0", "2")
         for more in (
@@ -48,10 +48,9 @@ with served(event_version=version, before_images=version > 1) as relay:
             only(partitionType="HASH", filters=buckets), only(partitionType="MOD", filters=buckets),
         )
     ]
-    for path, what in [*asked, ("events", {"seconds": "0"})]:
-        given = {"sources": "40,41", **({"size": "100000"} if path == "stream" else {}), **what}
-        answer = relay.get(path, **given)
-        assert answer.status == 200 and answer.body, (path, given, answer)
+    for parameters in asked:
+        answer = relay.get("stream", **{"sources": "40,41", "size": "100000", **parameters})
+        assert answer.status == 200 and answer.body, (parameters, answer)
     late = {name for name, count in loaded().items() if count != before.get(name, 0)}
     assert not late, late
 """
@@ -87,8 +86,7 @@ def test_what_decodes_every_type_is_loaded_before() -> None:
     in_a_new_process(EVERY_TYPE)
 
 
-@pytest.mark.parametrize("path", ["stream", "events"])
-def test_others_are_answered_while_rows_are_decoded(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_others_are_answered_while_rows_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as that takes."""
     decoding, release, answers = threading.Event(), threading.Event(), list[Any]()
 
@@ -100,8 +98,8 @@ def test_others_are_answered_while_rows_are_decoded(path: str, monkeypatch: pyte
     monkeypatch.setattr("headgate.relay._http._reading.decode_rows", decoded)
     with served() as relay:
         relay.put(block(people([1, 2])))
-        wanted = {"size": "100000", "output": "rows"} if path == "stream" else {"seconds": "0"}
-        thread = threading.Thread(target=lambda: answers.append(relay.get(path, sources="40,41", **wanted)))
+        parameters = {"sources": "40,41", "size": "100000", "output": "rows"}
+        thread = threading.Thread(target=lambda: answers.append(relay.get("stream", **parameters)))
         thread.start()
         try:
             assert decoding.wait(PATIENCE_SECONDS)

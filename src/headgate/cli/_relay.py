@@ -66,14 +66,6 @@ def command(
     tls_key: Annotated[
         Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key, PEM, unless it is in the same file.")
     ] = None,
-    allow_origin: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-origin",
-            metavar="ORIGIN",
-            help="Let web pages of this origin (https://dash.example) read it in a browser; repeatable; *: all pages.",
-        ),
-    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve every client, on any address, without a token.")
     ] = False,
@@ -163,7 +155,6 @@ def command(
         "log_disk_bytes": log_disk_bytes,
         "tls_cert": tls_cert,
         "tls_key": tls_key,
-        "allow_origins": None if allow_origin is None else tuple(allow_origin),
         "tenants": None if token_file is None else _with_token(config, token_file),
     }
     config = replace(config, **{name: value for name, value in changes.items() if value is not None})

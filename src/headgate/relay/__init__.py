@@ -17,7 +17,7 @@ the buffer over HTTP, each at its own pace. Modules:
 ``_counters``     statistics; ``_usage``: of clients, connections and delivered events
 ``_recent``       a cache
 ``_bootstrap``    table rows for consumers that are new or too far behind
-``_tenants``      tenants, their tokens and limits; web pages that may read answers
+``_tenants``      tenants, their tokens and limits
 ``_groups``       consumers that share partitions: owners and checkpoints
 ``_http``         the HTTP server and its commands
 ================  ====================================================================================================

@@ -54,7 +54,7 @@ from headgate.relay._buffer import BufferLimits
 from headgate.relay._events._schemas import Types
 from headgate.relay._groups import GroupLimits
 from headgate.relay._scn import OF_COLUMNS, Kind
-from headgate.relay._tenants import Tenant, check_origins
+from headgate.relay._tenants import Tenant
 from headgate.web import Token
 
 __all__ = ["LARGEST_ID", "LogicalSource", "PhysicalSource", "RelayConfig", "RelayLimits", "RelayTimes", "load_relay"]
@@ -158,7 +158,6 @@ class _Toml(_Model):
     buffer: _Buffer = Field(default_factory=lambda: _Buffer.model_validate({}))
     tls_cert: str | None = None
     tls_key: str | None = None
-    allow_origins: tuple[str, ...] = ()
     log: _Log | None = None
     columns: dict[str, dict[str, Any]] = Field(default_factory=dict)
     mask_key_env: str | None = None
@@ -179,9 +178,6 @@ class _Toml(_Model):
 class RelayTimes:
     """Intervals of a relay, in seconds."""
 
-    heartbeat: float = 15.0
-    """Between two signs of life on a live connection: proxies close those that are idle for a minute, some after 30
-    seconds."""
     bootstrap_together: float = 10.0
     """Consumers that start a bootstrap within this time get the same start SCN and the same parts."""
     bootstrap_idle: float = 3600.0
@@ -201,8 +197,6 @@ class RelayLimits:
     buffer: BufferLimits = field(default_factory=BufferLimits)
     answer: int = 16 << 20
     """A larger answer is split into several, whatever is requested, except a single event."""
-    piece: int = 256 << 10
-    """Events that are read ahead for a live connection."""
     clients: int = 1000
     """Most clients with counters, the most recent ones: there may be any number of addresses."""
     groups: GroupLimits = field(default_factory=GroupLimits)
@@ -244,8 +238,6 @@ class RelayConfig:
     """The server's certificate and its chain, PEM; None: no TLS."""
     tls_key: Path | None = None
     """Its key, unless it is in the same file."""
-    allow_origins: tuple[str, ...] = ()
-    """Origins of the web pages that may read answers in a browser, such as ``https://dash.example``; ``*``: all."""
     log_disk_bytes: int = 0
     """Of the binlog archive, for readers that need the whole binlog; 0: no archive."""
     columns: ColumnRules = ()
@@ -275,7 +267,6 @@ class RelayConfig:
         _check_unique("tenant", [one.name for one in self.tenants])
         if self.tls_key is not None and self.tls_cert is None:
             raise ConfigError("tls_key is set, but tls_cert is not")
-        check_origins(self.allow_origins)
         if self.disk_bytes and self.state is None:
             raise ConfigError("a buffer on disk needs a state folder")
         if self.log_disk_bytes and self.state is None:

@@ -1,26 +1,22 @@
-"""Who may read the relay: tenants, known by a token, or addresses, if there are no tenants; and web pages, by their
-origins in settings (RFC 6454).
-"""
+"""Who may read the relay: tenants, known by a token, or addresses, if there are no tenants."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from starlette.requests import Request
 
 from headgate.errors import ConfigError
 from headgate.web import Token
 
-__all__ = ["ANY_ORIGIN", "Client", "NotAllowedError", "Tenant", "check_origins", "client_of"]
+__all__ = ["Client", "NotAllowedError", "Tenant", "client_of"]
 
-ANY_ORIGIN: Final = "*"
 _LONGEST_NAME: Final = 200
 """Most characters of a tenant's name, percent-encoded: its groups have a folder of that name."""
-_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True)
@@ -82,27 +78,3 @@ def client_of(request: Request) -> Client:
     """Return the sender of a request."""
     client: Client = request.state.client
     return client
-
-
-def check_origins(origins: Sequence[str]) -> None:
-    """:raises ConfigError: an entry is not an origin as a browser sends it, so it would never match."""
-    for one in origins:
-        if one != ANY_ORIGIN and one != _as_sent(one):
-            raise ConfigError(
-                f"allow_origins: {one!r} is not an origin as browsers send it, such as https://dash.example or "
-                "http://localhost:8000; * allows all pages"
-            )
-
-
-def _as_sent(origin: str) -> str | None:
-    """Return scheme, host and port as a browser writes them; None: this is not an origin."""
-    try:
-        parts = urlsplit(origin)
-        port, host = parts.port, parts.hostname
-    except ValueError:
-        return None
-    if not parts.scheme or not host or not host.isascii() or any(one.isspace() or one == "*" for one in host):
-        return None
-    named = f"[{host}]" if ":" in host else host
-    shown = "" if port is None or port == _DEFAULT_PORTS.get(parts.scheme) else f":{port}"
-    return f"{parts.scheme}://{named}{shown}"

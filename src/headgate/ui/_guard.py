@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from headgate.web import Token, is_loopback, is_same_origin
+from headgate.web import Token, is_foreign_page, is_loopback
 
 __all__ = ["Guard"]
 
@@ -61,10 +61,7 @@ class Guard:
         if self._local and not is_loopback(_name(host)):
             return PlainTextResponse("this page answers to localhost only\n", 421)
         if method not in ("GET", "HEAD"):
-            if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-                return PlainTextResponse("signals and changes from other pages are refused\n", 403)
-            origin = headers.get("origin")
-            if origin is not None and not is_same_origin(origin, host):
+            if is_foreign_page(headers):
                 return PlainTextResponse("signals and changes from other pages are refused\n", 403)
             return None  # the handler checks the token after it has read the body
         if self._local or (self._token and (self._token.bearer(headers) or self._token.basic(headers))):

@@ -12,16 +12,16 @@
 from headgate.web._answers import LONGEST_SECONDS, answer_errors, is_retryable, retry_after, seconds_to_wait
 from headgate.web._bodies import read_body
 from headgate.web._client import WebServer
-from headgate.web._tokens import Token, is_loopback, is_same_origin, read_token
+from headgate.web._tokens import Token, is_foreign_page, is_loopback, read_token
 
 __all__ = [
     "LONGEST_SECONDS",
     "Token",
     "WebServer",
     "answer_errors",
+    "is_foreign_page",
     "is_loopback",
     "is_retryable",
-    "is_same_origin",
     "read_body",
     "read_token",
     "retry_after",

@@ -20,7 +20,7 @@ from headgate.files import file_errors
 if TYPE_CHECKING:
     from starlette.datastructures import Headers
 
-__all__ = ["Token", "check_token", "is_loopback", "is_same_origin", "read_token"]
+__all__ = ["Token", "check_token", "is_foreign_page", "is_loopback", "read_token"]
 
 _SHORTEST = 16
 """Minimum characters of a token, so that words are refused. ``openssl rand -hex 16`` gives twice as many."""
@@ -113,9 +113,12 @@ def is_loopback(host: str) -> bool:
         return name.lower() == "localhost"
 
 
-def is_same_origin(origin: str, host: str) -> bool:
-    """Return whether the headers ``Origin`` and ``Host`` of a request name the same server."""
+def is_foreign_page(headers: Headers) -> bool:
+    """Return whether a browser sends a request for a page of another server, by ``Sec-Fetch-Site`` and ``Origin``."""
+    if headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return True
+    origin = headers.get("origin")
     try:
-        return urlsplit(origin).netloc.lower() == host.lower()
+        return origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower()
     except ValueError:
-        return False
+        return True

@@ -75,7 +75,6 @@ def answers(consumer: Consumer) -> dict[str, bytes]:
     paths: dict[str, dict[str, str]] = {
         "sources": {}, "register": {}, "admin/status": {}, "metrics": {}, "openapi.json": {}, "physicalSources": {},
         "physicalBuffers": {}, "containerStats/inbound/events/total": {}, "relayStats/outbound/http/clients": {},
-        "events": {"sources": consumer.sources, "seconds": "1", "maxev": "2"},
     }  # fmt: skip
     bodies = {path: consumer.get(path, **parameters)[2] for path, parameters in paths.items()}
     for output in ("binary", "json", "json_plain_value", "rows", "arrow"):

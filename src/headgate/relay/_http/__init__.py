@@ -5,8 +5,9 @@
 ``_commands``                              what a command is, and its errors
 ``_requests``                              what consumers request from ``/stream``
 ``_reading``                               events: read, await, count and decode (``_decoded``)
-``_about _statistics _stream _live _log``  the commands; ``_bootstrap``, ``_groups``: those of the neighbouring rooms
+``_about _statistics _stream _log``        the commands; ``_bootstrap``, ``_groups``: those of the neighbouring rooms
 ``_choices``                               filters checked and compiled, cached
+``_pages``                                 refusal of other servers' pages; the header Host
 ``_gate``                                  authentication and rate limits
 ``_openapi``                               OpenAPI description of the commands
 ``_app``                                   all of them in one application

@@ -22,7 +22,7 @@ from headgate.relay._http import _groups as _group_commands
 from headgate.relay._http._commands import UNKNOWN, Command, failure, route
 from headgate.relay._http._gate import Gate
 from headgate.relay._http._openapi import described
-from headgate.relay._http._pages import Origins
+from headgate.relay._http._pages import Pages
 from headgate.relay._relay import Relay
 from headgate.web import is_loopback
 
@@ -51,7 +51,7 @@ def create_app(relay: Relay, *, suppliers: Mapping[int, Supplier] | None = None)
     app = Starlette(
         routes=routes,
         middleware=[
-            Middleware(Origins, config.allow_origins, local=not config.tenants and is_loopback(config.host)),
+            Middleware(Pages, local=not config.tenants and is_loopback(config.host)),
             Middleware(Gate, config.tenants),
             Middleware(_FixedPathRouter, routes),
         ],

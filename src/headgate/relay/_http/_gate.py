@@ -6,8 +6,8 @@ limits:
 
 * a number of concurrent requests;
 * requests per second: bursts up to one second's worth of them (at least one);
-* bytes of answers per second: an answer is never cut, so the next request waits for a large one; an endless answer is
-  slowed down to the rate.
+* bytes of answers per second: an answer is never cut, so the next request waits for a large one; one in pieces, as of
+  the binlog archive, is slowed down to the rate.
 
 A request over a limit gets status 429 with ``Retry-After`` in seconds. The limits are counted in the server's one
 thread, so they need no locks; a restart resets them.

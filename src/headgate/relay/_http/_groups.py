@@ -1,7 +1,6 @@
 """``/groups/<name>``: the reports of the members of a consumer group (``_groups``).
 
-It is for programs, by POST of JSON: a web page cannot send that to another host, because the preflight's answer does
-not allow it. Each tenant has separate groups.
+It is for programs, by POST of JSON. Each tenant has separate groups.
 """
 
 from __future__ import annotations

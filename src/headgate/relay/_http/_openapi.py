@@ -28,7 +28,7 @@ _ERROR: Final = {
 ROW_REFERENCE: Final = "#/components/schemas/Row"
 _ROW: Final = {
     "type": "object",
-    "description": "A change, as a line of output=rows or a message of /events. In Arrow the same are columns: _scn, "
+    "description": "A change, as a line of output=rows. In Arrow the same are columns: _scn, "
     "_event, _op, _ts, _key, those of the row by their names, and _before.",
     "properties": {
         "source": {"type": "string", "description": "The logical source's name."},

@@ -1,15 +1,17 @@
-"""Which web pages may read the relay through a browser.
+"""Web pages of other servers, which may not use the relay through a browser.
 
-A browser reaches its machine's loopback addresses, whatever page it shows. Databus answers
-``Access-Control-Allow-Origin: *`` to everything, so any page may read it. Here only pages of the listed origins may
-(Fetch Standard, "CORS protocol"; RFC 6454). The others are blocked:
+A browser reaches its machine's loopback addresses, whatever page it shows, and sends requests for a page that may not
+read their answers: an image's, a link's, a form's. Databus answers ``Access-Control-Allow-Origin: *`` to everything, so
+any page may read it. The relay has requests that take effect (``/startSCN`` begins a bootstrap, ``/bootstrap`` reads
+the server, a ``/stream`` moves counters), so it refuses every request that a browser sends for another server's page:
 
-* no answer names an unlisted origin, so a browser does not show it to the page;
-* a relay on a loopback address without tokens answers only to ``Host``s of this machine, so that a page whose name
-  resolves to 127.0.0.1 does not count as the relay's (DNS rebinding);
-* requests that change something are refused from other origins: they do harm even without a readable answer.
+* by ``Sec-Fetch-Site`` (Fetch Metadata Request Headers), which all browsers send to a trustworthy address since 2023;
+* by ``Origin`` (RFC 6454), which they send with all requests but plain GETs;
+* by ``Host`` on a loopback address without tokens: only names of this machine are answered, so that a page whose name
+  resolves to 127.0.0.1 does not count as the relay's (DNS rebinding).
 
-Programs send no ``Origin`` and are not affected. The origin ``*`` gives Databus's behaviour, without these checks.
+A user who types the address, or the relay's own answers, count as the relay's. Programs send neither of the first two
+headers and are not affected.
 
 As ``Host`` most programs send ``name:port`` or ``[address]:port`` (RFC 9110, "Host"). Databus's Java client sends what
 Java prints of an ``InetSocketAddress`` (``AbstractNettyHttpConnection.java``): ``name/address:port``, without the name
@@ -20,86 +22,48 @@ because in a URL it ends the host.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.relay._http._commands import failure
-from headgate.relay._tenants import ANY_ORIGIN
-from headgate.web import is_loopback, is_same_origin
+from headgate.web import is_foreign_page, is_loopback
 
-__all__ = ["Origins", "host_and_port", "is_here"]
+__all__ = ["Pages", "host_and_port", "is_here"]
 
-_PREFLIGHT: Final = {
-    "access-control-allow-methods": "GET",
-    "access-control-allow-headers": "authorization, last-event-id",
-    "access-control-max-age": "3600",
-}
-_EXPOSED: Final = (
-    "retry-after, x-dbus-error, x-dbus-error-message, x-dbus-error-cause, x-dbus-error-cause-message, "
-    "x-dbus-pending-event-size, x-dbus-protocol-version, x-headgate-checkpoint"
+_FOREIGN: Final = (
+    "the relay refuses requests of other servers' pages, by Origin and Sec-Fetch-Site: type its address, or let the"
+    " page's server read the relay"
 )
-"""Headers that a page may read in addition to the body."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._:%-]+", re.ASCII)
 
 
-class Origins:
-    """ASGI middleware that checks web pages' origins.
+class Pages:
+    """ASGI middleware that refuses requests of other servers' pages.
 
-    :param allowed: origins, or ``*``.
-    :param local: refuse requests for other hosts than this machine.
+    :param local: also refuse requests for other hosts than this machine.
     """
 
-    def __init__(self, app: ASGIApp, allowed: Sequence[str], *, local: bool) -> None:
-        self._app, self._allowed, self._any = app, frozenset(allowed), ANY_ORIGIN in allowed
-        self._local = local and not self._any
+    def __init__(self, app: ASGIApp, *, local: bool) -> None:
+        self._app, self._local = app, local
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        host, origin = headers.get("host", ""), headers.get("origin")
-        answer, cors_headers = self._refusal(scope["method"], host, origin), self._headers(origin)
-        if answer is None and scope["method"] == "OPTIONS":  # a preflight carries no token
-            answer = Response(
-                status_code=204, headers=_PREFLIGHT if "access-control-allow-origin" in cors_headers else None
-            )
-        await (answer or self._app)(scope, receive, _with(cors_headers, send) if cors_headers else send)
+        answer = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        await (answer or self._app)(scope, receive, send)
 
-    def _headers(self, origin: str | None) -> dict[str, str]:
-        if self._any:
-            return {"access-control-allow-origin": ANY_ORIGIN, "access-control-expose-headers": _EXPOSED}
-        if not self._allowed:
-            return {}
-        if origin not in self._allowed:
-            return {"vary": "Origin"}
-        return {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED, "vary": "Origin"}
-
-    def _refusal(self, method: str, host: str, origin: str | None) -> Response | None:
+    def _refusal(self, headers: Headers) -> Response | None:
+        host = headers.get("host", "")
         if self._local and host and not is_here(host):
             return failure(
                 "Forbidden", "without tokens a relay on a loopback address answers to localhost only", status=421
             )
-        if origin is None or method in ("GET", "HEAD", "OPTIONS") or self._any or origin in self._allowed:
-            return None
-        if is_same_origin(origin, host):
-            return None
-        return failure("Forbidden", f"pages of {origin} may not send such requests: see allow_origins", status=403)
-
-
-def _with(headers: dict[str, str], send: Send) -> Send:
-    async def send_more(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            MutableHeaders(scope=message).update(headers)
-        await send(message)
-
-    return send_more
+        if is_foreign_page(headers):
+            return failure("Forbidden", _FOREIGN, status=403)
+        return None
 
 
 # --- the header Host --------------------------------------------------------------------------------------------------

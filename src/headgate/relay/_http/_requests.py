@@ -34,7 +34,6 @@ __all__ = [
     "build_stream_request",
     "filters_of",
     "known_sources",
-    "readable",
 ]
 
 _LONGEST_WAIT_MS: Final = 60_000
@@ -281,10 +280,10 @@ def _subscribed(
         chosen = relay.names.select(tuple(sorted(sources)))
         _check(client, chosen)
         return chosen.ids, sorted(wanted)
-    return (readable(client, relay.names) if client.is_restricted else None), sorted(wanted)
+    return (_readable(client, relay.names) if client.is_restricted else None), sorted(wanted)
 
 
-def readable(client: Client, names: SourceNames) -> tuple[int, ...]:
+def _readable(client: Client, names: SourceNames) -> tuple[int, ...]:
     """Return the ids of all sources that a client may read now."""
     return tuple(one.id for one in names.select().sources if client.may_read(one.name))
 

@@ -15,7 +15,6 @@ from starlette.responses import Response
 from headgate.databus import StreamPosition, checkpoint_json
 from headgate.kernels import text_bytes
 from headgate.relay._buffer import Batch
-from headgate.relay._http import _live
 from headgate.relay._http._commands import HEADERS, TEXT, Command, compact, events_response
 from headgate.relay._http._decoded import arrow_streams, positions_after, row_lines
 from headgate.relay._http._openapi import ROW_REFERENCE
@@ -34,7 +33,7 @@ _LARGE_BODY: Final = 1 << 20
 
 
 def commands(relay: Relay) -> list[Command]:
-    """Return the commands ``/stream`` and ``/events``."""
+    """Return the command ``/stream``."""
     streams = Streams(relay)
     pending = "Bytes of the next event, if the answer is empty because it is larger than size."
     after = "With output rows or arrow: the checkpoint to continue from."
@@ -48,8 +47,7 @@ def commands(relay: Relay) -> list[Command]:
             media=(TEXT, ARROW),
             for_all=True,
             headers={"x-dbus-pending-event-size": pending, CHECKPOINT: after},
-        ),
-        _live.command(relay, streams),
+        )
     ]
 
 
