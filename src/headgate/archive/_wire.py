@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Final, TypeAlias
 
-from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter, WithJsonSchema
+from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter
 
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
@@ -24,7 +24,7 @@ def _parse(value: Any) -> GtidSet:
     return GtidSet.parse(value)
 
 
-Gtids: TypeAlias = Annotated[GtidSet, PlainValidator(_parse), PlainSerializer(str), WithJsonSchema({"type": "string"})]
+Gtids: TypeAlias = Annotated[GtidSet, PlainValidator(_parse), PlainSerializer(str)]
 
 
 @dataclass(frozen=True)

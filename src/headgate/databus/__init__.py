@@ -35,7 +35,6 @@ from headgate.databus._binary import (
 )
 from headgate.databus._checkpoint import (
     CATCHUP,
-    CHECKPOINT_SCHEMA,
     CHECKPOINT_SOURCE,
     FIRST,
     SNAPSHOT,
@@ -52,7 +51,6 @@ from headgate.databus._schema import Schema, avro_text
 
 __all__ = [
     "CATCHUP",
-    "CHECKPOINT_SCHEMA",
     "CHECKPOINT_SOURCE",
     "EOP_SIZE",
     "EOP_SOURCE",

@@ -29,7 +29,6 @@ from headgate.databus._binary import seal
 
 __all__ = [
     "CATCHUP",
-    "CHECKPOINT_SCHEMA",
     "CHECKPOINT_SOURCE",
     "FIRST",
     "SNAPSHOT",
@@ -76,17 +75,6 @@ class StreamPosition:
 
 FIRST: Final = StreamPosition(-2)
 _ONLINE: Final = ("INIT", "ONLINE_CONSUMPTION")
-_SCN_SCHEMA: Final = {"type": "integer", "minimum": -1, "maximum": _LARGEST, "default": -1}
-CHECKPOINT_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "windowScn": _SCN_SCHEMA,
-        "windowOffset": _SCN_SCHEMA,
-        "consumption_mode": {"enum": list(_ONLINE)},
-        "bootstrap_start_scn": {},
-    },
-}
-"""JSON Schema of the argument of :func:`parse_position`."""
 
 
 def checkpoint_json(position: StreamPosition) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The relay over HTTP.
 
 =========================================  =======================================================================
-``_parameters``                            command parameters: one table parses and describes them
+``_parameters``                            command parameters: one table parses them
 ``_commands``                              what a command is, and its errors
 ``_requests``                              what consumers request from ``/stream``
 ``_reading``                               events: read, await, count and decode (``_decoded``)
@@ -9,7 +9,6 @@
 ``_choices``                               filters checked and compiled, cached
 ``_pages``                                 refusal of other servers' pages; the header Host
 ``_gate``                                  authentication and rate limits
-``_openapi``                               OpenAPI description of the commands
 ``_app``                                   all of them in one application
 =========================================  =======================================================================
 """

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headgate.databus import Schema
-from headgate.relay._http._commands import HEADERS, PRETTY, Command, compact, object_of, reply
+from headgate.relay._http._commands import HEADERS, PRETTY, Command, compact, reply
 from headgate.relay._http._parameters import InvalidParameterError, choice, flag, integer, segment
 from headgate.relay._http._registered import Registrations, is_databus_client
 from headgate.relay._http._requests import SOURCES, known_sources
@@ -23,16 +23,6 @@ from headgate.relay._tenants import Client, client_of
 __all__ = ["commands"]
 
 _NS_PER_MS: Final = 1_000_000
-_TEXT: Final = {"type": "string"}
-_NUMBER: Final = {"type": "integer"}
-_SOURCES: Final = {"type": "array", "items": object_of(name=_TEXT, id=_NUMBER)}
-_SCHEMAS: Final = {"type": "array", "items": object_of(id=_NUMBER, version=_NUMBER, schema=_TEXT)}
-_METADATA: Final = {"type": "array", "items": object_of(version=_NUMBER, schema=_TEXT, crc32=_TEXT)}
-_FOUR: Final = {
-    "type": "object",
-    "properties": {"sourceSchemas": _SCHEMAS, "metadataSchemas": _METADATA},
-    "required": ["sourceSchemas"],
-}
 _WITH_METADATA: Final = 4
 """The protocol version that includes schemas of metadata."""
 
@@ -40,47 +30,18 @@ _WITH_METADATA: Final = 4
 def commands(relay: Relay) -> list[Command]:
     """Return the commands, which only report."""
     about = _About(relay)
-    states = {"enum": ["RUNNING", "ERROR_RETRYING", "SUSPENDED_ON_ERROR"]}
-    status = Command(
-        "/admin/status",
-        about.admin,
-        "Whether the relay runs, retries or has stopped, and why",
-        [PRETTY],
-        object_of(status=states, message=_TEXT),
-        for_all=True,
-    )
+    protocol, buffer = choice("protocolVersion", (2, 3, 4), default=3), "/bufferInfo/inbound/{name}/{partition}"
+    status = Command("/admin/status", about.admin, [PRETTY], for_all=True)
     return [
-        Command(
-            "/sources", about.sources, "The logical sources",
-            [choice("v", "2: with Databus's fields of wildcards.", (1, 2), default=1), PRETTY], _SOURCES,
-            for_all=True,
-        ),
-        Command(
-            "/register", about.register, "The Avro schemas of sources, every version",
-            [
-                SOURCES, choice("protocolVersion", "4: an object of lists.", (2, 3, 4), default=3),
-                flag("compress", "true: the answer is gzip, in base64."),
-            ],
-            {"anyOf": [_SCHEMAS, _FOUR, _TEXT]},
-            for_all=True, headers={"x-dbus-protocol-version": "The version of the answer."},
-        ),
-        Command("/physicalSources", about.physical_sources, "Physical sources, without passwords", [PRETTY], _SOURCES),
-        Command(
-            "/physicalBuffers", about.physical_buffers, "The logical sources of each physical source", [PRETTY],
-            {"type": "object", "additionalProperties": _SOURCES}, for_all=True,
-        ),
-        Command(
-            "/bufferInfo/inbound/{name}/{partition}", about.buffer_info,
-            "The oldest and the newest SCN of a physical source, and their times in ms since 1970; -1: none",
-            [
-                segment("name", "The physical source's name."),
-                integer("partition", "Its id.", least=1, in_path=True), PRETTY,
-            ],
-            object_of(minScn=_NUMBER, maxScn=_NUMBER, timestampLatestEvent=_NUMBER, timestampFirstEvent=_NUMBER),
-        ),
-        Command("/bufferInfo/{rest:path}", about.no_buffer, "A path that names no buffer", shown=False),
-        status, replace(status, path="/admin"),
-    ]  # fmt: skip
+        Command("/sources", about.sources, [choice("v", (1, 2), default=1), PRETTY], for_all=True),
+        Command("/register", about.register, [SOURCES, protocol, flag("compress")], for_all=True),
+        Command("/physicalSources", about.physical_sources, [PRETTY]),
+        Command("/physicalBuffers", about.physical_buffers, [PRETTY], for_all=True),
+        Command(buffer, about.buffer_info, [segment("name"), integer("partition", least=1, in_path=True), PRETTY]),
+        Command("/bufferInfo/{rest:path}", about.no_buffer),
+        status,
+        replace(status, path="/admin"),
+    ]
 
 
 class _About:

@@ -21,7 +21,6 @@ from headgate.relay._http import _bootstrap as _bootstrap_commands
 from headgate.relay._http import _groups as _group_commands
 from headgate.relay._http._commands import UNKNOWN, Command, failure, route
 from headgate.relay._http._gate import Gate
-from headgate.relay._http._openapi import described
 from headgate.relay._http._pages import Pages
 from headgate.relay._relay import Relay
 from headgate.web import is_loopback
@@ -43,10 +42,8 @@ def create_app(relay: Relay, *, suppliers: Mapping[int, Supplier] | None = None)
 
     :param suppliers: suppliers of bootstrap rows, by physical source; default: MySQL.
     """
-    relay_commands = [command for module in _MODULES for command in module(relay)]
-    relay_commands += _bootstrap_commands.commands(relay, suppliers)
-    config = relay.config
-    commands = described(relay_commands, tokens=bool(config.tenants))
+    config, commands = relay.config, [command for module in _MODULES for command in module(relay)]
+    commands += _bootstrap_commands.commands(relay, suppliers)
     routes = [route(one, relay.usage, relay.traffic) for one in commands]
     app = Starlette(
         routes=routes,

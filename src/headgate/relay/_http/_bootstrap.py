@@ -14,12 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
-from pydantic import WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -28,11 +27,11 @@ from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._suppliers import Supplier
 from headgate.relay._events._choice import Choice
 from headgate.relay._http._choices import Choices
-from headgate.relay._http._commands import HEADERS, Command, compact, events_response, object_of
+from headgate.relay._http._commands import HEADERS, Command, compact, events_response
 from headgate.relay._http._pages import host_and_port
-from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, integer, json_value, text
+from headgate.relay._http._parameters import InvalidParameterError, choice, integer, json_value, text
 from headgate.relay._http._reading import encoded
-from headgate.relay._http._requests import NO_FILTERS, STREAM, Filters, KeyFilters, filters_of
+from headgate.relay._http._requests import EVENT_VERSION, FILTERS, NO_FILTERS, Filters, KeyFilters, filters_of
 from headgate.relay._relay import Relay
 from headgate.relay._sources import LogicalSource
 from headgate.relay._tenants import Client, client_of
@@ -43,15 +42,7 @@ _THREADS: Final = 40
 """Most requests that read rows at a time; more wait for a thread."""
 _MARGIN: Final = 900
 """Bytes that Databus reserves in addition to the checkpoint of the request."""
-_POINT: Final = Annotated[
-    dict[str, Any], WithJsonSchema(object_of(consumption_mode={"enum": ["BOOTSTRAP_SNAPSHOT", "BOOTSTRAP_CATCHUP"]}))
-]
-_SCN: Final = {"type": "string", "pattern": "^[0-9]+$"}
-_SERVER: Final = {"X-DBUS2-BS-HOSTPORT": "This server, by the name that the client used."}
-
-
-def _point(about: str, *, required: bool = True) -> Parameter:
-    return replace(json_value("checkPoint", about, _POINT, BootstrapPoint.from_json), required=required)
+_POINT: Final = json_value("checkPoint", dict[str, Any], BootstrapPoint.from_json)
 
 
 def commands(relay: Relay, suppliers: Mapping[int, Supplier] | None = None) -> list[Command]:
@@ -59,42 +50,21 @@ def commands(relay: Relay, suppliers: Mapping[int, Supplier] | None = None) -> l
 
     :param suppliers: of rows, by physical source; default: MySQL.
     """
-    handlers = _Commands(relay, suppliers or {})
-    filters = next(one for one in STREAM if one.name == "filters")
+    handlers, required_point = _Commands(relay, suppliers or {}), replace(_POINT, required=True)
+    bootstrap = [
+        text("sources", required=True),
+        required_point,
+        integer("batchSize", required=True),
+        choice("output", ("binary", "json", "json_plain_value"), default="binary"),
+        json_value("filter", KeyFilters),
+        FILTERS,
+        EVENT_VERSION,
+    ]
     return [
-        Command(
-            "/startSCN", handlers.start, "Begin a bootstrap: the SCN that it begins at",
-            [
-                text("sources", "Names or ids of logical sources, by comma.", required=True),
-                _point("The consumer's position: bootstrap_since_scn, 0 if it is new."),
-            ],
-            _SCN, for_all=True, headers=_SERVER,
-        ),
-        Command(
-            "/bootstrap", handlers.bootstrap, "The next rows of a source, or changes since the start",
-            [
-                text("sources", "Ids of logical sources, by comma; the checkpoint names the one to read."),
-                _point("The checkpoint at the end of the previous answer."),
-                integer("batchSize", "The most bytes of events.", required=True),
-                choice("output", "The form of the events.", ("binary", "json", "json_plain_value"), default="binary"),
-                json_value("filter", "Which keys of this source.", KeyFilters),
-                filters,
-                choice("maxev", "The newest event version that is understood: 0 is version 1.", (0, 2), default=0),
-            ],
-            for_all=True, headers=_SERVER | {
-                "PhaseCompleted": "TRUE: the phase is complete.",
-                "x-dbus-pending-event-size": "Bytes of the next event, if it is larger than batchSize.",
-            },
-        ),
-        Command(
-            "/targetSCN", handlers.target, "The SCN up to which the consumer has to follow",
-            [
-                text("source", "The name or id of the source that was read last.", required=True),
-                _point("The bootstrap's checkpoint.", required=False),
-            ],
-            _SCN, for_all=True, headers=_SERVER,
-        ),
-    ]  # fmt: skip
+        Command("/startSCN", handlers.start, [text("sources", required=True), required_point], for_all=True),
+        Command("/bootstrap", handlers.bootstrap, bootstrap, for_all=True),
+        Command("/targetSCN", handlers.target, [text("source", required=True), _POINT], for_all=True),
+    ]
 
 
 class _Commands:

@@ -13,7 +13,7 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -50,7 +50,6 @@ __all__ = [
     "compact",
     "events_response",
     "failure",
-    "object_of",
     "reply",
     "route",
 ]
@@ -77,7 +76,7 @@ _LONG_QUERY: Final = 2000
 _LONGEST_IN_HEADER: Final = 2048
 """Python's client reads lines of 65,536 bytes, Netty's default is 8,192 for all headers, and a message comes twice."""
 _NO_PATH: Final[Mapping[str, str]] = MappingProxyType({})
-PRETTY: Final = presence("pretty", "Answer with a name and value a line.")
+PRETTY: Final = presence("pretty")
 
 
 Answer: TypeAlias = Callable[[Request, Mapping[str, Any]], Awaitable[Response]]
@@ -94,19 +93,11 @@ class Command:
     path: str
     """In Starlette's form: ``/bufferInfo/inbound/{name}/{partition}``; segments in braces are in ``parameters``."""
     answer: Answer
-    summary: str
     parameters: Sequence[Parameter] = ()
-    result: Mapping[str, Any] = field(default_factory=dict)
-    """JSON Schema of the body of a successful answer; empty: anything."""
-    media: Sequence[str] = (TEXT,)
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """Headers of a successful answer that matter to clients: name → description."""
     for_all: bool = False
     """Whether tenants restricted to some sources may use it: it checks the sources, or reveals nothing of them."""
-    shown: bool = True
-    """Whether ``/openapi.json`` lists it."""
-    body: Mapping[str, Any] | None = None
-    """JSON Schema of the body to POST; None: no body, the method is GET."""
+    posted: bool = False
+    """Whether the method is POST, with a body; otherwise it is GET."""
     changes: Sequence[Parameter] = ()
     """Additional parameters of PUT and POST, if a GET command also has these methods."""
 
@@ -115,7 +106,7 @@ class Command:
         """GET, or POST; or GET, POST and PUT."""
         if self.changes:
             return ("GET", "POST", "PUT")
-        return ("GET",) if self.body is None else ("POST",)
+        return ("POST",) if self.posted else ("GET",)
 
     def takes(self, method: str) -> Sequence[Parameter]:
         """Return the parameters of a method."""
@@ -207,11 +198,6 @@ async def body_of(request: Request, command: str) -> bytes:
     if body is None:
         raise InvalidParameterError(command, "body", f"more than {_LARGEST_BODY} bytes")
     return body
-
-
-def object_of(**properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON Schema of an object that has at least these properties."""
-    return {"type": "object", "properties": properties, "required": list(properties)}
 
 
 def failure(

@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.databus import MEMBER_REPORT, OWNED, MemberReport, Owned, StreamPosition, checkpoint_json
+from headgate.databus import MEMBER_REPORT, OWNED, MemberReport, StreamPosition, checkpoint_json
 from headgate.relay._groups import GroupFolder, GroupRefusedError
-from headgate.relay._http._commands import PRETTY, Command, body_of, object_of, reply
-from headgate.relay._http._parameters import SCHEMA_REFERENCE, InvalidParameterError, segment
+from headgate.relay._http._commands import PRETTY, Command, body_of, reply
+from headgate.relay._http._parameters import InvalidParameterError, segment
 from headgate.relay._relay import Relay
 from headgate.relay._tenants import Client, client_of
 
@@ -28,29 +28,10 @@ __all__ = ["commands"]
 
 def commands(relay: Relay) -> list[Command]:
     """Return the commands to report to a group and to show it."""
-    groups = _Groups(relay)
-    name = segment("name", "The group's name: letters, digits, '.', '_' and '-'.")
-    objects, number = {"type": "object"}, {"type": "integer"}
-    lists, owned = {"type": "array"}, TypeAdapter(Owned).json_schema(mode="serialization")
-    whole = object_of(v=number, sources=lists, bootstrap={"type": "boolean"}, members=objects, partitions=lists)
+    groups, name = _Groups(relay), segment("name")
     return [
-        Command(
-            "/groups/{name}",
-            groups.sync,
-            "Report as a member of a consumer group, and get the partitions that it owns",
-            [name],
-            object_of(partitions={**objects, "additionalProperties": owned}),
-            body=MEMBER_REPORT.json_schema(ref_template=SCHEMA_REFERENCE),
-            for_all=True,
-        ),
-        Command(
-            "/groups/{name}",
-            groups.show,
-            "The members, partitions and checkpoints of a group of consumers",
-            [name, PRETTY],
-            whole,
-            for_all=True,
-        ),
+        Command("/groups/{name}", groups.sync, [name], posted=True, for_all=True),
+        Command("/groups/{name}", groups.show, [name, PRETTY], for_all=True),
     ]
 
 

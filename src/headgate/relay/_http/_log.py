@@ -28,8 +28,7 @@ from headgate.archive import FILES, HEAD, RANGE, LogFeeder, LogReader, LogSpool
 from headgate.errors import ConfigError, HeadgateError, ServerBehindError
 from headgate.mysql import LogRequest
 from headgate.relay._http._commands import PROCESSING, Answer, Command, body_of, failure
-from headgate.relay._http._openapi import JSON
-from headgate.relay._http._parameters import SCHEMA_REFERENCE, text
+from headgate.relay._http._parameters import text
 from headgate.relay._http._reading import AppendNotifier
 from headgate.relay._relay import Relay
 
@@ -39,35 +38,16 @@ _CHUNK: Final = 1 << 20
 _THREADS: Final = 64
 """Most readings at a time; more wait for a thread."""
 _BINARY: Final = "application/octet-stream"
-_SOURCE: Final = text("source", "The physical source's name; required if the relay has several.")
+_SOURCE: Final = text("source")
 
 
 def commands(relay: Relay) -> list[Command]:
     """Return the commands of the binlog archive."""
     log = _Log(relay)
-    head = HEAD.json_schema(ref_template=SCHEMA_REFERENCE)
-    head["properties"] |= {"failed": {"type": "boolean"}}
-    head["required"] += ["failed"]
     return [
-        Command(
-            "/log/head", _answering(log.head), "What the binlog archive has, as GTID sets", [_SOURCE], head, [JSON]
-        ),
-        Command(
-            "/log/files",
-            _answering(log.files),
-            "The servers' binlog files in the archive, oldest first",
-            [_SOURCE],
-            FILES.json_schema(ref_template=SCHEMA_REFERENCE),
-            [JSON],
-        ),
-        Command(
-            "/log",
-            _answering(log.read_range),
-            "A range of the binlog, as the server would send it",
-            media=[_BINARY],
-            body=RANGE.json_schema(ref_template=SCHEMA_REFERENCE),
-            headers={"x-headgate-server-uuid": "The server whose log it is."},
-        ),
+        Command("/log/head", _answering(log.head), [_SOURCE]),
+        Command("/log/files", _answering(log.files), [_SOURCE]),
+        Command("/log", _answering(log.read_range), posted=True),
     ]
 
 

@@ -117,8 +117,7 @@ def commands(relay: Relay) -> list[Command]:
     async def metrics(_request: Request, _parameters: Mapping[str, Any]) -> Response:
         return Response(generate_latest(_Figures(relay)), headers={"content-type": CONTENT_TYPE_LATEST})
 
-    media = (CONTENT_TYPE_LATEST,)
-    return [Command("/metrics", metrics, "The relay's figures for Prometheus", result={"type": "string"}, media=media)]
+    return [Command("/metrics", metrics)]
 
 
 class _Figures(Collector):

@@ -1,7 +1,6 @@
-"""The parameters of the relay's commands: one table defines how each is parsed and described.
+"""The parameters of the relay's commands: a table of each command defines how they are parsed.
 
-A command reads only the parameters of its table; others are ignored, as in Databus. ``/openapi.json`` shows the same
-table, so that the description cannot differ from what is accepted.
+A command reads only the parameters of its table; others are ignored, as in Databus.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from pydantic import TypeAdapter
 
 __all__ = [
     "LARGEST_INT",
-    "SCHEMA_REFERENCE",
     "InvalidParameterError",
     "Parameter",
     "UnfitFilterError",
@@ -31,7 +29,6 @@ __all__ = [
 
 LARGEST_INT: Final = 2**31 - 1
 """Databus's parameters have Java's type ``int``."""
-SCHEMA_REFERENCE: Final = "#/components/schemas/{model}"
 _SHOWN: Final = 500
 """Characters of a wrong value that an error repeats. It is also sent as a header, and clients limit those."""
 _NUMBER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
@@ -56,17 +53,12 @@ class Parameter:
     """One parameter of the query, or a segment of the path."""
 
     name: str
-    about: str
-    """Description for users."""
-    schema: Mapping[str, Any]
-    """JSON Schema of the value; of a JSON parameter, of the parsed value."""
     parse: Callable[[str], Any]
     """:raises ValueError: the text is invalid."""
     required: bool = False
     default: Any = None
     """The value of a missing parameter."""
     in_path: bool = False
-    is_json: bool = False
 
 
 def _integer(text: str, least: int, most: int) -> int:
@@ -77,7 +69,6 @@ def _integer(text: str, least: int, most: int) -> int:
 
 def integer(
     name: str,
-    about: str,
     *,
     least: int = 0,
     most: int = LARGEST_INT,
@@ -86,21 +77,14 @@ def integer(
     in_path: bool = False,
 ) -> Parameter:
     """Take a decimal number from ``least`` to ``most``."""
-    schema: dict[str, Any] = {"type": "integer", "minimum": least, "maximum": most}
-    if default is not None:
-        schema["default"] = default
-    return Parameter(name, about, schema, lambda text: _integer(text, least, most), required, default, in_path)
+    return Parameter(name, lambda text: _integer(text, least, most), required, default, in_path)
 
 
 def choice(
-    name: str, about: str, values: Sequence[Any], *, default: Any = None, required: bool = False, in_path: bool = False
+    name: str, values: Sequence[Any], *, default: Any = None, required: bool = False, in_path: bool = False
 ) -> Parameter:
     """Take one of some words, in any case except in the path, or of some numbers."""
-    numbers = isinstance(values[0], int)
     known = {str(one): one for one in values}
-    schema: dict[str, Any] = {"type": "integer" if numbers else "string", "enum": list(values)}
-    if default is not None:
-        schema["default"] = default
 
     def parse(text: str) -> Any:
         value = known.get(text if in_path else text.lower())
@@ -108,42 +92,39 @@ def choice(
             raise ValueError("none of them")
         return value
 
-    return Parameter(name, about, schema, parse, required, default, in_path)
+    return Parameter(name, parse, required, default, in_path)
 
 
-def flag(name: str, about: str) -> Parameter:
+def flag(name: str, *, default: bool | None = False) -> Parameter:
     """Take ``true``, in any case; every other text is false."""
-    return Parameter(
-        name, about, {"type": "boolean", "default": False}, lambda text: text.lower() == "true", False, False
-    )
+    return Parameter(name, lambda text: text.lower() == "true", default=default)
 
 
-def presence(name: str, about: str) -> Parameter:
+def presence(name: str) -> Parameter:
     """Take any text as true."""
-    schema = {"type": "string", "enum": ["", "true"]}
-    return Parameter(name, about, schema, lambda _: True, False, False)
+    return Parameter(name, lambda _: True, default=False)
 
 
-def text(name: str, about: str, *, pattern: str | None = None, required: bool = False) -> Parameter:
+def text(name: str, *, required: bool = False) -> Parameter:
     """Take any text; the command checks it."""
-    schema = {"type": "string"} | ({"pattern": pattern} if pattern else {})
-    return Parameter(name, about, schema, str, required)
+    return Parameter(name, str, required)
 
 
-def segment(name: str, about: str) -> Parameter:
+def segment(name: str) -> Parameter:
     """Take a segment of the path."""
-    return Parameter(name, about, {"type": "string", "minLength": 1, "pattern": "^[^/]+$"}, str, True, None, True)
+    return Parameter(name, str, required=True, in_path=True)
 
 
-def json_value(name: str, about: str, kind: Any, parse: Callable[[Any], Any] = lambda one: one) -> Parameter:
+def json_value(
+    name: str, kind: Any, parse: Callable[[Any], Any] = lambda one: one, *, required: bool = False
+) -> Parameter:
     """Take a JSON value.
 
     :param kind: its type for pydantic.
     :param parse: converts the validated value; raises ValueError.
     """
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
-    schema = adapter.json_schema(ref_template=SCHEMA_REFERENCE)
-    return Parameter(name, about, schema, lambda text: parse(adapter.validate_json(text)), is_json=True)
+    return Parameter(name, lambda text: parse(adapter.validate_json(text)), required)
 
 
 def read_parameters(

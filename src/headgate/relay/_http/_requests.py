@@ -9,22 +9,32 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from headgate.databus import CHECKPOINT_SCHEMA, StreamPosition, parse_position
+from headgate.databus import StreamPosition, parse_position
 from headgate.relay._events._choice import KINDS, RANGE
 from headgate.relay._events._where import RowFilter, check_predicate
-from headgate.relay._http._parameters import LARGEST_INT, InvalidParameterError, choice, flag, integer, json_value, text
+from headgate.relay._http._parameters import (
+    LARGEST_INT,
+    InvalidParameterError,
+    Parameter,
+    choice,
+    flag,
+    integer,
+    json_value,
+)
 from headgate.relay._names import Selection, SourceNames
 from headgate.relay._relay import Relay
 from headgate.relay._tenants import Client
 
 __all__ = [
+    "EVENT_VERSION",
+    "FILTERS",
     "NO_FILTERS",
     "SOURCES",
     "STREAM",
@@ -194,45 +204,21 @@ def _parse_positions(value: Any) -> tuple[dict[int, StreamPosition], int | None]
     return positions, first
 
 
-SOURCES: Final = replace(
-    text("sources", "Ids of logical sources, by comma.", pattern=r"^ *[0-9]{1,5} *(, *[0-9]{1,5} *)*$"), parse=_ids
-)
+SOURCES: Final = Parameter("sources", _ids)
+EVENT_VERSION: Final = choice("maxev", (0, 2), default=0)
+"""The newest event version that the client understands; 0 is version 1."""
+FILTERS: Final = json_value("filters", dict[_SourceId, KeyFilters], filters_of)
 STREAM: Final = (
-    integer("size", "The most bytes of events, as they are in binary.", required=True),
-    choice(
-        "output",
-        "Databus's forms of events; or the rows decoded, as JSON lines or Arrow IPC.",
-        ("binary", "json", "json_plain_value", "rows", "arrow"),
-        required=True,
-    ),
+    integer("size", required=True),
+    choice("output", ("binary", "json", "json_plain_value", "rows", "arrow"), required=True),
     SOURCES,
-    json_value(
-        "subs",
-        "Instead of sources: Databus's subscriptions; the id -1 is any.",
-        Annotated[list[_Subscription], Field(min_length=1)],
-    ),
-    json_value(
-        "checkPoint",
-        "The checkpoint to read from, in Databus's form; default: from the oldest event.",
-        Annotated[dict[str, Any], WithJsonSchema(CHECKPOINT_SCHEMA)],
-        parse_position,
-    ),
-    json_value(
-        "checkPointMult",
-        'The checkpoint of each physical source: {"{\\"id\\":1}": "<checkpoint>"}; values are JSON, too.',
-        dict[str, str],
-        _parse_positions,
-    ),
-    flag("streamFromLatestScn", "true: from the newest transaction on, whatever the checkpoint is."),
-    choice(
-        "maxev",
-        "The newest event version that is understood: 0 is version 1. 2: with the rows before updates, also in rows "
-        "and arrow, if the relay has them.",
-        (0, 2),
-        default=0,
-    ),
-    json_value("filters", "Which keys, rows and columns, by source id.", dict[_SourceId, KeyFilters], filters_of),
-    integer("wait", "Milliseconds to wait for events if there are none; at most 60,000 count.", default=0),
+    json_value("subs", Annotated[list[_Subscription], Field(min_length=1)]),
+    json_value("checkPoint", dict[str, Any], parse_position),
+    json_value("checkPointMult", dict[str, str], _parse_positions),
+    flag("streamFromLatestScn"),
+    EVENT_VERSION,
+    FILTERS,
+    integer("wait", default=0),
 )
 
 

@@ -7,40 +7,26 @@ before that (Databus, ``AbstractStatsRequestProcessor.java``). Nothing else depe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.relay._counters import ContainerStats, Counters, EventStats, HttpStats, TrafficStats
-from headgate.relay._http._commands import PRETTY, Command, object_of, reply
+from headgate.relay._counters import Counters, EventStats, HttpStats
+from headgate.relay._http._commands import PRETTY, Command, reply
 from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, flag, integer, presence, segment
 from headgate.relay._relay import Relay
 
 __all__ = ["commands"]
 
-_CHANGES: Final = (
-    presence("reset", "Reset the counters."),
-    replace(flag("enabled", "true: count; any other value: stop counting, until it is true again."), default=None),
-)
-_WAY: Final = choice("way", "What came in, or what went out.", ("inbound", "outbound"), in_path=True)
-_SOURCE: Final = integer("source", "Its id.", in_path=True)
-_CLIENT: Final = segment("client", "Its name.")
+_CHANGES: Final = (presence("reset"), flag("enabled", default=None))
+_WAY: Final = choice("way", ("inbound", "outbound"), in_path=True)
+_SOURCE: Final = integer("source", in_path=True)
+_CLIENT: Final = segment("client")
 
 
-def _schema(kind: type[Counters]) -> Mapping[str, Any]:
-    return object_of(**{name: {"type": "string" if name == "dimension" else "number"} for name in kind.ZERO})
-
-
-def _counters(
-    path: str,
-    about: str,
-    path_parameters: Sequence[Parameter],
-    kind: type[Counters],
-    find: Callable[..., Sequence[Counters]],
-) -> Command:
+def _counters(path: str, find: Callable[..., Sequence[Counters]], *path_parameters: Parameter) -> Command:
     """:param find: returns the counters, one or of several physical sources; raises InvalidParameterError."""
 
     async def answer(request: Request, parameters: Mapping[str, Any]) -> Response:
@@ -54,27 +40,21 @@ def _counters(
                 one.reset()
         return response
 
-    return Command(path, answer, about, [*path_parameters, PRETTY], _schema(kind), changes=_CHANGES)
+    return Command(path, answer, [*path_parameters, PRETTY], changes=_CHANGES)
 
 
-def _names(
-    path: str, about: str, find: Callable[..., Sequence[Any]], *path_parameters: Parameter, kind: str = "string"
-) -> Command:
+def _names(path: str, find: Callable[..., Sequence[Any]], *path_parameters: Parameter) -> Command:
     async def answer(request: Request, parameters: Mapping[str, Any]) -> Response:
         return reply(request, find(**{one.name: parameters[one.name] for one in path_parameters}))
 
-    return Command(path, answer, about, [*path_parameters, PRETTY], {"type": "array", "items": {"type": kind}})
+    return Command(path, answer, [*path_parameters, PRETTY])
 
 
 def commands(relay: Relay) -> list[Command]:
     """Return the commands for counters."""
     counters, usage, traffic = _SourceCounters(relay), relay.usage, relay.traffic
-    events, psource, http = (
-        "/containerStats/{way}/events/",
-        "Counters of a physical source",
-        "/relayStats/outbound/http/",
-    )
-    outbound = "/containerStats/outbound/"
+    events, http, outbound = "/containerStats/{way}/events/", "/relayStats/outbound/http/", "/containerStats/outbound/"
+    psource, partition = segment("psource"), integer("partition", in_path=True)
 
     def clients() -> Sequence[str]:
         return sorted(usage.clients)
@@ -88,53 +68,40 @@ def commands(relay: Relay) -> list[Command]:
         raise InvalidParameterError(request.scope["path"].split("/")[1], "path", request.path_params["rest"])
 
     return [
-        _counters(f"{events}total", "Counters of all events", [_WAY], EventStats, counters.total),
-        _names(f"{events}sources", "The ids of sources that had events", counters.sources, _WAY, kind="integer"),
-        _counters(f"{events}source/{{source}}", "Counters of a source", [_WAY, _SOURCE], EventStats, counters.source),
-        _names(f"{events}psources", "The physical sources, name:id", counters.physicals, _WAY),
+        _counters(f"{events}total", counters.total, _WAY),
+        _names(f"{events}sources", counters.sources, _WAY),
+        _counters(f"{events}source/{{source}}", counters.source, _WAY, _SOURCE),
+        _names(f"{events}psources", counters.physicals, _WAY),
+        _counters(f"{events}psource/{{psource}}", counters.physical, _WAY, psource),
+        _counters(f"{events}psource/{{psource}}/{{partition}}", counters.physical, _WAY, psource, partition),
+        _names(f"{outbound}events/clients", clients),
         _counters(
-            f"{events}psource/{{psource}}", psource, [_WAY, segment("psource", "Its name, or name:id.")], EventStats,
-            counters.physical,
-        ),
-        _counters(
-            f"{events}psource/{{psource}}/{{partition}}", psource,
-            [_WAY, segment("psource", "Its name."), integer("partition", "Its id.", in_path=True)], EventStats,
-            counters.physical,
-        ),
-        _names(f"{outbound}events/clients", "The clients that sent requests: tenants, or addresses", clients),
-        _counters(
-            f"{outbound}events/client/{{client}}", "Counters of the events sent to a client", [_CLIENT], EventStats,
+            f"{outbound}events/client/{{client}}",
             lambda client: [_of("containerStats", "client", client, usage.clients).events],
+            _CLIENT,
         ),
         _counters(
-            "/containerStats/{way}/total",
-            "Counters of all connections from consumers (outbound), or of the relay's HTTP requests (inbound: none)",
-            [_WAY], TrafficStats,
-            lambda way: [traffic.inbound if way == "inbound" else traffic.total],
+            "/containerStats/{way}/total", lambda way: [traffic.inbound if way == "inbound" else traffic.total], _WAY
         ),
-        _names(f"{outbound}clients", "The addresses that connected", lambda: sorted(traffic.clients)),
+        _names(f"{outbound}clients", lambda: sorted(traffic.clients)),
         _counters(
-            f"{outbound}client/{{client}}", "Counters of an address's connections", [segment("client", "The address.")],
-            TrafficStats, lambda client: [_of("containerStats", "outbound/client/", client, traffic.clients)],
+            f"{outbound}client/{{client}}",
+            lambda client: [_of("containerStats", "outbound/client/", client, traffic.clients)],
+            _CLIENT,
         ),
-        Command(
-            "/containerStats/container", container, "Requests, the threads that answer them, and errors", [PRETTY],
-            _schema(ContainerStats),
-        ),
-        Command("/containerStats/{rest:path}", unknown_path, "A path that names no counters", shown=False),
-        _counters(f"{http}total", "Counters of all requests", [], HttpStats, lambda: [usage.total]),
-        _names(f"{http}sources", "The ids of sources that were requested", counters.sources_requested, kind="integer"),
+        Command("/containerStats/container", container, [PRETTY]),
+        Command("/containerStats/{rest:path}", unknown_path),
+        _counters(f"{http}total", lambda: [usage.total]),
+        _names(f"{http}sources", counters.sources_requested),
+        _counters(f"{http}source/{{source}}", counters.source_requests, _SOURCE),
+        _names(f"{http}clients", clients),
         _counters(
-            f"{http}source/{{source}}", "Counters of the streams of a source", [_SOURCE], HttpStats,
-            counters.source_requests,
-        ),
-        _names(f"{http}clients", "The clients that sent requests", clients),
-        _counters(
-            f"{http}client/{{client}}", "Counters of a client's requests", [_CLIENT], HttpStats,
+            f"{http}client/{{client}}",
             lambda client: [_of("containerStats", "client", client, usage.clients).http],
+            _CLIENT,
         ),
-        Command("/relayStats/{rest:path}", unknown_path, "A path that names no counters", shown=False),
-    ]  # fmt: skip
+        Command("/relayStats/{rest:path}", unknown_path),
+    ]
 
 
 def _of(command: str, parameter: str, client: str, known: Mapping[str, Any]) -> Any:

@@ -15,9 +15,8 @@ from starlette.responses import Response
 from headgate.databus import StreamPosition, checkpoint_json
 from headgate.kernels import text_bytes
 from headgate.relay._buffer import Batch
-from headgate.relay._http._commands import HEADERS, TEXT, Command, compact, events_response
+from headgate.relay._http._commands import HEADERS, Command, compact, events_response
 from headgate.relay._http._decoded import arrow_streams, positions_after, row_lines
-from headgate.relay._http._openapi import ROW_REFERENCE
 from headgate.relay._http._reading import Streams, encoded
 from headgate.relay._http._registered import Registrations
 from headgate.relay._http._requests import STREAM, StreamRequest, build_stream_request
@@ -34,26 +33,12 @@ _LARGE_BODY: Final = 1 << 20
 
 def commands(relay: Relay) -> list[Command]:
     """Return the command ``/stream``."""
-    streams = Streams(relay)
-    pending = "Bytes of the next event, if the answer is empty because it is larger than size."
-    after = "With output rows or arrow: the checkpoint to continue from."
-    return [
-        Command(
-            "/stream",
-            _Stream(relay, streams).stream,
-            "Events from a checkpoint onwards, in the order of the log",
-            STREAM,
-            {"description": f"Events in the form of output; with rows each line is a {ROW_REFERENCE}."},
-            media=(TEXT, ARROW),
-            for_all=True,
-            headers={"x-dbus-pending-event-size": pending, CHECKPOINT: after},
-        )
-    ]
+    return [Command("/stream", _Stream(relay).stream, STREAM, for_all=True)]
 
 
 class _Stream:
-    def __init__(self, relay: Relay, streams: Streams) -> None:
-        self._relay, self._streams, self._registered = relay, streams, Registrations(relay.registry)
+    def __init__(self, relay: Relay) -> None:
+        self._relay, self._streams, self._registered = relay, Streams(relay), Registrations(relay.registry)
 
     async def stream(self, request: Request, parameters: Mapping[str, Any]) -> Response:
         stream_request = build_stream_request(parameters, client_of(request), self._relay)
