@@ -383,37 +383,6 @@ def test_a_folder_that_cannot_be_used(make: Make, tmp_path: Path) -> None:
         put(make(folder=file, disk_bytes=1 << 30), [1])
 
 
-# --- block
-
-
-def test_a_full_buffer_that_blocks_waits_for_its_reader() -> None:
-    buffer = EventBuffer(MEMORY, policy="block")
-    parts = [window(scn, 2) for scn in range(1, 1501)]
-    given_up, done = threading.Event(), threading.Event()
-    writer = threading.Thread(
-        target=lambda: done.set() if buffer.append(windows(parts), give_up=given_up.is_set) else given_up.wait()
-    )
-    writer.start()
-    got, place = b"", StreamPosition(-1)
-    while len(got) < len(flat(parts)):
-        batch = buffer.read(place, 20_000)
-        got += b"".join(part.tobytes() for part in batch.parts)
-        if got:
-            place = StreamPosition(int.from_bytes(got[-50:-42], "big"))
-            assert got[-30:-28] == b"\xff\xfe"
-            buffer.release(place.scn)
-        assert buffer.info().used <= MEMORY
-    writer.join(60)
-    assert done.is_set()
-    assert got == flat(parts)
-
-
-def test_a_blocked_writer_can_give_up() -> None:
-    buffer = EventBuffer(MEMORY, policy="block")
-    assert not buffer.append(windows([window(scn, 2) for scn in range(1, 1501)]), give_up=lambda: True)
-    assert buffer.info().min_scn == 1
-
-
 def test_bounds_that_are_too_small(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="memory_bytes must be at least 262144"):
         EventBuffer(MEMORY - 1)

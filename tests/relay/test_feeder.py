@@ -155,12 +155,6 @@ def test_a_transaction_larger_than_the_buffer_is_told(caplog: pytest.LogCaptureF
     assert f"more than the buffer's limit ({256 << 10})" in warning
 
 
-def test_a_buffer_that_waits_for_its_readers_loses_no_large_transaction(caplog: pytest.LogCaptureFixture) -> None:
-    with served(memory_bytes=256 << 10, policy="block") as relay:
-        relay.put(block(people(range(4_000), gtids=[f"{UUID}:1"] * 4_000, pos=[100] * 4_000)))
-    assert not caplog.records
-
-
 def test_an_error_between_numbers_and_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk is full in the middle of a block: the log is read again, with the same SCNs, and nothing comes twice."""
     with served(state=tmp_path, disk_bytes=1 << 20, memory_bytes=256 << 10) as server:

@@ -27,7 +27,7 @@ def test_databuss_files() -> None:
     assert (settings.host, settings.port, settings.user) == ("localhost", 33066, "or_test")
     assert settings.secret.resolve() == "or_test"
     assert one.sources == (LogicalSource(40, "com.linkedin.events.example.or_test.Person", "or_test.person", 1),)
-    assert (config.port, config.policy, config.memory_bytes) == (11115, "overwrite", 1_024_000_000)
+    assert (config.port, config.memory_bytes) == (11115, 1_024_000_000)
     assert (config.schemas, config.state) == (Path("schemas_registry"), Path("maxScn"))
     assert one.shown == {**SOURCES, "uri": "mysql://or_test%2F***@localhost:33066/33066/mysql-bin"}
     plain = load_relay([EXAMPLE / "sources-or-person.json"])
@@ -94,9 +94,9 @@ def test_a_file_for_each_server(tmp_path: Path) -> None:
 
 def test_properties(tmp_path: Path) -> None:
     text = "! no\n# no\n\ndatabus.relay.container.httpPort = 8080\ndatabus.relay.eventBuffer.\\\n  maxSize=1000000\nx\n"
-    config = of(tmp_path, SOURCES, text + "databus.relay.eventBuffer.queuePolicy=BLOCK_ON_WRITE\n")
-    assert (config.port, config.memory_bytes, config.policy) == (8080, 1_000_000, "block")
-    for line in ("container.httpPort=x", "eventBuffer.queuePolicy=NONE"):
+    config = of(tmp_path, SOURCES, text)
+    assert (config.port, config.memory_bytes) == (8080, 1_000_000)
+    for line in ("container.httpPort=x", "eventBuffer.queuePolicy=BLOCK_ON_WRITE"):
         with pytest.raises(ConfigError, match=line.partition("=")[0].replace(".", r"\.")):
             of(tmp_path, SOURCES, f"databus.relay.{line}")
     with pytest.raises(ConfigError, match=r"nowhere\.properties cannot be read"):
@@ -113,7 +113,6 @@ types = "databus"
 [buffer]
 memory_bytes = 1000000
 disk_bytes = 2000000
-policy = "block"
 [[physical]]
 id = 2
 name = "shop"
@@ -132,7 +131,7 @@ partition = 3
     [
         ("scn =", "snc =", r"unknown key snc; did you mean scn\?"),
         ("table =", "tabel =", r"unknown key physical\.0\.sources\.0\.tabel; did you mean table\?"),
-        ("policy =", "polcy =", r"unknown key buffer\.polcy; did you mean policy\?"),
+        ("disk_bytes =", "disk_byte =", r"unknown key buffer\.disk_byte; did you mean disk_bytes\?"),
         ('table = "shop.*"', "", r"physical\.0\.sources\.0\.table is missing$"),
     ],
 )
@@ -149,7 +148,7 @@ def test_toml(tmp_path: Path) -> None:
     config = load_relay([file])
     assert config == RelayConfig(
         config.physical, port=0, state=tmp_path / "state", schemas=Path("/schemas"), scn="binlog-offset",
-        event_version=2, types="databus", memory_bytes=1_000_000, disk_bytes=2_000_000, policy="block",
+        event_version=2, types="databus", memory_bytes=1_000_000, disk_bytes=2_000_000
     )  # fmt: skip
     (one,) = config.physical
     assert one.sources == (LogicalSource(7, "com.example.shop", "shop.*", 3),)

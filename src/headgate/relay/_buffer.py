@@ -12,8 +12,7 @@ Guarantees:
 - With a folder, a restart finds every window up to the SCN of the state that was saved last. Later windows are dropped
   and come again from the binlog, under the same SCNs.
 
-Policies as in Databus: ``overwrite`` drops the oldest windows, so a reader that is too slow gets a ScnNotFoundError;
-``block`` makes the writer wait until :meth:`EventBuffer.release` reports that the oldest are no longer needed.
+The writer never waits for a reader: one that is too slow gets a ScnNotFoundError, and bootstraps.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -35,16 +34,13 @@ from headgate.relay._events._choice import Choice, digest_of, first_window_of, g
 from headgate.relay._recent import Recent
 from headgate.relay._segments import Segment, Windows, segment_memory, stored_segments
 
-__all__ = ["Batch", "BufferInfo", "BufferLimits", "EventBuffer", "KeyIsNoNumberError", "Policy", "Stops", "WindowRange"]
-
-Policy: TypeAlias = Literal["overwrite", "block"]
+__all__ = ["Batch", "BufferInfo", "BufferLimits", "EventBuffer", "KeyIsNoNumberError", "Stops", "WindowRange"]
 
 _LARGEST_SEGMENT: Final = 4 << 20
 _SEGMENTS: Final = 16
 """``memory_bytes`` divided by the usual segment size: one eviction drops a small part of a full buffer."""
 _VIEWS_KEPT: Final = 4
 """Stored segments that stay in memory after a read: slow readers follow each other through them."""
-_WAIT_SECONDS: Final = 0.25
 _CHOSEN_AT_ONCE: Final = 65_536
 _STOPS_KEPT: Final = 1024
 
@@ -196,7 +192,6 @@ class EventBuffer:
         self,
         memory_bytes: int,
         *,
-        policy: Policy = "overwrite",
         folder: Path | None = None,
         disk_bytes: int = 0,
         until_scn: int = -1,
@@ -209,14 +204,13 @@ class EventBuffer:
         if folder is not None and disk_bytes < memory_bytes:
             raise ConfigError(f"disk_bytes ({disk_bytes}) is less than memory_bytes ({memory_bytes})")
         self._bound, self._disk_bound = memory_bytes, disk_bytes
-        self._policy, self._folder = policy, folder
+        self._folder = folder
         self._segment_size = min(_LARGEST_SEGMENT, memory_bytes // _SEGMENTS)
-        self._lock = threading.Condition()
+        self._lock = threading.Lock()
         self._writing = threading.Lock()
         self._segments: deque[Segment] = deque()
         views = self._limits.views
         self._views = Recent[Path | None, Windows](views, lambda view: max(len(view.data), views // _VIEWS_KEPT))
-        self._released = -1
         self._listeners: list[Callable[[], None]] = []
         self._stops: Stops = Recent(_STOPS_KEPT)
         self.oldest_resumable_scn = until_scn
@@ -238,19 +232,15 @@ class EventBuffer:
 
     # --- writing
 
-    def append(self, windows: Windows, *, give_up: Callable[[], bool] = lambda: False) -> bool:
+    def append(self, windows: Windows) -> None:
         """Append windows in order, all with greater SCNs than those before. After an error the first ones may be there
         (:attr:`newest_scn`).
 
-        :param give_up: called while a ``block`` buffer waits; True ends the wait.
-        :return: whether all of them were appended (False only after ``give_up``).
         :raises HeadgateError: a file cannot be written.
         """
         first = 0
         while first < len(windows.scns):
-            segment = self._segment_for(windows, first, give_up)
-            if segment is None:
-                return False
+            segment = self._segment_for(windows, first)
             last = first + segment.fits(windows, first)
             with self._lock:
                 if self.oldest_resumable_scn < 0:
@@ -261,15 +251,13 @@ class EventBuffer:
             first = last
         for listener in list(self._listeners):
             listener()
-        return True
 
-    def _segment_for(self, windows: Windows, first: int, give_up: Callable[[], bool]) -> Segment | None:
-        """Return a segment in which at least one window fits; None after ``give_up``."""
+    def _segment_for(self, windows: Windows, first: int) -> Segment:
+        """Return a segment in which at least one window fits."""
         if self._segments and self._segments[-1].fits(windows, first):
             return self._segments[-1]
         segment_size = max(self._segment_size, int(windows.ends[first]) - windows.start(first))
-        if not self._make_room(segment_size, give_up):
-            return None
+        self._make_room(segment_size)
         segment = Segment(segment_size, self._folder, int(windows.scns[first]))
         with self._lock:
             if self._segments:
@@ -277,17 +265,15 @@ class EventBuffer:
             self._segments.append(segment)
         return segment
 
-    def _make_room(self, size: int, give_up: Callable[[], bool]) -> bool:
+    def _make_room(self, size: int) -> None:
         with self._lock:
             while (live := self._in_memory()) and sum(one.memory for one in live) + segment_memory(size) > self._bound:
                 if self._folder is not None:
                     live[0].evict()
-                elif not self._drop_oldest(give_up):
-                    return False
+                else:
+                    self._drop_oldest()
             while self._folder is not None and self._files() + size > self._disk_bound and self._is_evicted():
-                if not self._drop_oldest(give_up):
-                    return False
-        return True
+                self._drop_oldest()
 
     def _in_memory(self) -> list[Segment]:
         return [one for one in self._segments if one.memory]
@@ -295,13 +281,8 @@ class EventBuffer:
     def _is_evicted(self) -> bool:
         return bool(self._segments) and not self._segments[0].memory
 
-    def _drop_oldest(self, give_up: Callable[[], bool]) -> bool:
-        """Drop the oldest segment, under ``block`` when it is released; False after ``give_up``."""
+    def _drop_oldest(self) -> None:
         oldest = self._segments[0]
-        while self._policy == "block" and self._released < oldest.last_scn:
-            if give_up():
-                return False
-            self._lock.wait(_WAIT_SECONDS)
         if self._has_first and self._first_marker is not None:
             with file_errors(f"{self._first_marker} cannot be removed", TargetError):
                 self._first_marker.unlink(missing_ok=True)
@@ -310,7 +291,6 @@ class EventBuffer:
         self._views.forget(oldest.path)
         self.oldest_resumable_scn = oldest.last_scn
         oldest.remove()
-        return True
 
     def _note_first(self) -> None:
         """Record that the first window ever is in the buffer."""
@@ -321,23 +301,10 @@ class EventBuffer:
     def _files(self) -> int:
         return sum(one.used for one in self._segments if one.path is not None)
 
-    def release(self, scn: int) -> None:
-        """Report that windows up to ``scn`` are no longer needed; a waiting writer may replace them. Later windows than
-        those in the buffer are needed, whatever a consumer of another relay reports.
-        """
-        with self._lock:
-            self._released = max(self._released, min(scn, self.newest_scn))
-            self._lock.notify_all()
-
     @property
     def newest_scn(self) -> int:
         """The SCN of the newest window; -1: none is in the buffer."""
         return max((one.last_scn for one in self._segments), default=-1)
-
-    @property
-    def overwrites(self) -> bool:
-        """Whether windows that readers still need may be dropped."""
-        return self._policy == "overwrite"
 
     @property
     def most_bytes(self) -> int:

@@ -169,7 +169,7 @@ class Feeder(Retrying):
         self._begin()
 
     def stop(self) -> None:
-        """Stop reading, even while waiting for a full buffer, and save the state."""
+        """Stop reading, and save the state."""
         self._stop.set()
         self.position.close()
         self._end()
@@ -216,11 +216,10 @@ class Feeder(Retrying):
                     finished = assembler.add(item)
                 elif isinstance(item, Idle):
                     finished = assembler.flush()
-                if finished is not None and not self._publish(finished):
-                    return
+                if finished is not None:
+                    self._publish(finished)
                 if isinstance(item, Idle):
                     self.position.reach(item.gtid, item.hint)
-                if isinstance(item, Idle):
                     begun_at = self._gather(begun_at)
                 if self._stop.is_set():
                     return
@@ -239,28 +238,24 @@ class Feeder(Retrying):
             time.sleep(left)
         return time.monotonic()
 
-    def _publish(self, finished: Finished) -> bool:
+    def _publish(self, finished: Finished) -> None:
         windows = finished.windows
         self._warn_too_large(windows)
         try:
-            appended = self._buffer.append(windows, give_up=self._stop.is_set)
+            self._buffer.append(windows)
         finally:  # the next reader of the log continues after the last window
             whole = int(np.searchsorted(windows.scns, self._buffer.newest_scn, "right"))
             if whole:
                 self.position.publish(finished.gtids[:whole], int(windows.scns[whole - 1]))
-        if appended:
-            self._count(finished)
-        return appended
+        self._count(finished)
 
     def _warn_too_large(self, windows: Windows) -> None:
-        if not self._buffer.overwrites:
-            return
         sizes, most = np.diff(windows.ends, prepend=0), self._buffer.most_bytes
         for i in np.flatnonzero(sizes > most).tolist():
             log.warning(
                 "%s: the transaction with SCN %d takes %d bytes, more than the buffer's limit (%d): it is alone in the "
                 "buffer, and consumers that do not have all of it when the next one comes are too far behind: "
-                'increase memory_bytes or disk_bytes, or wait for consumers with policy = "block"',
+                "increase memory_bytes or disk_bytes",
                 self._source.name,
                 int(windows.scns[i]),
                 int(sizes[i]),

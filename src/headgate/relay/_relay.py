@@ -140,7 +140,6 @@ class Relay:
         followed = replace(source, settings=replace(source.settings, log=spool))
         buffer = EventBuffer(
             config.memory_bytes,
-            policy=config.policy,
             folder=events,
             disk_bytes=config.disk_bytes,
             until_scn=-1 if state is None else state.scn,

@@ -60,6 +60,8 @@ from headgate.web import Token
 __all__ = ["LARGEST_ID", "LogicalSource", "PhysicalSource", "RelayConfig", "RelayLimits", "RelayTimes", "load_relay"]
 
 _URI_PATH: Final = re.compile(r"/([0-9]+)/[0-9a-zA-Z._-]+")
+_OVERWRITES: Final = "OVERWRITE_ON_WRITE"
+"""Databus's name of what the buffer does when it is full."""
 _CONSTANT: Final = re.compile(r"constant:([0-9]+)")
 LARGEST_ID: Final = 2**15 - 1
 """Source and partition ids are signed 16-bit numbers in events; those below 1 are reserved by Databus."""
@@ -125,7 +127,6 @@ class _TomlPhysical(_Model):
 class _Buffer(_Model):
     memory_bytes: int = Field(256 << 20, ge=256 << 10)
     disk_bytes: int = Field(0, ge=0)
-    policy: Literal["overwrite", "block"] = "overwrite"
 
 
 class _TomlTenant(_Model):
@@ -231,7 +232,6 @@ class RelayConfig:
     """Of each physical source's buffer."""
     disk_bytes: int = 0
     """Of each buffer's files; 0: memory only."""
-    policy: Literal["overwrite", "block"] = "overwrite"
     tenants: tuple[Tenant, ...] = ()
     """Clients with a token; none: every client that reaches the port has access."""
     tls_cert: Path | None = None
@@ -327,17 +327,18 @@ def _from_databus(physical: Sequence[PhysicalSource], properties: Mapping[str, s
     settings = {name.removeprefix(prefix): one for name, one in properties.items() if name.startswith(prefix)}
     schemas = settings.get("schemaRegistry.fileSystem.schemaDir")
     state = settings.get("dataSources.sequenceNumbersHandler.file.scnDir")
-    policies = {"OVERWRITE_ON_WRITE": "overwrite", "BLOCK_ON_WRITE": "block"}
-    policy: Any = policies.get(settings.get("eventBuffer.queuePolicy", "OVERWRITE_ON_WRITE"))
-    if policy is None:
-        raise ConfigError(f"eventBuffer.queuePolicy must be one of {', '.join(policies)}")
+    policy = settings.get("eventBuffer.queuePolicy", _OVERWRITES)
+    if policy != _OVERWRITES:
+        raise ConfigError(
+            f"eventBuffer.queuePolicy is {policy}, but the relay never waits for consumers: set {_OVERWRITES}, and let "
+            "those that are too far behind bootstrap"
+        )
     return RelayConfig(
         tuple(physical),
         port=_number(settings, "container.httpPort", 11115),
         schemas=None if schemas is None else Path(schemas),
         state=None if state is None else Path(state),
         memory_bytes=_number(settings, "eventBuffer.maxSize", 256 << 20),
-        policy=policy,
     )
 
 

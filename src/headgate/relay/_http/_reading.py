@@ -110,8 +110,6 @@ class Streams:
             delivered.append(_Delivered(partition, batch.events - events, batch.control - control, batch.size - before))
             if batch.cut or not more:
                 break
-        for partition, position in stream_request.positions.items():
-            self._relay.partitions[partition].buffer.release(position.scn if position.offset < 0 else position.scn - 1)
         return batch, delivered
 
     def _turns(self, positions: Mapping[int, StreamPosition]) -> Iterator[tuple[int, WindowRange]]:
