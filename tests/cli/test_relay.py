@@ -64,26 +64,6 @@ def test_what_a_relay_refuses(tmp_path: Path, code: int, more: list[str], messag
     assert message in error
 
 
-def test_a_lake_is_the_copy_of_one_server(tmp_path: Path) -> None:
-    file = tmp_path / "relay.toml"
-    file.write_text(
-        TOML + TOML.replace("id = 1", "id = 2").replace('"p"', '"q"').replace("40", "41").replace("a.", "b.")
-    )
-    code, out, error = run("relay", "--sources", str(file), "--port", "0", "--bootstrap-from", str(tmp_path))
-    assert (code, out) == (2, "")
-    assert "--bootstrap-from needs a relay of one server" in error
-
-
-def test_a_lake_that_nobody_has_written_to_is_told(tmp_path: Path) -> None:
-    file = tmp_path / "relay.toml"
-    file.write_text(TOML)
-    code, out, error = run(
-        "relay", "--sources", str(file), "--port", "0", "--anew", "--bootstrap-from", str(tmp_path / "lake")
-    )
-    assert (code, out) == (3, "")  # there is no server either
-    assert error.startswith(f"warning: no pipeline has written to {tmp_path / 'lake'} yet")
-
-
 def test_a_port_that_others_reach_needs_a_token(tmp_path: Path) -> None:
     file, token = tmp_path / "relay.toml", tmp_path / "token"
     file.write_text(TOML)
@@ -151,29 +131,12 @@ def test_a_consumer_prints_the_rows_before_updates() -> None:
         assert not [line for line in out.splitlines() if "before" in json.loads(line)]
 
 
-def test_a_consumer_keeps_its_checkpoint_in_a_table(tmp_path: Path) -> None:
-    from deltalake import DeltaTable
-
-    with served() as relay:
-        for n in (1, 2, 3):
-            relay.put(block(people([n], gtids=[f"{UUID}:{n}"], pos=[n * 100])))
-        url = f"http://127.0.0.1:{relay.port}"
-        kept = ["--checkpoints", f"delta:{tmp_path / 'table'}", "--name", "billing"]
-        for windows, keys in (("2", [1, 2]), ("1", [3])):
-            # The first relay is not there: the second is asked.
-            code, out, error = run("consume", "http://127.0.0.1:1", url, *kept, "--windows", windows)
-            assert code == 0
-            assert error.startswith("warning: the relay does not answer: ")
-            assert [json.loads(line)["key"] for line in out.splitlines()] == keys
-    (row,) = DeltaTable(tmp_path / "table").to_pyarrow_table().to_pylist()
-    assert (row["consumer"], row["partition"], row["generation"], row["scn"]) == ("billing", 0, 2, (1 << 48) + 3)
-
-
 @pytest.mark.parametrize(
     ("code", "words", "message"),
     [
         (2, ["--group", "g", "--windows", "1"], "with --group the relay stores the checkpoints"),
         (2, ["--group", "g", "--checkpoints", "folder"], "with --group the relay stores the checkpoints"),
+        (2, ["--group", "g", "--checkpoint-seconds", "1"], "with --group the relay stores the checkpoints"),
         (2, ["--group", "g", "--lease-seconds", "0"], "a lease of 0.1 to 600 seconds"),
         (2, ["--group", "g"], "this relay keeps no groups"),
         (2, ["--partitions", "4"], "--partitions and --lease-seconds are for a group"),

@@ -27,7 +27,7 @@ from headgate.gtid import GtidSet
 from headgate.relay import LogicalSource, Relay, RelayConfig, RelayLimits, RelayTimes, create_app
 from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._sessions import DONE, PartRead, Sessions, split_offset
-from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, rows_of_chunks
+from headgate.relay._bootstrap._suppliers import PartGoneError, PlanGoneError, Rows, rows_of_chunks
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
 from headgate.testing import wait_until
 from headgate.web.serving import Serving
@@ -51,23 +51,16 @@ def persons(ids: list[int]) -> Rows:
 class Shelf:
     """Persons in parts; what was read, and errors to be raised."""
 
-    def __init__(self, *parts: list[int], gtid: GtidSet | None = None) -> None:
-        self.parts, self.gtid = list(parts), gtid
+    def __init__(self, *parts: list[int]) -> None:
+        self.parts = list(parts)
         self.reads: list[tuple[int, str]] = []
         self.errors: list[Exception] = []
 
-    def begin(self) -> Beginning:
-        return Beginning(self.gtid, {})
-
-    def plan(
-        self, source: LogicalSource, token: Mapping[str, Any], before: Mapping[str, Any] | None
-    ) -> Mapping[str, Any] | None:
+    def plan(self, source: LogicalSource, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         number = 0 if before is None else before["number"] + 1
         return {"number": number} if number < len(self.parts) and source == PERSON else None
 
-    def read(
-        self, source: LogicalSource, token: Mapping[str, Any], part: Mapping[str, Any], executed: GtidSet, hint: Any
-    ) -> Rows | None:
+    def read(self, source: LogicalSource, part: Mapping[str, Any], executed: GtidSet, hint: Any) -> Rows | None:
         self.reads.append((part["number"], str(executed)))
         if self.errors:
             raise self.errors.pop()
@@ -355,24 +348,6 @@ def test_a_part_that_is_disturbed_is_read_as_of_a_later_point(tmp_path: Path) ->
         answer = bootstrap(relay, after)
         assert answer.headers["x-dbus-error-cause"].endswith("ScnNotFoundException")
         assert bootstrap(relay, at).status == 500  # the whole bootstrap is over
-
-
-def test_rows_as_of_one_point_wait_for_the_log() -> None:
-    shelf = Shelf([1], [2], gtid=GtidSet.parse(f"{UUID}:1-3"))
-    with serving(shelf) as relay:
-        put(relay, 1, 2)
-        begin = start(relay)
-        assert begin == GENERATION + 2
-        rows, after = taken(bootstrap(relay, point(bootstrap_start_scn=begin)))
-        assert (rows, shelf.reads) == ([(2, 1)], [(0, f"{UUID}:1-3")])
-        behind = relay.get("targetSCN", source=NAME, checkPoint=after)
-        assert behind.status == 500
-        put(relay, 3, 4)
-        assert int(relay.get("targetSCN", source=NAME, checkPoint=after).json) == GENERATION + 4
-        shelf.gtid = GtidSet()
-        older = relay.get("startSCN", sources="40", checkPoint=point())
-        assert older.status == 200  # all that the relay ever had is still there
-        assert older.json == "0"
 
 
 def test_a_bootstrap_goes_on_when_its_start_has_left_the_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -786,8 +761,8 @@ def test_points_are_what_databus_makes_of_them() -> None:
 
 def test_sessions_survive_a_torn_line(tmp_path: Path) -> None:
     sessions = Sessions(tmp_path)
-    session = sessions.begin(5, GtidSet.parse(f"{UUID}:1-5"), {}, fixed=False)
-    assert sessions.begin(5, GtidSet(), {}, fixed=False) is session
+    session = sessions.begin(5)
+    assert sessions.begin(5) is session
     for part in range(3):
         session.add("a", PartRead(part, {"n": part}, f"{UUID}:1-{part + 5}", part + 5))
     file = tmp_path / "5.jsonl"
@@ -811,7 +786,7 @@ def test_sessions_survive_a_torn_line(tmp_path: Path) -> None:
 
 def test_a_session_whose_disk_was_full_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = Sessions(tmp_path)
-    session = sessions.begin(5, GtidSet(), {}, fixed=False)
+    session = sessions.begin(5)
     reads = [PartRead(part, {}, f"{UUID}:1-5", 5) for part in range(2)]
 
     def full(_: int) -> None:

@@ -24,7 +24,7 @@ from headgate.columns import TableCodec
 from headgate.errors import ChunkRetryError
 from headgate.gtid import GtidSet
 from headgate.relay import LogicalSource, Relay, RelayConfig, create_app
-from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows
+from headgate.relay._bootstrap._suppliers import PartGoneError, PlanGoneError, Rows
 from headgate.replication import ImageBatch, LogBlock
 from headgate.web.serving import Serving
 from tests.relay.rows import PERSON as PERSON_TABLE
@@ -175,15 +175,14 @@ class World:
 
     :param boards: where the relays are served.
     :param folder: for states; None: relays have none.
-    :param lag: rows come as of one point, so many transactions behind; None: each part as of its own.
     """
 
     def __init__(
-        self, history: History, rough: Rough, boards: Sequence[Board], folder: Path | None, *, lag: int | None,
+        self, history: History, rough: Rough, boards: Sequence[Board], folder: Path | None, *,
         part_keys: int, most_requests: int, **config: Any,
     ) -> None:  # fmt: skip
         self.history, self.rough, self.boards = history, rough, boards
-        self._folder, self._config, self._lag, self._part_keys = folder, config, lag, part_keys
+        self._folder, self._config, self._part_keys = folder, config, part_keys
         self.requests, self._most = 0, most_requests
         self.lock = threading.RLock()
         self.relays: list[Served] = []
@@ -344,22 +343,11 @@ class Shelf:
     def __init__(self, world: World, number: int) -> None:
         self._world, self._number = world, number
 
-    def begin(self) -> Beginning:
-        world = self._world
-        if world._lag is None:
-            return Beginning(None, {})
-        lag = world._lag if world.rough.requests else 0
-        return Beginning(executed(max(world.came[self._number] - lag, 0)), {})
-
-    def plan(
-        self, source: LogicalSource, token: Mapping[str, Any], before: Mapping[str, Any] | None
-    ) -> Mapping[str, Any] | None:
+    def plan(self, source: LogicalSource, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         begin = 0 if before is None else int(before["end"])
         return None if begin >= KEYS else {"begin": begin, "end": begin + self._world._part_keys}
 
-    def read(
-        self, source: LogicalSource, token: Mapping[str, Any], part: Mapping[str, Any], gtid: GtidSet, hint: Any
-    ) -> Rows | None:
+    def read(self, source: LogicalSource, part: Mapping[str, Any], gtid: GtidSet, hint: Any) -> Rows | None:
         world = self._world
         with world.lock:
             what, how = world.rough.reads.pop() if world.rough.reads else ("pass", 0)

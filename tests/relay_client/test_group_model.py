@@ -157,7 +157,7 @@ def test_whoever_comes_and_goes_the_group_holds_what_the_server_holds(
     with tempfile.TemporaryDirectory() as folder:
         memory = 3000 if small and bootstrap else 1 << 20
         world = World(
-            history, Rough(initial=initial, requests=requests), [address], Path(folder), lag=None, part_keys=KEYS // 3,
+            history, Rough(initial=initial, requests=requests), [address], Path(folder), part_keys=KEYS // 3,
             most_requests=100_000, memory_bytes=memory, disk_bytes=2 * memory, times=RELAY_TIMES,
             limits=RelayLimits(BufferLimits(smallest=0)),
         )  # fmt: skip

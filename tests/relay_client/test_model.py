@@ -122,10 +122,9 @@ def test_whatever_happens_the_consumer_holds_what_the_server_holds(addresses: li
     nuisance = 3 + 5 * len(rough.requests) + len(rough.reads) + len(rough.callbacks) + len(rough.holds)
     with tempfile.TemporaryDirectory() as folder:
         together = data.draw(st.sampled_from([0.0, 3600.0]), "together")
-        times = RelayTimes(bootstrap_position=0.002, bootstrap_together=together, mark=0.0)
+        times = RelayTimes(bootstrap_position=0.002, bootstrap_together=together)
         world = World(
             history, rough, addresses[:relays], Path(folder) if stateful else None,
-            lag=data.draw(st.sampled_from([None, None, None, 0, 2]), "lag"),
             part_keys=data.draw(st.sampled_from([1, 2, KEYS]), "part_keys"),
             most_requests=nuisance * (20 + 2 * len(history) + events), memory_bytes=memory, disk_bytes=disk,
             event_version=version, before_images=False, times=times,

@@ -22,14 +22,12 @@ from headgate.errors import ConfigError, HeadgateError
 
 if TYPE_CHECKING:
     from headgate.databus import Schema
-    from headgate.lake import CheckpointTable
-    from headgate.relay_client import CheckpointStore, Consumer, Event
+    from headgate.relay_client import Consumer, Event
 
 __all__ = ["command"]
 
 _T = TypeVar("_T")
 
-_DELTA = "delta:"
 _PARTITIONS, _LEASE_SECONDS = 8, 10.0
 """Defaults of a group."""
 _MEMORY_CHARACTERS: Final = 16 << 20
@@ -55,19 +53,13 @@ def command(
         ),
     ] = None,
     checkpoints: Annotated[
-        str | None,
-        typer.Option(
-            "--checkpoints",
-            metavar="DIR",
-            help="Store the checkpoint there, and continue from it; delta:PATH: in a Delta table.",
-        ),
+        Path | None,
+        typer.Option("--checkpoints", metavar="DIR", help="Store the checkpoint there, and continue from it."),
     ] = None,
-    name: Annotated[str, typer.Option(help="The name of the checkpoint's files, or of the table's rows.")] = "headgate",
+    name: Annotated[str, typer.Option(help="The name of the checkpoint's files.")] = "headgate",
     every: Annotated[
         float | None,
-        typer.Option(
-            "--checkpoint-seconds", min=0, help="Shortest interval between checkpoints: by default 0.1, in a table 10."
-        ),
+        typer.Option("--checkpoint-seconds", min=0, help="Shortest interval between checkpoints: by default 0.1."),
     ] = None,
     group: Annotated[
         str | None,
@@ -129,29 +121,26 @@ def command(
 
       headgate consume http://localhost:11115 --group billing --partitions 16
     """
-    from headgate.relay_client import CHECKPOINT_SECONDS, Access, RelayClient, Retry
+    from headgate.relay_client import CHECKPOINT_SECONDS, Access, CheckpointFile, RelayClient, Retry
 
-    table = None
-    if checkpoints is not None and checkpoints.startswith(_DELTA):
-        from headgate.lake import CheckpointTable
-
-        table = CheckpointTable(checkpoints.removeprefix(_DELTA))
     shared: dict[str, Any] = {
         "access": Access(_token(token_file), ca_file),
         "retry": Retry(deadline_seconds=give_up),
-        "checkpoint_seconds": every if every is not None else (CHECKPOINT_SECONDS if table is None else 10.0),
         "before_images": before_images,
         "bootstrap": bootstrap,
     }
     if group is not None:
-        if windows is not None or (checkpoints is not None and table is None):
-            raise ConfigError("with --group the relay stores the checkpoints: remove --checkpoints DIR and --windows")
+        if any(one is not None for one in (checkpoints, every, windows)):
+            raise ConfigError(
+                "with --group the relay stores the checkpoints: remove --checkpoints, --checkpoint-seconds, --windows"
+            )
         shared["lease_seconds"] = _LEASE_SECONDS if lease is None else lease
-        _consume_in_group(urls, group, partitions or _PARTITIONS, sources or (), table, shared)
+        _consume_in_group(urls, group, partitions or _PARTITIONS, sources or (), shared)
         return
     if partitions is not None or lease is not None:
         raise ConfigError("--partitions and --lease-seconds are for a group: add --group NAME")
-    store = _checkpoint_store(checkpoints, table, name)
+    store = None if checkpoints is None else CheckpointFile(checkpoints, name)
+    shared["checkpoint_seconds"] = CHECKPOINT_SECONDS if every is None else every
     client: RelayClient
     lines = _Lines(write_lines)
     printer = lines.printer(stop=lambda: client.stop(), windows=windows)  # noqa: PLW0108 - it is assigned below
@@ -161,20 +150,12 @@ def command(
 
 
 def _consume_in_group(
-    urls: list[str],
-    group: str,
-    partitions: int,
-    sources: Sequence[str],
-    table: CheckpointTable | None,
-    options: Mapping[str, Any],
+    urls: list[str], group: str, partitions: int, sources: Sequence[str], options: Mapping[str, Any]
 ) -> None:
     from headgate.relay_client import GroupMember
 
     lines = _Lines(_write_together())
-    stores = None if table is None else lambda number, generation: table.of(group, number, generation)
-    member = GroupMember(
-        urls, group, partitions, sources, lambda number, _: lines.printer(number), stores=stores, **options
-    )
+    member = GroupMember(urls, group, partitions, sources, lambda number, _: lines.printer(number), **options)
     with _output_errors(lines), on_interrupt(member.stop):
         member.run()
 
@@ -183,14 +164,6 @@ def _token(file: Path | None) -> str | None:
     from headgate.web import read_token
 
     return None if file is None else read_token(file, f"the token file {file}")
-
-
-def _checkpoint_store(checkpoints: str | None, table: CheckpointTable | None, name: str) -> CheckpointStore | None:
-    from headgate.relay_client import CheckpointFile
-
-    if table is not None:
-        return table.of(name)
-    return None if checkpoints is None else CheckpointFile(Path(checkpoints), name)
 
 
 def _write_together() -> Callable[[Iterable[str]], None]:

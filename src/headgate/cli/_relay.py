@@ -6,7 +6,6 @@ import gc
 import logging
 import sys
 import threading
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -19,7 +18,7 @@ from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from headgate.gtid import GtidSet
-    from headgate.relay import PhysicalSource, RelayConfig, Supplier, Tenant
+    from headgate.relay import PhysicalSource, RelayConfig, Tenant
 
 __all__ = ["command"]
 
@@ -115,13 +114,6 @@ def command(
     log_disk_bytes: Annotated[
         int | None, typer.Option(min=0, help="Bytes of each server's log to keep, for pipelines that read it here.")
     ] = None,
-    bootstrap_from: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LAKE",
-            help="Take rows for new consumers from a pipeline's tables there, instead of MySQL (one server only).",
-        ),
-    ] = None,
 ) -> None:
     """Serve the changes of servers to any number of consumers, in the protocol of LinkedIn's Databus, until Ctrl-C.
 
@@ -159,22 +151,7 @@ def command(
     }
     config = replace(config, **{name: value for name, value in changes.items() if value is not None})
     _check_exposure(config, insecure=insecure)
-    _serve(config, start, _suppliers(config, bootstrap_from), reset=reset)
-
-
-def _suppliers(config: RelayConfig, lake_path: str | None) -> dict[int, Supplier]:
-    if lake_path is None:
-        return {}
-    from headgate.cli._lake_supplier import LakeSupplier
-    from headgate.lake import Lake
-
-    if len(config.physical) > 1:
-        raise ConfigError("--bootstrap-from needs a relay of one server: a lake is the copy of one")
-    (source,) = config.physical
-    lake = Lake.at(lake_path)
-    if lake.is_local and not Path(lake.ledger).is_dir():
-        warn(f"no pipeline has written to {lake.path} yet: until one has, no consumer is bootstrapped from there")
-    return {source.id: LakeSupplier(lake, source.settings, config.policies)}
+    _serve(config, start, reset=reset)
 
 
 def _kind(name: str | None) -> str | None:
@@ -211,7 +188,7 @@ def _check_exposure(config: RelayConfig, *, insecure: bool) -> None:
         )
 
 
-def _serve(config: RelayConfig, start: str, suppliers: Mapping[int, Supplier], *, reset: bool) -> None:
+def _serve(config: RelayConfig, start: str, *, reset: bool) -> None:
     from headgate.relay import Relay, create_app
     from headgate.web.serving import Serving
 
@@ -228,7 +205,7 @@ def _serve(config: RelayConfig, start: str, suppliers: Mapping[int, Supplier], *
     relay = Relay(config, start_at, reset=reset)
     tls = None if config.tls_cert is None else (config.tls_cert, config.tls_key)
     serving = Serving(
-        create_app(relay, suppliers=suppliers),
+        create_app(relay),
         config.host,
         config.port,
         name="headgate-relay-http",

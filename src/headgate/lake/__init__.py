@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headgate.lake._append import Marker, append, append_frame, append_rows
-from headgate.lake._checkpoints import CheckpointTable
-from headgate.lake._copies import CopyGoneError, LakeCopies
 from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
 from headgate.lake._ignored import IgnoredChanges, absent_columns
@@ -98,10 +96,8 @@ __all__ = [
     "ArrowComparer",
     "BatchStatus",
     "Changes",
-    "CheckpointTable",
     "ColumnsAfter",
     "Comparer",
-    "CopyGoneError",
     "DeltaPath",
     "Difference",
     "Ending",
@@ -114,7 +110,6 @@ __all__ = [
     "KafkaStatus",
     "LagStatus",
     "Lake",
-    "LakeCopies",
     "Ledger",
     "LedgerRow",
     "LeftOut",

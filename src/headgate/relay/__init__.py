@@ -26,7 +26,6 @@ the buffer over HTTP, each at its own pace. Modules:
 survive kills. ``databus`` defines events byte by byte; ``relay_client`` has consumers in Python.
 """
 
-from headgate.relay._bootstrap._suppliers import Beginning, PartGoneError, PlanGoneError, Rows, Supplier, keyed_table
 from headgate.relay._buffer import BufferLimits
 from headgate.relay._http._app import create_app
 from headgate.relay._relay import Relay
@@ -36,21 +35,15 @@ from headgate.relay._tenants import Tenant
 
 __all__ = [
     "KINDS",
-    "Beginning",
     "BufferLimits",
     "Kind",
     "LogicalSource",
-    "PartGoneError",
     "PhysicalSource",
-    "PlanGoneError",
     "Relay",
     "RelayConfig",
     "RelayLimits",
     "RelayTimes",
-    "Rows",
-    "Supplier",
     "Tenant",
     "create_app",
-    "keyed_table",
     "load_relay",
 ]

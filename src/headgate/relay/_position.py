@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,8 +20,6 @@ log = logging.getLogger("headgate")
 
 _SAVE_SECONDS: Final = 0.2
 """Between saves: about so much is read again after a kill."""
-_MARKS: Final = 7200
-"""Remembered positions, one a second: a reader of table copies may be two hours behind."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +58,11 @@ class Position:
     """Position of the buffer: one thread moves it, any thread may read it.
 
     :param state: where it begins; None: not known before :meth:`begin`.
-    :param mark_seconds: time between two remembered positions.
     """
 
-    def __init__(self, state: State | None, mark_seconds: float) -> None:
-        self._mark_seconds = mark_seconds
+    def __init__(self, state: State | None) -> None:
         self._builder, self._scn, self._hint = GtidSetBuilder(), -1, None if state is None else state.hint
         self._moved = threading.Condition()  # guards the builder and the last SCN together
-        self._marks = deque[State](maxlen=_MARKS)
-        self._marked_at = time.monotonic()
         self.has_begun = False
         self._uuids: dict[str, tuple[bytes, str]] = {}
         self._closed = False
@@ -81,7 +73,6 @@ class Position:
         """Set where it begins."""
         with self._moved:
             self._builder, self._scn, self.has_begun = GtidSetBuilder(state.gtid), state.scn, True
-            self._marks.append(state)
             self._moved.notify_all()
 
     def now(self) -> State:
@@ -91,12 +82,9 @@ class Position:
         :raises ServerBehindError: it has not begun.
         """
         with self._moved:
-            self._check_begun()
+            if not self.has_begun:
+                raise ServerBehindError("the relay could not read from its server yet")
             return self._state()
-
-    def _check_begun(self) -> None:
-        if not self.has_begun:
-            raise ServerBehindError("the relay could not read from its server yet")
 
     def _state(self) -> State:
         return State(self._builder.build(), self._scn, self._hint)
@@ -108,27 +96,20 @@ class Position:
                 source, _, number = gtid.rpartition(":")
                 self._builder.add_interval(*self._uuid_of(source), int(number), int(number))
             self._scn = scn
-            self._mark()
+            self._moved.notify_all()
 
     def reach(self, gtid: GtidSet, hint: Hint | None) -> None:
         """Record that all of this was read."""
         builder = GtidSetBuilder(gtid)
         with self._moved:
             self._builder, self._hint = builder, hint or self._hint
-            self._mark()
+            self._moved.notify_all()
 
     def close(self) -> None:
         """End all changes; threads that wait give up."""
         with self._moved:
             self._closed = True
             self._moved.notify_all()
-
-    def _mark(self) -> None:
-        self._moved.notify_all()
-        now = time.monotonic()
-        if now - self._marked_at >= self._mark_seconds:
-            self._marks.append(self._state())
-            self._marked_at = now
 
     def _uuid_of(self, source: str) -> tuple[bytes, str]:
         """Parse ``uuid[:tag]`` for a GTID set."""
@@ -137,16 +118,6 @@ class Position:
             gtid = Gtid.parse(f"{source}:1")
             uuid_and_tag = self._uuids[source] = (gtid.uuid, gtid.tag)
         return uuid_and_tag
-
-    def mark_within(self, gtid: GtidSet) -> State | None:
-        """Return the newest remembered position that is not beyond a set; None: all are.
-
-        :raises ServerBehindError: it has not begun.
-        """
-        with self._moved:
-            self._check_begun()
-            marks = [*self._marks, self._state()]
-        return next((mark for mark in reversed(marks) if mark.gtid <= gtid), None)
 
     def wait(self, enough: Callable[[State], bool], seconds: float) -> State | None:
         """Return the first position that is ``enough``; None: none within ``seconds``, or closed."""

@@ -147,7 +147,7 @@ class Relay:
             limits=config.limits.buffer,
         )
         scn = Scn(config.scn, self.generations, -1 if state is None else state.scn)
-        position = Position(state, config.times.mark)
+        position = Position(state)
         feeder = Feeder(
             followed, self.names, self.registry, buffer, scn, position=position, start=start, file=file, config=config
         )

@@ -185,8 +185,6 @@ class RelayTimes:
     """A bootstrap whose start has left the buffer is deleted after this time without a request."""
     bootstrap_position: float = 0.25
     """How long a bootstrap waits for the feeder's position; then its consumer has to retry."""
-    mark: float = 1.0
-    """Between two positions that are remembered for bootstraps from copies of tables."""
     archive_wait: float = 20.0
     """How long a request for the binlog archive waits for content that is not there yet."""
 

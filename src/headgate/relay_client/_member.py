@@ -7,8 +7,8 @@ The guarantees of the group are in ``relay._groups``. The member's part of them:
 - Its lease ends ``lease_seconds`` after it *began* to request it, by its own clock. From then on no callback begins.
   When the lease is renewed and the member still owns the partition under the same generation, delivery continues.
 - A partition that it no longer owns is stopped, and its progress since the last report is dropped: the new owner
-  repeats it. But no row of a bootstrap is delivered before the relay, or the additional store, has the bootstrap's
-  start: the new owner has to continue it.
+  repeats it. But no row of a bootstrap is delivered before the relay has the bootstrap's start: the new owner has to
+  continue it.
 - When a partition is reclaimed, the member first finishes the window, or the requested rows, and reports the
   checkpoint.
 - When a partition's consumer ends with an error, the member leaves the group and ends with that error.
@@ -30,8 +30,7 @@ from urllib.parse import quote
 
 from headgate.databus import LARGEST_GROUP, MEMBER_REPORT, OWNED, MemberReport, Owned, PartitionReport, bootstrap_of
 from headgate.errors import ConfigError, HeadgateError, Transient
-from headgate.relay_client._checkpoints import CheckpointStore
-from headgate.relay_client._client import CHECKPOINT_SECONDS, RelayClient
+from headgate.relay_client._client import RelayClient
 from headgate.relay_client._consumer import Consumer, Subscription
 from headgate.relay_client._reading import Share
 from headgate.relay_client._retry import ClientTuning, Failures, Retry
@@ -52,29 +51,22 @@ ConsumerOf: TypeAlias = Callable[[int, int], "Consumer | Sequence[Consumer | Sub
 
 
 class PartitionCheckpoint:
-    """A partition's checkpoint between its client and the next report, and in an additional store if there is one.
+    """A partition's checkpoint between its client and the next report.
 
     :param begin: the relay's checkpoint.
     :param sync_now: set when the relay needs a report at once.
     """
 
-    def __init__(
-        self, begin: Mapping[str, Any] | None, sync_now: threading.Event, store: CheckpointStore | None = None
-    ) -> None:
+    def __init__(self, begin: Mapping[str, Any] | None, sync_now: threading.Event) -> None:
         self.value = self.reported = begin
-        self._store, self._sync_now, self._lock = store, sync_now, threading.Lock()
+        self._sync_now, self._lock = sync_now, threading.Lock()
         self.is_begun = True
-        """Whether a bootstrap's start is stored where the next owner finds it. Before that no row is delivered."""
+        """Whether the relay has a bootstrap's start, where the next owner finds it. Before that no row is delivered."""
 
     def load(self) -> Mapping[str, Any] | None:
-        stored = None if self._store is None else self._store.load()
-        if stored is not None:
-            self.value = stored
         return self.value
 
     def store(self, checkpoint: Mapping[str, Any]) -> None:
-        if self._store is not None:
-            self._store.store(checkpoint)
         with self._lock:
             self.value = checkpoint
             self._update_is_begun()
@@ -89,7 +81,7 @@ class PartitionCheckpoint:
 
     def _update_is_begun(self) -> None:
         start = _start_of(self.value)
-        self.is_begun = self._store is not None or start is None or start == _start_of(self.reported)
+        self.is_begun = start is None or start == _start_of(self.reported)
 
 
 def _start_of(checkpoint: Mapping[str, Any] | None) -> int | None:
@@ -189,10 +181,6 @@ class GroupMember:
     :param sources: names of logical sources, the same for all members; none: all.
     :param consumer_of: creates the consumers of a partition.
     :param lease_seconds: after this time without a sync the member's partitions go to others; 0.1 to 600.
-    :param stores: additional storage of a partition's checkpoint, given its number and generation. A checkpoint there
-        takes precedence. It must refuse a checkpoint of an older generation.
-    :param checkpoint_seconds: shortest interval between checkpoints in ``stores``; the relay gets them with each
-        report.
     :param dropped: called with the number of each partition that ended here, after its last callback.
     :param retry: for the requests of each partition; its limits are also those of the member's reports.
     :param before_images: as in :class:`RelayClient`.
@@ -214,8 +202,6 @@ class GroupMember:
         retry: Retry | None = None,
         lease_seconds: float = 10.0,
         callback_seconds: float | None = None,
-        stores: Callable[[int, int], CheckpointStore] | None = None,
-        checkpoint_seconds: float = CHECKPOINT_SECONDS,
         dropped: Callable[[int], None] = lambda _: None,
         before_images: bool = False,
         bootstrap: bool = False,
@@ -224,8 +210,7 @@ class GroupMember:
         if not 1 <= partitions <= LARGEST_GROUP or not 0.1 <= lease_seconds <= 600:
             raise ConfigError(f"a group has 1 to {LARGEST_GROUP} partitions and a lease of 0.1 to 600 seconds")
         self._group, self._partitions, self._sources = group, partitions, list(sources)
-        self._consumer_of, self._stores, self._dropped = consumer_of, stores, dropped
-        self._lease_seconds, self._checkpoint_seconds = lease_seconds, checkpoint_seconds
+        self._consumer_of, self._dropped, self._lease_seconds = consumer_of, dropped, lease_seconds
         self._bootstrap, self._tuning = bootstrap, tuning or ClientTuning()
         self._client_of = partial(
             RelayClient,
@@ -367,14 +352,13 @@ class GroupMember:
                 self._begin(number, one)
 
     def _begin(self, number: int, owned: Owned) -> None:
-        store = None if self._stores is None else self._stores(number, owned.generation)
-        checkpoint = PartitionCheckpoint(owned.checkpoint, self._sync_now, store)
+        checkpoint = PartitionCheckpoint(owned.checkpoint, self._sync_now)
         client = self._client_of(
             self._consumer_of(number, owned.generation),
             checkpoint,
             share=Share(number, self._partitions),
             may_deliver=lambda: checkpoint.is_begun and time.monotonic() < self._leased_until,
-            checkpoint_seconds=0.0 if store is None else self._checkpoint_seconds,  # without a store it costs nothing
+            checkpoint_seconds=0.0,  # in memory it costs nothing
             bootstrap=owned.bootstrap,
         )
         if owned.release_requested:  # reclaimed before this member began it

@@ -173,7 +173,7 @@ def test_readers_that_no_planner_stands_behind(tmp_path: Path) -> None:
         source = LogicalSource(1, "s", "d.changes")
         part = {"chunk": Chunk("d.changes", 0, None, None).to_dict()}
         reads: list[Callable[[], Any]] = [
-            lambda: ChunkSupplier(servers.settings, Policies()).read(source, {}, part, GtidSet.parse(gtid), None),
+            lambda: ChunkSupplier(servers.settings, Policies()).read(source, part, GtidSet.parse(gtid), None),
             lambda: past.rows("d.changes", gtid, [(1,)]).num_rows,
         ]
         remedies = {refused(read, "replica_preserve_commit_order") for read in reads}

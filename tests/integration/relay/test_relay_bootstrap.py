@@ -528,8 +528,8 @@ def test_parts_of_a_table_of_large_rows(mysql_server: MySQLServer, mysql_db: str
     source = LogicalSource(40, "a.Large", f"{mysql_db}.large")
     supplier, counts, part = ChunkSupplier(physical(server, source).settings, Policies()), list[int](), None
     executed = GtidSet.parse(server.gtid_executed)
-    while (part := supplier.plan(source, {}, part)) is not None:
-        rows = supplier.read(source, {}, part, executed, None)
+    while (part := supplier.plan(source, part)) is not None:
+        rows = supplier.read(source, part, executed, None)
         counts.append(0 if rows is None else rows.columns.num_rows)
     assert sum(counts) == 100
     assert max(counts) <= 40

@@ -90,24 +90,18 @@ def rows_of(server: MySQLServer, db: str) -> int:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("checkpoints", ["relay", "table"])
-def test_members_are_killed_under_load(
-    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, checkpoints: str
-) -> None:
+def test_members_are_killed_under_load(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> None:
     server, db = mysql_server, mysql_db
     chance = random.Random(5)
     out = tmp_path / "lines"
     out.touch()
     port = str(free_port())
-    more = [] if checkpoints == "relay" else [
-        "--checkpoints", f"delta:{tmp_path / 'table'}", "--checkpoint-seconds", "0.5",
-    ]  # fmt: skip
     options = ("--disk-bytes", "300000000", "--from", server.gtid_executed, "--port", port)
     file = relay_file(tmp_path, server, db)
     running: list[Any] = []
 
     def start() -> None:
-        context = member(int(port), out, *more)
+        context = member(int(port), out)
         running.append((context, context.__enter__()))
 
     def end(which: int, how: signal.Signals) -> None:
@@ -197,9 +191,7 @@ def folded(lines: list[dict[str, Any]]) -> dict[int, tuple[int, ...]]:
     return rows
 
 
-def bootstrapped(
-    server: MySQLServer, db: str, tmp_path: Path, *, rows: int, turns: int, more: tuple[str, ...] = ()
-) -> None:
+def bootstrapped(server: MySQLServer, db: str, tmp_path: Path, *, rows: int, turns: int) -> None:
     """Members and relay are killed by turns until rows and changes have made of the lines what the table is."""
     out, port = tmp_path / "lines", free_port()
     out.touch()
@@ -214,7 +206,7 @@ def bootstrapped(
         return process.__enter__()
 
     def join(*options: str) -> None:
-        context = member(port, out, *options, *more)
+        context = member(port, out, *options)
         members.append((context, context.__enter__()))
 
     def kill(which: int, how: signal.Signals) -> None:
@@ -268,13 +260,7 @@ def test_members_and_relay_are_killed_while_rows_come_first(
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("checkpoints", ["relay", "table"])
 def test_members_and_relay_are_killed_many_times_while_rows_come_first(
-    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, checkpoints: str
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path
 ) -> None:
-    if checkpoints == "relay":
-        bootstrapped(mysql_server, mysql_db, tmp_path, rows=20_000, turns=8)
-        return
-    more = ("--checkpoints", f"delta:{tmp_path / 'table'}", "--checkpoint-seconds", "0.5")
-    # Each commit of the table takes as long as the rows of several answers.
-    bootstrapped(mysql_server, mysql_db, tmp_path, rows=7_000, turns=8, more=more)
+    bootstrapped(mysql_server, mysql_db, tmp_path, rows=20_000, turns=8)

@@ -6,24 +6,19 @@ import hashlib
 import hmac
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from headgate._policies import MaskKey, parse_rules
-from headgate.cli._lake_supplier import LakeSupplier
-from headgate.config import parse_config
-from headgate.errors import ChunkRetryError, ConfigError, UnsupportedError
+from headgate.errors import ConfigError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.lake import Lake
-from headgate.pipeline import Pipeline
-from headgate.relay import LogicalSource, Relay, RelayConfig
+from headgate.relay import LogicalSource, Relay, RelayConfig, create_app
+from headgate.relay_client import Consumer as ClientConsumer
+from headgate.relay_client import Event, RelayClient
 from headgate.testing import MySQLServer
+from headgate.web.serving import Serving
 from tests.integration.relay.test_relay import Consumer, do, physical, relaying
-from tests.integration.relay.test_relay_lake import bootstrapped
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 KEY = "not the password, but a key"
 SECRET = "s3cr3t"
@@ -145,15 +140,34 @@ def test_nothing_has_a_hidden_value(
     assert SECRET not in caplog.text
 
 
+class Bootstrapped(ClientConsumer):
+    """The rows of a bootstrap, by key."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Any, dict[str, Any]] = {}
+        self.client: RelayClient
+
+    def on_bootstrap_event(self, event: Event) -> None:
+        self.rows[event.key] = event.row
+
+    def on_stop_bootstrap(self) -> None:
+        self.client.stop()
+
+
 def test_rows_of_a_bootstrap(mysql_server: MySQLServer, mysql_db: str, config: dict[str, Any]) -> None:
     server, db = mysql_server, mysql_db
     server.execute(f"CREATE TABLE {db}.people ({COLUMNS})")
     do(server, db, *(insert(n) for n in range(5)))
     source = physical(server, LogicalSource(1, "test.People", f"{db}.people"))
     start = GtidSet.parse(server.gtid_executed)
-    with Relay(RelayConfig((source,), **config), lambda _: start) as relay:
-        rows = bootstrapped(relay, {})
-    assert [row for _, row in sorted(rows.items())] == [served(n) for n in range(5)]
+    tables = Bootstrapped()
+    with (
+        Relay(RelayConfig((source,), **config), lambda _: start) as relay,
+        Serving(create_app(relay), "127.0.0.1", 0) as at,
+    ):
+        tables.client = RelayClient(at.url, [], tables, bootstrap=True)
+        tables.client.run()
+    assert [row for _, row in sorted(tables.rows.items())] == [served(n) for n in range(5)]
 
 
 def test_other_rules_drop_the_buffer(
@@ -211,33 +225,3 @@ def test_refused_before_it_serves(mysql_server: MySQLServer, mysql_db: str, conf
     ):
         with pytest.raises(error, match=message):
             begin(rules, **more)
-
-
-def test_rows_out_of_a_lake_with_the_same_rules(
-    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, config: dict[str, Any]
-) -> None:
-    server, db = mysql_server, mysql_db
-    server.execute(f"CREATE TABLE {db}.people ({COLUMNS})")
-    do(server, db, *(insert(n) for n in range(3)))
-    start = GtidSet.parse(server.gtid_executed)
-    pipeline = parse_config(
-        f"""
-        name = "rules"
-        source = {{ url = "{server.url}", tables = ["{db}.*"], mask_key_file = "{tmp_path / "mask.key"}" }}
-        target = {{ path = "{tmp_path / "lake"}" }}
-        """
-    ).model_copy(update={"columns": RULES})
-    source = physical(server, LogicalSource(1, "test.People", f"{db}.people"))
-    relay_config = RelayConfig((source,), **config)
-    lake = Lake.at(tmp_path / "lake")
-    with Relay(relay_config, lambda _: start) as relay:
-        do(server, db, insert(4))
-        Pipeline(pipeline, spark).run(once=True)
-        executed = GtidSet.parse(server.gtid_executed)
-        assert relay.partitions[1].feeder.position.wait(lambda state: state.gtid >= executed, 60) is not None
-        rows = bootstrapped(relay, {1: LakeSupplier(lake, source.settings, relay_config.policies)})
-    assert [row for _, row in sorted(rows.items())] == [served(n) for n in (0, 1, 2, 4)]
-    others = RelayConfig((source,)).policies
-    supplier = LakeSupplier(lake, source.settings, others)
-    with pytest.raises(ChunkRetryError, match="has other rules for"):
-        supplier.read(LogicalSource(1, "t", f"{db}.people"), supplier.begin().token, {"part": 0}, executed, None)

@@ -118,10 +118,10 @@ def test_the_command_and_a_bootstrap_refuse_the_table(server: MySQLServer, db: s
     check_reason(result.stderr)
     source = LogicalSource(1, "a.Docs", f"{db}.docs")
     supplier = ChunkSupplier(ConnectionSettings.from_url(server.url), Policies())
-    part = supplier.plan(source, {}, None)
+    part = supplier.plan(source, None)
     assert part is not None
     with pytest.raises(CutValueError) as caught:
-        supplier.read(source, {}, part, GtidSet.parse(server.gtid_executed), None)
+        supplier.read(source, part, GtidSet.parse(server.gtid_executed), None)
     check_reason(caught.value.message)
 
 

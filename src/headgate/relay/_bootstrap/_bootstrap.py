@@ -32,9 +32,8 @@ All events of a bootstrap have SCNs ≥ S₀, so a row last set by an event belo
 begin with empty tables.
 
 **How long the buffer must reach back.** A consumer that reads rows and stream in turn, as headgate's client does,
-needs the changes since its last request. One that reads all rows first, as Databus's does, needs all since S₀; so does
-every consumer of a supplier that has all rows as of one point. If the buffer no longer has them, the consumer gets the
-error that it is too far behind, and begins again.
+needs the changes since its last request. One that reads all rows first, as Databus's does, needs all since S₀. If the
+buffer no longer has them, the consumer gets the error that it is too far behind, and begins again.
 
 **Restarts.** Starts, parts and their points are on disk before they are sent (``_bootstrap._sessions``). After a kill
 the feeder may be behind them briefly. The relay waits for it, because the same transactions get the same SCNs again.
@@ -52,7 +51,7 @@ from typing import Any, Final
 import numpy as np
 
 from headgate.databus import EOP_SOURCE, FIRST, BootstrapPoint, StreamPosition, event_fields, seal
-from headgate.errors import BinlogPurgedError, ChunkRetryError, ScnNotFoundError, ServerBehindError
+from headgate.errors import BinlogPurgedError, ChunkRetryError, ScnNotFoundError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
 from headgate.offsets import Hint
@@ -116,25 +115,15 @@ class Bootstrap:
 
         It may be the start of another consumer's bootstrap some seconds before: parts are read as of points after it.
 
-        :raises HeadgateError: the supplier cannot begin.
+        :raises HeadgateError: the relay has not begun, or the session cannot be stored.
         """
         buffer = self._partition.buffer
         if since > 0 and buffer.holds(since):
             return since
-        beginning = self._supplier.begin()
-        together = self._sessions.newest(self._relay.times.bootstrap_together) if beginning.gtid is None else None
+        together = self._sessions.newest(self._relay.times.bootstrap_together)
         if together is not None and buffer.holds(together.scn):
             return together.scn
-        if beginning.gtid is None:
-            position = self._partition.feeder.position.now()
-        else:
-            mark = self._partition.feeder.position.mark_within(beginning.gtid)
-            if mark is None or not buffer.holds(max(mark.scn, 0)):
-                raise ServerBehindError(
-                    "the supplier's tables are older than the relay's buffer: wait until they are newer, "
-                    "or increase the buffer"
-                )
-            position = mark
+        position = self._partition.feeder.position.now()
         self._sessions.forget_idle(self._relay.times.bootstrap_idle, buffer.holds)
         if position.scn < 0 and self._forgets:
             log.warning(
@@ -143,9 +132,7 @@ class Bootstrap:
                 "if the relay restarts before the first transaction",
                 self._partition.source.name,
             )
-        gtid = position.gtid if beginning.gtid is None else beginning.gtid
-        fixed = beginning.gtid is not None
-        return self._sessions.begin(max(position.scn, 0), gtid, beginning.token, fixed=fixed).scn
+        return self._sessions.begin(max(position.scn, 0)).scn
 
     def _session(self, point: BootstrapPoint) -> Session:
         """Return the session, if the buffer has all changes since the start and the consumer's stream position."""
@@ -166,12 +153,10 @@ class Bootstrap:
         """
         if point.start < 0:
             return max(self._partition.feeder.position.now().scn, 0)
-        least, wanted = max(point.start, point.window), GtidSet()
+        least = max(point.start, point.window)
         if _has_rows(point):
-            session = self._session(point)
-            least = max(least, session.last_scn)
-            wanted = GtidSet.parse(session.gtid) if session.fixed else wanted
-        return max(self._position(least, wanted, "the relay is behind the rows that it sent").scn, 0)
+            least = max(least, self._session(point).last_scn)
+        return max(self._position(least, GtidSet(), "the relay is behind the rows that it sent").scn, 0)
 
     def _position(self, least: int, wanted: GtidSet, otherwise: str) -> State:
         """Wait for a position of the feeder that includes an SCN and a GTID set, and return it.
@@ -245,7 +230,7 @@ class Bootstrap:
             detail = part_read.detail
         else:
             before = session.newest(source.name, part - 1) if part else None
-            detail = self._supplier.plan(source, session.token, None if before is None else before[1].detail)
+            detail = self._supplier.plan(source, None if before is None else before[1].detail)
             if detail is None:
                 return None
         return self._read_new(session, source, part, detail, at_least)
@@ -258,7 +243,7 @@ class Bootstrap:
             return data
         try:
             hint = None if part_read.hint is None else Hint(*part_read.hint)
-            rows = self._supplier.read(source, session.token, part_read.detail, GtidSet.parse(part_read.gtid), hint)
+            rows = self._supplier.read(source, part_read.detail, GtidSet.parse(part_read.gtid), hint)
         except (PartGoneError, BinlogPurgedError):
             return None
         return self._cache.keep(key, self._encode(rows, part_read.scn))
@@ -266,18 +251,13 @@ class Bootstrap:
     def _read_new(
         self, session: Session, source: LogicalSource, part: int, detail: Mapping[str, Any], at_least: int
     ) -> tuple[int, Any]:
-        """Read a part as of the feeder's position, or as of a fixed session's GTID set."""
+        """Read a part as of the feeder's position."""
         least, missing, reason = max(at_least, session.scn), GtidSet(), ""
         for _ in range(_ATTEMPTS):
-            if session.fixed:
-                state = State(GtidSet.parse(session.gtid), session.scn)
-            else:
-                state = self._position(least, missing, reason or "the relay is behind its consumer")
+            state = self._position(least, missing, reason or "the relay is behind its consumer")
             try:
-                rows = self._supplier.read(source, session.token, detail, state.gtid, state.hint)
+                rows = self._supplier.read(source, detail, state.gtid, state.hint)
             except PartGoneError as error:
-                if session.fixed:
-                    raise PlanGoneError(str(error)) from None
                 reason, missing = str(error), self._executed()
                 continue
             scn = max(state.scn, 0)

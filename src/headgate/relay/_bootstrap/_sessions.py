@@ -26,7 +26,6 @@ from typing import Any, Final
 
 from headgate.errors import ConfigError
 from headgate.files import file_errors, write_all
-from headgate.gtid import GtidSet
 
 __all__ = ["DONE", "PartRead", "Session", "Sessions", "offset_of", "split_offset"]
 
@@ -67,12 +66,6 @@ class Session:
     """The start of a bootstrap, and its readings."""
 
     scn: int
-    gtid: str
-    """The relay's GTID set at ``scn``; of a fixed session it may contain more."""
-    fixed: bool
-    """Whether all rows are as of ``gtid``; if not, each reading has a separate GTID set."""
-    token: Mapping[str, Any]
-    """What the supplier needs to find the same rows again."""
     part_reads: dict[str, list[PartRead]] = field(default_factory=dict)
     """Readings by source name; a reading's number is ``base`` plus its index."""
     base: int = field(default_factory=lambda: secrets.randbits(_BASE_BITS))
@@ -150,31 +143,30 @@ class Sessions:
             return session
 
     def newest(self, seconds: float) -> Session | None:
-        """Return the last session that began within ``seconds`` and is not fixed, if any."""
+        """Return the last session that began within ``seconds``, if any."""
         since = time.monotonic() - seconds
         with self._lock:
-            begun = [(one.begun_at, one.scn) for one in self._known.values() if one.begun_at and not one.fixed]
+            begun = [(one.begun_at, one.scn) for one in self._known.values() if one.begun_at]
             recent = [one for one in begun if one[0] >= since]
             return self._known[max(recent)[1]] if recent else None
 
-    def begin(self, scn: int, gtid: GtidSet, token: Mapping[str, Any], *, fixed: bool) -> Session:
+    def begin(self, scn: int) -> Session:
         """Return the session of this start; create it if it does not exist.
 
         :raises ConfigError: its file cannot be written.
         """
         with self._lock:
             known = self._known.get(scn)
-            if known is not None and known.fixed == fixed:
+            if known is not None:
                 known.used_at = time.monotonic()
                 return known
-            session = Session(scn, str(gtid), fixed, token, begun_at=time.monotonic())
+            session = Session(scn, begun_at=time.monotonic())
             if self._folder is not None:
                 session.file = self._folder / f"{scn}.jsonl"
                 with file_errors(f"{self._folder} cannot be written"):
                     self._folder.mkdir(parents=True, exist_ok=True)
                     session.file.unlink(missing_ok=True)
-                head = {"v": 1, "scn": scn, "gtid": session.gtid, "fixed": fixed, "token": token, "base": session.base}
-                _append(session.file, head)
+                _append(session.file, {"v": 1, "scn": scn, "base": session.base})
             self._known[scn] = session
             return session
 
@@ -206,14 +198,7 @@ def _load(file: Path) -> Session | None:
         return None
     try:
         head, *rest = (json.loads(line) for line in whole)
-        session = Session(
-            int(head["scn"]),
-            str(head["gtid"]),
-            bool(head["fixed"]),
-            head["token"],
-            file=file,
-            base=int(head.get("base", 0)),
-        )
+        session = Session(int(head["scn"]), file=file, base=int(head["base"]))
         for value in rest:
             source = value.pop("source")
             session.part_reads.setdefault(source, []).append(PartRead(**value))

@@ -1,4 +1,4 @@
-"""Suppliers of bootstrap rows: MySQL, by exact chunks; or a reader in a room above.
+"""Suppliers of bootstrap rows: MySQL, by exact chunks.
 
 A supplier divides a source into a sequence of parts, and reads each as of a GTID set. It guarantees:
 
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -40,16 +39,7 @@ from headgate.snapshot import (
     same_order,
 )
 
-__all__ = [
-    "Beginning",
-    "ChunkSupplier",
-    "PartGoneError",
-    "PlanGoneError",
-    "Rows",
-    "Supplier",
-    "keyed_table",
-    "rows_of_chunks",
-]
+__all__ = ["ChunkSupplier", "PartGoneError", "PlanGoneError", "Rows", "Supplier", "rows_of_chunks"]
 
 _CHUNK_ROWS: Final = 20_000
 """Most rows of a chunk: some MB of events, in memory while a consumer reads them."""
@@ -77,38 +67,16 @@ class Rows(NamedTuple):
     """The table's columns in its order, as its codecs return them."""
 
 
-@dataclass(frozen=True)
-class Beginning:
-    """Which state a bootstrap's rows will have."""
-
-    gtid: GtidSet | None
-    """All rows are as of this set; None: each part is as of the relay's position when it is read."""
-    token: Mapping[str, Any]
-    """JSON value with which the supplier finds the same rows again."""
-
-
 class Supplier(Protocol):
     """Supplies the rows of one physical source's tables; safe for any number of threads."""
 
-    def begin(self) -> Beginning:
-        """Begin a bootstrap. Raises HeadgateErrors."""
-
-    def plan(
-        self, source: LogicalSource, token: Mapping[str, Any], before: Mapping[str, Any] | None
-    ) -> Mapping[str, Any] | None:
+    def plan(self, source: LogicalSource, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return the part after ``before`` (None: the first), in JSON; None: ``before`` is the last.
 
         :raises PlanGoneError: ``before`` is invalid now.
         """
 
-    def read(
-        self,
-        source: LogicalSource,
-        token: Mapping[str, Any],
-        part: Mapping[str, Any],
-        executed: GtidSet,
-        hint: Hint | None,
-    ) -> Rows | None:
+    def read(self, source: LogicalSource, part: Mapping[str, Any], executed: GtidSet, hint: Hint | None) -> Rows | None:
         """Return the rows of a part; None: it has none.
 
         :param executed: read as of this set.
@@ -127,17 +95,10 @@ class ChunkSupplier:
     def __init__(self, settings: ConnectionSettings, policies: Policies, chunk_rows: int = _CHUNK_ROWS) -> None:
         self._settings, self._policies, self._chunk_rows = settings, policies, chunk_rows
 
-    def begin(self) -> Beginning:
-        """Return at once: nothing has to be prepared."""
-        return Beginning(None, {})
-
-    def plan(
-        self, source: LogicalSource, token: Mapping[str, Any], before: Mapping[str, Any] | None
-    ) -> Mapping[str, Any] | None:
+    def plan(self, source: LogicalSource, before: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return the next chunk, and the plan's progress after it."""
-        del token
         with Connection.open(self._settings) as connection:
-            table = keyed_table(connection, source)
+            table = _keyed_table(connection, source)
             if before is None:
                 connection.query(_FRESH)
                 stats = load_stats(connection.query, exact_patterns([source.table])).get(source.table)
@@ -156,16 +117,8 @@ class ChunkSupplier:
         after = advance(progress, chunk).to_dict()
         return {"chunk": chunk.to_dict(), "progress": after, "rows": rows}
 
-    def read(
-        self,
-        source: LogicalSource,
-        token: Mapping[str, Any],
-        part: Mapping[str, Any],
-        executed: GtidSet,
-        hint: Hint | None,
-    ) -> Rows | None:
+    def read(self, source: LogicalSource, part: Mapping[str, Any], executed: GtidSet, hint: Hint | None) -> Rows | None:
         """Return the chunk as of ``executed``, sorted by key: an offset in it depends on the order."""
-        del token
         with Connection.open(self._settings) as connection:
             _await_executed(connection, executed)
             uuid = check_settings(connection, exact_patterns([source.table])).server_uuid
@@ -207,7 +160,7 @@ def rows_of_chunks(stats: TableStats | None, most: int) -> int:
     return max(1, min(most, _CHUNK_BYTES * max(stats.rows, 1) // stats.data_bytes))
 
 
-def keyed_table(connection: Connection, source: LogicalSource) -> TableDef:
+def _keyed_table(connection: Connection, source: LogicalSource) -> TableDef:
     """Load a table whose rows can be bootstrapped.
 
     :raises SnapshotRefusedError: it does not exist, or is invisible.
