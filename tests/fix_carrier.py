@@ -71,17 +71,10 @@ class FakeTable:
     """Column → its name at the source, of renamed ones."""
     rules: Mapping[str, str] = field(default_factory=dict, hash=False)
 
-    fingerprint: str = ""
-    """By default one of the columns' types and the key."""
     rows: str = ""
     chosen_key: bool = False
     hook: str = ""
     hook_gets: tuple[tuple[str, str, str], ...] = ()
-
-    @property
-    def definition(self) -> str:
-        """The fingerprint."""
-        return self.fingerprint or str(abs(hash((self.columns, self.key))))
 
     @property
     def carried(self) -> Definition:
@@ -97,7 +90,7 @@ class FakeTable:
             for name, kind in self.columns
         )
         rest = self.rows, self.chosen_key, self.hook, self.hook_gets
-        return Definition(self.name, self.definition, self.key, columns, *rest)
+        return Definition(self.name, self.key, columns, *rest)
 
     def target(self, **more: Any) -> Target:
         """The current table with these columns."""

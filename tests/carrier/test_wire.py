@@ -137,7 +137,7 @@ def test_the_form_of_a_row() -> None:
         ("end", None, 0), ("batch", None, 0),
     ]  # fmt: skip
     schema = json.loads(rows[0]["_schema"])
-    assert schema.keys() == {"table", "fingerprint", "key", "columns", "rows", "chosen_key", "hook", "hook_gets"}
+    assert schema.keys() == {"table", "key", "columns", "rows", "chosen_key", "hook", "hook_gets"}
     assert schema["columns"][0] == {
         "name": "id", "spark": "bigint", "mysql": "bigint", "nullable": True, "rule": "", "collation": "",
         "source_name": "",
@@ -186,8 +186,8 @@ def keys_of(message: Message) -> set[str]:
 
 def test_the_page_has_every_key() -> None:
     column, ddl = CarriedColumn("a", "int"), DdlRow("a.b", "ALTER", "alter", (1, 1, 1, 0), None, None)
-    assert documented("`_schema` = `") == {*json.loads(Definition("a.b", "", (), (column,)).to_json())}
-    assert documented("fingerprint, key: [names], columns: [") == {*vars(column)}
+    assert documented("`_schema` = `") == {*json.loads(Definition("a.b", (), (column,)).to_json())}
+    assert documented("key: [names], columns: [") == {*vars(column)}
     assert documented("`headgate.summary`, JSON") == {*vars(Summary())}
     assert documented("| `ddl` |") == keys_of(ddl)
     assert documented("| `redo` |") == keys_of(Redo(ChunkSpec("a.b", 1), "altered"))

@@ -47,28 +47,6 @@ def test_fingerprints_see_name_and_key() -> None:
     assert len({TABLE.fingerprint, *(other.fingerprint for other in others)}) == 5
 
 
-@pytest.mark.parametrize("field", [field.name for field in fields(Column)])
-def test_the_common_fingerprint_does_not_see_what_is_visible(field: str) -> None:
-    changed = replace(TABLE, columns=(replace(ID, **{field: CHANGED.get(field, True)}), NAME))
-    same = changed.common_fingerprint == TABLE.common_fingerprint
-    assert same is (field in {*NOT_COMPARED, "visible"})
-    assert TABLE.with_key(["name"]).common_fingerprint != TABLE.common_fingerprint
-
-
-def test_the_common_fingerprint_is_that_of_members_as_information_schema_shows_them() -> None:
-    logged, shown, other = (
-        replace(TABLE, columns=(ID, Column("e", "enum", charset="utf8mb4", members=members)))
-        for members in (("\U0001f600", "\uffff"), ("?", "\uffff"), ("?", "?"))
-    )
-    assert logged.common_fingerprint == shown.common_fingerprint != other.common_fingerprint
-    assert logged.fingerprint != shown.fingerprint
-
-
-def test_the_common_fingerprint_stays_as_it_is() -> None:
-    """Ledgers hold it: a relay would wait for ever for tables that are not written any more."""
-    assert TABLE.common_fingerprint == "30cbacd6f4282d2c67f847236867f868"
-
-
 def test_fingerprints_are_the_same_in_another_process() -> None:
     code = (
         "import pickle, sys; from headgate.catalog import TableDef;"

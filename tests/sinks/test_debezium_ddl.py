@@ -15,7 +15,6 @@ from headgate.sinks._debezium_source import Source
 
 TABLE = Definition(
     "shop.t",
-    "0" * 32,
     ("id",),
     (
         CarriedColumn("id", "bigint", "int unsigned", nullable=False),

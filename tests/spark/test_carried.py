@@ -20,7 +20,6 @@ def test_the_definition_of_images() -> None:
     image = batch_of("d.t", [("c", 1, 0, 1)])
     definition = definition_of(image.table, image.batch.schema)
     assert (definition.table, definition.key, definition.types) == ("d.t", ("id",), {"id": "int", "v": "int"})
-    assert definition.fingerprint == image.table.common_fingerprint
     assert [(column.mysql, column.nullable) for column in definition.columns] == [("int", True)] * 2
 
 

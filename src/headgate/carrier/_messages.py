@@ -56,7 +56,6 @@ class Definition:
     """A table's definition, as of its images."""
 
     table: str
-    fingerprint: str  # ``TableDef.common_fingerprint``
     key: tuple[str, ...]
     columns: tuple[CarriedColumn, ...]
     rows: str = ""  # the table's expression ``rows``: only rows that pass it have images
@@ -72,7 +71,6 @@ class Definition:
         columns = tuple(CarriedColumn(**column) for column in value["columns"])
         return cls(
             value["table"],
-            value["fingerprint"],
             tuple(value["key"]),
             columns,
             value.get("rows", ""),

@@ -94,19 +94,6 @@ class TableDef:
         text = json.dumps([self.db, self.name, [_canonical(column) for column in self.columns], list(self.key)])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
-    @property
-    def common_fingerprint(self) -> str:
-        """Fingerprint that compares definitions from different times and sources.
-
-        It ignores differences that do not change the meaning of rows: which columns are visible, and characters above
-        U+FFFF in members of ENUM and SET, which information_schema shows as ``?``. Ledgers store it, so its input must
-        never change.
-        """
-        columns = [
-            replace(column, visible=True, members=tuple(map(in_utf8mb3, column.members))) for column in self.columns
-        ]
-        return replace(self, columns=tuple(columns)).fingerprint
-
     def index(self, name: str) -> int:
         """Return the index of a column, by MySQL's rule that column names differ by more than letter case.
 

@@ -65,7 +65,7 @@ __all__ = [
 _TABLES_DDL = (
     "array<struct<table string, state string, version bigint, changelog_version bigint, since_epoch bigint, "
     "held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, images bigint, "
-    "reason string, definition string, settles_at string, unlogged string, "
+    "reason string, settles_at string, unlogged string, "
     "place struct<table string, shard string, column string, path string>, "
     "successor struct<folder string, version bigint>, hook string, "
     "left_out struct<reason string, since string, changes bigint>, ignored string>>"
@@ -138,9 +138,6 @@ class TableState:
     chunks_estimate: int | None = None
     images: int = 0  # images and snapshot rows of this batch
     reason: str | None = None  # settling, inexact, stale, stopped: why; for the last two also the remedy
-    definition: str | None = None
-    """``TableDef.common_fingerprint`` of the source table as of the row's GTID set, for the current table's rows; None:
-    unknown, also in rows of earlier versions."""
     settles_at: str | None = None
     """GTID set still to be applied before rows that were kept or dropped while they were read (window ``keep``,
     ``drop``) are exact; None: nothing."""

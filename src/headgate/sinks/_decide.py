@@ -50,7 +50,7 @@ from headgate.sinks._case import Arrival, Case, Policy, TableBefore
 from headgate.sinks._course import Outcome, TableCourse, remedy
 from headgate.sinks._ignored import ColumnView
 from headgate.sinks._plan import CurrentPlan
-from headgate.sinks._promises import definition_after, promised
+from headgate.sinks._promises import promised
 from headgate.sinks._shape import Misfit, Shape, fit, fits, hook_name, names_in_log, reserved, union, widest
 from headgate.sinks._statements import Statements, read_statements
 from headgate.sinks._states import Event, State
@@ -357,8 +357,6 @@ def _promise(course: TableCourse, case: Case, state: TableState) -> TableState:
     state = promised(state, arrival.batch, earlier, arrival.unseen, left_out, begins=snapshot.begins)
     if state.state == State.INEXACT and case.before.state is not State.INEXACT:
         course.warnings.append(f"{arrival.table} is inexact: {state.reason}")
-    if case.policy.form is not None:
-        state = replace(state, definition=definition_after(arrival.table, arrival.batch, row, arrival.parts))
     return state
 
 

@@ -19,15 +19,14 @@ earlier one on the same server; the ledger's row is written once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headgate.carrier import Batch, DdlRow, Definition, Part
+from headgate.carrier import Batch
 from headgate.gtid import GtidSet
 from headgate.lake import LeftOut, TableState
 from headgate.sinks._states import Event, State, follow
 
-__all__ = ["Unseen", "definition_after", "promised"]
+__all__ = ["Unseen", "promised"]
 
 
 @dataclass(frozen=True)
@@ -103,34 +102,3 @@ def _still_to_settle(table: str, batch: Batch, before: TableState | None) -> Gti
     """
     pending = GtidSet.parse(before.settles_at) if before is not None and before.settles_at else GtidSet()
     return (pending | batch.watermarks.get(table, GtidSet())) - GtidSet.parse(batch.header.gtid)
-
-
-def definition_after(table: str, batch: Batch, before: TableState | None, parts: Sequence[Part]) -> str | None:
-    """Return the fingerprint of the table's definition at the batch's end; None: it cannot be determined.
-
-    Rows of a chunk have this definition: DDL after the end would have invalidated them. Images of the log have the one
-    at their position, which is that of the end unless a later statement of the batch changed it. An image with all
-    columns of an ALTER that adds columns comes after that ALTER; for other statements the order is unknown. A TRUNCATE,
-    and a table without rows, come with the definition at the time the log is read, which may be later.
-    """
-    changes = [ddl for ddl in batch.ddl if table in (ddl.table, ddl.new_name) and ddl.action != "truncate"]
-    altered = [ddl for ddl in changes if ddl.adds != ()]  # the others may change the key, which images show
-    shown = _definitions_shown(parts, altered)
-    if shown is None:
-        return None
-    fingerprints = {definition.fingerprint for definition in shown}
-    if len(fingerprints) == 1:
-        return fingerprints.pop()
-    return before.definition if before is not None and not fingerprints and not altered else None
-
-
-def _definitions_shown(parts: Sequence[Part], altered: Sequence[DdlRow]) -> list[Definition] | None:
-    """Return the definitions of the images that come after these statements; None: the order is unknown."""
-    with_images = [part for part in parts if part.images and not part.truncates]
-    chunks = [part.definition for part in with_images if part.kind == "chunk"]
-    if chunks or not altered:
-        return chunks or [part.definition for part in with_images]
-    if any(ddl.adds is None for ddl in altered):
-        return None
-    added = {column.name for ddl in altered for column in ddl.adds or ()}
-    return [part.definition for part in with_images if added <= part.definition.types.keys()]

@@ -268,7 +268,6 @@ def definition_of(
         _DEFINITIONS.clear()
     definition = _DEFINITIONS[cache_key] = Definition(
         table.full_name,
-        table.common_fingerprint,
         table.key_names,
         columns,
         table_policies.rows,
