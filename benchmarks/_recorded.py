@@ -32,7 +32,7 @@ _COLUMNS = {
     "amount": ("decimal(12,2)", pa.decimal128(12, 2)), "note": ("string", pa.string()),
     "created_at": ("timestamp_ntz", pa.timestamp("us")), "mark": ("bigint", pa.int64()),
 }  # fmt: skip
-_DEFINITION = Definition(TABLE, "1", ("id",), tuple(CarriedColumn(name, one[0]) for name, one in _COLUMNS.items()))
+_DEFINITION = Definition(TABLE, ("id",), tuple(CarriedColumn(name, one[0]) for name, one in _COLUMNS.items()))
 _SCHEMA = pa.schema([*META_FIELDS, *(pa.field(name, one[1]) for name, one in _COLUMNS.items())])
 
 

@@ -14,12 +14,13 @@ from headgate.archive._files import SegmentSizes
 from headgate.archive._reader import LogReader
 from headgate.archive._remote import LogOfRelay, relay_prerequisite
 from headgate.archive._spool import LogSpool
-from headgate.archive._wire import FILES, HEAD, RANGE, LogFile, LogHead, RangeRequest, Series
+from headgate.archive._wire import FILES, HEAD, RANGE, SERVER_UUID, LogFile, LogHead, RangeRequest, Series
 
 __all__ = [
     "FILES",
     "HEAD",
     "RANGE",
+    "SERVER_UUID",
     "LogFeeder",
     "LogFile",
     "LogHead",

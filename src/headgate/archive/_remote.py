@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlsplit
 
 from headgate import errors
-from headgate.archive._wire import FILES, HEAD, RANGE, LogFile, LogHead, RangeRequest
+from headgate.archive._wire import FILES, HEAD, RANGE, SERVER_UUID, LogFile, LogHead, RangeRequest
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
@@ -93,7 +93,7 @@ class LogOfRelay:
         if request.endless:
             raise ConfigError("an endless read of a relay's log is not possible: read up to its end repeatedly")
         with self._response("POST", "/log", RANGE.dump_json(RangeRequest.of(self.source, request))) as answer:
-            uuid = answer.getheader("x-headgate-server-uuid") or ""
+            uuid = answer.getheader(SERVER_UUID) or ""
             yield ArchivedLog(ByteStream(_Body(answer, self)), uuid)
 
     def head(self) -> LogHead:

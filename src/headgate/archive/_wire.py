@@ -12,7 +12,7 @@ from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
 
-__all__ = ["FILES", "HEAD", "RANGE", "LogFile", "LogHead", "RangeRequest", "Series"]
+__all__ = ["FILES", "HEAD", "RANGE", "SERVER_UUID", "LogFile", "LogHead", "RangeRequest", "Series"]
 
 
 def _parse(value: Any) -> GtidSet:
@@ -98,6 +98,8 @@ class RangeRequest:
         return LogRequest(self.had, self.wanted, self.executed, self.server_uuid, self.until)
 
 
+SERVER_UUID: Final = "x-headgate-server-uuid"
+"""Header of a range: the server whose log it is."""
 FILES: Final = TypeAdapter(list[LogFile])
 HEAD: Final = TypeAdapter(LogHead)
 RANGE: Final = TypeAdapter(RangeRequest)

@@ -6,6 +6,7 @@
 ``_schema``      a version of a source's schema, and its id in events
 ``_checkpoint``  a consumer's position in the stream or in a bootstrap, in Databus's form
 ``_group``       reports of a group's members, and the answers
+``_headers``     headers of HTTP, and the classes of errors in them
 ===============  =========================================================================
 
 The relay writes it, its client reads it, and neither depends on the other.
@@ -47,19 +48,55 @@ from headgate.databus._checkpoint import (
 )
 from headgate.databus._fields import EventFields, byte_ranges, event_fields, gather_ranges, without_schema_ids
 from headgate.databus._group import LARGEST_GROUP, MEMBER_REPORT, OWNED, MemberReport, Owned, PartitionReport
+from headgate.databus._headers import (
+    BOOTSTRAP_SERVER,
+    CHECKPOINT,
+    CLIENT_HOST,
+    CLIENT_SERVICE,
+    ERROR,
+    ERROR_CAUSE,
+    ERROR_CAUSE_MESSAGE,
+    ERROR_MESSAGE,
+    INVALID_PARAMETER,
+    PENDING_EVENT_SIZE,
+    PHASE_COMPLETED,
+    PROCESSING_FAILED,
+    PROTOCOL_VERSION,
+    SCN_NOT_FOUND,
+    SERVER_HOST,
+    SERVER_SERVICE,
+    UNKNOWN_COMMAND,
+)
 from headgate.databus._schema import Schema, avro_text
 
 __all__ = [
+    "BOOTSTRAP_SERVER",
     "CATCHUP",
+    "CHECKPOINT",
     "CHECKPOINT_SOURCE",
+    "CLIENT_HOST",
+    "CLIENT_SERVICE",
     "EOP_SIZE",
     "EOP_SOURCE",
+    "ERROR",
+    "ERROR_CAUSE",
+    "ERROR_CAUSE_MESSAGE",
+    "ERROR_MESSAGE",
     "FIRST",
+    "INVALID_PARAMETER",
     "LARGEST_GROUP",
     "MEMBER_REPORT",
     "OWNED",
     "PART_HEAD",
+    "PENDING_EVENT_SIZE",
+    "PHASE_COMPLETED",
+    "PROCESSING_FAILED",
+    "PROTOCOL_VERSION",
+    "SCN_NOT_FOUND",
+    "SERVER_HOST",
+    "SERVER_SERVICE",
     "SNAPSHOT",
+    "UNKNOWN_COMMAND",
     "BootstrapPoint",
     "EventFields",
     "MemberReport",

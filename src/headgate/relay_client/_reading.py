@@ -6,12 +6,14 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPMessage
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from headgate.databus import (
     EOP_SOURCE,
+    PENDING_EVENT_SIZE,
+    PHASE_COMPLETED,
     BootstrapPoint,
     Schema,
     StreamPosition,
@@ -26,9 +28,6 @@ from headgate.relay_client._retry import ClientTuning
 from headgate.relay_client._transport import Transport, valid_answer
 
 __all__ = ["Reader", "Share", "Trail"]
-
-_PENDING: Final = "x-dbus-pending-event-size"
-"""Header with the size of the next event, if it does not fit."""
 
 
 class Share(NamedTuple):
@@ -144,7 +143,7 @@ class Reader:
         """Return rows of a bootstrap, and whether they are the source's last; None: the next request must be larger."""
         more = {"checkPoint": _text(point.to_json())}
         body, headers = self._events("bootstrap", "batchSize", self._tuning.rows_bytes, more, point.start)
-        return None if _PENDING in headers else (body, headers.get("PhaseCompleted") == "TRUE")
+        return None if PENDING_EVENT_SIZE in headers else (body, headers.get(PHASE_COMPLETED) == "TRUE")
 
     def scn(self, command: str, more: Mapping[str, str], point: BootstrapPoint) -> int:
         """Return the SCN with which ``startSCN`` or ``targetSCN`` answers."""
@@ -166,7 +165,7 @@ class Reader:
             **self._filters_sent(),
         }
         body, headers = self.transport.get(command, parameters, scn=scn)
-        pending = headers.get(_PENDING)
+        pending = headers.get(PENDING_EVENT_SIZE)
         if pending is not None:
             self._sizes[command] = int(pending)
             if int(pending) > (largest := self._tuning.largest_bytes):

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from headgate.databus import ERROR, ERROR_CAUSE, ERROR_MESSAGE, INVALID_PARAMETER, SCN_NOT_FOUND, UNKNOWN_COMMAND
 from headgate.errors import (
     ConfigError,
     ConnectError,
@@ -34,7 +35,7 @@ from headgate.web import WebServer, answer_errors, is_retryable, seconds_to_wait
 
 __all__ = ["Access", "Transport", "valid_answer"]
 
-_REFUSALS: Final = ("InvalidRequestParamValueException", "UnknownCommandException")
+_REFUSALS: Final = (INVALID_PARAMETER, UNKNOWN_COMMAND)
 
 
 @dataclass(frozen=True)
@@ -161,11 +162,11 @@ class Transport:
         return self._relays[self._current].connect()
 
     def _error(self, response: http.client.HTTPResponse, scn: int) -> Exception:
-        message = response.headers.get("x-dbus-error-message") or f"status {response.status}"
-        if (response.headers.get("x-dbus-error-cause") or "").endswith("ScnNotFoundException"):
+        message = response.headers.get(ERROR_MESSAGE) or f"status {response.status}"
+        if response.headers.get(ERROR_CAUSE) == SCN_NOT_FOUND:
             return ScnNotFoundError(message, scn=scn)
-        status, error_class = response.status, response.headers.get("x-dbus-error") or ""
-        if error_class.endswith(_REFUSALS) or not is_retryable(status):
+        status, error_class = response.status, response.headers.get(ERROR)
+        if error_class in _REFUSALS or not is_retryable(status):
             return ConfigError(f"the relay {self.relay} refuses the request: {message}")
         self._not_before[self._current] = time.monotonic() + seconds_to_wait(status, response.headers)
         return self.failure(f"the relay cannot answer: {message}")

@@ -11,7 +11,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.databus import Schema
+from headgate.databus import PROTOCOL_VERSION, Schema
 from headgate.relay._http._commands import HEADERS, PRETTY, Command, compact, reply
 from headgate.relay._http._parameters import InvalidParameterError, choice, flag, integer, segment
 from headgate.relay._http._registered import Registrations, is_databus_client
@@ -76,7 +76,7 @@ class _About:
         text = compact(four if protocol == _WITH_METADATA else entries)
         if parameters["compress"]:
             text = base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
-        return Response(text, headers={**HEADERS, "x-dbus-protocol-version": str(protocol)})
+        return Response(text, headers={**HEADERS, PROTOCOL_VERSION: str(protocol)})
 
     def _metadata(self, schemas: Mapping[str, Sequence[Schema]]) -> list[dict[str, Any]]:
         """Return the schemas of rows before updates; ``crc32`` is Databus's name of the id in events."""

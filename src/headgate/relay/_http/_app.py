@@ -15,11 +15,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from headgate.databus import UNKNOWN_COMMAND
 from headgate.relay._bootstrap._suppliers import Supplier
 from headgate.relay._http import _about, _log, _metrics, _statistics, _stream
 from headgate.relay._http import _bootstrap as _bootstrap_commands
 from headgate.relay._http import _groups as _group_commands
-from headgate.relay._http._commands import UNKNOWN, Command, failure, route
+from headgate.relay._http._commands import Command, failure, route
 from headgate.relay._http._gate import Gate
 from headgate.relay._http._pages import Pages
 from headgate.relay._relay import Relay
@@ -76,4 +77,4 @@ class _FixedPathRouter:
 
 async def _unknown(request: Request, _error: Exception) -> Response:
     """Answer an unknown path, or an unsupported method."""
-    return failure(UNKNOWN, f"Unknown command: {request.method} {request.scope['path']}")
+    return failure(UNKNOWN_COMMAND, f"Unknown command: {request.method} {request.scope['path']}")

@@ -22,7 +22,14 @@ from anyio.to_thread import run_sync
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.databus import CATCHUP, BootstrapPoint, checkpoint_event
+from headgate.databus import (
+    BOOTSTRAP_SERVER,
+    CATCHUP,
+    PENDING_EVENT_SIZE,
+    PHASE_COMPLETED,
+    BootstrapPoint,
+    checkpoint_event,
+)
 from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._suppliers import Supplier
 from headgate.relay._events._choice import Choice
@@ -131,9 +138,9 @@ class _Commands:
             piece = await run_sync(read, piece.batch.pending, choice, limiter=self._threads)
         headers = _headers(request)
         if piece.done:
-            headers["PhaseCompleted"] = "TRUE"
+            headers[PHASE_COMPLETED] = "TRUE"
         if not piece.batch.size and piece.batch.pending:
-            headers["x-dbus-pending-event-size"] = str(piece.batch.pending + head)
+            headers[PENDING_EVENT_SIZE] = str(piece.batch.pending + head)
         body = await run_sync(self._body, source, piece, parameters, limiter=self._threads)
         return events_response(request, body, headers)
 
@@ -153,7 +160,7 @@ class _Commands:
 
 def _headers(request: Request) -> dict[str, str]:
     server = host_and_port(request.headers.get("host", ""), request.scope["server"])
-    return {**HEADERS, "X-DBUS2-BS-HOSTPORT": server}
+    return {**HEADERS, BOOTSTRAP_SERVER: server}
 
 
 def _scn(request: Request, scn: int) -> Response:

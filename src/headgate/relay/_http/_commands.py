@@ -24,6 +24,17 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from headgate.databus import (
+    ERROR,
+    ERROR_CAUSE,
+    ERROR_CAUSE_MESSAGE,
+    ERROR_MESSAGE,
+    INVALID_PARAMETER,
+    PROCESSING_FAILED,
+    SCN_NOT_FOUND,
+    SERVER_HOST,
+    SERVER_SERVICE,
+)
 from headgate.errors import HeadgateError, ScnNotFoundError, UnsupportedError
 from headgate.relay._buffer import KeyIsNoNumberError
 from headgate.relay._counters import Outcome
@@ -41,9 +52,7 @@ from headgate.web import read_body
 __all__ = [
     "HEADERS",
     "PRETTY",
-    "PROCESSING",
     "TEXT",
-    "UNKNOWN",
     "Answer",
     "Command",
     "body_of",
@@ -56,14 +65,9 @@ __all__ = [
 
 TEXT: Final = "text/plain; charset=UTF-8"
 HEADERS: Final = {"content-type": TEXT}
-_JAVA: Final = "com.linkedin.databus2.core.container.request."
-PROCESSING: Final = f"{_JAVA}RequestProcessingException"
-UNKNOWN: Final = f"{_JAVA}UnknownCommandException"
-_INVALID: Final = f"{_JAVA}InvalidRequestParamValueException"
-_SCN_NOT_FOUND: Final = "com.linkedin.databus.core.ScnNotFoundException"
 _SERVER: Final = (
-    (b"x-dbus-server-host", socket.gethostname().encode("ascii", "backslashreplace")),
-    (b"x-dbus-server-service", b"headgate-relay"),
+    (SERVER_HOST.encode(), socket.gethostname().encode("ascii", "backslashreplace")),
+    (SERVER_SERVICE.encode(), b"headgate-relay"),
 )
 """Headers of every answer of a command, which Databus's clients log as their server. Its service identifier consists
 of properties that only LinkedIn's deployments set (``DbusConstants.java``)."""
@@ -159,17 +163,17 @@ class _Served:
                 raise NotAllowedError(f"/{command.name} is not for tenants that may read some sources only")
             return await command.answer(request, self._parameters(request)), "good"
         except (UnfitFilterError, KeyIsNoNumberError) as error:
-            return failure(_INVALID, str(error), status=400), "bad request"
+            return failure(INVALID_PARAMETER, str(error), status=400), "bad request"
         except InvalidParameterError as error:
-            return failure(_INVALID, str(error)), "bad request"
+            return failure(INVALID_PARAMETER, str(error)), "bad request"
         except NotAllowedError as error:
             return failure("Forbidden", str(error), status=403), "bad request"
         except ScnNotFoundError as error:
-            return failure(PROCESSING, str(error), _SCN_NOT_FOUND), "scn not found"
+            return failure(PROCESSING_FAILED, str(error), SCN_NOT_FOUND), "scn not found"
         except UnsupportedError as error:
-            return failure(PROCESSING, str(error), status=400), "bad request"
+            return failure(PROCESSING_FAILED, str(error), status=400), "bad request"
         except HeadgateError as error:
-            return failure(PROCESSING, str(error)), "error"
+            return failure(PROCESSING_FAILED, str(error)), "error"
 
     def _parameters(self, request: Request) -> Mapping[str, Any]:
         """:raises InvalidParameterError: one is missing or wrong."""
@@ -216,9 +220,9 @@ def failure(
     :param fields: of headgate's error, for the body.
     """
     text = " ".join(message.split())
-    headers = {**HEADERS, **(more or {}), "x-dbus-error": error, "x-dbus-error-message": _in_header(text)}
+    headers = {**HEADERS, **(more or {}), ERROR: error, ERROR_MESSAGE: _in_header(text)}
     if cause is not None:
-        headers |= {"x-dbus-error-cause": cause, "x-dbus-error-cause-message": _in_header(text)}
+        headers |= {ERROR_CAUSE: cause, ERROR_CAUSE_MESSAGE: _in_header(text)}
     body = {"error": error, "message": text} | ({} if fields is None else {"fields": fields})
     return Response(compact(body) + "\r\n", status, headers)
 

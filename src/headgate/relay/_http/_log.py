@@ -24,10 +24,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from headgate.archive import FILES, HEAD, RANGE, LogFeeder, LogReader, LogSpool
+from headgate.archive import FILES, HEAD, RANGE, SERVER_UUID, LogFeeder, LogReader, LogSpool
+from headgate.databus import PROCESSING_FAILED
 from headgate.errors import ConfigError, HeadgateError, ServerBehindError
 from headgate.mysql import LogRequest
-from headgate.relay._http._commands import PROCESSING, Answer, Command, body_of, failure
+from headgate.relay._http._commands import Answer, Command, body_of, failure
 from headgate.relay._http._parameters import text
 from headgate.relay._http._reading import AppendNotifier
 from headgate.relay._relay import Relay
@@ -55,7 +56,7 @@ class _Range(StreamingResponse):
     """A range of the log. It closes the reader, even if the client leaves before the first chunk is read."""
 
     def __init__(self, reader: LogReader, chunks: AsyncIterator[bytes]) -> None:
-        super().__init__(chunks, headers={"x-headgate-server-uuid": reader.server_uuid}, media_type=_BINARY)
+        super().__init__(chunks, headers={SERVER_UUID: reader.server_uuid}, media_type=_BINARY)
         self._reader = reader
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -142,6 +143,6 @@ def _answering(answer: Answer) -> Answer:
         try:
             return await answer(request, parameters)
         except HeadgateError as error:
-            return failure(PROCESSING, error.message, type(error).__name__, fields=error.fields)
+            return failure(PROCESSING_FAILED, error.message, type(error).__name__, fields=error.fields)
 
     return answering

@@ -20,7 +20,7 @@ from typing import Final
 
 from starlette.requests import Request
 
-from headgate.databus import Schema
+from headgate.databus import CLIENT_HOST, CLIENT_SERVICE, Schema
 from headgate.relay._events._schemas import Registry
 
 __all__ = ["Registrations", "is_databus_client"]
@@ -30,7 +30,7 @@ _KEY: Final = "registered"
 
 def is_databus_client(request: Request) -> bool:
     """Return whether a client identifies itself like Databus's."""
-    return "x-dbus-client-service" in request.headers or "x-dbus-client-host" in request.headers
+    return CLIENT_SERVICE in request.headers or CLIENT_HOST in request.headers
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.databus import StreamPosition, checkpoint_json
+from headgate.databus import CHECKPOINT, PENDING_EVENT_SIZE, StreamPosition, checkpoint_json
 from headgate.kernels import text_bytes
 from headgate.relay._buffer import Batch
 from headgate.relay._http._commands import HEADERS, Command, compact, events_response
@@ -26,7 +26,6 @@ from headgate.relay._tenants import client_of
 __all__ = ["commands"]
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
-CHECKPOINT: Final = "x-headgate-checkpoint"
 _LARGE_BODY: Final = 1 << 20
 """Bodies from this size on, and JSON, are built in a worker thread, so that other requests do not wait for them."""
 
@@ -51,7 +50,7 @@ class _Stream:
         if batch.cut:
             headers["connection"] = "close"
         if not batch.size and batch.pending:
-            headers["x-dbus-pending-event-size"] = str(batch.pending)
+            headers[PENDING_EVENT_SIZE] = str(batch.pending)
         if stream_request.encoding == "binary" and batch.size < _LARGE_BODY:
             return events_response(request, self._body(stream_request, batch), headers)
         if stream_request.encoding in ("rows", "arrow"):
