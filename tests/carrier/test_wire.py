@@ -48,7 +48,6 @@ JSON = st.dictionaries(TEXTS, st.none() | st.booleans() | COUNTS | TEXTS | st.li
 DEFINITIONS = st.builds(
     Definition,
     TABLES,
-    TEXTS,
     st.lists(TEXTS, max_size=2).map(tuple),
     st.lists(st.builds(CarriedColumn, TEXTS, TEXTS, TEXTS, st.booleans()), max_size=3).map(tuple),
 )

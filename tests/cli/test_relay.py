@@ -253,10 +253,10 @@ def test_the_last_changes_of_a_bootstrap_are_printed_before_it_counts(monkeypatc
     plan = shelf.plan
     with serving(shelf) as relay:
 
-        def changed_meanwhile(source: Any, token: Any, before: Any) -> Any:
+        def changed_meanwhile(source: Any, before: Any) -> Any:
             if before is not None:
                 put(relay, 2)
-            return plan(source, token, before)
+            return plan(source, before)
 
         monkeypatch.setattr(shelf, "plan", changed_meanwhile)
         put(relay, 1)

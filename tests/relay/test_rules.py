@@ -150,7 +150,7 @@ def test_marks_of_rules(policies: Policies, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_state_knows_the_rules(tmp_path: Path) -> None:
     file = tmp_path / "partition-1.json"
     for rules in ("", "abc"):
-        saved = StateFile(file, "relay-generated", Position(State(GtidSet(), 7), 1.0), "test", rules=rules)
+        saved = StateFile(file, "relay-generated", Position(State(GtidSet(), 7)), "test", rules=rules)
         saved.save()
         loaded = load_state(file, "relay-generated")
         assert loaded is not None
