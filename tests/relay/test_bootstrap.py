@@ -504,7 +504,7 @@ def test_changes_come_between_rows_and_a_rollback_repeats_both(tmp_path: Path) -
 
         def busy(*arguments: Any) -> Rows | None:
             rows = read(*arguments)
-            if arguments[2]["number"] < 2 and len(shelf.reads) <= 2:
+            if arguments[1]["number"] < 2 and len(shelf.reads) <= 2:
                 put(relay, len(shelf.reads) + 1)  # after the part's point
             return rows
 
