@@ -55,16 +55,20 @@ __all__ = [
     "EOP_SIZE",
     "EOP_SOURCE",
     "PART_HEAD",
+    "attributes_at",
     "convert_to_v1",
     "event_sizes",
     "fit",
     "i16_at",
     "i64_at",
     "is_intact",
+    "key_at",
     "parts_at",
     "put_eops",
     "put_events",
     "put_number",
+    "put_part_size",
+    "put_size",
     "scan_windows",
     "seal",
     "size_at",
@@ -117,6 +121,32 @@ def size_at(buf: Any, at: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def put_size(buf: Any, at: Any, size: Any) -> None:
+    """Write the length of the event at ``at``."""
+    put_number(buf, at + (5 if buf[at] == 0 else 17), 4, size)
+
+
+@njit(cache=True, nogil=True)
+def put_part_size(buf: Any, at: Any, size: Any) -> None:
+    """Write the length of the data at ``at``, which a part's head precedes."""
+    put_number(buf, at - PART_HEAD, 4, size)
+
+
+@njit(cache=True, nogil=True)
+def attributes_at(buf: Any, at: Any) -> Any:
+    return i16_at(buf, at + (9 if buf[at] == 0 else 21))
+
+
+@njit(cache=True, nogil=True)
+def key_at(buf: Any, at: Any) -> Any:
+    """Return the offset and the length of an event's key, and whether it is a long key."""
+    key = at + (53 if buf[at] == 0 else 45)
+    if attributes_at(buf, at) & 8:
+        return key + 4, np.int64(u32_at(buf, key)), False
+    return key, np.int64(8), True
+
+
+@njit(cache=True, nogil=True)
 def source_at(buf: Any, at: Any) -> Any:
     if buf[at] == 0:
         return i16_at(buf, at + 31)
@@ -128,9 +158,9 @@ def source_at(buf: Any, at: Any) -> Any:
 def parts_at(buf: Any, at: Any) -> Any:
     """Return the offsets of an event's schema id (-1: none), its value and its before image (-1: none)."""
     if buf[at] == 0:
-        key = at + 53
-        return at + 33, key + (4 + u32_at(buf, key) if i16_at(buf, at + 9) & 8 else 8), np.int64(-1)
-    attributes = i16_at(buf, at + 21)
+        key, count, _ = key_at(buf, at)
+        return at + 33, key + count, np.int64(-1)
+    attributes = attributes_at(buf, at)
     part = at + u32_at(buf, at + 5)
     before = np.int64(-1)
     if attributes & 0x40:
@@ -383,7 +413,7 @@ def _to_v1(buf: Any, start: Any, end: Any, out: Any) -> Any:
         behind = at + size_at(buf, at)
         header = u32_at(buf, at + 5)
         size = header + 8 + behind - value
-        attributes = i16_at(buf, at + 21)
+        attributes = attributes_at(buf, at)
         source = source_at(buf, at)
         new = attributes & 3 | (8 if attributes & 0xC == 8 else 0)
         partition = i16_at(buf, at + 35)

@@ -9,7 +9,17 @@ import numpy.typing as npt
 import pyarrow as pa
 from numba import njit
 
-from headgate.databus._binary import PART_HEAD, i16_at, i64_at, parts_at, size_at, source_at, u32_at
+from headgate.databus._binary import (
+    PART_HEAD,
+    attributes_at,
+    i16_at,
+    i64_at,
+    key_at,
+    parts_at,
+    size_at,
+    source_at,
+    u32_at,
+)
 from headgate.kernels import copy
 
 __all__ = ["EventFields", "byte_ranges", "event_fields", "gather_ranges", "without_schema_ids"]
@@ -58,11 +68,9 @@ def _parse(buf: Any, end: Any, out: Any) -> Any:
     while at < end:
         size = size_at(buf, at)
         first = buf[at] == 0
-        attributes = i16_at(buf, at + (9 if first else 21))
-        key = at + (53 if first else 45)
-        is_long = attributes & 8 == 0
+        key, key_size, is_long = key_at(buf, at)
         out[0, n] = size
-        out[1, n] = attributes
+        out[1, n] = attributes_at(buf, at)
         out[2, n] = i64_at(buf, at + (11 if first else 37))
         out[3, n] = i16_at(buf, at + (19 if first else 35))
         out[4, n] = i16_at(buf, at + (21 if first else 35))
@@ -71,8 +79,8 @@ def _parse(buf: Any, end: Any, out: Any) -> Any:
         out[9, n] = u32_at(buf, at + (1 if first else 9))
         out[10, n] = u32_at(buf, at + (49 if first else 13))
         out[11, n] = i64_at(buf, key) if is_long else 0
-        out[12, n] = -1 if is_long else key + 4
-        out[13, n] = 8 if is_long else u32_at(buf, key)
+        out[12, n] = -1 if is_long else key
+        out[13, n] = key_size
         digest, value, before = parts_at(buf, at)
         out[7, n] = digest
         out[8, n] = 0 if first or digest < 0 else i16_at(buf, digest - 2) >> 2

@@ -29,7 +29,17 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from headgate.databus import EOP_SOURCE, i16_at, i64_at, parts_at, put_number, size_at, source_at, u32_at
+from headgate.databus import (
+    EOP_SOURCE,
+    PART_HEAD,
+    i64_at,
+    key_at,
+    parts_at,
+    put_part_size,
+    put_size,
+    size_at,
+    source_at,
+)
 from headgate.kernels import copy, u8
 from headgate.relay._events._rows import put_row, row_passes
 from headgate.relay._events._where import NO_ROW_FILTERS, CompiledFilters
@@ -216,9 +226,7 @@ def _row_passes(buf: Any, at: Any, source: Any, filters: Any) -> Any:
 @njit(cache=True, nogil=True)
 def _passes(buf: Any, at: Any, source: Any, rules: Any) -> Any:
     """Return 1 if the event passes the rules, 0 if not, -1 if RANGE met a key that is not a number."""
-    first = buf[at] == 0
-    key = at + (53 if first else 45)
-    is_number = i16_at(buf, at + (9 if first else 21)) & 8 == 0
+    key, size, is_number = key_at(buf, at)
     has_rules = False
     number = np.int64(0)
     text = False
@@ -230,19 +238,17 @@ def _passes(buf: Any, at: Any, source: Any, rules: Any) -> Any:
             if is_number:
                 number = i64_at(buf, key)
             else:
-                count = u32_at(buf, key)
-                parsed, number = _parse_long(buf, key + 4, count)
+                parsed, number = _parse_long(buf, key, size)
                 if not parsed:
                     text = True
-                    number = _hash_code(buf, key + 4, count)
+                    number = _hash_code(buf, key, size)
         if rules[i, 1] == RANGE:
             if text and rules[i, 3] != rules[i, 4]:
                 return -1
             if _inside(rules[i, 3], rules[i, 4], number):
                 return 1
         elif rules[i, 1] == _HASH:
-            first_byte, size = (key, np.int64(8)) if is_number else (key + 4, np.int64(u32_at(buf, key)))
-            if _inside(rules[i, 3], rules[i, 4], _hash(buf, first_byte, size) % rules[i, 2]):
+            if _inside(rules[i, 3], rules[i, 4], _hash(buf, key, size) % rules[i, 2]):
                 return 1
         elif _inside(rules[i, 3], rules[i, 4], _bucket(number, rules[i, 2])):
             return 1
@@ -322,14 +328,12 @@ def gather_smaller(buf: Any, starts: Any, count: Any, filters: Any, out: Any) ->
         to += head
         if before >= 0:
             end = put_row(buf, before, fields, kept, out, to)
-            put_number(out, to - 22, 4, end - to)
-            copy(out, end, buf, value - 22, 22)
-            to = end + 22
+            put_part_size(out, to, end - to)
+            copy(out, end, buf, value - PART_HEAD, PART_HEAD)
+            to = end + PART_HEAD
         end = put_row(buf, value, fields, kept, out, to)
-        if buf[at] == 0:
-            put_number(out, begin + 5, 4, end - begin)
-        else:
-            put_number(out, to - 22, 4, end - to)
-            put_number(out, begin + 17, 4, end - begin)
+        if buf[at] != 0:
+            put_part_size(out, to, end - to)
+        put_size(out, begin, end - begin)
         to = end
     return to
