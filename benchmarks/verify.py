@@ -1,14 +1,12 @@
 """Comparing a lake with its source: ``python -m benchmarks.verify [--rows N] [--rounds N] [--output FILE]``.
 
 Pipelines copy three databases: 40 tables of 10,000 rows, 4 of 20,000, and one of ``--rows``. Each lake is then compared
-by the command ``headgate verify``, in a process of its own, and by Spark, the other way that verify has, in the session
-that has made the copies (so it is warm, which it never is in the command). In the last line 1,000 rows of the large
-table are different, so a part of it is read twice. Medians over the rounds:
+by the command ``headgate verify``, in a process of its own. In the last line 1,000 rows of the large table are
+different, so a part of it is read twice. Medians over the rounds:
 
 - ``start_s``: seconds of the command with a lake of one table without rows; of the next two it is taken off;
 - ``seconds``: of the command without its start; ``table_s``: the same for each table; ``rows_s``: rows a second;
-- ``peak_mb``: the command's peak resident size;
-- ``spark_s``: seconds of the same comparison by Spark; ``ratio``: how many times as long that is.
+- ``peak_mb``: the command's peak resident size.
 
 Bounds: tables of 10,000 and 20,000 rows take at most 0.3 s each, the large one is compared at 500,000 rows/s at least
 (on two cores that nobody else uses), and a table has at most 256 MB more in memory than the lake without rows has.
@@ -32,8 +30,7 @@ from benchmarks._bench import SCHEMA, fill, progress, report
 from benchmarks._merges import OPTIMIZING
 from headgate.config import load_config
 from headgate.engine import build_session
-from headgate.lake import Lake, SparkComparer, newest_row, verify_table
-from headgate.pipeline import Pipeline, read_source
+from headgate.pipeline import Pipeline
 from headgate.testing import MySQLServer
 
 TABLE_SECONDS = 0.3
@@ -77,17 +74,6 @@ def verify(file: Path) -> Run:
     return Run(seconds, usage.ru_maxrss >> 10, process.returncode, rows - different)
 
 
-def by_spark(spark: Any, file: Path) -> tuple[float, int]:
-    """Seconds, and the rows that are equal."""
-    config = load_config(file)
-    lake = Lake.at(config.target.path or "")
-    comparer = SparkComparer(spark, lake, read_source(config), samples=0)
-    begun = time.perf_counter()
-    row = newest_row(lake)
-    equal = sum(verify_table(comparer, row, table).equal for table in sorted(row.tables))
-    return time.perf_counter() - begun, equal
-
-
 def make(mysql: MySQLServer, spark: Any, scratch: Path, name: str, tables: int, rows: int) -> Path:
     """A database, its copy and the pipeline's file."""
     progress(f"{name}: {tables:,} tables of {rows:,} rows")
@@ -102,19 +88,15 @@ def make(mysql: MySQLServer, spark: Any, scratch: Path, name: str, tables: int, 
 
 
 def measure(
-    spark: Any, name: str, file: Path, tables: int, rows: int, start: Run, rounds: int, different: int = 0
+    name: str, file: Path, tables: int, rows: int, start: Run, rounds: int, different: int = 0
 ) -> dict[str, Any]:
-    runs, sparks = [], []
+    runs = []
     for _ in range(rounds):
         progress(f"verify {name}")
         run = verify(file)
         if (run.code, run.equal) != (int(different > 0), tables * rows - different):
             raise RuntimeError(f"verify {name}: exit code {run.code}, {run.equal:,} rows are equal")
         runs.append(run)
-        seconds, equal = by_spark(spark, file)
-        if equal != run.equal:
-            raise RuntimeError(f"Spark says that {equal:,} rows are equal, not {run.equal:,}")
-        sparks.append(seconds)
     seconds = max(0.001, median(run.seconds for run in runs) - start.seconds)
     peak = max(run.peak_mb for run in runs)
     fast = (
@@ -123,7 +105,7 @@ def measure(
     return {
         "lake": name, "tables": tables, "rows": tables * rows, "start_s": round(start.seconds, 2),
         "seconds": round(seconds, 2), "table_s": round(seconds / tables, 3), "rows_s": round(tables * rows / seconds),
-        "peak_mb": peak, "spark_s": round(median(sparks), 1), "ratio": round(median(sparks) / seconds, 1),
+        "peak_mb": peak,
         "ok": "ok" if fast and peak <= start.peak_mb + MEMORY_MB else "MISSED",
     }  # fmt: skip
 
@@ -144,14 +126,11 @@ def main() -> int:
         verify(files["no_rows"])  # loads what later ones find loaded
         starts = sorted((verify(files["no_rows"]) for _ in range(args.rounds)), key=lambda run: run.seconds)
         start = starts[len(starts) // 2]
-        rows = [
-            measure(spark, name, files[name], *shapes[name], start, args.rounds)
-            for name in ("small", "medium", "large")
-        ]
+        rows = [measure(name, files[name], *shapes[name], start, args.rounds) for name in ("small", "medium", "large")]
         step = max(1, args.rows // DIFFERENT)
         mysql.execute("SET sql_log_bin = 0", f"UPDATE large.t0 SET amount = amount + 1 WHERE id % {step} = 0")
         number = int(mysql.query(f"SELECT COUNT(*) FROM large.t0 WHERE id % {step} = 0")[0][0])
-        rows.append(measure(spark, "differs", files["large"], *shapes["large"], start, args.rounds, number))
+        rows.append(measure("differs", files["large"], *shapes["large"], start, args.rounds, number))
         spark.stop()
     return report("verify", rows, output=args.output)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from types import SimpleNamespace
@@ -18,8 +19,8 @@ from headgate import verification
 from headgate.cli import _verify
 from headgate.cli._progress import SnapshotProgress, VerifyView, _VerifyBar
 from headgate.config import PipelineConfig
-from headgate.errors import ChunkRetryError, HeadgateError, UnsupportedError
-from headgate.lake import Difference, LedgerRow, NeedsSparkError, TableResult
+from headgate.errors import ChunkRetryError, TargetError, UnsupportedError
+from headgate.lake import Difference, LedgerRow, TableResult
 
 EQUAL = TableResult("s.a", "live", equal=1200)
 LATER = TableResult("s.b", "live", equal=10, later=3, later_gtid="u:1-9")
@@ -34,10 +35,9 @@ NOT_READ = TableResult("s.f", "undecided", remark="a table without a key was wri
 WAITS = TableResult("s.g", "snapshotting", remark="not compared: it is not complete yet")
 STOPPED = TableResult("s.h", "stopped", remark="an ALTER")
 
-UNDECIDED = (
-    "2 tables could not be compared wholly: let the pipeline run, and verify again when they change less, or with"
-    " binlog_row_image=FULL"
-)
+MORE = TableResult("s.i", "live", equal=5, different=9, more=31, remark="more than fit", samples=WRONG.samples[:1])
+
+UNDECIDED = "2 tables could not be compared wholly; their lines have the reasons"
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,7 @@ UNDECIDED = (
         ([EQUAL, LATER, WAITS], 0, ["all 2 tables are equal: 1,210 rows; 1 not compared"]),
         ([WAITS], 1, ["no table was compared"]),
         ([EQUAL, WRONG], 1, ["1 of 2 tables differ, 0 are stopped or stale"]),
+        ([EQUAL, MORE], 1, ["1 of 2 tables differ, 0 are stopped or stale"]),
         ([EQUAL, STOPPED], 1, ["0 of 1 tables differ, 1 are stopped or stale"]),
         ([EQUAL, OPEN, NOT_READ], 1, [UNDECIDED]),
     ],
@@ -69,12 +70,15 @@ def test_the_conclusion(
         ]),
         (OPEN, [
             "s.d: 5 rows, equal as of u:1-5",
-            "  2 more rows could not be compared: they changed, with partial row images, each time they were compared",
+            f"  2 more rows could not be compared: {_verify._CHANGED}",
             "  undecided: a=1, b='x'",
         ]),
         (MOVED, [
             "s.e: 5 rows, equal as of u:1-5", "  1 more rows could not be compared: the table was altered",
             "  undecided: a=1",
+        ]),
+        (MORE, [
+            "s.i: at least 40 rows differ as of u:1-5, more than fit", "  different: id=1: v: source NULL, target 'x'",
         ]),
         (NOT_READ, ["s.f: undecided: a table without a key was written while it was read"]),
     ],
@@ -115,7 +119,7 @@ class Ledger:
         patch.setattr(headgate.lake, "read_status", lambda _: status)
         patch.setattr(headgate.pipeline, "read_source", lambda *_: None)
         patch.setattr(verification, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
-        self.verification = verification.Verification(CONFIG, SESSION, VerifyView(), 20)
+        self.verification = verification.Verification(CONFIG, VerifyView(), 20)
         self.verification._row = row(1)
 
     def sleep(self, seconds: float) -> None:
@@ -127,7 +131,6 @@ class Ledger:
 
 
 COMPARER: Any = None
-SESSION: Any = None
 CONFIG = PipelineConfig.model_validate(
     {"name": "s", "source": {"url": "mysql://u@h", "tables": ["s.*"]}, "target": {"path": "/nowhere"}}
 )
@@ -140,6 +143,8 @@ def test_rows_that_skip_keeps_are_no_differences() -> None:
     assert next(_verify._lines(result, "u:1")) == (
         "s.t: 8 rows as of u:1: 1 only in source, 0 only in target, 2 different, and 7 that MySQL removed (skip)"
     )
+    more = replace(result, more=4).keeping_removed()
+    assert (more.differences, more.undecided) == (3, 4), "they may be rows that are kept"
     equal = TableResult("s.t", "live", 5, 0, 1, 0).keeping_removed()
     assert [*_verify._lines(equal, "u:1")] == ["s.t: 5 rows, equal as of u:1, and 1 that MySQL removed (skip)"]
 
@@ -183,14 +188,13 @@ def test_a_table_that_is_disturbed_is_tried_as_of_newer_rows(monkeypatch: pytest
     assert (len(epochs), result.state) == (verification._TRIES, "undecided")
     epochs = failing(UnsupportedError("a column", table="s.t"), monkeypatch)
     ledger = Ledger(monkeypatch, alive=True, epochs=[2, 2])
-    with pytest.raises(HeadgateError, match="a column"):
+    result, at = ledger.verification._verified(COMPARER, "s.t")
+    assert (epochs, at.epoch, result.state, result.remark) == ([1, 2], 2, "undecided", "a column")
+    epochs = failing(TargetError("a file", table="s.t"), monkeypatch)
+    ledger = Ledger(monkeypatch, alive=True, epochs=[2, 2])
+    with pytest.raises(TargetError, match="a file"):
         ledger.verification._verified(COMPARER, "s.t")
     assert epochs == [1, 2]
-    epochs = failing(NeedsSparkError("a VARIANT"), monkeypatch)
-    ledger = Ledger(monkeypatch, alive=True, epochs=[2, 2])
-    with pytest.raises(NeedsSparkError):
-        ledger.verification._verified(COMPARER, "s.t")
-    assert (epochs, ledger.looks) == ([1], 0)
 
 
 # --- how far it is
@@ -232,10 +236,8 @@ def test_how_far_it_is_on_a_terminal() -> None:
         view.begin({"s.a": 1000, "s.b": 3000})
         view.add("s.a", 2000)
         view.done("s.a")
-        view.show_message("s.b is compared by Spark: [a] reason")
         view.print([f"s.a: 1,000 rows, equal as of {'u:1-5,' * 30}"])
         view._progress.refresh()
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
-    assert "s.b is compared by Spark: [a] reason\n" in text
     assert f"s.a: 1,000 rows, equal as of {'u:1-5,' * 30}\n" in text, "on one line, whatever the terminal makes of it"
     assert re.search(r"1 of 2 tables .* 1,000 rows", text)

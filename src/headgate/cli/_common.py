@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,6 @@ from headgate.cli._interrupt import on_interrupt
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from rich.console import Console
 
     from headgate._policies import Policies
@@ -41,7 +40,6 @@ __all__ = [
     "on_terminal",
     "patterns_of",
     "printed_policies",
-    "start_spark",
     "warn",
     "write_lines",
 ]
@@ -151,22 +149,6 @@ def printed_policies(rules: Path | None, connection: Connection, patterns: Table
     for pattern in check_rules(policies, load_tables(connection.query, patterns)):
         warn(f"the rule for {pattern} in {rules} matches no column of these tables")
     return policies
-
-
-def start_spark(name: str, settings: Mapping[str, str], *, quiet: bool) -> SparkSession:
-    """Start a Spark session. A first Ctrl-C waits for it, because pyspark would leave a JVM behind that never ends.
-
-    :raises KeyboardInterrupt: Ctrl-C came meanwhile.
-    """
-    from headgate.engine import build_session
-
-    interrupted = threading.Event()
-    with on_interrupt(interrupted.set):
-        spark = build_session(name, settings, quiet=quiet)
-    if interrupted.is_set():
-        spark.stop()
-        raise KeyboardInterrupt
-    return spark
 
 
 def no_match(patterns: TablePatterns) -> ConfigError:

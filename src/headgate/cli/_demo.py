@@ -22,10 +22,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from headgate.cli._common import console
+from headgate.cli._interrupt import on_interrupt
 from headgate.errors import ConfigError
 from headgate.files import file_errors
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from headgate.cli._live import LiveView, LogView
     from headgate.config import PipelineConfig
     from headgate.pipeline import Pipeline
@@ -204,13 +207,27 @@ _console = functools.cache(console)
 """Returns the command's only console: output of another one would be drawn over by the live view."""
 
 
+def start_spark() -> SparkSession:
+    """Start a Spark session. A first Ctrl-C waits for it, because pyspark would leave a JVM behind that never ends.
+
+    :raises KeyboardInterrupt: Ctrl-C came meanwhile.
+    """
+    from headgate.engine import build_session
+
+    interrupted = threading.Event()
+    with on_interrupt(interrupted.set):
+        spark = build_session("demo", {}, quiet=True)
+    if interrupted.is_set():
+        spark.stop()
+        raise KeyboardInterrupt
+    return spark
+
+
 def _query_lake(lake: Path) -> None:
     """Print a query over the tables, which any Spark can run, and its result."""
     from rich.table import Table
 
-    from headgate.cli._common import start_spark
-
-    spark = start_spark("demo", {}, quiet=True)
+    spark = start_spark()
     try:
         rows = spark.sql(_QUERY.format(lake=lake)).collect()
     finally:

@@ -124,19 +124,14 @@ class VerifyView:
         sys.stdout.write("".join(f"{line}\n" for line in lines))
         sys.stdout.flush()
 
-    def show_message(self, text: str) -> None:
-        """Print other information."""
-        log.info(text)
-
     def _show_progress(self) -> None:
         now = self._clock()
         if now - self._logged_at >= _LINE_SECONDS:
             self._logged_at = now
             rate = self.rows / (now - self._begun)
             left = f", {duration((self.rows_estimate - self.rows) / rate)} left" if rate else ""
-            self.show_message(
-                f"{self.tables}, {self.rows:,} of about {self.rows_estimate:,} rows, {rate:,.0f} rows/s{left}"
-            )
+            counts = f"{self.rows:,} of about {self.rows_estimate:,} rows, {rate:,.0f} rows/s"
+            log.info("%s, %s%s", self.tables, counts, left)
 
     @property
     def tables(self) -> str:
@@ -179,10 +174,7 @@ class _VerifyBar(VerifyView):
 
     def print(self, lines: Iterable[str]) -> None:
         for line in lines:
-            self.show_message(line)
-
-    def show_message(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _show_progress(self) -> None:
         self._progress.update(self._bar, description=self.tables, completed=self.rows, total=max(1, self.rows_estimate))

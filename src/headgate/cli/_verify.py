@@ -1,7 +1,7 @@
 """``headgate verify``: compare the rows of the lake with those of the source, while writers run.
 
-The tables of a lake in a local folder or on S3 are compared in threads, several at a time and the large ones in parts.
-Results are printed in the order of the tables' names. Spark starts for tables that need it, and for other lakes.
+Tables are compared in threads, several at a time and the large ones in parts. Results are printed in the order of the
+tables' names.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headgate.cli._common import start_spark
-
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from headgate.config import PipelineConfig
     from headgate.lake import TableResult
 
 __all__ = ["verify"]
+
+_CHANGED = (
+    "they changed, with partial row images, each time they were compared; let the pipeline run, and verify again when "
+    "they change less, or with binlog_row_image=FULL"
+)
 
 
 def verify(
@@ -36,8 +36,8 @@ def verify(
     Both sides are read as of the same moment: the GTID set of the newest batch in the ledger. The exit code is 1 if
     something differs or could not be compared, or if a table is stopped or waits to be read again.
 
-    Tables in a folder of this machine or on S3 are compared in threads, in memory that does not grow with them. Spark
-    is started for tables that need it (with VARIANT columns, for example; the reason is printed) and for other lakes.
+    Tables are compared in threads, in memory that does not grow with them. If so many rows of a table differ that they
+    do not fit, the result says how many differ at least.
 
     If sessions write partial row images (binlog_row_image MINIMAL or NOBLOB), some rows cannot be compared as of that
     set, because they have changed since and their former values are unknown. They are compared as of the batches that
@@ -54,35 +54,13 @@ def verify(
 
     config = load_config(pipeline)
     check_comparable(config)
-    session = _Session(config)
-    try:
-        with verify_view() as view, closing(Verification(config, session, view, samples).results()) as comparisons:
-            results = []
-            for result, row in comparisons:
-                view.done(result.table)
-                view.print(_lines(result, row.gtid))
-                results.append(result)
-    finally:
-        session.stop()
+    results = []
+    with verify_view() as view, closing(Verification(config, view, samples).results()) as comparisons:
+        for result, row in comparisons:
+            view.done(result.table)
+            view.print(_lines(result, row.gtid))
+            results.append(result)
     return _conclude(results)
-
-
-class _Session:
-    """A Spark session, started on the first call."""
-
-    def __init__(self, config: PipelineConfig) -> None:
-        self._config = config
-        self._spark: SparkSession | None = None
-
-    def __call__(self) -> SparkSession:
-        if self._spark is None:
-            settings = self._config.spark
-            self._spark = start_spark(f"verify {self._config.name}", settings, quiet="spark.log.level" not in settings)
-        return self._spark
-
-    def stop(self) -> None:
-        if self._spark is not None:
-            self._spark.stop()
 
 
 def _lines(result: TableResult, gtid: str) -> Iterator[str]:
@@ -92,7 +70,9 @@ def _lines(result: TableResult, gtid: str) -> Iterator[str]:
     total = result.equal + result.different + result.only_source
     later = f" ({result.later:,} of them as of {result.later_gtid} or before)" if result.later else ""
     kept = f", and {result.removed:,} that MySQL removed (skip)" if result.removed else ""
-    if not result.differences:
+    if result.more:
+        yield (f"{result.table}: at least {result.differences:,} rows differ as of {gtid}, {result.remark}{kept}")
+    elif not result.differences:
         yield f"{result.table}: {total:,} rows, equal as of {gtid}{later}{kept}"
     else:
         yield (
@@ -110,7 +90,7 @@ def _lines(result: TableResult, gtid: str) -> Iterator[str]:
         )
         yield f"  {sample.kind}: {_text(sample.key)}{': ' if values else ''}{values}{copies}"
     if result.undecided:
-        reason = result.remark or "they changed, with partial row images, each time they were compared"
+        reason = result.remark or _CHANGED
         yield f"  {result.undecided:,} more rows could not be compared: {reason}"
         yield from (f"  undecided: {_text(key)}" for key in result.undecided_keys)
 
@@ -142,10 +122,7 @@ def _conclude(results: list[TableResult]) -> int:
     if wrong or broken:
         sys.stdout.write(f"{len(wrong)} of {len(compared)} tables differ, {len(broken)} are stopped or stale\n")
     if open_:
-        sys.stdout.write(
-            f"{len(open_)} tables could not be compared wholly: let the pipeline run, and verify again when they "
-            "change less, or with binlog_row_image=FULL\n"
-        )
+        sys.stdout.write(f"{len(open_)} tables could not be compared wholly; their lines have the reasons\n")
     if wrong or broken or open_:
         return 1
     if not compared:

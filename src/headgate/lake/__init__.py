@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_schema
+from headgate.lake._differences import Difference, TableResult
 from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
 from headgate.lake._ignored import IgnoredChanges, absent_columns
 from headgate.lake._keeper import Amount
@@ -68,15 +69,14 @@ from headgate.lake._status_text import (
 )
 from headgate.lake._takeover import begin_successor, take_over
 from headgate.lake._upkeep import Upkeep
-from headgate.lake._verify import Comparer, Difference, NeedsSparkError, TableResult, verify_table
-from headgate.lake._verify_spark import SparkComparer, compare
+from headgate.lake._verify import verify_table
 from headgate.lake._workers import Workers
 from headgate.lake._write_methods import NO_KEY, PARTIAL_IMAGES, WriteMethod, merge_reason
 
 if TYPE_CHECKING:
+    from headgate.lake._comparer import Comparer
     from headgate.lake._row_changes import Ending, Marking
     from headgate.lake._upsert import Changes, Fill, Upserts, VersionChanges
-    from headgate.lake._verify_arrow import ArrowComparer
 
 __all__ = [
     "DELETED",
@@ -93,7 +93,6 @@ __all__ = [
     "VALID_TO",
     "Activity",
     "Amount",
-    "ArrowComparer",
     "BatchStatus",
     "Changes",
     "ColumnsAfter",
@@ -119,14 +118,12 @@ __all__ = [
     "Marking",
     "MergedState",
     "MergedTables",
-    "NeedsSparkError",
     "Phase",
     "Place",
     "Places",
     "RecentBatch",
     "SnapshotStatus",
     "SourceMapping",
-    "SparkComparer",
     "Status",
     "Successor",
     "TableChannel",
@@ -148,7 +145,6 @@ __all__ = [
     "append_rows",
     "begin_successor",
     "commit_errors",
-    "compare",
     "counted",
     "duration",
     "epochs_shown",
@@ -186,7 +182,7 @@ __all__ = [
 
 
 _LATE = {
-    "ArrowComparer": "_verify_arrow", "Changes": "_upsert", "Ending": "_row_changes", "Fill": "_upsert",
+    "Changes": "_upsert", "Comparer": "_comparer", "Ending": "_row_changes", "Fill": "_upsert",
     "Marking": "_row_changes", "Upserts": "_upsert", "VersionChanges": "_upsert",
 }  # fmt: skip
 

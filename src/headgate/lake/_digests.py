@@ -11,8 +11,9 @@ timestamps             microseconds
 floats                 as a double; −0.0 is 0.0, and there is one NaN
 decimals               two: the unscaled number
 texts, binaries        the number of bytes, then the bytes, zero-padded to words
-lists of floats        the same, of the floats' bytes
-structs                their fields one after another
+lists of FLOAT         the same, of the floats' bytes; NULL is a NaN that no float has
+other lists            the same, of the digests of their elements, each as a row of one column
+structs, VARIANTs      their fields one after another
 NULL                   the words of 0, or of no bytes
 =====================  ==========================================================
 
@@ -36,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headgate.delta import VARIANT
 from headgate.lake._siphash import Words, absorb, absorb_texts, begin, finish
 
 __all__ = ["Digests", "RowDigests", "UnknownTypeError", "draw_key", "form_of"]
@@ -69,6 +71,10 @@ _SIMPLE_FORMS: Final = (
 )
 
 
+_NULL_IN_LIST: Final = 0xFFFFFFFF
+"""Bits of NULL in a list of FLOAT; those of a NaN are 0x7FC00000 (:func:`_canonical`)."""
+
+
 def form_of(kind: pa.DataType) -> str:
     """Return a name that two types share exactly if equal values of them have the same message.
 
@@ -81,8 +87,10 @@ def form_of(kind: pa.DataType) -> str:
         return "timestamp" if kind.tz else "timestamp_ntz"
     if pa.types.is_decimal128(kind):
         return f"decimal with {kind.scale} digits after the point"
-    if pa.types.is_list(kind) and pa.types.is_float32(kind.value_type):
-        return "list of floats"
+    if pa.types.is_list(kind):
+        return f"list of {'FLOAT' if pa.types.is_float32(kind.value_type) else form_of(kind.value_type)}"
+    if kind.equals(VARIANT):
+        return "variant"
     if pa.types.is_struct(kind):
         return f"struct of {', '.join(f'{field.name} {form_of(field.type)}' for field in kind)}"
     raise UnknownTypeError(f"{kind}")
@@ -118,10 +126,9 @@ class RowDigests:
         """Return the digests of ``rows`` rows.
 
         :param columns: of types with the same :func:`form_of`; None: NULL in all rows.
-        :raises UnknownTypeError: a list holds NULL.
         """
         leaves = [
-            leaf for column, kind in zip(columns, self._types, strict=True) for leaf in _leaves(column, kind, rows)
+            leaf for column, kind in zip(columns, self._types, strict=True) for leaf in self._leaves(column, kind, rows)
         ]
         words = _null_words(leaves, rows)
         counts = np.full(rows, len(words) + sum(len(leaf.words) for leaf in leaves), np.int64)
@@ -145,6 +152,34 @@ class RowDigests:
                 absorb_texts(*state, leaf.data, leaf.starts[block], leaf.lengths[block])
         return finish(state, counts)
 
+    def _leaves(self, column: pa.Array | None, kind: pa.DataType, rows: int) -> Iterator[_Leaf]:
+        """Yield a column's leaves: for a struct one that only marks NULL, then its fields'."""
+        if pa.types.is_struct(kind):
+            yield _Leaf(valid=_valid(column, rows))
+            fields = [None] * kind.num_fields if column is None else column.flatten()
+            for values, field in zip(fields, kind, strict=True):
+                yield from self._leaves(values, field.type, rows)
+            return
+        valid = _valid(column, rows)
+        if pa.types.is_list(kind) and column is not None:
+            yield _bytes_of(column, valid, *self._elements(column.values))
+        elif _is_bytes(kind):
+            yield _no_bytes(valid, rows) if column is None else _bytes_of(column, valid)
+        elif column is None:
+            yield _Leaf((np.zeros(rows, np.uint64),) * (2 if pa.types.is_decimal(kind) else 1), valid=valid)
+        else:
+            words = _numbers(column)
+            yield _Leaf(
+                words if valid is None else tuple(np.where(valid, word, np.uint64(0)) for word in words), valid=valid
+            )
+
+    def _elements(self, values: pa.Array) -> tuple[npt.NDArray[np.uint8], int]:
+        """Return bytes of a list column's elements, and how many each has."""
+        if pa.types.is_float32(values.type):
+            return _float_bytes(values), 4
+        digests = np.column_stack(RowDigests([values.type], self._key)([values], len(values)))
+        return digests.reshape(-1).view(np.uint8), 16
+
 
 def _null_words(leaves: Sequence[_Leaf], rows: int) -> list[Words]:
     """Return words in which bit i is set where leaf i is NULL."""
@@ -155,28 +190,8 @@ def _null_words(leaves: Sequence[_Leaf], rows: int) -> list[Words]:
     return words
 
 
-def _leaves(column: pa.Array | None, kind: pa.DataType, rows: int) -> Iterator[_Leaf]:
-    """Yield a column's leaves: for a struct one that only marks NULL, then its fields'."""
-    if pa.types.is_struct(kind):
-        yield _Leaf(valid=_valid(column, rows))
-        fields = [None] * kind.num_fields if column is None else column.flatten()
-        for values, field in zip(fields, kind, strict=True):
-            yield from _leaves(values, field.type, rows)
-        return
-    valid = _valid(column, rows)
-    if _is_bytes(kind):
-        yield _no_bytes(valid, rows) if column is None else _bytes_of(column, valid)
-    elif column is None:
-        yield _Leaf((np.zeros(rows, np.uint64),) * (2 if pa.types.is_decimal(kind) else 1), valid=valid)
-    else:
-        words = _numbers(column)
-        yield _Leaf(
-            words if valid is None else tuple(np.where(valid, word, np.uint64(0)) for word in words), valid=valid
-        )
-
-
 def _is_bytes(kind: pa.DataType) -> bool:
-    return form_of(kind) in ("string", "binary", "list of floats")
+    return pa.types.is_list(kind) or form_of(kind) in ("string", "binary")
 
 
 def _valid(column: pa.Array | None, rows: int) -> npt.NDArray[np.bool_] | None:
@@ -223,13 +238,17 @@ def _no_bytes(valid: npt.NDArray[np.bool_] | None, rows: int) -> _Leaf:
     return _Leaf((np.zeros(rows, np.uint64),), np.empty(0, np.uint8), nothing, nothing, valid)
 
 
-def _bytes_of(column: pa.Array, valid: npt.NDArray[np.bool_] | None) -> _Leaf:
+def _bytes_of(
+    column: pa.Array, valid: npt.NDArray[np.bool_] | None, data: npt.NDArray[np.uint8] | None = None, width: int = 1
+) -> _Leaf:
+    """Return the leaf of a column of texts or lists.
+
+    :param data: bytes of a list's elements, ``width`` each; None: the texts' own.
+    """
     kind, rows = column.type, len(column)
     large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    offsets = _buffer(column, 1, np.int64 if large else np.int32, column.offset, rows + 1).astype(np.int64)
-    if pa.types.is_list(kind):
-        data, offsets = _float_bytes(column.values), offsets * 4
-    else:
+    offsets = _buffer(column, 1, np.int64 if large else np.int32, column.offset, rows + 1).astype(np.int64) * width
+    if data is None:
         whole = column.buffers()[2]
         data = np.empty(0, np.uint8) if whole is None else np.frombuffer(whole, np.uint8)
     starts, lengths = offsets[:-1], np.diff(offsets)
@@ -241,6 +260,7 @@ def _bytes_of(column: pa.Array, valid: npt.NDArray[np.bool_] | None) -> _Leaf:
 
 
 def _float_bytes(values: pa.Array) -> npt.NDArray[np.uint8]:
+    floats = _canonical(_buffer(values, 1, np.float32, values.offset, len(values)))
     if values.null_count:
-        raise UnknownTypeError("a list that holds NULL")
-    return _canonical(_buffer(values, 1, np.float32, values.offset, len(values))).view(np.uint8)
+        floats.view(np.uint32)[np.asarray(values.is_null())] = _NULL_IN_LIST
+    return floats.view(np.uint8)

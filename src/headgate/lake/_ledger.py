@@ -27,6 +27,8 @@ from dataclasses import asdict, dataclass, field, fields
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from headgate.control import Notification, OpenSnapshots
 from headgate.delta import DataFile, TableLog
 from headgate.errors import CommitConflictError, ConfigError, TargetError
@@ -388,8 +390,13 @@ def newest_row(lake: Lake) -> LedgerRow:
     """Return the newest ledger row, without Spark.
 
     :raises ConfigError: the lake has no ledger, or no row in it.
+    :raises TargetError: it cannot be read.
     """
-    if TableLog(lake.ledger).refresh(files=False).version < 0:
+    try:
+        version = TableLog(lake.ledger).refresh(files=False).version
+    except (OSError, pa.ArrowException) as error:
+        raise TargetError(f"{lake.ledger} cannot be read: {str(error).splitlines()[0]}") from None
+    if version < 0:
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
     row = find_newest(lake)
     if row is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headgate.carrier import ABSENT
+from headgate.delta import VARIANT, to_variant
+from headgate.errors import UnsupportedError
+from headgate.lake._differences import headgate_columns, python_rows
 from headgate.lake._digests import Digests, RowDigests, UnknownTypeError, draw_key, form_of
 from headgate.lake._pairs import RowIndexes, contents, take
 from headgate.lake._properties import key_of
-from headgate.lake._verify import NeedsSparkError, headgate_columns, python_rows
 from headgate.lake._version import TableVersion
 
 __all__ = ["SideRows", "Sides", "one_batch", "rows_with_unknown_columns"]
@@ -26,37 +28,49 @@ class Sides:
 
     :param source: the source's columns, and perhaps ``_absent``.
     :param kept: columns of the target that the source has dropped, by the ledger.
-    :raises NeedsSparkError: the sides cannot be compared here.
+    :raises UnsupportedError: the sides cannot be compared.
     """
 
     def __init__(self, source: pa.Schema, version: TableVersion, kept: Collection[str] = ()) -> None:
         self.key = list(key_of(version.properties))
         """Columns of the key; ``[]``: there is no key."""
         excluded = headgate_columns(self.key, version.properties, kept)
-        ours = {field.name: field.type for field in source if field.name != ABSENT}
         theirs = {field.name: field.type for field in version.schema if field.name not in excluded}
+        documents = {name for name, kind in theirs.items() if kind.equals(VARIANT)}
+        self.source = pa.schema([field.with_type(VARIANT) if field.name in documents else field for field in source])
+        """The source's columns. Text of JSON that is a VARIANT in the target is a VARIANT here, too."""
+        ours = {field.name: field.type for field in self.source if field.name != ABSENT}
         self.types: dict[str, pa.DataType] = {**ours, **{name: theirs[name] for name in theirs if name not in ours}}
         """Types of all columns. A column that a side lacks is NULL there."""
         self.target = pa.schema([pa.field(name, kind) for name, kind in theirs.items()])
         if not {*self.key} <= {*self.types}:
-            raise NeedsSparkError(f"neither side has all columns of the key: {', '.join(self.key)}")
+            raise UnsupportedError(f"neither side has all columns of the key: {', '.join(self.key)}")
         try:
             for name in ours.keys() & theirs.keys():
                 if form_of(ours[name]) != form_of(theirs[name]):
-                    raise NeedsSparkError(f"column {name} is {ours[name]} in the source and {theirs[name]} in the lake")
+                    raise UnsupportedError(f"column {name} is {ours[name]} in the source, {theirs[name]} in the lake")
             self._secret = draw_key()
             self._of_rows = self._digests_of(self.types)
             self._of_keys = self._digests_of(self.key)
         except UnknownTypeError as error:
-            raise NeedsSparkError(f"it has a column of type {error}") from None
+            raise UnsupportedError(f"it has a column of type {error}") from None
 
     def _digests_of(self, names: Iterable[str]) -> RowDigests:
         return RowDigests([self.types[name] for name in names], self._secret)
 
+    def converted(self, read: Callable[[], Iterable[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+        """Yield the source's batches with the columns of :attr:`source`."""
+        for batch in read():
+            columns = [
+                to_variant(column, field.name) if field.type.equals(VARIANT) else column
+                for column, field in zip(batch.columns, self.source, strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self.source)
+
     def fitted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield batches read from the target's files, cast to exactly the target's columns and types.
 
-        :raises NeedsSparkError: a file has another type.
+        :raises UnsupportedError: a file has another type.
         """
         for batch in batches:
             columns = (_column(batch, field.name) for field in self.target)
@@ -67,14 +81,8 @@ class Sides:
             yield pa.RecordBatch.from_arrays(fitted, schema=self.target)
 
     def digests(self, batch: pa.RecordBatch) -> tuple[Digests, Digests]:
-        """Return digests of the keys (of the rows, if there is no key), and of the rows.
-
-        :raises NeedsSparkError: a list holds NULL.
-        """
-        try:
-            rows = self._of_rows([_column(batch, name) for name in self.types], batch.num_rows)
-        except UnknownTypeError as error:
-            raise NeedsSparkError(f"a column holds {error}") from None
+        """Return digests of the keys (of the rows, if there is no key), and of the rows."""
+        rows = self._of_rows([_column(batch, name) for name in self.types], batch.num_rows)
         return (self.key_digests(batch) if self.key else rows), rows
 
     def key_digests(self, batch: pa.RecordBatch) -> Digests:
@@ -175,7 +183,7 @@ def _fitted(values: pa.Array, field: pa.Field) -> pa.Array:
     try:
         file_form, table_form = form_of(values.type), form_of(field.type)
     except UnknownTypeError as error:
-        raise NeedsSparkError(f"a file has column {field.name} as {error}") from None
+        raise UnsupportedError(f"a file has column {field.name} as {error}") from None
     if file_form != table_form and (file_form, table_form) != ("timestamp_ntz", "timestamp"):
-        raise NeedsSparkError(f"a file has column {field.name} as {values.type}, not as {field.type}")
+        raise UnsupportedError(f"a file has column {field.name} as {values.type}, not as {field.type}")
     return values.cast(field.type)

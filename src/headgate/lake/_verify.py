@@ -8,13 +8,9 @@ point of the source's history, whatever was committed since on either side, and 
 Rows are matched by key; columns are compared with null-safe equality. A second row of a key is on one side only. Rows
 of a table without a key are counted: each content must occur as often on one side as on the other. A column that only
 the source has (added, with no row since) counts as null in the target. headgate's own columns are not compared, nor are
-rows that it keeps although they were deleted (``_deleted``). Of JSON that became a VARIANT, what a VARIANT preserves is
-compared. If the table ignores changes of columns, those that it has from the source are compared (``_viewed``).
-
-There are two implementations (:class:`Comparer`) with the same results. ``_verify_arrow`` reads both sides as Arrow, in
-threads, without a JVM: tables in a folder of this machine or on S3 whose files need no features beyond ``_version``'s.
-``_verify_spark`` lets Spark read and join them: all others, and tables of which so many rows differ that they should be
-sorted on disk.
+rows that it keeps although they were deleted (``_deleted``). JSON that became a VARIANT is compared in that
+form: the bytes that ``parse_json`` makes of MySQL's text. If the table ignores changes of columns, those that it has
+from the source are compared (``_viewed``). :mod:`headgate.lake._comparer` compares one table as of one row.
 
 The source can be read as of E only while the log still holds everything since E and the tables have not been altered
 since. After such a failure the caller retries with a newer ledger row.
@@ -36,157 +32,23 @@ row, and what remains undecided is reported, by key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import date
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from headgate.errors import SnapshotError
-from headgate.lake._form import Form
+from headgate.errors import SnapshotError, UnsupportedError
+from headgate.lake._differences import TableResult
 from headgate.lake._ledger import LedgerRow, TableState
-from headgate.lake._properties import SourceMapping
-from headgate.lake._viewed import Key, SourceTables, viewed
+from headgate.lake._viewed import Key, viewed
 
-__all__ = [
-    "MOST_UNDECIDED",
-    "Compared",
-    "Comparer",
-    "Difference",
-    "NeedsSparkError",
-    "TableResult",
-    "difference",
-    "headgate_columns",
-    "python_rows",
-    "verify_table",
-]
+if TYPE_CHECKING:
+    from headgate.lake._comparer import Comparer
 
-MOST_UNDECIDED = 1_000_000
-"""Maximum number of undecided rows that are looked up: their keys are held in memory."""
-_HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
-_HEADGATE_COLUMNS_KEYLESS = (*_HEADGATE_COLUMNS, "_row_hash", "_row_copy")
+__all__ = ["verify_table"]
+
 _COMPARED = ("live", "inexact")
 _TRIES = 10
 """Number of later ledger rows as of which undecided rows are compared again."""
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One row that differs between the sides: the key, and for ``different`` the columns' two values.
-
-    Of a table without a key: one content, how often the source holds it and how often the target does.
-    """
-
-    kind: str
-    key: dict[str, Any]  # without a key: the whole row
-    columns: dict[str, tuple[Any, Any]] = field(default_factory=dict)  # column → (source, target)
-    copies: tuple[int, int] | None = None  # without a key: in the source, in the target
-
-
-@dataclass(frozen=True)
-class TableResult:
-    """Result of the comparison of one table; counts are rows."""
-
-    table: str
-    state: str
-    equal: int = 0
-    only_source: int = 0
-    only_target: int = 0
-    different: int = 0
-    samples: tuple[Difference, ...] = ()
-    remark: str | None = None
-    undecided: int = 0
-    """Rows that changed with partial row images during each comparison; not included in other counts."""
-    undecided_keys: tuple[dict[str, Any], ...] = ()
-    """Keys of some of them."""
-    later: int = 0
-    """Number of compared rows that were compared as of a later ledger row: ``later_gtid`` or before."""
-    later_gtid: str | None = None
-    removed: int = 0
-    """Rows that the source no longer has, and that the configuration keeps (``skip``). They do not count as
-    differences."""
-    inexact: str | None = None
-    """Why the table need not equal the source, by the configuration."""
-
-    def keeping_removed(self) -> TableResult:
-        """Return the result for a table that keeps rows of which its source has none."""
-        samples = tuple(one for one in self.samples if one.kind != "only in target")
-        return replace(self, removed=self.only_target, only_target=0, samples=samples)
-
-    @property
-    def differences(self) -> int:
-        """Number of rows that differ between the sides."""
-        return self.only_source + self.only_target + self.different
-
-
-Compared: TypeAlias = "tuple[TableResult, pa.Table | None]"
-"""A result, and the keys of the undecided rows, if there are any and at most :data:`MOST_UNDECIDED`."""
-
-
-class NeedsSparkError(Exception):
-    """A table that cannot be compared without Spark; the message has the reason."""
-
-
-class Comparer(Protocol):
-    """Comparison with the source of tables that are live or inexact in a ledger row.
-
-    :raises NeedsSparkError: another comparer is required.
-    """
-
-    source: SourceTables
-    samples: int
-    """Maximum number of differences, and of undecided keys, that a result names."""
-
-    def compare_table(self, row: LedgerRow, state: TableState) -> Compared:
-        """Compare a whole table."""
-
-    def compare_keys(self, row: LedgerRow, state: TableState, keys: list[Key]) -> Compared:
-        """Compare the rows of a table that have one of these keys."""
-
-
-def difference(
-    kind: str, key: list[str], source: dict[str, Any], target: dict[str, Any], unknown: Collection[str]
-) -> Difference:
-    """Return the difference of two rows with the same key.
-
-    :param unknown: unknown columns of the source's row.
-    """
-    changed = {
-        name: (value, target[name]) for name, value in source.items() if name not in unknown and value != target[name]
-    }
-    return Difference(kind, {name: source[name] for name in key}, changed)
-
-
-def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
-    """Return rows as Spark gives them to Python; columns with dates of the year 0, which Python lacks, as text."""
-    if not rows.num_rows:
-        return []
-    from pyspark.sql.conversion import ArrowTableToRowsConversion
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    table = pa.table([_readable(column) for column in rows.columns], names=rows.column_names)
-    schema = from_arrow_schema(table.schema, prefer_timestamp_ntz=True)
-    return [line.asDict() for line in ArrowTableToRowsConversion.convert(table, schema)]
-
-
-def _readable(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return dates or moments as text if one of them is before the year 1; other values as they are."""
-    if not (pa.types.is_date(values.type) or pa.types.is_timestamp(values.type)):
-        return values
-    first = pa.scalar(date.min).cast(values.type)
-    return values.cast(pa.string()) if pc.any(pc.less(values, first)).as_py() else values
-
-
-def headgate_columns(key: list[str], properties: Mapping[str, str], kept: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the columns of a current table with this key (``[]``: without one) and these properties that the source
-    does not have.
-
-    :param kept: columns that the source has dropped, by the ledger.
-    """
-    columns = _HEADGATE_COLUMNS if key else _HEADGATE_COLUMNS_KEYLESS
-    return (*columns, *Form.of(properties).columns, *SourceMapping.of(properties).kept, *kept)
 
 
 def verify_table(
@@ -195,7 +57,7 @@ def verify_table(
     """Compare one table of a ledger row with the source.
 
     :param newer: returns a newer ledger row than this one, to compare undecided rows again; None: there is none.
-    :raises NeedsSparkError: the comparer cannot compare the table.
+    :raises UnsupportedError: the table cannot be compared.
     """
     state: TableState = row.tables[table]
     if state.state not in _COMPARED or state.version is None:
@@ -225,7 +87,7 @@ def _compare_later(
         try:
             keys = _moved_keys(keys, comparer.source.moves(result.table, row.gtid, later.gtid))
             recheck, left = comparer.compare_keys(later, state, keys)
-        except SnapshotError as error:  # altered meanwhile, or keys that cannot be queried
+        except (SnapshotError, UnsupportedError) as error:  # altered meanwhile, or keys that cannot be queried
             return replace(result, remark=error.message)
         decided = len(keys) - recheck.undecided
         result = _combined(result, recheck, decided=decided, gtid=later.gtid, most=comparer.samples)

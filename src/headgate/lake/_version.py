@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from headgate.delta import MAPPING_FEATURE, DataFile, Snapshot, is_mapped_otherwise, live_rows, snapshot_at
+from headgate.delta import MAPPING_FEATURE, VARIANT, DataFile, Snapshot, is_mapped_otherwise, live_rows, snapshot_at
 from headgate.errors import TargetError
 from headgate.lake._form import Form
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Part", "TableVersion", "open_version"]
 
-READER_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz", MAPPING_FEATURE})
+READER_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz", "variantType", MAPPING_FEATURE})
 """Supported reader features."""
 
 
@@ -81,6 +81,7 @@ def open_version(path: str, version: int) -> TableVersion:
     :raises FileNotFoundError: one of its files is gone.
     """
     from deltalake import Schema
+    from deltalake.schema import VariantType
 
     try:
         table = snapshot_at(path, version)
@@ -89,7 +90,7 @@ def open_version(path: str, version: int) -> TableVersion:
     needed = table.reader_features
     if needed is None or not needed <= READER_FEATURES:
         unknown = {"a later protocol version"} if needed is None else needed - READER_FEATURES
-        raise TargetError(f"{path} has reader features that need Spark: {', '.join(sorted(unknown))}")
+        raise TargetError(f"{path} needs reader features that headgate does not support: {', '.join(sorted(unknown))}")
     if is_mapped_otherwise(table.properties):
         raise TargetError(f"{path} has column mapping by id")
     if table.metadata.get("partitionColumns") or not all(file.is_inside for file in table.files.values()):
@@ -100,4 +101,8 @@ def open_version(path: str, version: int) -> TableVersion:
         with file.open(path) as opened:
             parts += [Part(file, number, rows) for number, rows in enumerate(opened.group_rows)]
     columns = {field.name: field.type for field in described.fields}
-    return TableVersion(path, table, columns, pa.schema(described.to_arrow()), parts)
+    in_arrow = [
+        field.with_type(VARIANT) if isinstance(columns[field.name], VariantType) else field
+        for field in pa.schema(described.to_arrow())
+    ]
+    return TableVersion(path, table, columns, pa.schema(in_arrow), parts)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from headgate.carrier import ABSENT
 from headgate.lake._ignored import IgnoredChanges, absent_columns
-from headgate.names import quote_name
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 __all__ = ["Key", "SourceTables", "viewed"]
 
@@ -29,9 +25,6 @@ class SourceTables(Protocol):
 
     def parts(self, table: str, gtid: str) -> tuple[pa.Schema, list[Callable[[], Iterator[pa.RecordBatch]]]]:
         """Return a whole table: its columns, and functions that each read a part of its rows, on every call."""
-
-    def frame(self, spark: SparkSession, table: str, gtid: str) -> DataFrame:
-        """Return the same for Spark."""
 
     def keys(self, table: str, keys: pa.Table) -> list[Key]:
         """Return keys from rows, in the form that the other methods use."""
@@ -64,16 +57,6 @@ class _Viewed:
         schema, reads = self._source.parts(table, gtid)
         return self._schema(schema), [partial(self._batches, read) for read in reads]
 
-    def frame(self, spark: SparkSession, table: str, gtid: str) -> DataFrame:
-        from pyspark.sql import functions
-
-        frame = self._source.frame(spark, table, gtid)
-        if ABSENT in frame.columns:
-            listed = functions.from_json(functions.col(ABSENT), "array<string>")
-            known = functions.array_compact(functions.transform(listed, self._column))
-            frame = frame.withColumn(ABSENT, functions.when(functions.size(known) > 0, functions.to_json(known)))
-        return frame.select(*[frame[quote_name(name)].alias(column) for name, column in self._shown(frame.columns)])
-
     def keys(self, table: str, keys: pa.Table) -> list[Key]:
         return self._source.keys(table, _renamed(keys, self._source_names))
 
@@ -103,15 +86,6 @@ class _Viewed:
                 at = schema.names.index(ABSENT)
                 columns[at] = absent_columns(columns[at], self._names)
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-    def _column(self, name: Column) -> Column:
-        """Return the table's name of a column of the source; null: the table has none."""
-        from pyspark.sql import functions
-
-        column = name
-        for one, shown in self._names.items():
-            column = functions.when(name == one, functions.lit(shown)).otherwise(column)
-        return column
 
 
 def _renamed(keys: pa.Table, names: Mapping[str, str | None]) -> pa.Table:

@@ -1,5 +1,4 @@
-"""Source tables as of a GTID set: whole, in parts that can be read in parallel or as Spark frames; some rows of a
-table; changes of keys.
+"""Source tables as of a GTID set: whole, in parts that can be read in parallel; some rows of a table; changes of keys.
 
 Used to compare a copy with its source (``headgate.lake``). Rows are rewound to the set, whichever window policy the
 pipeline has. If partial row images (``binlog_row_image`` MINIMAL or NOBLOB) leave a value unknown, a column ``_absent``
@@ -21,8 +20,6 @@ from headgate.carrier import ControlFolder
 from headgate.spark._options import Options
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from headgate.catalog import TableDef, TableStats
     from headgate.offsets import Hint
     from headgate.spark._server import MySQLServer
@@ -59,17 +56,9 @@ class PastTables:
                 self._stats |= server.tables(exact_patterns(tables))
         return {name: self._stats[name].rows for name in tables if name in self._stats}
 
-    def frame(self, spark: SparkSession, table: str, gtid: str) -> DataFrame:
-        """Return a table's columns as of ``gtid``, which the server has executed, and ``_absent``."""
-        from headgate.spark._source import register
-
-        register(spark)
-        reader = spark.read.format("mysql-cdc").options(**self._options)
-        return reader.option("table", table).option("as_of", gtid).load()
-
     def parts(self, table: str, gtid: str) -> tuple[pa.Schema, list[Read]]:
-        """Return the same in Arrow: the columns, and functions that each read a part of the rows. Parts may be read in
-        parallel, and again; each holds a chunk of the table in memory.
+        """Return a table as of ``gtid``, which the server has executed: its columns and ``_absent``, and functions that
+        each read a part of the rows. Parts may be read in parallel, and again; each holds a chunk in memory.
         """
         from headgate.spark._planner import Planner
         from headgate.spark._tasks import pack

@@ -47,10 +47,10 @@ def state(runs: Runs) -> TableState:
     return newest_row(runs.lake).tables[f"{runs.db}.t"]
 
 
-def check(runs: Runs, *, both: bool = False) -> None:
-    """The table is the source's, and ``headgate verify`` compares it by its key; ``both``: with Spark, too."""
+def check(runs: Runs) -> None:
+    """The table is the source's, and ``headgate verify`` compares it by its key."""
     assert (state(runs).state, target(runs)) == ("live", source(runs))
-    result = verify(runs.spark if both else None, runs.config(), newest_row(runs.lake), f"{runs.db}.t")
+    result = verify(runs.config(), newest_row(runs.lake), f"{runs.db}.t")
     assert (result.equal, result.differences) == (source(runs).total(), 0)
 
 
@@ -88,7 +88,7 @@ def test_a_table_is_followed_by_its_chosen_key(runs: Runs) -> None:
     runs.run()
     check(runs)
     Pipeline(runs.config(), runs.spark).run(once=True, resnapshot=[f"{runs.db}.t"])
-    check(runs, both=True)
+    check(runs)
 
 
 @pytest.mark.parametrize(

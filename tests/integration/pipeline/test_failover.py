@@ -91,7 +91,7 @@ def check(spark: SparkSession, config: PipelineConfig, site: Site) -> None:
     for table in TABLES:
         assert row.tables[table].state == "live", row.tables[table]
         assert lake_rows(lake.current(table)) == source_rows(site.source, table), table
-        result = verify(None, config, row, table)
+        result = verify(config, row, table)
         assert not result.differences, result
     with Connection.open(ConnectionSettings.from_url(site.source.url)) as connection:
         end = gtid_executed(connection)

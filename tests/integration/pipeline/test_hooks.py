@@ -43,13 +43,11 @@ class HookRuns(Runs):
         rows = self.server.query(f"SELECT id, {others}, v * {factor}, CONCAT('v=', v) FROM {self.db}.t")
         return {i: (*row, columns) for i, *row in rows}
 
-    def check(self, factor: int = 2, columns: int = 3, *, both: bool = False) -> None:
-        """The lake's table is what the hook makes of MySQL's rows, and ``headgate verify`` says so; ``both``: with
-        Spark, too.
-        """
+    def check(self, factor: int = 2, columns: int = 3) -> None:
+        """The lake's table is what the hook makes of MySQL's rows, and ``headgate verify`` says so."""
         rows = self.made(factor, columns)
         assert self.rows(f"{self.db}.t") == rows
-        result = verify(self.spark if both else None, self.config(), newest_row(self.lake), f"{self.db}.t")
+        result = verify(self.config(), newest_row(self.lake), f"{self.db}.t")
         assert (result.equal, result.differences, result.state) == (len(rows), 0, "live"), result
 
     def changelog(self, table: str) -> list[dict[str, Any]]:
@@ -90,7 +88,7 @@ def test_current_and_changelog_are_what_the_hook_makes(
     runs.check()
     runs.do("TRUNCATE t", "INSERT INTO t VALUES (1, 5, 7)")
     runs.run()
-    runs.check(both=True)
+    runs.check()
     state: dict[int, dict[str, Any]] = {}
     names = ("id", "n", "product", "text", "columns")
     log = runs.changelog(table)
@@ -163,8 +161,7 @@ def test_an_alter_reads_the_table_again_because_old_rows_may_differ(runs: HookRu
     names = ("id", "n", "extra", "product", "text", "columns")
     by_id = {row["id"]: tuple(row[name] for name in names[1:]) for row in rows}
     assert by_id == runs.made(columns=4)
-    one = runs.spark if mode == "history" else None
-    result = verify(one, runs.config(), newest_row(runs.lake), table)
+    result = verify(runs.config(), newest_row(runs.lake), table)
     assert (result.equal, result.differences) == (40, 0)
     runs.do("ALTER TABLE t ADD INDEX (v)", "UPDATE t SET v = 71 WHERE id = 4")
     runs.run()
@@ -191,13 +188,13 @@ def test_an_alter_that_leaves_what_the_hook_gets_reads_nothing_again(
     runs.do("ALTER TABLE t MODIFY name TEXT, DROP COLUMN x", "UPDATE t SET name = REPEAT('m', 99) WHERE id = 3")
     runs.run()
     assert "read again" not in caplog.text
-    result = verify(runs.spark, runs.config(), newest(runs.spark, runs.lake), table)
+    result = verify(runs.config(), newest(runs.spark, runs.lake), table)
     assert (result.equal, result.differences, result.state) == (21, 0, "live"), result
     runs.do("ALTER TABLE t MODIFY m INT AFTER id")
     runs.run()
     runs.run()
     assert f"{table} is read again: the hook gets other columns, so it may make other rows" in caplog.text
-    result = verify(runs.spark, runs.config(), newest(runs.spark, runs.lake), table)
+    result = verify(runs.config(), newest(runs.spark, runs.lake), table)
     assert (result.equal, result.differences, result.state) == (21, 0, "live"), result
 
 
@@ -211,7 +208,7 @@ def test_a_history_has_the_versions_that_the_hook_makes(runs: HookRuns) -> None:
     rows.sort(key=lambda row: (row["id"], row["_valid_from"]))
     versions = [(row["id"], row["text"], row["product"], row["_is_current"]) for row in rows]
     assert versions == [(1, "v=1", 2, False), (1, "v=30", 60, False), (1, "v=31", 62, True), (2, "v=2", 4, False)]
-    result = verify(None, runs.config(), newest_row(runs.lake), table)
+    result = verify(runs.config(), newest_row(runs.lake), table)
     assert (result.equal, result.differences) == (19, 0)
 
 
@@ -232,7 +229,7 @@ def test_shards_of_a_merged_table_have_hooks(runs: HookRuns) -> None:
         for table, factor in factors.items():
             columns = f"'{table}', id, n, v * {factor}, CONCAT('v=', v), 3"
             expected += source_rows(runs.server, f"{runs.db}.{table}", columns)
-            result = verify(None, runs.config(), newest_row(runs.lake), f"{runs.db}.{table}")
+            result = verify(runs.config(), newest_row(runs.lake), f"{runs.db}.{table}")
             assert (result.differences, result.state) == (0, "live"), result
         assert rows == expected
 
@@ -265,7 +262,7 @@ def test_lists_and_structures(runs: HookRuns, key: str) -> None:
     expected = sorted((i, *made(v)) for i, v in runs.server.query(f"SELECT * FROM {table}"))
     rows = runs.spark.read.format("delta").load(runs.lake.current(table)).toArrow().to_pylist()
     assert sorted((row["id"], row["parts"], row["a Pair"]) for row in rows) == expected
-    result = verify(runs.spark, runs.config(), newest(runs.spark, runs.lake), table, without_spark=False)
+    result = verify(runs.config(), newest(runs.spark, runs.lake), table)
     assert (result.equal, result.differences, result.state) == (4, 0, "live"), result
 
 

@@ -64,7 +64,7 @@ def test_chunks_and_changes(
     lake = Lake.at(str(tmp_path / "lake"))
     where = "_is_current" if "history" in modes else "true"
     assert lake_rows(lake.current(table), ["id", "note"], where=where) == source_rows(mysql_server, table, "id, note")
-    result = verify(spark, config, newest(spark, lake), table)
+    result = verify(config, newest(spark, lake), table)
     assert (result.state, result.equal, result.differences) == ("live", ROWS * 2 // 3, 0), result
 
 

@@ -89,7 +89,7 @@ class Scene:
         row = newest_row(self.lake)
         live = sorted(table for table, state in row.tables.items() if state.state == "live")
         assert sorted(read_as_of(self.spark, self.lake.path, batch=row.epoch)) == live
-        with comparer("arrow", self.spark, self.config) as compared:
+        with comparer(self.config) as compared:
             for table in live:
                 result = verify_table(compared, row, table)
                 assert not result.differences, (table, result)
@@ -155,7 +155,7 @@ def test_a_table_is_not_live_in_the_batch_that_brings_its_last_rows(
         settling = {table: state for table, state in row.tables.items() if state.state == "settling"}
         assert all(str(state.settles_at) in str(state.reason) for state in settling.values())
         assert not settling.keys() & read_as_of(spark, scene.lake.path, batch=row.epoch).keys()
-        results = [verify(spark, scene.config, row, table) for table in settling]
+        results = [verify(scene.config, row, table) for table in settling]
         assert [(result.state, result.equal) for result in results] == [("settling", 0)] * len(settling)
         scene.check()
         scene.run([])

@@ -141,5 +141,5 @@ def test_statements_between_decision_and_writes(
     Pipeline(config, spark).run(once=True)
     for table in tables:
         assert lake_rows(lake.current(table), ["id", "v"], where=where) == source_rows(mysql_server, table)
-        result = verify(spark, config, newest(spark, lake), table)
+        result = verify(config, newest(spark, lake), table)
         assert (result.state, result.differences) == ("live", 0), result

@@ -126,9 +126,8 @@ def test_kept_rows_through_a_pipeline_beside_writers(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", ["arrow", pytest.param("spark", marks=pytest.mark.slow)])
 def test_verify_beside_partial_images(
-    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, kind: str
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Rows that changed since with partial images are compared at later moments, wherever their keys have gone; no
     difference is missed, none is made up, and what cannot be decided is said.
@@ -147,7 +146,7 @@ def test_verify_beside_partial_images(
     scene.do("UPDATE t SET b = 'new' WHERE id IN (10, 18)", image="NOBLOB")
     scene.do("UPDATE t SET a = a + 1 WHERE id = 20", "INSERT INTO t (id) VALUES (1005)")
 
-    with comparer(kind, spark, scene.config) as one:
+    with comparer(scene.config) as one:
         result = verify_table(one, first, scene.table)
     assert differences(result) == {("different", 10), ("different", 20), ("only in target", 14), ("only in source", 15)}
     assert {key["id"] for key in result.undecided_keys} == {2, 4, 6, 8, 12, 16, 18, 26}
@@ -169,7 +168,7 @@ def test_verify_beside_partial_images(
             scene.do(*moves, image="MINIMAL")
         return rows[-1]
 
-    with comparer(kind, spark, scene.config) as one:
+    with comparer(scene.config) as one:
         result = verify_table(one, first, scene.table, newer=newer)
     assert differences(result) == {
         ("different", 10), ("different", 20), ("only in target", 14), ("only in source", 15),

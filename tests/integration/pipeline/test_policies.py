@@ -69,7 +69,7 @@ def test_each_table_has_its_policies_on_both_roads_and_in_verify(
     lake = Lake.at(str(tmp_path / "lake"))
     row = newest(spark, lake)
     for table in tables:
-        result = verify(spark, config, row, table, without_spark=False)  # a VARIANT
+        result = verify(config, row, table)
         assert (result.equal, result.differences) == (6, 0), result
     configured, plain = (
         spark.read.format("delta").load(lake.current(table)).withColumn("j", expr("to_json(j)")).orderBy("id").collect()
@@ -133,7 +133,7 @@ def test_policies_of_keys_and_of_added_columns(
     row = newest(spark, lake)
     rows = {}
     for name in keys:
-        result = verify(spark, config, row, f"{mysql_db}.{name}")
+        result = verify(config, row, f"{mysql_db}.{name}")
         assert (result.state, result.equal, result.differences) == ("live", 4, 0), result
         rows[name] = sorted(lake_rows(lake.current(f"{mysql_db}.{name}"), ["id", "v", "price"]).elements())
     assert rows["texts"] == [("10.00", 1, "1.50"), ("1000.00", 3, "0.25"), ("7.00", 1, "1.50"), ("9.00", 2, "1.50")]

@@ -1,4 +1,4 @@
-"""Comparing a table with its source in both ways, which have to come to the same."""
+"""Comparing one table with its source, as ``headgate verify`` does."""
 
 from __future__ import annotations
 
@@ -8,19 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headgate.config import PipelineConfig
-from headgate.lake import (
-    ArrowComparer,
-    Comparer,
-    Lake,
-    LedgerRow,
-    NeedsSparkError,
-    SparkComparer,
-    TableResult,
-    Workers,
-    find_row,
-    newest_row,
-    verify_table,
-)
+from headgate.lake import Comparer, Lake, LedgerRow, TableResult, Workers, find_row, newest_row, verify_table
 from headgate.pipeline import read_source
 
 if TYPE_CHECKING:
@@ -30,46 +18,15 @@ __all__ = ["comparer", "newest", "verify"]
 
 
 @contextmanager
-def comparer(kind: str, spark: SparkSession | None, config: PipelineConfig, *, samples: int = 20) -> Iterator[Comparer]:
-    """``arrow`` or ``spark``."""
-    lake, source = Lake.at(config.target.path or ""), read_source(config)
+def comparer(config: PipelineConfig, *, samples: int = 20) -> Iterator[Comparer]:
     with Workers(2) as workers:
-        if kind == "arrow":
-            yield ArrowComparer(lake, source, workers, samples=samples)
-        else:
-            assert spark is not None
-            yield SparkComparer(spark, lake, source, samples=samples)
+        yield Comparer(Lake.at(config.target.path or ""), read_source(config), workers, samples=samples)
 
 
-def verify(
-    spark: SparkSession | None, config: PipelineConfig, row: LedgerRow, table: str, *, without_spark: bool = True
-) -> TableResult:
-    """The result for a table as of a row.
-
-    :param spark: None: compare without Spark only, for tests that compare again and again.
-    :param without_spark: whether it can be compared without Spark.
-    """
-    if spark is None:
-        with comparer("arrow", None, config, samples=1000) as one:
-            return verify_table(one, row, table)
-    with comparer("spark", spark, config, samples=1000) as one, comparer("arrow", spark, config, samples=1000) as other:
-        result = verify_table(one, row, table)
-        try:
-            arrow_result = verify_table(other, row, table)
-        except NeedsSparkError:
-            assert not without_spark
-            return result
-        assert without_spark
-    assert _sorted(arrow_result) == _sorted(result)
-    return result
-
-
-def _sorted(result: TableResult) -> TableResult:
-    return replace(
-        result,
-        samples=tuple(sorted(result.samples, key=repr)),
-        undecided_keys=tuple(sorted(result.undecided_keys, key=repr)),
-    )
+def verify(config: PipelineConfig, row: LedgerRow, table: str) -> TableResult:
+    """The result for a table as of a row."""
+    with comparer(config, samples=1000) as one:
+        return verify_table(one, row, table)
 
 
 def newest(spark: SparkSession, lake: Lake) -> LedgerRow:

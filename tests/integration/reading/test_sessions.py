@@ -286,7 +286,7 @@ def test_a_pipeline_and_verify_with_all_of_them(spark: SparkSession, server: MyS
     runs.tables = '["shop.*", "!shop.signals"]'
     with globals_set(server, {**WORST, "init_connect": repr(f"SET SESSION {', '.join(of_sessions(server))}")}):
         runs.run()
-        results = verify(runs.config(), spark)
+        results = verify(runs.config())
     assert {(one.table, one.state, one.equal, one.differences) for one in results} == {
         *((f"shop.{name}", "live", ROWS, 0) for name in ("numbers", "texts", "times", "bare")),
         ("shop.hidden", "live", 2, 0),

@@ -157,5 +157,5 @@ def test_a_pipeline_without_the_excluded_columns(
     rows = lake_dicts(runs.lake.current(table))
     assert sorted((row["id"], row["name"], row["age"]) for row in rows) == [(1, "z", 30), (2, "b", 31), (3, "c", 32)]
     assert all({"ssn", "pin"}.isdisjoint(row) for row in [*rows, *lake_dicts(runs.lake.changelog(table))])
-    (result,) = verify(runs.config(), spark)
+    (result,) = verify(runs.config())
     assert (result.state, result.equal, result.differences) == ("live", 3, 0)

@@ -76,8 +76,7 @@ class Ignoring(Follower):
             assert sorted(lake_rows(folder, list(columns), where=where).elements()) == expected, table
         row = newest(self.spark, self.lake)
         for table in tables or TABLES:
-            spark = self.spark if table == "plain" else None  # one table in both ways; Spark takes seconds for each
-            result = verify(spark, self.config, row, f"{self.db}.{table}")
+            result = verify(self.config, row, f"{self.db}.{table}")
             assert (result.differences, result.undecided, result.remark) == (0, 0, None), table
 
     def ignored(self, table: str = "plain") -> IgnoredChanges:
@@ -173,6 +172,6 @@ def test_a_history_keeps_its_columns(
     assert sorted(open_rows) == [(1, "a1", "c1"), (2, "b2", None), (3, "b3", None)]
     assert [*lake_rows(folder, columns, where="_valid_to IS NOT NULL").elements()] == [(2, "a2", "c2")]
     assert "n" not in lake_dicts(folder)[0]
-    result = verify(spark, follower.config, newest(spark, follower.lake), f"{mysql_db}.t")
+    result = verify(follower.config, newest(spark, follower.lake), f"{mysql_db}.t")
     assert (result.equal, result.differences) == (3, 0)
     assert follower.outcomes() == {"t": {"ignored"}}

@@ -522,7 +522,7 @@ def test_images_that_contradict_their_table_are_left_out(
     state = newest_row(follower.lake).tables[table]
     assert state.left_out is not None
     assert (state.left_out.changes, state.reason) == (3, state.left_out.text)
-    result = verify(spark, follower.config, newest(spark, follower.lake), table)
+    result = verify(follower.config, newest(spark, follower.lake), table)
     assert (result.inexact, result.only_target, result.differences) == (state.reason, 1, 3)
     assert follower.run("t") == {"t": "live"}
     follower.assert_equal("t")
@@ -549,7 +549,7 @@ def test_columns_in_another_letter_case(
     follower.do("INSERT INTO d VALUES (2, 'e')")
     assert follower.run() == {"r": "live", "d": "live"}
     newest_batch = newest(spark, follower.lake)
-    results = [verify(spark, follower.config, newest_batch, f"{mysql_db}.{table}") for table in ("r", "d")]
+    results = [verify(follower.config, newest_batch, f"{mysql_db}.{table}") for table in ("r", "d")]
     assert [(result.equal, result.differences) for result in results] == [(2, 0), (2, 0)]
     changes = lake_dicts(follower.lake.changelog(f"{mysql_db}.r"), ["_op", "id", "Name", "_before"])
     updates = {(one["id"], one["Name"], one["_before"]["Name"]) for one in changes if one["_op"] == "u"}

@@ -145,7 +145,7 @@ def test_a_pipeline_stops_the_table_and_follows_the_others(
     server.execute(f"INSERT INTO {db}.docs VALUES (2, {LARGE})")
     runs.run()
     assert runs.state(f"{db}.docs") == "live"
-    docs, plain = verify(runs.config(), spark)
+    docs, plain = verify(runs.config())
     assert (docs.state, plain.state, plain.equal, plain.differences) == ("undecided", "live", 1, 0)
     check_reason(docs.remark or "")
     runs.signal("execute-snapshot", "docs")

@@ -120,8 +120,8 @@ def test_rules_hold_in_reads_and_changes_and_nothing_else_is_left(
     insert(mysql_server, loose, [{"email": f"{SECRET}{n % 2}", "notes": f"{SECRET}{n}", "n": 1} for n in range(4)])
     config = config_of(mysql_server, mysql_db, tmp_path)
     Pipeline(config, spark).run(once=True)
-    check(None, config, people, [shown(one) for one in rows.values()])
-    check(None, config, loose, [(hashed(f"{SECRET}{n % 2}"), 1) for n in range(4)])
+    check(config, people, [shown(one) for one in rows.values()])
+    check(config, loose, [(hashed(f"{SECRET}{n % 2}"), 1) for n in range(4)])
 
     with mysql_server.connect(database=mysql_db, autocommit=True) as connection, connection.cursor() as cursor:
         for image in ("FULL", "MINIMAL"):
@@ -138,19 +138,19 @@ def test_rules_hold_in_reads_and_changes_and_nothing_else_is_left(
         cursor.execute(f"INSERT INTO people (id, email, state) VALUES (50, '{SECRET}', 'old')")
     rows[50] = {**dict.fromkeys(row(50)), "id": 50, "email": SECRET, "state": "old", "admin": 0}
     Pipeline(config, spark).run(once=True)
-    check(spark, config, people, [shown(one) for one in rows.values()])
-    check(spark, config, loose, [(hashed(f"{SECRET}{n}"), 1) for n in (0, 1, 1)])
+    check(config, people, [shown(one) for one in rows.values()])
+    check(config, loose, [(hashed(f"{SECRET}{n}"), 1) for n in (0, 1, 1)])
 
     left = [name for name, data in contents(tmp_path / "lake").items() if SECRET.encode() in data]
     assert left == []
     assert SECRET not in caplog.text
 
 
-def check(spark: SparkSession | None, config: PipelineConfig, table: str, expected: list[tuple[Any, ...]]) -> None:
-    """Compare the current table with what is expected, and as ``headgate verify`` does; ``spark``: with it, too."""
+def check(config: PipelineConfig, table: str, expected: list[tuple[Any, ...]]) -> None:
+    """Compare the current table with what is expected, and as ``headgate verify`` does."""
     lake = Lake.of(config)
     assert lake_rows(lake.current(table)) == Counter(expected)
-    result = verify(spark, config, newest_row(lake), table)
+    result = verify(config, newest_row(lake), table)
     assert (result.equal, result.differences) == (len(expected), 0), result
 
 
@@ -171,12 +171,12 @@ def test_added_columns_have_rules_too(
     Pipeline(config, spark).run(once=True)
     assert "read again" not in caplog.text
     rows = [(None, 1, "a", True, None), (None, 2, "b", True, None), (hashed("e"), 3, "c", False, None)]
-    check(None, config, people, rows)
+    check(config, people, rows)
 
     mysql_server.execute(f"ALTER TABLE {people} ADD em2 VARCHAR(40) NOT NULL DEFAULT 'd' AFTER id")
     for _ in range(2):  # a default that is hashed has to be read
         Pipeline(config, spark).run(once=True)
-    check(None, config, people, [(*one[:2], hashed("d"), *one[2:]) for one in rows])
+    check(config, people, [(*one[:2], hashed("d"), *one[2:]) for one in rows])
 
 
 def test_a_changed_rule_reads_the_table_again(
@@ -193,7 +193,7 @@ def test_a_changed_rule_reads_the_table_again(
         for _ in range(2):
             Pipeline(masked, spark).run(once=True)
         mask = hashed if masked is config else lambda _text: None
-        check(None, masked, table, [(1, mask("a")), (2, mask("b")), *((k, mask("c")) for k in range(3, n + 1))])
+        check(masked, table, [(1, mask("a")), (2, mask("b")), *((k, mask("c")) for k in range(3, n + 1))])
 
 
 def test_a_statement_in_an_error_is_not_shown(

@@ -90,12 +90,12 @@ READ = "region, id, mail, a, B, size, _op, doc"
 WRITTEN = ["region", "customer", '"E-mail"', "b", "a", "num", "op", "doc"]
 
 
-def check(spark: SparkSession | None, config: PipelineConfig, server: MySQLServer, table: str) -> None:
-    """Compare the current table with the source's rows, and as ``headgate verify`` does; ``spark``: with it, too."""
+def check(config: PipelineConfig, server: MySQLServer, table: str) -> None:
+    """Compare the current table with the source's rows, and as ``headgate verify`` does."""
     lake = Lake.of(config)
     expected = Counter((*one[:2], hashed(one[2]), *one[3:]) for one in source_rows(server, table, READ).elements())
     assert lake_rows(lake.current(table), WRITTEN) == expected
-    result = verify(spark, config, newest_row(lake), table)
+    result = verify(config, newest_row(lake), table)
     assert (result.equal, result.differences) == (expected.total(), 0), result
 
 
@@ -109,7 +109,7 @@ def test_current_and_changelog(
     rows = ", ".join(f"('{'DE' if n % 2 else 'AT'}', {n}, 'm{n}', {n}, {-n}, {n}, NULL, '[{n}]')" for n in range(10))
     do(mysql_server, mysql_db, f"INSERT INTO people VALUES {rows}", "INSERT INTO loose VALUES ('x', 1), ('x', 1)")
     Pipeline(config, spark).run(once=True)
-    check(None, config, mysql_server, table)
+    check(config, mysql_server, table)
     properties = DeltaTable(lake.current(table)).metadata().configuration
     assert key_of(properties) == ("region", "customer")
     assert SourceMapping.of(properties).source_names == {
@@ -127,7 +127,7 @@ def test_current_and_changelog(
         )  # fmt: skip
     do(mysql_server, mysql_db, "UPDATE loose SET email = 'y' LIMIT 1")
     Pipeline(config, spark).run(once=True)
-    check(None, config, mysql_server, table)
+    check(config, mysql_server, table)
     assert lake_rows(lake.current(f"{mysql_db}.loose")) == Counter([(hashed("x"), 1), (hashed("y"), 1)])
     log = lake.changelog(table)
     moved = lake_rows(log, ["_before['customer']", "_before['a']", "customer", "a"], where="customer = 102")
@@ -149,7 +149,7 @@ def test_current_and_changelog(
         "INSERT INTO people (region, id) VALUES ('', 8)",
     )
     Pipeline(config, spark).run(once=True)
-    check(None, config, mysql_server, table)
+    check(config, mysql_server, table)
 
     # A RENAME at the source: rules match the names of the source.
     for rename in ("COLUMN size TO width", "COLUMN width TO size"):
@@ -158,7 +158,7 @@ def test_current_and_changelog(
         assert ("width" in names_in(lake.current(table)), "num" in names_in(lake.current(table))) == (
             "TO width" in rename, "TO size" in rename
         )  # fmt: skip
-    check(spark, config, mysql_server, table)
+    check(config, mysql_server, table)
     assert "read again" not in caplog.text
 
 
@@ -202,7 +202,7 @@ def test_a_rename_at_the_source_that_the_rules_foresee(
     assert SourceMapping.of(properties).source_names == {"nr": "number", "y": "b"}
     do(mysql_server, mysql_db, "DELETE FROM t WHERE number = 1", "INSERT INTO t VALUES (4, NULL, 'q', 9)")
     Pipeline(config, spark).run(once=True)
-    result = verify(spark, config, newest(spark, lake), table)
+    result = verify(config, newest(spark, lake), table)
     assert (result.equal, result.differences, result.state) == (3, 0, "live"), result
     assert "read again" not in caplog.text
 
@@ -229,9 +229,8 @@ def test_changed_rules_read_the_table_again(
             Pipeline(config, spark).run(once=True)
         assert lake_rows(lake.current(table), columns) >= Counter([expected]), rules
         assert lake_rows(lake.current(table)).total() == n + 2
-        result = verify(None, config, newest_row(lake), table)
+        result = verify(config, newest_row(lake), table)
         assert (result.equal, result.differences) == (n + 2, 0), rules
-    assert verify(spark, config, newest_row(lake), table).equal == n + 2
 
 
 def test_a_history_follows_statements_about_renamed_columns(
@@ -251,9 +250,8 @@ def test_a_history_follows_statements_about_renamed_columns(
         Pipeline(config, spark).run(once=True)
         row = newest_row(lake)
         assert row.tables[table].state == "live", row.tables[table].reason
-        result = verify(None, config, row, table)
+        result = verify(config, row, table)
         assert (result.equal, result.differences) == (1, 0), result
-    assert verify(spark, config, row, table).equal == 1
     versions = lake_rows(lake.current(table), ["customer", "b", "num", "op", "_is_current"])
     assert versions == Counter(
         [(1, 2, 3, None, False), (1, 20, 3, None, False), (1, 21, 3, None, False), (1, 21, 3, None, False),
@@ -377,7 +375,7 @@ def test_rows_and_keys_are_chosen_by_names_of_the_source(
     lake, table = Lake.of(config), f"{mysql_db}.t"
     assert lake_rows(lake.current(table), ["b", "a"]) == Counter([(2, 0), (3, 0), (10, 0)])
     assert key_of(DeltaTable(lake.current(table)).metadata().configuration) == ("b",)
-    assert verify(spark, config, newest(spark, lake), table).equal == 3
+    assert verify(config, newest(spark, lake), table).equal == 3
     assert lake_rows(lake.current(f"{mysql_db}.c"), ["n", "id"]) == Counter([(3, 3), (4, 4)])
 
 

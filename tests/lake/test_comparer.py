@@ -1,4 +1,4 @@
-"""Comparing without Spark, held against a model that looks at every row: sources and copies made by chance."""
+"""Comparison of a table with its source, against a model that looks at every row: random sources and copies."""
 
 from __future__ import annotations
 
@@ -15,22 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import Field, Schema
-from deltalake.schema import PrimitiveType
+from deltalake.schema import PrimitiveType, VariantType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.errors import ChunkRetryError, ConnectionLostError, HeadgateError, TargetError
-from headgate.lake import (
-    ArrowComparer,
-    Difference,
-    IgnoredChanges,
-    Lake,
-    LedgerRow,
-    NeedsSparkError,
-    TableResult,
-    Workers,
-    verify_table,
-)
+from headgate.delta import to_variant
+from headgate.errors import ChunkRetryError, ConnectionLostError, HeadgateError, TargetError, UnsupportedError
+from headgate.lake import Comparer, Difference, IgnoredChanges, Lake, LedgerRow, TableResult, Workers, verify_table
 from headgate.lake._buckets import Buckets
 from headgate.lake._ledger import TableState
 from headgate.lake._workers import StoppedError
@@ -74,9 +65,6 @@ class Source:
     def keys(self, table: str, keys: pa.Table) -> list[tuple[Any, ...]]:
         return list(zip(*(column.to_pylist() for column in keys.columns), strict=True))
 
-    def frame(self, *_: Any) -> Any:
-        raise AssertionError("Spark")
-
     def key_table(self, *_: Any) -> Any:
         raise AssertionError("later")
 
@@ -85,12 +73,14 @@ class Source:
 
 def compared(source: Any, lake: Lake, samples: int = 1000, row: LedgerRow = ROW, **more: Any) -> TableResult:
     with Workers(2) as workers:
-        return verify_table(ArrowComparer(lake, source, workers, samples=samples, **more), row, "s.t")
+        return verify_table(Comparer(lake, source, workers, samples=samples, **more), row, "s.t")
 
 
-def copy(folder: Path, files: list[list[Row]], key: list[str], schema: pa.Schema = SCHEMA, **protocol: Any) -> Lake:
+def copy(
+    place: Path | Lake, files: list[list[Row]], key: list[str], schema: pa.Schema = SCHEMA, **protocol: Any
+) -> Lake:
     """A lake with the copy; each file has the columns that its rows are long."""
-    lake = Lake.at(folder)
+    lake = place if isinstance(place, Lake) else Lake.at(place)
     tables = []
     for rows in files:
         fields = list(schema)[: len(rows[0])] if rows else list(schema)
@@ -252,6 +242,14 @@ def test_columns_that_one_side_lacks_are_null(tmp_path: Path) -> None:
     assert counts(compared(Source([twice], more), bag)) == Counter(equal=2)
 
 
+def test_a_lake_that_only_spark_writes(tmp_path: Path) -> None:
+    """Neither a folder nor on S3: Arrow's file system for the URI reads it."""
+    (tmp_path / "s" / "t").mkdir(parents=True)  # a folder that stores do not need
+    lake = copy(Lake(f"file://{tmp_path}"), [[(1, "a", 1.0), (2, "b", 2.0)]], ["id"])
+    assert lake.obstacle is not None
+    assert counts(compared(Source([[(1, "a", 1.0), (2, "c", 2.0)]]), lake)) == Counter(equal=1, different=1)
+
+
 def test_empty_sides(tmp_path: Path) -> None:
     nothing, one = copy(tmp_path / "a", [], ["id"]), copy(tmp_path / "b", [[(1, "a", 1.0)]], ["id"])
     assert counts(compared(Source([]), nothing)) == Counter()
@@ -297,17 +295,51 @@ def test_memory_does_not_grow_with_the_parts(tmp_path: Path) -> None:
     assert 0 < most <= 2 + 2
 
 
-def test_more_differences_than_fit_are_left_to_spark(tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", [["id"], []])
+def test_more_differences_than_fit_into_memory(tmp_path: Path, key: list[str]) -> None:
+    """Whole buckets are compared as far as the memory lasts. Each other bucket is one row that differs, at least."""
     rows = [(n, "a", None) for n in range(5_000)]
-    lake = copy(tmp_path, [rows], ["id"])
-    other = Source([[(n, "b", None) for n in range(5_000)]])
+    lake = copy(tmp_path, [rows[2_500:], rows[:2_500]], key)
+    other = Source([[(n, "b", None) for n in range(start, start + 1_000)] for start in range(0, 5_000, 1_000)])
     with Workers(2) as workers:
-        comparer = ArrowComparer(lake, other, workers, memory_bytes=150_000)  # type: ignore[arg-type]
+        comparer = Comparer(lake, other, workers, memory_bytes=75_000)  # type: ignore[arg-type]
         for _ in range(2):
-            with pytest.raises(NeedsSparkError, match="held in memory"):
-                verify_table(comparer, ROW, "s.t")
-        other.rows[0][1:] = rows[1:]
-        assert verify_table(comparer, ROW, "s.t").different == 1, "what was held is given back"
+            result = verify_table(comparer, ROW, "s.t")
+            one_by_one = result.only_source + result.only_target + result.different
+            assert 200 < one_by_one < one_by_one + result.more == result.differences < 5_000
+            assert (result.equal, result.undecided, len(result.samples)) == (0, 0, 20)
+            assert result.remark is not None
+        other.rows[0][1:], other.rows[1:] = rows[1:1_000], [rows[1_000:]]
+        assert verify_table(comparer, ROW, "s.t").differences == (1 if key else 2), "the memory is free again"
+
+
+def test_memory_for_no_bucket(tmp_path: Path) -> None:
+    """Buckets with unknown columns may be equal: their rows are undecided."""
+    rows = [(n, "a", None) for n in range(1_000)]
+    lake = copy(tmp_path, [rows], ["id"])
+    other = [(n, "b" if n < 10 else "a", None) for n in range(1_000)]
+    result = compared(Source([other]), lake, memory_bytes=1)
+    assert 1 <= result.more == result.differences <= 10
+    unknown = Source([[(n, None, None) for n in range(1_000)]], absent={n: ["v"] for n in range(1_000)})
+    result = compared(unknown, lake, memory_bytes=1)
+    assert (result.undecided, result.differences, result.equal) == (1_000, 0, 0)
+    assert result.remark is not None
+
+
+def test_json_that_is_a_variant(tmp_path: Path) -> None:
+    """The source's text becomes a VARIANT, too; differences show text. ``null`` is not NULL."""
+    columns = pa.schema([("id", pa.int32()), ("j", pa.string())])
+    documents = ['{"b": 1.50, "a": "ü"}', "null", None, "[1]", "7"]
+    source = Source([[(n, one) for n, one in enumerate(documents)]], columns)
+    lake = Lake.at(tmp_path)
+    copied = pa.array([*documents[:2], None, "[2]", None])
+    files = [pa.table([pa.array(range(5), pa.int32()), to_variant(copied, "j")], names=["id", "j"])]
+    schema = Schema([Field("id", PrimitiveType("integer")), Field("j", VariantType())])
+    features = {name: ["variantType"] for name in ("readerFeatures", "writerFeatures")}
+    make_table(lake.current("s.t"), files, schema, {"headgate.key": '["id"]'}, **features)
+    result = compared(source, lake)
+    assert counts(result) == Counter(equal=3, different=2)
+    assert {one.key["id"]: one.columns for one in result.samples} == {3: {"j": ("[1]", "[2]")}, 4: {"j": ("7", None)}}
 
 
 @pytest.mark.parametrize(
@@ -319,20 +351,13 @@ def test_more_differences_than_fit_are_left_to_spark(tmp_path: Path) -> None:
             "column v is string in the source",
         ),
         (SCHEMA, {"readerFeatures": ["typeWidening"], "writerFeatures": ["typeWidening"]}, "typeWidening"),
-        (SCHEMA.append(pa.field("b", pa.list_(pa.int32()))), {}, "list"),
+        (SCHEMA.append(pa.field("b", pa.map_(pa.int32(), pa.int32()))), {}, "map"),
     ],
 )
-def test_tables_for_spark(tmp_path: Path, schema: pa.Schema, protocol: dict[str, Any], reason: str) -> None:
+def test_incomparable_tables(tmp_path: Path, schema: pa.Schema, protocol: dict[str, Any], reason: str) -> None:
     lake = copy(tmp_path, [[(1,)]], ["id"], schema, **protocol)
-    with pytest.raises(NeedsSparkError, match=reason):
+    with pytest.raises(UnsupportedError, match=reason):
         compared(Source([]), lake)
-
-
-def test_a_list_that_holds_null_is_for_spark(tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.int32()), ("v", pa.list_(pa.float32()))])
-    lake = copy(tmp_path, [[(1, [1.0, None])]], ["id"], schema)
-    with pytest.raises(NeedsSparkError, match="a list that holds NULL"):
-        compared(Source([], schema), lake)
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
@@ -344,7 +369,7 @@ def test_a_list_that_holds_null_is_for_spark(tmp_path: Path) -> None:
     ],
 )
 def test_column_mapping(tmp_path: Path, protocol: dict[str, Any], mode: str) -> None:
-    """By name, also where the protocol does not name its features; by id it is for Spark."""
+    """By name, also where the protocol does not name its features; not by id."""
     lake = Lake.at(tmp_path)
     names = {"id": "v", "v": "col-1", "x": "col-2"}  # as after a column was dropped and another one renamed
     kinds = {"id": "integer", "v": "string", "x": "double"}
@@ -360,7 +385,7 @@ def test_column_mapping(tmp_path: Path, protocol: dict[str, Any], mode: str) -> 
     make_table(lake.current("s.t"), files, Schema(fields), properties, **protocol)
     source = Source([[(1, "a", None), (2, "c", None)]])
     if mode == "id":
-        with pytest.raises(NeedsSparkError, match="column mapping by id"):
+        with pytest.raises(UnsupportedError, match="column mapping by id"):
             compared(source, lake)
     else:
         result = compared(source, lake)
@@ -369,7 +394,7 @@ def test_column_mapping(tmp_path: Path, protocol: dict[str, Any], mode: str) -> 
 
 
 def test_a_file_that_is_gone(tmp_path: Path) -> None:
-    """Spark says what it thinks of it; one that goes away meanwhile is an error here."""
+    """Before the comparison begins, or meanwhile."""
     lake = copy(tmp_path, [[(1, "a", 1.0)]], ["id"])
     (file,) = Path(lake.current("s.t")).glob("*.parquet")
 
@@ -380,7 +405,7 @@ def test_a_file_that_is_gone(tmp_path: Path) -> None:
 
     with pytest.raises(TargetError, match="cannot be read"):
         compared(Removing([]), lake)
-    with pytest.raises(NeedsSparkError, match="No such file"):
+    with pytest.raises(TargetError, match="No such file"):
         compared(Source([]), lake)
 
 
@@ -414,7 +439,7 @@ def test_nothing_goes_on_after_the_end(tmp_path: Path) -> None:
     source = Slow([rows] * 9)
     with Workers(1) as flows:
         with Workers(1) as workers:
-            future = flows.submit(lambda: verify_table(ArrowComparer(lake, source, workers), ROW, "s.t"))  # type: ignore[arg-type]
+            future = flows.submit(lambda: verify_table(Comparer(lake, source, workers), ROW, "s.t"))  # type: ignore[arg-type]
             assert begun.wait(60)
             workers.stopped.set()
             go.set()

@@ -1,4 +1,4 @@
-"""Comparison with Arrow, in threads, without a JVM: tables in a folder of this machine.
+"""Comparison of a table with its source, both read as Arrow, in threads.
 
 *First pass.* All threads read both sides once, in parts, and keep no row. For each side there is a count and a sum of
 digests for each of some thousand buckets of rows (:mod:`headgate.lake._buckets` bounds the chance to miss a
@@ -11,10 +11,8 @@ source, the first or the second, so the result is also correct if fewer rows are
 **Memory.** Each thread holds a chunk of the source (as many bytes as ``headgate.spark.PastTables`` configures, or all
 of a table without a key), or a row group as it is in its file and some thousand rows of it. The sums take at most 7 MB
 for each thread, and 13 MB for each table. The second pass holds the rows of its buckets, of all tables together at most
-512 MB, and some numbers for each; a table that needs more is left to Spark, which sorts on disk.
-
-**Also left to Spark**: tables whose files need features beyond :mod:`headgate.lake._version`, or that hold other types
-than the source.
+512 MB, and some numbers for each. If more differ, as many whole buckets are compared as fit, and each of the others
+counts as one row that differs: at least so many do (``TableResult.more``).
 """
 
 from __future__ import annotations
@@ -22,26 +20,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.errors import ChunkRetryError, HeadgateError, TargetError, Transient
+from headgate.errors import ChunkRetryError, HeadgateError, TargetError, Transient, UnsupportedError
 from headgate.lake._buckets import Buckets, buckets_for
+from headgate.lake._differences import MOST_UNDECIDED, Compared, Difference, TableResult, difference
 from headgate.lake._digests import Digests
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import LedgerRow, TableState
 from headgate.lake._pairs import RowIndexes, contents, pair, take
 from headgate.lake._sides import SideRows, Sides, one_batch, rows_with_unknown_columns
-from headgate.lake._verify import MOST_UNDECIDED, Compared, Difference, NeedsSparkError, TableResult, difference
 from headgate.lake._version import Part, TableVersion, open_version
 from headgate.lake._viewed import Key, SourceTables, viewed
 from headgate.lake._workers import StoppedError, Workers
 
-__all__ = ["ArrowComparer"]
+__all__ = ["Comparer"]
 
 _MEMORY_BYTES: Final = 512 << 20
 _BATCH_ROWS: Final = 1 << 14
@@ -49,22 +48,24 @@ _UNIT_ROWS: Final = 1 << 18
 """Rows of the target that a thread reads at once: so many that the start-up is negligible, so few that the threads end
 at about the same time."""
 _TRIES: Final = 4
-"""As many tries as Spark gives a task that fails."""
+"""Tries of a part whose read fails transiently."""
+_TOO_MANY: Final = (
+    "more than fit into memory to be compared one by one; if the table differs, read it again with headgate run "
+    "--resnapshot"
+)
 _PAUSE_SECONDS: Final = 0.1
 """Before the second try of a part; doubled before each next one."""
 
 Read = Callable[[], Iterable[pa.RecordBatch]]
 """Reads a part of one side, each time it is called."""
-Choose = Callable[[Digests], npt.NDArray[np.bool_]]
-"""Digests of keys → bool[rows]: rows to keep."""
-Take = Callable[[int], None]
-"""Takes bytes of the memory for rows."""
+Choose = Callable[[Digests], npt.NDArray[np.int64]]
+"""Digests of keys → bucket of each row to hold, -1 of the others."""
 
 
-class ArrowComparer:
-    """A :class:`headgate.lake._verify.Comparer` with threads.
+class Comparer:
+    """Comparison of tables that are live or inexact in a ledger row with the source.
 
-    :param lake: a local one.
+    :param samples: maximum number of differences, and of undecided keys, that a result names.
     :param on_rows: called from any thread with a table and how many more of its rows, of either side, were read.
     :param memory_bytes: of rows that are compared one to one, of all tables together.
     """
@@ -84,10 +85,14 @@ class ArrowComparer:
         self._memory = _Memory(memory_bytes)
 
     def compare_table(self, row: LedgerRow, state: TableState) -> Compared:
-        """Compare a whole table."""
+        """Compare a whole table.
+
+        :raises UnsupportedError: it has a column or needs a feature that is not supported.
+        """
         version = self._version(state)
-        schema, source = viewed(self.source, state.ignored).parts(state.table, row.gtid)
+        schema, reads = viewed(self.source, state.ignored).parts(state.table, row.gtid)
         sides = Sides(schema, version, state.ignored.kept)
+        source = [partial(sides.converted, read) for read in reads]
         target = _reads(version, sides)
         ours, theirs = both = [Buckets(buckets_for(version.rows)) for _ in range(2)]
         lock = threading.Lock()
@@ -105,33 +110,46 @@ class ArrowComparer:
         equal = int(theirs.counts[~differing].sum())
         if not differing.any():
             return TableResult(state.table, "live", equal), None
-        with self._memory.reserved() as take_bytes:
-            gathered = self._gathered(sides, take_bytes, schema, source, target, lambda keys: differing[ours.of(keys)])
-            return self._compared(state.table, sides, *gathered, equal)
+        with _Gathered(self._memory, len(differing)) as gathered:
+            self._gather(gathered, sides, source, target, lambda keys: _chosen(ours.of(keys), differing))
+            result, undecided = self._compared(state.table, sides, *gathered.sides(sides), equal)
+            left = differing.copy()
+            left[: gathered.end] = False
+        if not left.any():
+            return result, undecided
+        unknown = left & (ours.marked | theirs.marked)
+        more, rows = int((left & ~unknown).sum()), int(ours.counts[unknown].sum())
+        return replace(result, more=more, undecided=result.undecided + rows, remark=_TOO_MANY), None
 
     def compare_keys(self, row: LedgerRow, state: TableState, keys: list[Key]) -> Compared:
-        """Compare the rows of a table that have one of these keys."""
+        """Compare the rows of a table that have one of these keys.
+
+        :raises UnsupportedError: as :meth:`compare_table`, or there are more rows than fit into memory.
+        """
         version, shown = self._version(state), viewed(self.source, state.ignored)
         rows = shown.rows(state.table, row.gtid, keys)
         sides = Sides(rows.schema, version, state.ignored.kept)
         wanted = sides.key_digests(one_batch(shown.key_table(state.table, keys)))
         lows = np.append(np.sort(wanted[0]), np.uint64(0))
 
-        def may_be(digests: Digests) -> npt.NDArray[np.bool_]:
-            near: npt.NDArray[np.bool_] = lows[np.searchsorted(lows[:-1], digests[0])] == digests[0]
-            return near
+        def choose(digests: Digests) -> npt.NDArray[np.int64]:
+            return np.where(lows[np.searchsorted(lows[:-1], digests[0])] == digests[0], 0, -1)
 
-        with self._memory.reserved() as take_bytes:
-            source: list[Read] = [rows.to_batches]
-            gathered = self._gathered(sides, take_bytes, rows.schema, source, _reads(version, sides), may_be)
-            ours, theirs = (side.among(wanted) for side in gathered)
+        with _Gathered(self._memory, 1) as gathered:
+            source: list[Read] = [partial(sides.converted, rows.to_batches)]
+            self._gather(gathered, sides, source, _reads(version, sides), choose)
+            if not gathered.end:
+                raise UnsupportedError(_TOO_MANY, table=state.table)
+            ours, theirs = (side.among(wanted) for side in gathered.sides(sides))
             return self._compared(state.table, sides, ours, theirs, 0)
 
     def _version(self, state: TableState) -> TableVersion:
         try:
             return open_version(self._lake.current(state.table, state.place), int(state.version or 0))
-        except (TargetError, OSError) as error:
-            raise NeedsSparkError(str(error)) from None
+        except TargetError as error:
+            raise UnsupportedError(error.message, table=state.table) from None
+        except OSError as error:
+            raise TargetError(f"{state.table} cannot be read: {str(error).splitlines()[0]}") from None
 
     # --- reading
 
@@ -161,33 +179,17 @@ class ArrowComparer:
                 raise StoppedError
             yield batch
 
-    def _gathered(
-        self,
-        sides: Sides,
-        take_bytes: Take,
-        schema: pa.Schema,
-        source: Sequence[Read],
-        target: Sequence[Read],
-        choose: Choose,
-    ) -> tuple[SideRows, SideRows]:
-        """Return the rows of both sides whose keys are chosen.
-
-        :param schema: the source's.
-        """
-        both: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = ([], [])
+    def _gather(
+        self, gathered: _Gathered, sides: Sides, source: Sequence[Read], target: Sequence[Read], choose: Choose
+    ) -> None:
+        """Hold the chosen rows of both sides, as far as the memory lasts."""
 
         def gather(side: int, read: Read) -> None:
-            chosen_rows = []
-            for batch in self._batches(read):
-                chosen = choose(sides.key_digests(batch))
-                if chosen.any():
-                    rows = batch.filter(pa.array(chosen))
-                    take_bytes(rows.nbytes)
-                    chosen_rows.append(rows)
-            both[side].extend(chosen_rows)  # atomic: no lock is needed
+            with gathered.part(side) as part:
+                for batch in self._batches(read):
+                    gathered.add(part, batch, choose(sides.key_digests(batch)))
 
         self._each(gather, source, target)
-        return sides.hold(both[0], schema), sides.hold(both[1], sides.target)
 
     # --- comparing
 
@@ -305,31 +307,87 @@ def _reads(version: TableVersion, sides: Sides) -> list[Read]:
     return [partial(read, unit) for unit in units]
 
 
+def _chosen(buckets: npt.NDArray[np.int64], differing: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Return the bucket of each row in one that differs, -1 of the others."""
+    return np.where(differing[buckets], buckets, -1)
+
+
 class _Memory:
     """Bytes that may be held. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         self._left, self._lock = most, threading.Lock()
 
+    def take(self, size: int) -> bool:
+        """Take ``size`` more bytes, or give them back if it is negative. Return whether there is room for all."""
+        with self._lock:
+            self._left -= size
+            return self._left >= 0
+
+
+Held: TypeAlias = "list[tuple[pa.RecordBatch, npt.NDArray[np.int64]]]"
+"""Rows, and the bucket of each."""
+
+
+class _Gathered:
+    """Rows of both sides that are held to be compared one to one: all of the buckets below ``end``. If the memory is
+    full, ``end`` is halved, and the rows of the other buckets are dropped.
+    """
+
+    def __init__(self, memory: _Memory, buckets: int) -> None:
+        self.end = buckets
+        self._memory, self._taken, self._lock = memory, 0, threading.Lock()
+        self._parts: list[tuple[int, Held]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parts.clear()
+        self._account()
+
     @contextmanager
-    def reserved(self) -> Iterator[Take]:
-        """Give a function that takes bytes until the end of the block."""
-        taken = 0
-
-        def take(size: int) -> None:
-            """Take ``size`` more bytes.
-
-            :raises NeedsSparkError: there is no room. They are taken all the same.
-            """
-            nonlocal taken
-            with self._lock:
-                taken += size
-                self._left -= size
-                if self._left < 0:
-                    raise NeedsSparkError("too many rows differ, or share buckets with such rows, to be held in memory")
-
+    def part(self, side: int) -> Iterator[Held]:
+        """Hold the rows of a part of a side (0 source, 1 target); drop them if the block fails."""
+        held: Held = []
+        with self._lock:
+            self._parts.append((side, held))
         try:
-            yield take
-        finally:
+            yield held
+        except BaseException:
             with self._lock:
-                self._left += taken
+                self._parts = [one for one in self._parts if one[1] is not held]
+                self._account()
+            raise
+
+    def add(self, part: Held, batch: pa.RecordBatch, buckets: npt.NDArray[np.int64]) -> None:
+        """Hold the rows of a batch that are in a bucket (-1: in none)."""
+        with self._lock:
+            rows = _below(batch, buckets, self.end)
+            part += rows
+            size = sum(held.nbytes for held, _ in rows)
+            self._taken += size
+            fits = self._memory.take(size)
+            while not fits and self.end:
+                self.end //= 2
+                for _, held in self._parts:
+                    held[:] = [kept for one in held for kept in _below(*one, self.end)]
+                fits = self._account()
+
+    def sides(self, sides: Sides) -> tuple[SideRows, SideRows]:
+        """Return the rows of the source, and of the target."""
+        source, target = (
+            [batch for side, held in self._parts for batch, _ in held if side == number] for number in (0, 1)
+        )
+        return sides.hold(source, sides.source), sides.hold(target, sides.target)
+
+    def _account(self) -> bool:
+        """Take the bytes of the rows, or give back those of dropped rows. Return whether there is room for all."""
+        before, self._taken = self._taken, sum(batch.nbytes for _, held in self._parts for batch, _ in held)
+        return self._memory.take(self._taken - before)
+
+
+def _below(batch: pa.RecordBatch, buckets: npt.NDArray[np.int64], end: int) -> Held:
+    """Return the rows in the buckets from 0 to ``end``, if there are any."""
+    chosen = (buckets >= 0) & (buckets < end)
+    return [(batch.filter(pa.array(chosen)), buckets[chosen])] if chosen.any() else []
