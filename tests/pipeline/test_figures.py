@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from headgate.lake import HistoryStatus, TableStatus
 from headgate.pipeline._figures import BatchUnderWay, Freshness, History, Rates, count_transactions, snapshot_status
 from headgate.sinks import Batch
 from headgate.spark import BatchPlan
-from headgate.spark._progress import PlannedTable
+from headgate.spark._batch_plan import PlannedTable
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 T = "shop.orders"
@@ -198,78 +197,40 @@ def test_a_history_is_bounded(steps: list[int]) -> None:
     assert list(times) == sorted(times)
 
 
-class FakeReports:
-    """What a planner and tasks have said."""
-
-    def __init__(self, plan: BatchPlan | None) -> None:
-        self.batch_plan: BatchPlan | None = plan
-        self.done: tuple[Counter[str], Counter[str]] | None = None
-
-    def plan(self, batch_id: int) -> BatchPlan | None:
-        assert batch_id == 7
-        return self.batch_plan
-
-    def read(self, epoch: int) -> tuple[Counter[str], Counter[str]] | None:
-        assert epoch == 9
-        return self.done
-
-
-def reading(plan: BatchPlan | None = None) -> tuple[BatchUnderWay, FakeReports]:
+def reading(plan: BatchPlan | None = None) -> BatchUnderWay:
     table = PlannedTable(1, 3, rows=500, chunks_estimate=7, rows_estimate=1500)
-    reports = FakeReports(plan or BatchPlan(9, {T: table}, transactions=4, behind=2))
-    return BatchUnderWay(7, 100.0, reports), reports  # type: ignore[arg-type]
+    plans = {7: plan or BatchPlan(9, {T: table}, transactions=4, behind=2)}
+    return BatchUnderWay(7, 100.0, plans.get)
 
 
 def test_the_reading_of_a_batch() -> None:
-    batch, reports = reading()
+    batch = reading()
     first = batch.activity(0, {})
-    assert (first.phase, first.rows, first.rows_estimate, first.seconds_left) == ("reading", None, None, None)
-    batch.update_progress(101.0)
+    assert (first.phase, first.rows_estimate, first.tasks, first.seconds_left) == ("reading", None, None, None)
+    assert batch.behind() is None
+    batch.update_plan()
     planned = batch.activity(0, {})
-    assert (planned.rows, planned.rows_estimate, planned.transactions) == (None, 500, 4)
-    assert batch.behind() == 6
-    reports.done = Counter({T: 100}), Counter({T: 3})
-    batch.update_progress(105.0)
-    now = batch.activity(0, {})
-    assert (now.rows, now.changes, now.rows_per_second, now.seconds_left) == (100, 3, 20.0, 20.0)
-    assert now.tables[T].model_dump() == {
-        "first": 1, "last": 3, "chunks_estimate": 7, "rows": 100, "rows_estimate": 500, "table_rows_estimate": 1500,
+    assert (planned.rows, planned.rows_estimate, planned.transactions, batch.behind()) == (None, 500, 4, 6)
+    assert planned.tables[T].model_dump() == {
+        "first": 1, "last": 3, "chunks_estimate": 7, "rows_estimate": 500, "table_rows_estimate": 1500,
     }  # fmt: skip
-    reports.done = Counter({T: 600}), Counter()
-    batch.update_progress(120.0)
-    over = batch.activity(0, {})
-    assert (over.rows, over.seconds_left) == (600, None), "the estimate was too low: nobody knows what is left"
-
-
-def test_the_rate_of_reading_is_that_of_the_last_seconds() -> None:
-    batch, reports = reading()
-    for second in range(1, 60):
-        reports.done = Counter({T: 10 * second if second < 40 else 400 + (second - 40)}), Counter()
-        batch.update_progress(100.0 + second)
-    assert batch.activity(0, {}).rows_per_second == 1.0
-    for second in range(60, 80):
-        batch.update_progress(100.0 + second)
-    assert batch.activity(0, {}).rows_per_second is None
-    assert batch.activity(0, {}).seconds_left is None, "it stands still"
+    batch.counts_tasks(0, 4, 104.0)
+    assert (batch.activity(0, {}).tasks_done, batch.activity(0, {}).seconds_left) == (0, None)
+    batch.counts_tasks(1, 4, 105.0)
+    now = batch.activity(0, {})
+    assert (now.rows, now.changes, now.tasks_done, now.tasks, now.seconds_left) == (None, None, 1, 4, 15.0)
+    batch.counts_tasks(4, 4, 110.0)
+    assert batch.activity(0, {}).seconds_left == 0.0
 
 
 def test_a_later_batch_reads_what_is_left() -> None:
     table = PlannedTable(4, 6, rows=750, chunks_estimate=6, rows_estimate=1500)
-    batch, _ = reading(BatchPlan(9, {T: table}))
-    batch.update_progress(101.0)
+    batch = reading(BatchPlan(9, {T: table}))
+    batch.update_plan()
     known = TableStatus(state="snapshotting", rows_read=1200, rows_estimate=1500)
     assert batch.activity(0, {T: known}).rows_estimate == 300
     more = known.model_copy(update={"rows_read": 1600})
     assert batch.activity(0, {T: more}).rows_estimate == 750, "there are more rows than the server thought"
-
-
-def test_where_nobody_says_anything() -> None:
-    batch = BatchUnderWay(7, 100.0, None)
-    batch.update_progress(101.0)
-    batch.counts_tasks(1, 4)
-    activity = batch.activity(0, {})
-    assert (activity.rows, activity.changes, activity.tasks_done, activity.tasks) == (None, None, 1, 4)
-    assert batch.behind() is None
 
 
 def described(**header: Any) -> Batch:
@@ -278,7 +239,7 @@ def described(**header: Any) -> Batch:
 
 
 def test_applying_a_batch() -> None:
-    batch, _ = reading()
+    batch = reading()
     batch.applies(described(behind=3))
     batch.writes(2)
     batch.wrote()

@@ -17,7 +17,6 @@ from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, LogBlock
 from headgate.snapshot import ChunkOptions
 from headgate.spark import _read_task
 from headgate.spark._carried import _truncate
-from headgate.spark._progress import TaskProgress
 from headgate.spark._read_task import hooked, read_task, without_skipped, without_unread
 from headgate.spark._tasks import LogRange, Task, Unread
 from tests.spark.model import batch_of, partial_of
@@ -77,22 +76,6 @@ def test_a_hook_makes_the_columns_behind_the_meta_columns() -> None:
     assert hooked(images, DEFAULT) is images
     truncate = ImageBatch(images.table.without(["v"]).with_key([]).without(["id"]), images.batch.select(range(first)))
     assert hooked(truncate, policies) is truncate
-
-
-def test_the_two_images_of_an_update_are_one_change_in_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    images: list[Image] = [("c", 1, 0, 1), ("b", 1, 0, 2), ("u", 1, 0, 2), ("d", 1, 0, 3)]
-    block = LogBlock([batch_of("d.t", images)])
-    monkeypatch.setattr(_read_task, "read_range", lambda *_args, **_options: iter([block]))
-    task = Task("uuid", "", 1, 0, ("d.*",), log=LogRange(wanted=""))
-    counts: list[tuple[str, int]] = []
-
-    class RecordingProgress(TaskProgress):
-        def changes(self, table: str, count: int) -> None:
-            counts.append((table, count))
-
-    read = list(read_task(ConnectionSettings("localhost"), task, "all", ChunkOptions(), RecordingProgress()))
-    assert [item.batch.num_rows for item in read if isinstance(item, ImageBatch)] == [4]
-    assert counts == [("d.t", 3)]
 
 
 CHANGES: dict[Operation, list[Image]] = {

@@ -57,12 +57,12 @@ def history(now_us: int, points: int = 120) -> dict[str, Any]:
     }
 
 
-def reading(rows: int = 131072) -> dict[str, Any]:
+def reading(tasks_done: int = 1) -> dict[str, Any]:
     """The batch that is being read, as ``put(activity=…)`` takes it."""
-    table = {"first": 4, "last": 5, "chunks_estimate": 8, "rows": rows, "rows_estimate": 500000,
+    table = {"first": 4, "last": 5, "chunks_estimate": 8, "rows_estimate": 500000,
              "table_rows_estimate": 2000000}  # fmt: skip
     return {
         "phase": "reading", "since_us": time.time_ns() // 1000 - 4_000_000, "batch_id": 12,
-        "tables": {"shop.items": table}, "rows": rows, "rows_estimate": 500000, "rows_per_second": 52428.8,
-        "seconds_left": 7.0, "changes": 12, "transactions": 3,
+        "tables": {"shop.items": table}, "rows_estimate": 500000, "tasks": 4,
+        "tasks_done": tasks_done, "seconds_left": 7.0, "transactions": 3,
     }  # fmt: skip

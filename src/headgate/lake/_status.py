@@ -171,13 +171,12 @@ class KafkaStatus(_Model):
 class TableReadProgress(_Model):
     """A batch's read of a table: its chunks ``first`` to ``last`` (from 1) of about ``chunks_estimate``.
 
-    So far ``rows`` of about ``rows_estimate`` are read; the whole table has about ``table_rows_estimate``.
+    These have about ``rows_estimate`` rows, the whole table has about ``table_rows_estimate``.
     """
 
     first: int
     last: int
     chunks_estimate: int
-    rows: int = 0
     rows_estimate: int = 0
     table_rows_estimate: int | None = None
 
@@ -185,8 +184,8 @@ class TableReadProgress(_Model):
 class Activity(_Model):
     """Current activity of a run. The figures are of the batch that is being read or applied.
 
-    ``rows`` and ``changes`` are read so far, or are being applied. They are None if the tasks run on machines that do
-    not share the control folder. Then ``tasks_done`` of ``tasks`` shows the progress.
+    While it is read, ``tasks_done`` of ``tasks`` shows the progress; for ``seconds_left`` the others take as long as
+    these. ``rows`` and ``changes`` are known once it is read.
     """
 
     phase: Phase
@@ -195,7 +194,6 @@ class Activity(_Model):
     tables: dict[str, TableReadProgress] = Field(default_factory=dict)
     rows: int | None = None
     rows_estimate: int | None = None
-    rows_per_second: float | None = None
     seconds_left: float | None = None
     changes: int | None = None
     transactions: int | None = None

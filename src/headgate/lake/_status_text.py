@@ -100,11 +100,9 @@ def kafka_text(kafka: KafkaStatus | None) -> str:
 
 
 def rates_text(status: Status) -> str:
-    """Return ``41.2 changes/s, 25,000 rows/s read``; rows only if there were some that the activity does not show."""
-    changes = f"{status.changes_per_second:,.1f} changes/s"
-    if not status.rows_per_second or (status.activity is not None and status.activity.rows_per_second):
-        return changes
-    return f"{changes}, {status.rows_per_second:,.0f} rows/s read"
+    """Return ``41.2 changes/s, 25,000 rows/s read``; rows only if there were some."""
+    rows = f", {status.rows_per_second:,.0f} rows/s read" if status.rows_per_second else ""
+    return f"{status.changes_per_second:,.1f} changes/s{rows}"
 
 
 def progress_text(rows: int, estimate: int | None) -> str:
@@ -161,7 +159,7 @@ def table_remarks(table: TableStatus) -> str:
 def _snapshot_progress(table: TableStatus, progress: TableReadProgress | None) -> str:
     if not table.chunks_estimate and progress is None:
         return "waits to be read"
-    rows = table.rows_read + (progress.rows if progress else 0)
+    rows = table.rows_read
     estimate = table.rows_estimate or (progress.table_rows_estimate if progress else None)
     chunks = f"{table.chunks_done or 0:,} of {counted(table.chunks_estimate, 'chunk')}" if table.chunks_estimate else ""
     return f"{progress_text(rows, estimate)}, {chunks}" if chunks else progress_text(rows, estimate)
@@ -186,7 +184,9 @@ def activity_lines(activity: Activity, now_us: int) -> list[str]:
     if activity.seconds_left is not None:
         times.append(f"about {_whole(activity.seconds_left)} left")
     if activity.phase == "reading" and activity.tables:
-        return [f"reading {_tables(activity)}", ", ".join([*_rows_read(activity), *times])]
+        rows = f"about {counted(activity.rows_estimate or 0, 'row')}"
+        changes = [_changes(activity)] if activity.transactions else []
+        return [f"reading {_tables(activity)}", ", ".join([rows, *changes, *_tasks(activity), *times])]
     if activity.phase == "reading":
         return [", ".join([f"reading {_changes(activity)}", *_tasks(activity), *times])]
     what = _applying(activity) if activity.phase == "applying" else _PHASES[activity.phase]
@@ -198,26 +198,13 @@ def _whole(seconds: float) -> str:
     return f"{max(1, round(seconds))} s" if seconds < 10 else duration(seconds)
 
 
-def _rows_read(activity: Activity) -> list[str]:
-    if activity.rows is None:
-        rows = f"about {counted(activity.rows_estimate or 0, 'row')}"
-    else:
-        rows = progress_text(activity.rows, activity.rows_estimate)
-    rate = [f"{activity.rows_per_second:,.0f} rows/s"] if activity.rows_per_second else []
-    changes = [_changes(activity)] if activity.transactions or activity.changes else []
-    return [rows, *rate, *changes, *_tasks(activity)]
-
-
 def _changes(activity: Activity) -> str:
-    changes = "changes" if activity.changes is None else counted(activity.changes, "change")
-    return f"{changes} of {counted(activity.transactions, 'transaction')}" if activity.transactions else changes
+    return f"changes of {counted(activity.transactions, 'transaction')}" if activity.transactions else "changes"
 
 
 def _tasks(activity: Activity) -> list[str]:
-    """Return how many tasks are done, if nothing else is known."""
-    if activity.rows is not None or not activity.tasks:
-        return []
-    return [f"{activity.tasks_done or 0:,} of {counted(activity.tasks, 'task')} done"]
+    """Return how many tasks are done, if that is known."""
+    return [f"{activity.tasks_done or 0:,} of {counted(activity.tasks, 'task')} done"] if activity.tasks else []
 
 
 def _tables(activity: Activity) -> str:

@@ -6,7 +6,7 @@ Times are seconds of one monotonic clock, which the caller reads; those with ``_
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -20,14 +20,12 @@ from headgate.lake import Activity, FreshnessStatus, HistoryStatus, SnapshotStat
 from headgate.sinks import Batch
 
 if TYPE_CHECKING:
-    from headgate.spark import BatchPlan, BatchProgress
+    from headgate.spark import BatchPlan
 
 __all__ = ["BatchUnderWay", "Freshness", "History", "Rates", "RatesNow", "count_transactions", "snapshot_status"]
 
 _RATE_SECONDS = 60.0
 """Rates are averages over this time, or over the run's life if that is shorter."""
-_READING_SECONDS = 10.0
-"""The same for the rows of a batch that is being read."""
 
 _FRESHNESS_SECONDS: Final = 300.0
 _SLICE_SECONDS: Final = 5.0
@@ -227,34 +225,25 @@ class _Facts:
 class BatchUnderWay:
     """One batch, from the moment at which Spark hands it over.
 
-    :meth:`update_progress` may be called in another thread than the other methods, which are called one at a time.
+    :meth:`update_plan` may be called in another thread than the other methods, which are called one at a time.
+
+    :param plan: returns what a batch reads; None: not known yet.
     """
 
-    def __init__(self, batch_id: int, now: float, progress: BatchProgress | None) -> None:
-        self._batch_id, self._begun, self._progress = batch_id, now, progress
+    def __init__(self, batch_id: int, now: float, plan: Callable[[int], BatchPlan | None]) -> None:
+        self._batch_id, self._begun, self._find_plan = batch_id, now, plan
         self._plan: BatchPlan | None = None
-        self._reading_facts = _Facts()  # until it is read
-        self._final_facts: _Facts | None = None  # after that
-        self._recent_rows: deque[tuple[float, int]] = deque([(now, 0)])
+        self._final_facts: _Facts | None = None  # once it is read
         self._tasks: tuple[int, int] | None = None
+        self._seconds_left: float | None = None
         self._tables: tuple[int, int] | None = None
 
     # --- updates
 
-    def update_progress(self, now: float) -> None:
-        """Update the reading progress."""
-        if self._progress is None or self._final_facts is not None:
-            return
-        plan = self._plan = self._plan or self._progress.plan(self._batch_id)
-        if plan is None:
-            return
-        rows, changes = self._progress.read(plan.epoch) or (None, None)
-        self._reading_facts = _Facts(plan.transactions, plan.behind, rows, changes)
-        if rows is not None:
-            recent = [*self._recent_rows, (now, rows.total())]
-            while len(recent) > 2 and now - recent[1][0] >= _READING_SECONDS:
-                del recent[0]
-            self._recent_rows = deque(recent)
+    def update_plan(self) -> None:
+        """Look for the plan, as long as it is unknown and the batch is being read."""
+        if self._plan is None and self._final_facts is None:
+            self._plan = self._find_plan(self._batch_id)
 
     def applies(self, batch: Batch) -> None:
         """Note that it was read."""
@@ -264,9 +253,10 @@ class BatchUnderWay:
         rows, changes = (_counts(parts, kind) for kind in ("chunk", "rows"))
         self._final_facts = _Facts(new, None if new is None else header.behind, rows, changes)
 
-    def counts_tasks(self, done: int, number: int) -> None:
+    def counts_tasks(self, done: int, number: int, now: float) -> None:
         """Note how many of the tasks that read it are done."""
         self._tasks = done, number
+        self._seconds_left = round((now - self._begun) / done * (number - done), 1) if done else None
 
     def writes(self, tables: int) -> None:
         """Note that writing of this many tables begins."""
@@ -281,7 +271,9 @@ class BatchUnderWay:
 
     @property
     def _facts(self) -> _Facts:
-        return self._final_facts or self._reading_facts
+        if self._final_facts is not None or self._plan is None:
+            return self._final_facts or _Facts()
+        return _Facts(self._plan.transactions, self._plan.behind)
 
     def behind(self) -> int | None:
         """Return the transactions that the lake lacks, as known at planning; None: unknown."""
@@ -299,13 +291,12 @@ class BatchUnderWay:
         :param known: the tables as of the ledger.
         """
         facts = self._facts
-        rows = None if facts.rows is None else sum(facts.rows.values())
-        tables = self._readings(known, facts.rows or {})
+        tables = self._readings(known)
         common: dict[str, Any] = {
             "since_us": since_us,
             "batch_id": self._batch_id,
             "tables": tables,
-            "rows": rows,
+            "rows": None if facts.rows is None else sum(facts.rows.values()),
             "changes": None if facts.changes is None else sum(facts.changes.values()),
             "transactions": facts.transactions,
         }
@@ -314,24 +305,16 @@ class BatchUnderWay:
             return Activity(phase="applying", tables_written=written, tables_to_write=to_write, **common)
         estimate = sum(table.rows_estimate for table in tables.values()) if tables else None
         done, number = self._tasks or (None, None)
-        rate = self._rate()
-        left = (estimate - rows) / rate if rate and estimate and rows is not None and rows < estimate else None
         return Activity(
             phase="reading",
             rows_estimate=estimate,
-            rows_per_second=rate,
-            seconds_left=None if left is None else round(left, 1),
+            seconds_left=self._seconds_left,
             tasks_done=done,
             tasks=number,
             **common,
         )
 
-    def _rate(self) -> float | None:
-        recent = self._recent_rows
-        (first, before), (last, rows) = recent[0], recent[-1]
-        return round((rows - before) / (last - first), 1) if last > first and rows > before else None
-
-    def _readings(self, known: Mapping[str, TableStatus], rows: Mapping[str, int]) -> dict[str, TableReadProgress]:
+    def _readings(self, known: Mapping[str, TableStatus]) -> dict[str, TableReadProgress]:
         progress = {}
         for name, planned in (self._plan.tables if self._plan is not None else {}).items():
             before = known.get(name)
@@ -340,7 +323,6 @@ class BatchUnderWay:
                 first=planned.first,
                 last=planned.last,
                 chunks_estimate=planned.chunks_estimate,
-                rows=rows.get(name, 0),
                 table_rows_estimate=planned.rows_estimate or None,
                 rows_estimate=min(planned.rows, left) if left > 0 else planned.rows,
             )

@@ -169,13 +169,10 @@ class Pipeline:
         except HeadgateError as error:
             record_failure(inbox, self.config.name, error)
             raise
-        from headgate.spark import BatchProgress
+        from headgate.spark import BatchPlan
 
-        progress = BatchProgress(self.lake.inbox, self.lake.checkpoint)
-        with (
-            _lake_lock(self.lake),
-            StatusWriter(inbox, self.config.name, on_status=on_status, progress=progress) as status,
-        ):
+        plan = partial(BatchPlan.read, self.lake.checkpoint)
+        with _lake_lock(self.lake), StatusWriter(inbox, self.config.name, on_status=on_status, plan=plan) as status:
             log_values = self.config.name, self.config.source.url, self.lake.path, len(tables)
             log.info("pipeline %s: from %s into %s, tables: %d; starting Spark", *log_values)
             try:

@@ -52,7 +52,7 @@ from headgate.pipeline._figures import BatchUnderWay, Freshness, History, Rates,
 from headgate.sinks import Batch, BatchReport, Progress
 
 if TYPE_CHECKING:
-    from headgate.spark import BatchProgress
+    from headgate.spark import BatchPlan
 
 __all__ = ["StatusWriter", "record_failure"]
 
@@ -73,7 +73,7 @@ class StatusWriter(Progress):
     :param beat_seconds: how often the file is written when nothing happens; more often during a phase of work.
     :param tick_seconds: how often changes are looked for.
     :param on_status: called with the status at each look and each write, in the same thread.
-    :param progress: the reading progress of batches; None: unknown.
+    :param plan: returns what a batch reads; None: not known yet.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class StatusWriter(Progress):
         clock: Callable[[], float] = time.monotonic,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         on_status: Callable[[Status], None] | None = None,
-        progress: BatchProgress | None = None,
+        plan: Callable[[int], BatchPlan | None] = lambda _: None,
     ) -> None:
         self._on_status = on_status
-        self._inbox, self._pipeline, self._progress = inbox, pipeline, progress
+        self._inbox, self._pipeline, self._plan = inbox, pipeline, plan
         self._beat_seconds, self._tick_seconds = beat_seconds, tick_seconds
         self._clock, self._wall_us = clock, wall_us
         self._lock = threading.Lock()
@@ -118,8 +118,6 @@ class StatusWriter(Progress):
     def __enter__(self) -> Self:
         self._take_over()
         self._inbox.forget(ControlFile.TROUBLE)
-        if self._progress is not None:
-            self._progress.begin()
         self._write()
         self._thread.start()
         return self
@@ -129,8 +127,6 @@ class StatusWriter(Progress):
     ) -> None:
         self._ending.set()
         self._thread.join()
-        if self._progress is not None:
-            self._progress.clear()
         self._end(error if isinstance(error, Exception) else None)
 
     def _end(self, error: BaseException | None) -> None:
@@ -161,7 +157,7 @@ class StatusWriter(Progress):
     def reads(self, batch_id: int) -> None:
         """Note that a batch was planned and is being read."""
         with self._lock:
-            self._under_way = BatchUnderWay(batch_id, self._clock(), self._progress)
+            self._under_way = BatchUnderWay(batch_id, self._clock(), self._plan)
             self._enter("reading")
         self._notify()
 
@@ -169,7 +165,7 @@ class StatusWriter(Progress):
         """Note how many of the tasks that read a batch are done."""
         with self._lock:
             if self._under_way is not None:
-                self._under_way.counts_tasks(done, number)
+                self._under_way.counts_tasks(done, number, self._clock())
 
     @property
     def is_reading(self) -> bool:
@@ -203,8 +199,6 @@ class StatusWriter(Progress):
             self._take(report)
             self._under_way, self._error = None, None
             self._enter("planning")
-        if self._progress is not None:
-            self._progress.clear()
         self._write()
 
     def tries_again(self, error: BaseException) -> None:
@@ -378,10 +372,10 @@ class StatusWriter(Progress):
             self._on_status(status)
 
     def _read_reports(self) -> None:
-        """Read the planner's reports and the reading progress."""
+        """Read the planner's reports and the plan of the batch being read."""
         under_way = self._under_way
         if under_way is not None:
-            under_way.update_progress(self._clock())
+            under_way.update_plan()
         with self._lock:  # includes the reads: a query that starts in between would make them stale
             trouble, waiting = self._inbox.trouble(), self._inbox.waiting()
             self._take_trouble(trouble)

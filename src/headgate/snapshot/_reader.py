@@ -75,7 +75,7 @@ up to the view's position, is exactly what the view has and E has not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
 import numpy as np
@@ -157,10 +157,7 @@ class _RetryChunk(Exception):
 
 
 def read_chunks(
-    read: ChunkRead,
-    options: ChunkOptions | None = None,
-    *,
-    on_rows: Callable[[str, int], object] = lambda _table, _rows: None,
+    read: ChunkRead, options: ChunkOptions | None = None
 ) -> Iterator[ImageBatch | Redo | Stop | HighWatermark]:
     """Yield each chunk's rows exactly as of E, as ``r`` images; or one ``Redo`` or ``Stop`` in their place.
 
@@ -168,7 +165,6 @@ def read_chunks(
     rows: that it was read, and its definition, count too. With ``Policies.window`` ``keep`` or ``drop`` a
     ``HighWatermark`` follows the rows of a chunk whose table was written meanwhile: only then is a row not as of E.
 
-    :param on_rows: called with ``(db.table, rows)`` while rows arrive.
     :raises ServerBehindError: not the planned server, or it lacks part of E.
     :raises SnapshotRefusedError: the table's engine has no consistent reads, or a key cannot be compared.
     :raises UnsupportedError: a row cannot be rewound, because its image leaves columns out.
@@ -193,7 +189,7 @@ def read_chunks(
         if options.locks is not None and tables:
             view = stack.enter_context(open_view(read.settings, tables, options.locks, check))
         log = TaskLog(read, options.policies)
-        task = _Task(connection, view, log, read.chunks[-1], options, on_rows)
+        task = _Task(connection, view, log, read.chunks[-1], options)
         stamp = _Stamp(read, report_absent=options.partial == "tell")
         for chunk in read.chunks:
             try:
@@ -260,18 +256,11 @@ class _Task:
     """
 
     def __init__(
-        self,
-        connection: Connection,
-        view: View,
-        log: TaskLog,
-        last: ChunkSpec,
-        options: ChunkOptions,
-        on_rows: Callable[[str, int], object],
+        self, connection: Connection, view: View, log: TaskLog, last: ChunkSpec, options: ChunkOptions
     ) -> None:
         self._connection, self._view, self._log, self._last = connection, view, log, last
         self._policies, self._truncate, self._only = options.policies, options.truncate, options.only
         self._report_absent = options.partial == "tell"
-        self._on_rows = on_rows
         self._windows: dict[str, Window] = {}
         self._tables: dict[str, TableDef] = {}
 
@@ -369,9 +358,7 @@ class _Task:
     def _blocks(self, chunk: ChunkSpec, sql: str, unreadable: list[UnreadableTableError]) -> Iterator[RowBlock]:
         """Yield the rows; if a value was cut, append the error: the connection stays usable."""
         try:
-            for block in select_blocks(self._view.connection, sql, rows=_BATCH_ROWS):
-                yield block
-                self._on_rows(chunk.table, block.rows)
+            yield from select_blocks(self._view.connection, sql, rows=_BATCH_ROWS)
         except CutValueError as error:
             error.fields.setdefault("table", chunk.table)
             unreadable.append(error)

@@ -32,7 +32,6 @@ from headgate.mysql import ConnectionSettings
 from headgate.offsets import Last
 from headgate.replication import Ddl, ImageBatch, RangeEnd, Stopped, canonical_schema
 from headgate.snapshot import ChunkOptions, TableLocks
-from headgate.spark._progress import TaskProgress
 from headgate.spark._read_task import ImagesWanted, read_task, table_now
 from headgate.spark._tasks import Task
 
@@ -47,18 +46,16 @@ def carrier_rows(
     policies: Policies,
     folder: ImageFolder | None = None,
     locks: TableLocks | None = None,
-    progress: TaskProgress | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a task's carrier rows.
 
     :param folder: gets large record batches of images; None: all are in rows.
-    :param progress: receives what has been read.
     """
     if task.header is not None:
         yield encode(task.header)
     gathered = Gatherer("chunk" if task.log is None else "rows", partial(_definition, policies=policies), folder)
     options = ChunkOptions(policies, locks=locks, ambiguous="stop")
-    for item in read_task(settings, task, images, options, progress):
+    for item in read_task(settings, task, images, options):
         if isinstance(item, ImageBatch):
             image = item
             if not image.table.columns:

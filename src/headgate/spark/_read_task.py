@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._policies import Operation, Policies
-from headgate.carrier import ABSENT, HighWatermark, Redo, Signals, Stop, check_names, count_changes
+from headgate.carrier import ABSENT, HighWatermark, Redo, Signals, Stop, check_names
 from headgate.catalog import TableDef, TablePatterns, exact_pattern, load_table
 from headgate.columns import hooked_table
 from headgate.control import inserted_rows
@@ -29,7 +29,6 @@ from headgate.replication import (
     read_range,
 )
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
-from headgate.spark._progress import TaskProgress
 from headgate.spark._tasks import Task, Unread
 
 __all__ = ["ImagesWanted", "hooked", "read_task", "table_now", "without_skipped", "without_unread"]
@@ -39,28 +38,23 @@ ImagesWanted: TypeAlias = Literal["all", "keys"]
 
 
 def read_task(
-    settings: ConnectionSettings,
-    task: Task,
-    images: ImagesWanted,
-    options: ChunkOptions,
-    progress: TaskProgress | None = None,
+    settings: ConnectionSettings, task: Task, images: ImagesWanted, options: ChunkOptions
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Stop | HighWatermark | Signals | RangeEnd]:
     """Yield everything of a task: images (except those of unread ranges), statements, signals, outcomes of chunks.
 
     :param options: how chunks are read. ``ambiguous`` is also for tables with unknown columns: raise, or yield a
         ``Stopped`` instead of the images.
-    :param progress: receives what has been read.
     :raises HookError: a table's hook raised an exception, or broke its contract.
     """
-    for item in _read(settings, task, images, options, progress):
+    for item in _read(settings, task, images, options):
         yield hooked(item, options.policies) if isinstance(item, ImageBatch) else item
 
 
 def _read(
-    settings: ConnectionSettings, task: Task, images: ImagesWanted, options: ChunkOptions, progress: TaskProgress | None
+    settings: ConnectionSettings, task: Task, images: ImagesWanted, options: ChunkOptions
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Stop | HighWatermark | Signals | RangeEnd]:
     """Yield everything of a task, with the columns that the tables have at MySQL."""
-    executed, progress = GtidSet.parse(task.executed), progress or TaskProgress()
+    executed = GtidSet.parse(task.executed)
     if task.log is not None:
         signals = _SignalTable(task.log.signal_table, TablePatterns(task.patterns))
         unread = {item.table: item for item in task.log.unread}
@@ -85,7 +79,6 @@ def _read(
                         left = without_skipped(image, options.policies.of(name).skip)
                         remaining = without_unread(left, unread.get(name)) if left is not None else None
                         if remaining is not None:
-                            progress.changes(name, count_changes(remaining.batch))
                             yield remaining
             elif isinstance(item, RangeEnd):
                 if task.log.is_last:
@@ -102,7 +95,7 @@ def _read(
         hint=task.hint,
         first_ordinal=task.first_ordinal,
     )
-    yield from read_chunks(read, options, on_rows=progress.rows)
+    yield from read_chunks(read, options)
 
 
 def hooked(image: ImageBatch, policies: Policies) -> ImageBatch:

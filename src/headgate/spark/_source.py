@@ -21,7 +21,6 @@ from headgate.errors import ConfigError
 from headgate.offsets import SourceOffset
 from headgate.spark._connect import accept_profiles, is_connect
 from headgate.spark._options import Options
-from headgate.spark._progress import TaskProgress
 from headgate.spark._tasks import Task, pack, plan_tasks
 from headgate.spark._worker import task as worker_task
 
@@ -129,16 +128,14 @@ class _ReaderBase:
         expect_login(settings)
         locks = options.locks(initial=task.initial)
         if options.table is None:
-            with TaskProgress.of(options.control_path, task.epoch, task.number) as progress:
-                yield from carrier_rows(
-                    settings,
-                    task,
-                    images=options.images,
-                    folder=ImageFolder(options.images_path, options.slots) if options.images_path else None,
-                    policies=options.policies,
-                    locks=locks,
-                    progress=progress,
-                )
+            yield from carrier_rows(
+                settings,
+                task,
+                images=options.images,
+                folder=ImageFolder(options.images_path, options.slots) if options.images_path else None,
+                policies=options.policies,
+                locks=locks,
+            )
             return
         from pyspark.sql.pandas.types import to_arrow_schema
 

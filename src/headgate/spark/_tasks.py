@@ -65,8 +65,6 @@ class Task:
     """Binlog position of a reader whose set was E or a part of it."""
     initial: bool = False
     """Whether the chunks belong to the snapshot that the stream begins with."""
-    number: int = 0
-    """Index among the batch's tasks."""
 
 
 def plan_tasks(
@@ -104,7 +102,7 @@ def plan_tasks(
     if not tasks:
         tasks.append(common)
     tasks[0]["header"] = batch_header(start, end, server_uuid)
-    return [Task(**task, number=number) for number, task in enumerate(tasks)]
+    return [Task(**task) for task in tasks]
 
 
 def _ranges(

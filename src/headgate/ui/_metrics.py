@@ -31,7 +31,7 @@ METRICS: Final[dict[str, str]] = {
     "headgate_freshness_recent_seconds": "quantiles of headgate_freshness_seconds over five minutes, while it runs",
     "headgate_changes_per_second": "changes read and applied per second, over the last minute",
     "headgate_rows_per_second": "snapshot rows read and applied per second, over the last minute",
-    "headgate_batch_rows": "snapshot rows of the batch under way that are read so far, or being applied",
+    "headgate_batch_rows": "snapshot rows of the batch under way, once it is read",
     "headgate_batch_rows_estimate": "snapshot rows that the batch under way will have, about, while it is read",
     "headgate_batches_total": "batches that this run has committed",
     "headgate_writes_total": "how often a batch of this run was written to a current table in this way",

@@ -1,0 +1,79 @@
+"""What a batch reads, for display: from its offset, which Spark has written to the checkpoint when the batch runs."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headgate.binlog_positions import end_of, transactions
+from headgate.carrier import ControlFolder
+from headgate.errors import HeadgateError
+from headgate.offsets import SourceOffset
+from headgate.spark._notes import Notes
+
+__all__ = ["BatchPlan", "PlannedTable"]
+
+
+@dataclass(frozen=True)
+class PlannedTable:
+    """Planned reads of a table in a batch: its chunks ``first`` to ``last``, counted from 1, with about ``rows`` rows.
+
+    ``rows_estimate`` and ``chunks_estimate`` are those of the whole table.
+    """
+
+    first: int
+    last: int
+    rows: int
+    chunks_estimate: int
+    rows_estimate: int
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """Planned reads of a batch."""
+
+    epoch: int
+    tables: Mapping[str, PlannedTable] = field(default_factory=dict)
+    transactions: int | None = None
+    """None: unknown, or there are no GTIDs."""
+    behind: int | None = None
+    """Transactions that the server had executed at planning, beyond the batch's end; None: there are no GTIDs."""
+
+    @classmethod
+    def of(cls, start: SourceOffset | None, end: SourceOffset) -> BatchPlan:
+        """Return the plan of the batch between two offsets.
+
+        :param start: None: unknown.
+        """
+        notes = Notes.from_dict(end.signals)
+        numbers: dict[str, list[int]] = {}
+        for chunk in end.snapshot.chunks:
+            numbers.setdefault(chunk.table, []).append(chunk.number + 1)
+        tables = {}
+        for table, chunk_numbers in numbers.items():
+            progress = end.snapshot.active.get(table)
+            chunks, rows = (progress.chunks_estimate, progress.rows_estimate) if progress else (0, 0)
+            first, last = min(chunk_numbers), max(chunk_numbers)
+            tables[table] = PlannedTable(first, last, notes.reads.get(table, 0), max(chunks, last), rows)
+        has_gtids = end_of(end.gtid_set) is None
+        new = transactions(end.gtid_set - start.gtid_set) if start is not None and has_gtids else None
+        return cls(end.epoch, tables, new, notes.behind if has_gtids else None)
+
+    @classmethod
+    def read(cls, checkpoint: str, batch_id: int) -> BatchPlan | None:
+        """Return the plan of a running batch, from Spark's checkpoint; None if it is not there. It never fails."""
+        with contextlib.suppress(Exception):  # each file system has its own errors
+            folder = ControlFolder(f"{checkpoint}/offsets")
+            end = _offset(folder, batch_id)
+            return None if end is None else cls.of(_offset(folder, batch_id - 1), end)
+        return None
+
+
+def _offset(folder: ControlFolder, batch_id: int) -> SourceOffset | None:
+    """Return the offset of a stream's only source: Spark's file has a version, metadata, and a JSON line per source."""
+    try:
+        text = folder.text(str(batch_id))
+        return None if text is None else SourceOffset.from_json(text.rstrip("\n").rpartition("\n")[2])
+    except (HeadgateError, OSError, ValueError):
+        return None
