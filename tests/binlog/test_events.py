@@ -7,14 +7,27 @@ import uuid
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.binlog import Cursor, Query, codes, log_layout, parse_gtid, parse_query, parse_table_map, real_type
+from headgate.binlog import (
+    Cursor,
+    GtidEvent,
+    Query,
+    Segment,
+    codes,
+    gtid_events,
+    log_layout,
+    parse_query,
+    parse_table_map,
+    real_type,
+)
 from headgate.binlog._events import parse_format_description, parse_heartbeat, parse_payload, parse_rotate
 from headgate.binlog._layout import LAYOUT_FIXED, LAYOUT_PREFIX, decimal_size
 from headgate.errors import DecodeError, HeadgateError
+from headgate.gtid import Gtid
 from headgate.testing._binlog import BinlogWriter, packed
 
 
@@ -124,10 +137,48 @@ def test_a_tagged_gtid_event() -> None:
     fields += varint(3) + varint(3) + b"tag"
     fields += varint(4) + varint(10 << 1) + varint(5) + varint(11 << 1)
     fields += varint(6) + varint(1_700_000_000_123_456)
-    event = parse_gtid(codes.GTID_TAGGED, varint(1) + varint(99) + varint(0) + fields)
-    assert event == (sid.bytes, "tag", 77, 1_700_000_000_123_456)
-    with_original = parse_gtid(codes.GTID_TAGGED, varint(1) + varint(99) + varint(0) + fields + varint(7) + varint(5))
-    assert with_original.original_commit_us == 5
+    head = varint(1) + varint(99) + varint(0)
+    (event,) = begins(codes.GTID_TAGGED, head + fields)
+    assert event == (Gtid(sid.bytes, "tag", 77), 1_700_000_000_123_456, 120)
+    assert begins(codes.GTID_TAGGED, head + fields + varint(7) + varint(5))[0].commit_us == 5
+    assert begins(codes.GTID_TAGGED, head + fields + varint(7) + varint(0))[0].commit_us == 1_700_000_000_123_456
+
+
+def segment_of(*events: bytes) -> Segment:
+    """A segment of whole events without checksums, the first one at position 120."""
+    ends = np.cumsum([len(event) for event in events])
+    starts = ends - [len(event) for event in events]
+    return Segment("binlog.000001", np.frombuffer(b"".join(events), np.uint8), starts, ends, starts + 120, ends + 120)
+
+
+def begins(kind: int, body: bytes) -> list[GtidEvent]:
+    return list(gtid_events(segment_of(BinlogWriter().event(kind, body)[: -codes.CRC_SIZE])))
+
+
+def test_begins_of_transactions() -> None:
+    """Each kind, between other events, with each form of its commit time."""
+    writer, sid = BinlogWriter(), uuid.UUID("3e11fa47-71ca-11e1-9e33-c80aa9429562")
+    writer.timestamp = 1_600_000_000
+    events = [
+        writer.gtid(str(sid), 7, commit_us=1000),
+        writer.query("BEGIN"),
+        writer.xid(),
+        writer.gtid(str(sid), 8, commit_us=1000, original_us=900),
+        writer.gtid(str(sid), 9, commit_us=1000, original_us=0),
+        writer.event(codes.GTID, b"\0" + sid.bytes + (10).to_bytes(8, "little")),
+        writer.event(codes.ANONYMOUS_GTID, bytes(42) + (1000).to_bytes(7, "little")),
+    ]
+    segment = segment_of(*(event[: -codes.CRC_SIZE] for event in events))
+    at = segment.pos.tolist()
+    assert list(gtid_events(segment)) == [
+        GtidEvent(Gtid(sid.bytes, "", 7), 1000, at[0]),
+        GtidEvent(Gtid(sid.bytes, "", 8), 900, at[3]),
+        GtidEvent(Gtid(sid.bytes, "", 9), 1000, at[4]),
+        GtidEvent(Gtid(sid.bytes, "", 10), 1_600_000_000_000_000, at[5]),
+        GtidEvent(None, 1000, at[6]),
+    ]
+    with pytest.raises(DecodeError, match="only 24 bytes"):
+        begins(codes.GTID, bytes(24))
 
 
 def optional(kind: int, value: bytes) -> bytes:
@@ -215,7 +266,7 @@ def test_decimal_sizes_are_monotone(precision: int, data: st.DataObject) -> None
 @settings(max_examples=300)
 @given(st.binary(max_size=200), st.integers(0, 6))
 def test_any_bytes_give_a_value_or_our_error(data: bytes, which: int) -> None:
-    gtids = [partial(parse_gtid, kind) for kind in (codes.GTID, codes.GTID_TAGGED)]
+    gtids = [partial(begins, kind) for kind in (codes.GTID, codes.GTID_TAGGED)]
     parsers: list[Callable[[bytes], object]] = [parse_query, parse_table_map, parse_payload, parse_rotate]
     parsers += [parse_format_description, *gtids]
     with contextlib.suppress(HeadgateError):

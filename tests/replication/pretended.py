@@ -83,6 +83,8 @@ class PretendedServer:
         self.number = 0
         self.replicates = False
         self.began_us = 1_700_000_000_000_000
+        self.original_us: int | None = None
+        """Original commit time of transactions, if it differs from the immediate one; 0: unknown."""
         self.files: list[_File] = []
         self.purged = GtidSet()
         self.rows: dict[int, list[int]] = {}
@@ -109,7 +111,11 @@ class PretendedServer:
             body = b"\0" + bytes(16) + struct.pack("<qBqq", 0, 2, 0, 1) + (10**15).to_bytes(7, "little") + packed(0)
             self.write(lambda one: one.event(codes.ANONYMOUS_GTID, body + struct.pack("<I", 90704)))
         else:
-            self.write(lambda one: one.gtid(UUID, self.number, commit_us=self.began_us + self.number))
+            self.write(
+                lambda one: one.gtid(
+                    UUID, self.number, commit_us=self.began_us + self.number, original_us=self.original_us
+                )
+            )
         self.write(lambda one: one.query(first))
 
     def insert(self, *ids: int) -> None:

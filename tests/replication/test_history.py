@@ -73,6 +73,20 @@ def test_a_transaction_that_is_read_again_is_recognised_or_purged() -> None:
     check_history(LogRead(SETTINGS, had_by=UUID), Last(f"{UUID}:3", 1), Network(server).transport())
 
 
+@pytest.mark.parametrize("original_us", [0, 77])
+@pytest.mark.parametrize("reader", READERS)
+def test_a_transaction_with_an_original_time_is_recognised(reader: str, original_us: int) -> None:
+    """A replica of a server before 8.0 logs the original time as unknown. The reader and the check agree on it."""
+    server = server_with(1)
+    server.original_us = original_us
+    for number in range(2, 6):
+        server.commit([number])
+    network = Network(server, [Ends(after_packets=15)], step=60)
+    assert [row[-1] for row in READERS[reader](network, GtidSet())] == [1, 2, 3, 4, 5]
+    (header,) = transaction_headers(LogRead(SETTINGS, wanted=gtids(2, 2)), Network(server).transport())
+    assert header.commit_us == (original_us or server.began_us + 2)
+
+
 def test_numbers_of_one_source_may_come_in_any_order_but_once() -> None:
     def written(*numbers: int) -> GtidSet:
         log, decoder = WrittenLog(), LogDecoder(gtids(1, 9), DecodeOptions(TablePatterns([])))

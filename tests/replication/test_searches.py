@@ -10,7 +10,13 @@ import pytest
 from headgate.binlog import codes
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec
-from headgate.errors import BinlogPurgedError, ConnectionLostError, IncompleteReadError, ServerBehindError
+from headgate.errors import (
+    BinlogPurgedError,
+    ConnectionLostError,
+    IncompleteReadError,
+    ServerBehindError,
+    ServerSettingError,
+)
 from headgate.replication import LogBlock
 from headgate.replication._changes import Changes, EventPosition
 from headgate.replication._defaults import Defaults
@@ -107,6 +113,22 @@ def test_a_prepare_in_a_file_that_is_gone() -> None:
     del server.files[0]
     with pytest.raises(BinlogPurgedError, match="purged"):
         read(Network(server))
+
+
+def test_what_was_prepared_without_a_gtid_is_refused() -> None:
+    """gtid_mode was OFF at the PREPARE. The transaction before it, which has a GTID, is not taken for it."""
+    server = PretendedServer()
+    server.commit([1])
+    server.anonymous = True
+    server.begin(f"XA START {XID}")
+    server.insert(2)
+    server.write(lambda one: one.event(codes.XA_PREPARE, PREPARE))
+    server.anonymous = False
+    server.rotate()
+    server.statement(f"XA COMMIT {XID}")
+    with pytest.raises(ServerSettingError, match="prepared without a GTID") as caught:
+        read(Network(server), first=server.number)
+    assert caught.value.fields["file"] == "binlog.000002"
 
 
 @pytest.mark.parametrize("connection", range(1, 6))

@@ -3,8 +3,9 @@
 from headgate.binlog import codes
 from headgate.binlog._crc import CRC_TABLES, crc_update
 from headgate.binlog._cursor import Cursor
-from headgate.binlog._events import Query, parse_format_description, parse_gtid, parse_query
+from headgate.binlog._events import Query, parse_format_description, parse_query
 from headgate.binlog._frame import EndOfLog, ErrorPacket, Framer, LogPosition, Segment
+from headgate.binlog._gtid_events import GtidEvent, gtid_event, gtid_events, gtid_indexes
 from headgate.binlog._layout import LAYOUT_FIXED, log_layout, real_type
 from headgate.binlog._scan import (
     R_POS,
@@ -48,6 +49,7 @@ __all__ = [
     "EndOfLog",
     "ErrorPacket",
     "Framer",
+    "GtidEvent",
     "GtidFilter",
     "LogPosition",
     "Query",
@@ -62,12 +64,14 @@ __all__ = [
     "assign_ordinals",
     "codes",
     "crc_update",
+    "gtid_event",
+    "gtid_events",
+    "gtid_indexes",
     "locate_rows",
     "log_layout",
     "note_counts",
     "other_statements",
     "parse_format_description",
-    "parse_gtid",
     "parse_query",
     "parse_table_map",
     "real_type",

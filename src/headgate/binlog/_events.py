@@ -19,12 +19,10 @@ from headgate.errors import ChecksumError, DecodeError
 
 __all__ = [
     "FormatDescription",
-    "GtidEvent",
     "Payload",
     "Query",
     "Rotate",
     "parse_format_description",
-    "parse_gtid",
     "parse_heartbeat",
     "parse_payload",
     "parse_query",
@@ -66,17 +64,6 @@ class Query(NamedTuple):
     8.0 and later)."""
     connection_id: int
     """Id of the session that wrote it (``CONNECTION_ID()``)."""
-
-
-class GtidEvent(NamedTuple):
-    """Begin of a transaction."""
-
-    sid: bytes
-    tag: str
-    """"": none; servers have tags since MySQL 8.3."""
-    number: int
-    original_commit_us: int
-    """Microseconds since the Unix epoch; 0: unknown."""
 
 
 class Payload(NamedTuple):
@@ -214,61 +201,6 @@ def _databases(status: Cursor) -> tuple[str, ...] | None:
             name.append(byte)
         names.append(decode_text(bytes(name), "a database name of a QUERY event"))
     return tuple(names) if names and all(names) else None
-
-
-_IMMEDIATE = 42
-"""Offset of the immediate commit time in a GTID event's body, behind flags (1), UUID (16), number (8), clock type (1),
-two logical clocks (8 each) (MySQL source libs/mysql/binlog/event/control_events.h, ``Gtid_event``)."""
-_TIME_SIZE = 7
-_ORIGINAL_FOLLOWS = 1 << 55
-"""Set in the immediate time if the original time differs and follows."""
-
-
-def parse_gtid(kind: int, body: bytes) -> GtidEvent:
-    """Parse the body of an event GTID (33), ANONYMOUS_GTID (34; its GTID is all zero) or GTID_TAGGED (42)."""
-    if kind == c.GTID_TAGGED:
-        return _parse_tagged_gtid(body)
-    if len(body) < _IMMEDIATE:
-        raise DecodeError(f"a GTID event has only {len(body)} bytes")
-    time = int.from_bytes(body[_IMMEDIATE : _IMMEDIATE + _TIME_SIZE], "little")
-    if time & _ORIGINAL_FOLLOWS:
-        time = int.from_bytes(body[_IMMEDIATE + _TIME_SIZE : _IMMEDIATE + 2 * _TIME_SIZE], "little")
-    return GtidEvent(body[1:17], "", int.from_bytes(body[17:25], "little"), time)
-
-
-def _parse_tagged_gtid(body: bytes) -> GtidEvent:
-    """Parse the body of a GTID_TAGGED (42) event.
-
-    It is a message of the server's serialization library: a format version, the message's size and the last field that
-    a reader must know, then fields, each after its number. All numbers are variable-length.
-    Source: MySQL source ``libs/mysql/binlog/event/control_events.h`` (``Gtid_event::define_fields``).
-    """
-    cursor = Cursor(body)
-    cursor.varint()
-    cursor.varint()
-    cursor.varint()
-    sid, tag, number, immediate, original = b"", "", 0, 0, None
-    while cursor.left:
-        field = cursor.varint()
-        if field == 0:
-            cursor.varint()
-        elif field == 1:
-            sid = bytes(cursor.varint() & 0xFF for _ in range(16))
-        elif field == 2:
-            number = cursor.signed_varint()
-        elif field == 3:
-            tag = decode_text(cursor.take(cursor.varint()), "the tag of a GTID")
-        elif field in (4, 5):
-            cursor.signed_varint()
-        elif field == 6:
-            immediate = cursor.varint()
-        elif field == 7:
-            original = cursor.varint()
-        else:
-            break
-    if len(sid) != 16 or number <= 0:
-        raise DecodeError("a GTID_TAGGED event names no GTID")
-    return GtidEvent(sid, tag, number, immediate if original is None else original)
 
 
 def parse_payload(body: bytes) -> Payload:

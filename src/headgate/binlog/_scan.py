@@ -3,7 +3,7 @@
 A :class:`Scanner` walks the events of a segment in a compiled kernel. The common events (GTID, BEGIN, TABLE_MAP of a
 known table, rows, XID) never reach Python. The kernel stops only for what it cannot decide: a new table map, a
 statement, a tagged GTID, an event that must be refused. The scanner then returns a :class:`Stop`. The caller settles it
-(``register_table``, ``begin_tagged``, ``end_transaction``) and continues.
+(``register_table``, ``begin``, ``end_transaction``) and continues.
 
 A GTID set defines which transactions are wanted: either "these" or "all but these". All events of the others are
 skipped, with their table maps (each statement brings its own).
@@ -22,8 +22,10 @@ from numba import njit
 
 from headgate.binlog import codes as c
 from headgate.binlog._frame import EVENTS_PER_SEGMENT, Segment
+from headgate.binlog._gtid_events import commit_time
 from headgate.errors import DecodeError
-from headgate.kernels import same_bytes, u8, u16, u32, u64
+from headgate.gtid import Gtid
+from headgate.kernels import same_bytes, u8, u16, u64
 
 __all__ = ["GtidFilter", "RowEvents", "Scanner", "Stop", "Transactions", "other_statements"]
 
@@ -146,21 +148,6 @@ def _find(table_id: int, h_key: Any, h_value: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _commit_time(buf: Any, p: int, end: int) -> Any:
-    """Return the original commit time of a GTID event whose header is at ``p``; before 8.0.1 the header's seconds."""
-    at = p + c.HEADER_SIZE + 42
-    if at + 7 > end:
-        return u32(buf, p) * 1000000
-    immediate = _le(buf, at, 7)
-    if immediate >> 55 & 1:
-        if at + 14 > end:
-            return u32(buf, p) * 1000000
-        original = _le(buf, at + 7, 7)
-        return original if original > 0 else immediate & ((1 << 55) - 1)
-    return immediate
-
-
-@njit(cache=True, nogil=True)
 def _query_is(buf: Any, p: int, end: int, word: Any) -> bool:
     """Return whether the QUERY event at ``p`` holds exactly the statement ``word``."""
     body = p + c.HEADER_SIZE
@@ -246,7 +233,7 @@ def _scan(
                 x_hi[t] = hi
                 x_lo[t] = lo
                 x_number[t] = number
-                x_time[t] = _commit_time(buf, p, end)
+                x_time[t] = commit_time(buf, p, end)
                 x_done[t] = 0
                 x_tag[t] = 0
                 state[_S_TXN] = t
@@ -499,22 +486,22 @@ class Scanner:
         """Note that the open transaction began with a statement like BEGIN (XA START)."""
         self._state[_S_EXPLICIT_BEGIN] = 1
 
-    def begin_tagged(self, sid: bytes, tag: str, number: int, commit_us: int, *, wanted: bool) -> None:
-        """Settle a GTID_TAGGED event.
+    def begin(self, gtid: Gtid, commit_us: int, *, wanted: bool) -> None:
+        """Settle an event that begins a transaction: with a tag, or numbered by the caller.
 
         :raises DecodeError: a wanted transaction is still open.
         """
         if self.open:
-            raise DecodeError("a GTID_TAGGED event begins a transaction while another one is open")
+            raise DecodeError("a transaction begins while another one is open")
         self._state[_S_WANTED] = int(wanted)
         self._state[_S_EXPLICIT_BEGIN] = 0
         if not wanted:
             return
-        if tag not in self.tags:
-            self.tags.append(tag)
+        if gtid.tag not in self.tags:
+            self.tags.append(gtid.tag)
         t = int(self._state[_S_TXNS])
-        words = np.frombuffer(sid, "<u8")
-        values = (words[0], words[1], number, commit_us, 0, self.tags.index(tag))
+        words = np.frombuffer(gtid.uuid, "<u8")
+        values = (words[0], words[1], gtid.number, commit_us, 0, self.tags.index(gtid.tag))
         for array, value in zip(self._txn, values, strict=True):
             array[t] = value
         self._state[_S_TXN] = t

@@ -37,9 +37,9 @@ from headgate.binlog import (
     WalkedRows,
     assign_ordinals,
     codes,
+    gtid_event,
     locate_rows,
     note_counts,
-    parse_gtid,
     parse_query,
 )
 from headgate.binlog_positions import TAG, number_at, positions_before
@@ -179,7 +179,7 @@ class LogDecoder:
     def _flush(self, segment: Segment) -> Iterator[LogBlock | Stopped]:
         """Yield what the scanner has gathered, as a block."""
         if self._source is not None and (self._scanner.transactions().tag == 0).any():
-            raise _mixed("with", segment.file)
+            raise _mixed("with", file=segment.file)
         block = self._block(segment)
         block.whole = not self._scanner.open
         self._note_done(segment)
@@ -356,21 +356,23 @@ class LogDecoder:
         elif stop.kind in (codes.QUERY, codes.EXECUTE_LOAD_QUERY):
             query = parse_query(body, load_data=stop.kind == codes.EXECUTE_LOAD_QUERY)
             yield from self._query(segment, stop, query)
-        elif stop.kind == codes.ANONYMOUS_GTID and self._source is not None:
-            number = number_at(file_number(segment.file), int(segment.pos[stop.event_index])) + 1
-            wanted = (Gtid(self._source, TAG, number) in self._wanted) == self._inside
-            commit_us = parse_gtid(stop.kind, body).original_commit_us
-            self._scanner.begin_tagged(self._source, TAG, number, commit_us, wanted=wanted)
-        elif stop.kind == codes.GTID_TAGGED:
-            if self._source is not None:
-                raise _mixed("with", segment.file)
-            event = parse_gtid(stop.kind, body)
-            wanted = (Gtid(*event[:3]) in self._wanted) == self._inside
-            self._scanner.begin_tagged(*event, wanted=wanted)
+        elif stop.kind in (codes.ANONYMOUS_GTID, codes.GTID_TAGGED):
+            self._begin(segment, stop)
         elif stop.kind == codes.XA_PREPARE:
             yield from self._xa_prepare(segment, stop, body)
         else:
             self._refuse(segment, stop)
+
+    def _begin(self, segment: Segment, stop: Stop) -> None:
+        """Begin a transaction with a tag or, in a log without GTIDs, one without a GTID."""
+        event, gtid = gtid_event(segment, stop.event_index), None
+        if event.gtid is not None and self._source is None:
+            gtid = event.gtid
+        elif event.gtid is None and self._source is not None:
+            gtid = Gtid(self._source, TAG, number_at(file_number(segment.file), event.pos) + 1)
+        else:
+            raise _mixed("without" if event.gtid is None else "with", **self._where(segment, stop))
+        self._scanner.begin(gtid, event.commit_us, wanted=(gtid in self._wanted) == self._inside)
 
     def _table_map(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[Stopped]:
         pos = int(segment.pos[stop.event_index])
@@ -392,8 +394,6 @@ class LogDecoder:
     def _refuse(self, segment: Segment, stop: Stop) -> None:
         """Raise for an event that must not be skipped, unless its own flag permits it."""
         where = self._where(segment, stop)
-        if stop.kind == codes.ANONYMOUS_GTID:
-            raise _mixed("without", **where)
         if stop.kind == codes.INCIDENT:
             raise DecodeError(
                 "the server reports an incident: changes are missing from its log; read the tables again", **where
@@ -570,7 +570,7 @@ class LogDecoder:
                 yield LogBlock(images, item.file)
 
 
-def _mixed(how: str, file: str, **where: Any) -> ServerSettingError:
+def _mixed(how: str, **where: Any) -> ServerSettingError:
     """Return the error for a transaction that the position does not count."""
     expected = "ON" if how == "without" else "OFF"
     remedy = "SET GLOBAL gtid_mode = ON (step by step, see 'Enabling GTID Transactions Online')"
@@ -581,7 +581,6 @@ def _mixed(how: str, file: str, **where: Any) -> ServerSettingError:
         setting="gtid_mode",
         expected=expected,
         actual="OFF" if how == "without" else "ON",
-        file=file,
         **where,
     )
 

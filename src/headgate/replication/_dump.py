@@ -60,6 +60,10 @@ class Dump:
                 raise dump_error(item.data, self.needed)
             yield item
 
+    def segments(self) -> Iterator[Segment]:
+        """Yield the segments among :meth:`items`, with the same errors."""
+        return (item for item in self.items() if isinstance(item, Segment))
+
     @property
     def is_drained(self) -> bool:
         """Whether everything that has arrived was yielded."""
@@ -91,10 +95,8 @@ def open_dump(read: LogRead, transport: Transport = TRANSPORT) -> Iterator[Dump]
 def first_event(read: LogRead, transport: Transport = TRANSPORT) -> bytes | None:
     """Return the first event of a dump, without its checksum; None if the dump brings none."""
     with open_dump(read, transport) as dump:
-        for item in dump.items():
-            if isinstance(item, Segment):
-                return bytes(item.buf[int(item.start[0]) : int(item.end[0])].tobytes())
-    return None
+        first = next(dump.segments(), None)
+        return None if first is None else bytes(first.buf[int(first.start[0]) : int(first.end[0])].tobytes())
 
 
 def position_of(item: Segment | LogPosition) -> tuple[int, int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from headgate.binlog import Segment, codes, parse_gtid
+from headgate.binlog import gtid_events
 from headgate.binlog_positions import begin_of, file_number
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, HistoryRewrittenError, IncompleteReadError
 from headgate.gtid import Gtid, GtidSet
@@ -117,25 +117,14 @@ def _dumped(read: LogRead, transport: Transport) -> Iterator[TransactionHeader]:
     position = next(iter(wanted)) if begin_of(wanted) is not None else None
     left, size = wanted.count(), 0
     with open_dump(read, transport) as dump:
-        for item in dump.items():
-            if not isinstance(item, Segment):
-                continue
-            size += int(item.end[-1]) - int(item.start[0])
-            for gtid, commit_us, pos in _transactions(item):
-                if position is not None or gtid in wanted:
-                    yield TransactionHeader(position or gtid, commit_us, dump.server_uuid, item.file, pos)
+        for segment in dump.segments():
+            size += int(segment.end[-1]) - int(segment.start[0])
+            for event in gtid_events(segment):
+                gtid = position or event.gtid
+                if gtid is not None and gtid in wanted:
+                    yield TransactionHeader(gtid, event.commit_us, dump.server_uuid, segment.file, event.pos)
                     if position is not None:
                         return
                     left, size = left - 1, 0
             if not left or (left < wanted.count() and size > _LARGE_BYTES):
                 return
-
-
-def _transactions(segment: Segment) -> Iterator[tuple[Gtid, int, int]]:
-    """Yield GTID, original commit time and position of the transactions that begin in a segment."""
-    for start, end, pos in zip(segment.start.tolist(), segment.end.tolist(), segment.pos.tolist(), strict=True):
-        kind = int(segment.buf[start + codes.TYPE_OFFSET])
-        if kind not in (codes.GTID, codes.GTID_TAGGED, codes.ANONYMOUS_GTID):
-            continue
-        event = parse_gtid(kind, segment.buf[start + codes.HEADER_SIZE : end].tobytes())
-        yield Gtid(*event[:3]), event.original_commit_us, pos

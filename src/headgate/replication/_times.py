@@ -13,9 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-import numpy as np
-
-from headgate.binlog import Segment, codes, parse_gtid
+from headgate.binlog import gtid_events
 from headgate.errors import BinlogPurgedError, ServerSettingError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.mysql import Connection, ConnectionSettings
@@ -72,21 +70,15 @@ def _first_time(settings: ConnectionSettings, file: str) -> int | None:
 def _transactions(settings: ConnectionSettings, file: str) -> Iterator[tuple[Gtid, int]]:
     """Yield GTIDs and original commit times, from the beginning of a file to the log's end."""
     with open_dump(LogRead(settings, start=(file, FIRST_EVENT))) as dump:
-        for item in dump.items():
-            if not isinstance(item, Segment):
-                continue
-            kinds = item.buf[np.asarray(item.start) + codes.TYPE_OFFSET]
-            for index in np.flatnonzero(np.isin(kinds, (codes.GTID, codes.GTID_TAGGED, codes.ANONYMOUS_GTID))).tolist():
-                start, end = int(item.start[index]), int(item.end[index])
-                body = item.buf[start + codes.HEADER_SIZE : end].tobytes()
-                if kinds[index] == codes.ANONYMOUS_GTID:
+        for segment in dump.segments():
+            for gtid, commit_us, _ in gtid_events(segment):
+                if gtid is None:
                     raise ServerSettingError(
                         "a transaction in the log has no GTID, so the position at a time is unknown",
                         setting="gtid_mode",
                         expected="ON",
                     )
-                event = parse_gtid(int(kinds[index]), body)
-                yield Gtid(*event[:3]), event.original_commit_us
+                yield gtid, commit_us
 
 
 def _text(time_us: int | None) -> str:

@@ -30,15 +30,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.binlog import Segment, codes, parse_gtid
-from headgate.errors import BinlogPurgedError, DecodeError, ServerError
-from headgate.gtid import Gtid, GtidSet
+from headgate.binlog import GtidEvent, Segment, codes, gtid_event, gtid_indexes
+from headgate.errors import BinlogPurgedError, DecodeError, ServerError, ServerSettingError
+from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import Hint
 from headgate.replication._log_read import LogRead
@@ -95,9 +95,27 @@ class Prepared:
     """A prepared transaction: its GTID, where a dump of it may begin, and its images if they were kept."""
 
     gtid: str
+    """Empty: it has none, so no reader can request it."""
     position: tuple[str, int]
     blocks: list[tuple[LogBlock, int]] | None = None
     size: int = 0
+
+    def checked(self, commit: Point) -> Self:
+        """Return it, if a reader can request it.
+
+        :raises ServerSettingError: it was prepared without a GTID.
+        """
+        if not self.gtid:
+            raise ServerSettingError(
+                "an XA COMMIT commits what was prepared without a GTID: the tables have to be read again, with a new"
+                " checkpoint",
+                setting="gtid_mode",
+                expected="ON",
+                gtid=commit.gtid,
+                file=commit.file,
+                pos=commit.pos,
+            )
+        return self
 
 
 class _Decoder(ItemDecoder[LogBlock | Ddl | Stopped], Protocol):
@@ -251,6 +269,7 @@ class _Search:
         """Return the nearest PREPARE of ``xid`` before its commit.
 
         :raises BinlogPurgedError: the log has none.
+        :raises ServerSettingError: it has no GTID.
         """
         with self._transport.planned(self._settings, self._uuid) as connection:
             names = [str(row[0]) for row in connection.query("SHOW BINARY LOGS")]
@@ -259,7 +278,7 @@ class _Search:
         for name in reversed(names[: at + 1]):
             for pos, prepared in reversed(self._known(name, until).prepares.get(xid, ())):
                 if name != commit.file or pos < commit.pos:
-                    return prepared
+                    return prepared.checked(commit)
             until = (name, FIRST_EVENT)
         raise BinlogPurgedError(
             f"the log no longer holds what XA COMMIT {xid} commits: it was prepared in a file that the server has"
@@ -298,42 +317,33 @@ class _Prepares(Scan):
 
     def __init__(self, name: str, known: _File) -> None:
         self._name, self._known = name, known
-        self._gtid: tuple[str, int] | None = None
+        self._begin: GtidEvent | None = None
 
     def inspect(self, segment: Segment) -> None:
         if segment.file == self._name:
-            self._gtid = _note_prepares(segment, self._known, self._gtid)
+            self._begin = _note_prepares(segment, self._known, self._begin)
 
 
-def _note_prepares(segment: Segment, known: _File, gtid: tuple[str, int] | None) -> tuple[str, int] | None:
+def _note_prepares(segment: Segment, known: _File, begin: GtidEvent | None) -> GtidEvent | None:
     """Record the segment's two-phase PREPAREs.
 
-    :param gtid: GTID and position of the transaction that the segment begins in.
+    :param begin: begin of the transaction that the segment begins in, if that was read.
     :return: the same for the next segment.
     """
-    kinds = segment.buf[segment.start + codes.TYPE_OFFSET]
-    begins = np.flatnonzero((kinds == codes.GTID) | (kinds == codes.GTID_TAGGED))
-    for at in np.flatnonzero(kinds == codes.XA_PREPARE).tolist():
+    begins = gtid_indexes(segment)
+    for at in np.flatnonzero(segment.buf[segment.start + codes.TYPE_OFFSET] == codes.XA_PREPARE).tolist():
         before = int(np.searchsorted(begins, at))
-        transaction = _gtid_at(segment, int(begins[before - 1])) if before else gtid
-        one_phase, xid = parse_prepare(_body(segment, at))
+        transaction = gtid_event(segment, int(begins[before - 1])) if before else begin
+        body = segment.buf[int(segment.start[at]) + codes.HEADER_SIZE : int(segment.end[at])].tobytes()
+        one_phase, xid = parse_prepare(body)
         pos = int(segment.pos[at])
         if one_phase or transaction is None:
             continue
         prepares = known.prepares.setdefault(xid, [])
         if not prepares or prepares[-1][0] < pos:
-            prepares.append((pos, Prepared(transaction[0], (segment.file, transaction[1]))))
-    return _gtid_at(segment, int(begins[-1])) if len(begins) else gtid
-
-
-def _body(segment: Segment, at: int) -> bytes:
-    return bytes(segment.buf[int(segment.start[at]) + codes.HEADER_SIZE : int(segment.end[at])].tobytes())
-
-
-def _gtid_at(segment: Segment, at: int) -> tuple[str, int]:
-    """Return the transaction and position of a GTID event."""
-    event = parse_gtid(int(segment.buf[int(segment.start[at]) + codes.TYPE_OFFSET]), _body(segment, at))
-    return str(Gtid(*event[:3])), int(segment.pos[at])
+            gtid = "" if transaction.gtid is None else str(transaction.gtid)
+            prepares.append((pos, Prepared(gtid, (segment.file, transaction.pos))))
+    return gtid_event(segment, int(begins[-1])) if len(begins) else begin
 
 
 # --- xids ---------------------------------------------------------------------------------------------------------
