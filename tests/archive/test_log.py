@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,7 +243,7 @@ def test_a_tenant_that_asks_too_often_waits(tmp_path: Path) -> None:
 
     tenants = [Tenant("operator", Token(TOKEN), requests_per_second=1)]
     with kept(tmp_path / "state", tenants=tenants) as (_, url):
-        log = LogOfRelay(url, token_file=str(tmp_path / "token"), sleep=sleep)
+        log = LogOfRelay(url, token_file=str(tmp_path / "token"), retry=replace(LogOfRelay.retry, sleep=sleep))
         assert log.head().gtid == gtids(10)
         assert read(log, executed_before=gtids(3)) > 500
     assert pauses

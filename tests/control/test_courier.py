@@ -10,6 +10,9 @@ import pytest
 
 from headgate.control import Courier, Notification
 from headgate.errors import NotificationError
+from headgate.retrying import RetryPolicy
+
+QUICK = RetryPolicy(0.01, longest_seconds=60.0)
 
 
 def events(epoch: int) -> tuple[Notification, ...]:
@@ -76,7 +79,7 @@ class Ledger:
 
 def courier(box: Box, store: Store, ledger: Ledger, **more: Any) -> Courier:
     newest = max(ledger.epochs, default=0)
-    return Courier([box], store, ledger.load, newest=newest, first_pause=0.01, **{"wait_seconds": 120, **more})
+    return Courier([box], store, ledger.load, newest=newest, retry=QUICK, **{"wait_seconds": 120, **more})
 
 
 def test_in_order_and_noted_down() -> None:
@@ -113,7 +116,7 @@ def test_a_channel_that_refuses_is_tried_again_and_holds_nobody_up() -> None:
     trouble: list[str] = []
     box.refusing.set()
     with Courier(
-        [box, other], store, ledger.load, newest=0, wait_seconds=120, first_pause=0.01, on_trouble=trouble.append
+        [box, other], store, ledger.load, newest=0, wait_seconds=120, retry=QUICK, on_trouble=trouble.append
     ) as one:
         for epoch in (1, 2):
             one.add(epoch, events(epoch))
@@ -163,7 +166,7 @@ def test_a_ledger_that_cannot_be_read_is_asked_again() -> None:
             raise fails.pop()
         return Ledger(1, 2).load(after, limit)
 
-    with Courier([box], store, load, newest=2, wait_seconds=120, first_pause=0.01):
+    with Courier([box], store, load, newest=2, wait_seconds=120, retry=QUICK):
         pass
     assert box.epochs == [1, 2]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ SETTLED = [[answer] for answer in Answer] + [[Answer.LOST_BEFORE, Answer.LATE, A
 @pytest.fixture(params=["local", "store"])
 def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     without_spark(monkeypatch)
-    monkeypatch.setattr(commit_module, "_PAUSES", [0.0] * 6)
+    monkeypatch.setattr(commit_module, "_RETRY", replace(commit_module._RETRY, first_seconds=0.0))
     return Scene(tmp_path, str if request.param == "local" else as_file_uri)
 
 

@@ -37,7 +37,7 @@ from headgate.errors import (
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline, _checks, check_interfaces, check_patterns, check_resnapshot, followed_tables
 from headgate.pipeline import _run as _pipeline
-from headgate.pipeline._patience import Patience
+from headgate.pipeline._retry_budget import RetryBudget
 from headgate.pipeline._run import _lake_lock, _Run
 
 LOST = ConnectionLostError("the connection ended")
@@ -55,12 +55,12 @@ class Clock:
 
 def test_waits_grow_and_end() -> None:
     clock = Clock()
-    patience = Patience(300, clock)
+    budget = RetryBudget(300, clock)
     waits = []
     while True:
-        patience.begin()
+        budget.begin()
         clock.now += 5
-        wait = patience.pause(LOST, moved=False)
+        wait = budget.pause(LOST, moved=False)
         if wait is None:
             break
         waits.append(wait)
@@ -72,39 +72,39 @@ def test_waits_grow_and_end() -> None:
 
 def test_a_batch_or_a_long_life_makes_it_young_again() -> None:
     clock = Clock()
-    patience = Patience(300, clock)
+    budget = RetryBudget(300, clock)
     for _ in range(4):
-        patience.begin()
-        wait = patience.pause(LOST, moved=False)
+        budget.begin()
+        wait = budget.pause(LOST, moved=False)
     assert wait == 8
-    assert patience.pause(LOST, moved=True) == 1
-    assert patience.pause(LOST, moved=False) == 2
-    patience.begin()
+    assert budget.pause(LOST, moved=True) == 1
+    assert budget.pause(LOST, moved=False) == 2
+    budget.begin()
     clock.now += 1000  # nothing to do, but the planner would have failed earlier
-    assert patience.pause(LOST, moved=False) == 1
+    assert budget.pause(LOST, moved=False) == 1
 
 
 @pytest.mark.parametrize("kind", LEAVES, ids=lambda kind: kind.__name__)
 def test_a_run_does_with_each_error_what_its_marker_says(kind: type[HeadgateError]) -> None:
     assert issubclass(kind, Transient) is not issubclass(kind, Definite)
-    assert (Patience(300).pause(kind("x"), moved=True) is not None) is issubclass(kind, Transient)
+    assert (RetryBudget(300).pause(kind("x"), moved=True) is not None) is issubclass(kind, Transient)
 
 
 def test_an_error_without_a_marker_is_not_retried() -> None:
-    assert Patience(300).pause(OSError(), moved=True) is None
+    assert RetryBudget(300).pause(OSError(), moved=True) is None
 
 
 def test_a_planner_that_failed_for_as_long_has_used_the_time_up() -> None:
     """Another query would retry as long again; with a batch that is read meanwhile, for ever."""
-    patience = Patience(300, Clock())
-    assert patience.pause(LOST, moved=False, unplanned=299) == 1
-    assert patience.pause(LOST, moved=True, unplanned=300) is None
+    budget = RetryBudget(300, Clock())
+    assert budget.pause(LOST, moved=False, unplanned=299) == 1
+    assert budget.pause(LOST, moved=True, unplanned=300) is None
 
 
-def test_no_patience_still_gives_one_more_try() -> None:
-    patience = Patience(0, Clock())
-    assert patience.pause(LOST, moved=False) == 1
-    assert patience.pause(LOST, moved=False) is None
+def test_no_budget_still_gives_one_more_try() -> None:
+    budget = RetryBudget(0, Clock())
+    assert budget.pause(LOST, moved=False) == 1
+    assert budget.pause(LOST, moved=False) is None
 
 
 FROM_A_WORKER = """An exception was thrown from the Python worker:

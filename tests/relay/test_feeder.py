@@ -23,7 +23,8 @@ from headgate.relay._position import State, load_state
 from headgate.relay._relay import Relay
 from headgate.relay._warm import warm
 from headgate.replication import Idle
-from headgate.replication._transport import Pacing
+from headgate.replication._transport import Transport
+from headgate.retrying import Failures, RetryPolicy
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, anywhere, served
 from tests.relay.test_app import pets
@@ -60,7 +61,7 @@ def test_a_server_that_is_away_keeps_nobody_from_ending(relay: Relay) -> None:
         waits.set()
         pause(seconds)
 
-    feeder._pacing = Pacing(first_pause_seconds=1000.0, longest_pause_seconds=1000.0, sleep=noticed)
+    feeder._transport = Transport().retrying(first_seconds=1000.0, longest_seconds=1000.0, sleep=noticed)
     feeder._stop.clear()
     feeder.start()
     assert waits.wait(60)
@@ -103,7 +104,7 @@ def test_that_it_goes_on_is_told_once(
         yield Idle(GtidSet())
 
     feeder._stop.clear()
-    feeder._retry_seconds = 0
+    feeder._failures = Failures(RetryPolicy.every(0))
     monkeypatch.setattr(_feeder, "follow", again)
     with caplog.at_level("WARNING", "headgate"):
         feeder._run()
@@ -181,7 +182,7 @@ def test_an_error_between_numbers_and_buffer(tmp_path: Path, monkeypatch: pytest
         monkeypatch.setattr(_segments, "write_all", full_once)
         monkeypatch.setattr(_feeder, "follow", follow)
         feeder._stop.clear()
-        feeder._retry_seconds = 0
+        feeder._failures = Failures(RetryPolicy.every(0))
         feeder._run()
         assert (feeder.failed, feeder.problem) == (False, None)
         assert begun == [GtidSet(), GtidSet.parse(f"{UUID}:1")]

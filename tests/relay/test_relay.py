@@ -20,6 +20,7 @@ from headgate.mysql import ConnectionSettings
 from headgate.relay import Relay, RelayConfig, _feeder
 from headgate.relay._buffer import EventBuffer
 from headgate.replication import Idle
+from headgate.retrying import Failures, RetryPolicy
 from headgate.testing import wait_until
 from tests.relay.rows import UUID
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, physical
@@ -116,7 +117,7 @@ def test_a_server_that_is_away_keeps_no_other_source_from_starting(
         yield Idle(had)
 
     def prepared(feeder: Any) -> None:
-        feeder._retry_seconds = 0.01
+        feeder._failures = Failures(RetryPolicy.every(0.01))
         feeder.begin()
         feeder._is_postponed = False
 

@@ -20,6 +20,7 @@ from headgate.relay._scn import KINDS, Kind
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry, Share, Subscription
 from headgate.relay_client._callbacks import _Lane
 from headgate.relay_client._reading import Reader, Trail
+from headgate.retrying import Failures
 from headgate.testing import wait_until
 from tests.relay.rows import PERSON as TABLE
 from tests.relay.rows import UUID, block, people
@@ -249,8 +250,6 @@ def test_a_deadline_for_failures() -> None:
         run("http://127.0.0.1:1", consumer, retry=Retry(first_seconds=0.01, deadline_seconds=0.3))
     assert consumer.callbacks.count("error") >= 2
     pauses = [0.1 * 1.1**n for n in range(60)]
-    from headgate.relay_client._retry import Failures
-
     failures = Failures(Retry())
     actual = []
     for _ in pauses:

@@ -21,7 +21,7 @@ from headgate.replication import Idle, ImageBatch, LogBlock, WindowReader
 from headgate.replication._log_read import LogRead
 from headgate.replication._readers import follow, read_range
 from headgate.replication._tables import DecodeOptions
-from headgate.replication._transport import Pacing, Transport
+from headgate.replication._transport import Transport
 from headgate.testing._binlog import EOF_PACKET, BinlogWriter, packed, packets
 
 UUID: Final = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
@@ -297,8 +297,8 @@ class Network:
         self.open += 1
         return _Session(self, server)
 
-    def transport(self, **pacing: Any) -> Transport:
-        return Transport(self.connect, Pacing(**{"attempts": self.attempts, "sleep": self.pauses.append, **pacing}))
+    def transport(self, **retry: Any) -> Transport:
+        return Transport(self.connect).retrying(**{"tries": self.attempts - 1, "sleep": self.pauses.append, **retry})
 
     def answer(self, server: PretendedServer, code: int, payload: bytes) -> _Socket:
         flags, server_id, dump = server.dump(code, payload)

@@ -36,7 +36,7 @@ from headgate.replication._log_read import LogRead
 from headgate.replication._readers import follow, previous_gtids, read_range
 from headgate.replication._requests import gtid_request
 from headgate.replication._resumable import TRANSITIONS, DumpEvent, DumpState, ResumableDump, Scan, scan
-from headgate.replication._transport import BackOff, Pacing, check_planned
+from headgate.replication._transport import check_planned
 from headgate.testing._binlog import EOF_PACKET
 from tests.replication.pretended import (
     NON_BLOCK,
@@ -640,28 +640,6 @@ def test_a_scan_sees_all_events_once() -> None:
         read = LogRead(SETTINGS, start=("binlog.000001", 4), until=server.status, server_uuid=UUID)
         scan(read, numbers, Network(server, [Ends(after_packets=ended, tail=EOF_PACKET)]).transport())
         assert numbers.count == count
-
-
-# --- pauses -------------------------------------------------------------------------------------------------------
-
-
-def test_pauses_grow_up_to_a_limit_and_begin_again_with_progress() -> None:
-    pauses: list[float] = []
-    pacing = Pacing(attempts=100, first_pause_seconds=1, longest_pause_seconds=8, sleep=pauses.append)
-    back_off, error = BackOff(pacing), ConnectError("no")
-    for _ in range(6):
-        back_off.pause(error)
-    back_off.progress()
-    back_off.pause(error)
-    for pause, longest in zip(pauses, [1, 2, 4, 8, 8, 8, 1], strict=True):
-        assert longest / 2 <= pause <= longest
-
-
-def test_which_errors_are_tried_again() -> None:
-    for retries, error in ((IncompleteReadError, ConnectError("no")), (ConnectError, IncompleteReadError("no"))):
-        with pytest.raises(type(error)):
-            BackOff(Pacing(retries=retries, sleep=lambda _: None)).pause(error)
-    BackOff(Pacing(sleep=lambda _: None)).pause(ConnectError("no"))
 
 
 def test_any_server_is_the_planned_one_where_none_was_planned() -> None:

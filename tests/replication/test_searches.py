@@ -159,8 +159,8 @@ def altered() -> tuple[PretendedServer, EventPosition, EventPosition]:
     return server, first, EventPosition.of(*server.status)
 
 
-def changes(network: Network, first: EventPosition, until: EventPosition, **pacing: Any) -> list[str]:
-    known = Changes(SETTINGS, UUID, network.transport(**pacing))
+def changes(network: Network, first: EventPosition, until: EventPosition, **retry: Any) -> list[str]:
+    known = Changes(SETTINGS, UUID, network.transport(**retry))
     known.cover(first, until)
     assert known.covers(first, until)
     assert known.same_log()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -505,7 +506,9 @@ def test_transient_faults_are_tried_again_and_connections_replaced() -> None:
     server.fails = [ConnectionLostError("gone")] * 3
     before = server.connects
     troubles: list[dict[str, Any] | None] = []
-    run.planner._sleep = lambda _seconds: troubles.append(run.control.files.get("trouble"))
+    run.planner._retry = replace(
+        run.planner._retry, sleep=lambda _seconds: troubles.append(run.control.files.get("trouble"))
+    )
     assert run.batch()
     assert server.connects == before + 3
     assert [trouble and trouble["error"] for trouble in troubles] == ["gone"] * 3, "in the control folder, for people"

@@ -21,11 +21,11 @@ from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import Last
 from headgate.replication import LogRead, check_history, commit_time, copy_log
-from headgate.retrying import Retrying
+from headgate.retrying import Retrying, RetryPolicy
 
 __all__ = ["LogFeeder"]
 
-_RETRY_SECONDS: Final = 1.0
+_RETRY: Final = RetryPolicy.every(1.0)
 
 
 class LogFeeder(Retrying):
@@ -43,7 +43,7 @@ class LogFeeder(Retrying):
         tables: TablePatterns,
         begin: Callable[[], GtidSet | None],
     ) -> None:
-        super().__init__(f"headgate-log-{name}", f"{name}: binlog archive", _RETRY_SECONDS)
+        super().__init__(f"headgate-log-{name}", f"{name}: binlog archive", _RETRY)
         self.spool, self._settings, self._tables, self._begin_of = spool, settings, tables, begin
 
     def start(self) -> None:

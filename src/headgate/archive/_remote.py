@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import random
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,14 +28,12 @@ from headgate.errors import (
     ServerBehindError,
 )
 from headgate.mysql import ArchivedLog, ByteStream, Connection, LogRequest, Prerequisite
+from headgate.retrying import Failures, RetryPolicy
 from headgate.web import LONGEST_SECONDS, WebServer, answer_errors, is_retryable, read_token, seconds_to_wait
 
 __all__ = ["LogOfRelay", "relay_prerequisite"]
 
-_LONGEST_PAUSES_SECONDS: Final = LONGEST_SECONDS
-"""Total waiting time of one request after which a busy relay is an error. A single pause is at most as long plus a
-tenth, so a request waits for about two minutes at most.
-"""
+_WHILE_BUSY: Final = RetryPolicy(0.0, deadline_seconds=2 * LONGEST_SECONDS, errors=HeadgateError)
 _CAUSES: Final[Mapping[str, type[HeadgateError]]] = {
     one.__name__: one for one in (BinlogPurgedError, ConfigError, ServerBehindError)
 }
@@ -68,8 +64,8 @@ class LogOfRelay:
     """PEM file with the certificates to trust; None: the system's."""
     falls_back: bool = False
     """Whether to read at the server what the relay's log no longer has."""
-    sleep: Callable[[float], object] = field(default=time.sleep, repr=False, compare=False)
-    """Waits so many seconds, as a busy relay requests."""
+    retry: RetryPolicy = field(default=_WHILE_BUSY, repr=False, compare=False)
+    """Waits while a relay is busy. The relay requests each pause."""
 
     def __post_init__(self) -> None:
         try:
@@ -127,7 +123,7 @@ class LogOfRelay:
     @contextmanager
     def _response(self, method: str, target: str, content: bytes | None = None) -> Iterator[http.client.HTTPResponse]:
         """Yield a successful response; while the relay requests to wait, retry for up to about two minutes."""
-        server, waited = self._server(), 0.0
+        server, failures = self._server(), Failures(self.retry)
         while True:
             with contextlib.closing(server.connect()) as connection:
                 with server.convert_errors():
@@ -137,11 +133,10 @@ class LogOfRelay:
                     yield answer
                     return
             delay = seconds_to_wait(answer.status, answer.headers)
-            if not delay or waited > _LONGEST_PAUSES_SECONDS:
+            if not delay:
                 raise problem
-            pause = delay * random.uniform(1.0, 1.1)  # tasks that were refused together do not retry together
-            self.sleep(pause)
-            waited += pause
+            failures.add(problem)
+            failures.wait(delay)
 
     def _token(self) -> str | None:
         file = self.token_file

@@ -20,10 +20,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 from headgate.carrier import ControlFile
 from headgate.control._events import Notification
+from headgate.retrying import Failures, RetryPolicy
 
 __all__ = ["Channel", "Courier"]
 
@@ -32,8 +33,7 @@ log = logging.getLogger("headgate")
 Sent: TypeAlias = "tuple[int, Sequence[Notification]]"
 """A batch's epoch and its notifications."""
 
-_FIRST_PAUSE = 1.0
-_LONGEST_PAUSE = 60.0
+_RETRY: Final = RetryPolicy(1.0, longest_seconds=60.0, jitter=0.0)
 _MEMORY_BATCHES = 1000
 """Batches that are kept in memory for a channel, and that one query of the ledger loads at most."""
 
@@ -80,7 +80,7 @@ class Courier:
         newest: int,
         wait_seconds: float,
         on_trouble: Callable[[str], None] = lambda _text: None,
-        first_pause: float = _FIRST_PAUSE,
+        retry: RetryPolicy = _RETRY,
         memory_batches: int = _MEMORY_BATCHES,
     ) -> None:
         self._store, self._wait_seconds = cursors, wait_seconds
@@ -96,7 +96,7 @@ class Courier:
                 load,
                 self._advance_cursor,
                 on_trouble,
-                first_pause,
+                retry,
                 memory_batches,
                 behind=self._cursors[channel.name] < newest,
             )
@@ -142,13 +142,13 @@ class NotificationCarrier:
         load: Callable[[int, int], Sequence[Sent]],
         advance_cursor: Callable[[str, int], None],
         on_trouble: Callable[[str], None],
-        first_pause: float,
+        retry: RetryPolicy,
         memory_batches: int,
         *,
         behind: bool,
     ) -> None:
         self._channel, self._cursor, self._load, self._advance_cursor = channel, cursor, load, advance_cursor
-        self._on_trouble, self._first_pause, self._memory_batches = on_trouble, first_pause, memory_batches
+        self._on_trouble, self._failures, self._memory_batches = on_trouble, Failures(retry), memory_batches
         self._changed = threading.Condition()
         self._waiting: dict[int, Sequence[Notification]] = {}
         self._behind = behind  # whether the ledger has batches that are not in _waiting
@@ -187,7 +187,6 @@ class NotificationCarrier:
         self._thread.join(0.1)  # a running POST ends at its time-out
 
     def _run(self) -> None:
-        pause = self._first_pause
         try:
             while True:
                 try:
@@ -199,12 +198,11 @@ class NotificationCarrier:
                     self._advance_cursor(self._channel.name, epoch)
                 except Exception as error:  # noqa: BLE001 - no error of a channel or file system ends the thread
                     self._warn(error)
-                    if self._pause(pause):
+                    if self._pause(self._failures.pause()):
                         return
-                    pause = min(2 * pause, _LONGEST_PAUSE)
                     continue
                 self._done(epoch)
-                pause = self._first_pause
+                self._failures.clear()
         finally:
             self._channel.close()
 
@@ -262,6 +260,6 @@ class NotificationCarrier:
         with self._changed:
             ending = self._ending
             if ending:
-                seconds = min(seconds, self._first_pause)
+                seconds = min(seconds, self._failures.policy.first_seconds)
             self._changed.wait_for(lambda: self._abandoned or self._ending != ending, seconds)
             return self._abandoned

@@ -42,6 +42,7 @@ from headgate.delta._log import LOG, DataFile, Snapshot, commit_name, read_commi
 from headgate.delta._vectors import vector_file
 from headgate.errors import CommitConflictError, CommitUnknownError
 from headgate.files import sync
+from headgate.retrying import RetryPolicy
 from headgate.stores import is_remote
 
 __all__ = ["CommitPlan", "Outcome", "Put", "commit", "sync_commits"]
@@ -53,8 +54,8 @@ file may exist, or be created later."""
 
 _TRIES: Final = 4
 """Plans of one commit, each on a newer version."""
-_PAUSES: Final = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)
-"""Seconds before each look at the log after a commit without an answer."""
+_RETRY: Final = RetryPolicy(0.15, tries=5, errors=CommitUnknownError)
+"""Looks at the log after a commit without an answer."""
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 """Errors of file systems without hard links. There two programs that commit at the same moment can lose one commit, as
 with Delta's own writers, which check and then rename."""
@@ -166,20 +167,20 @@ def _make(folder: str, plan: CommitPlan, put: Put | None) -> Outcome:
     text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
     name = commit_name(plan.version)
     with _prepared(folder, name, text, put) as create:
-        problem: Exception | None = None
-        for pause in _PAUSES:
-            time.sleep(pause)
+
+        def settle() -> Outcome:
             try:
                 create()
-                outcome = Outcome.COMMITTED
-            except Exception as error:  # noqa: BLE001 - each store, and Py4J, has its own errors
-                problem, outcome = error, _outcome(folder, plan.version, transaction)
-            if outcome is not Outcome.UNKNOWN:
-                break
-        else:
-            raise CommitUnknownError(
-                f"{folder}: it is unknown whether version {plan.version} was committed: {_first_line(problem)}"
-            ) from problem
+            except Exception as error:
+                outcome = _outcome(folder, plan.version, transaction)
+                if outcome is not Outcome.UNKNOWN:
+                    return outcome
+                raise CommitUnknownError(
+                    f"{folder}: it is unknown whether version {plan.version} was committed: {_first_line(error)}"
+                ) from error
+            return Outcome.COMMITTED
+
+        outcome = _RETRY.call(settle)
     if outcome is Outcome.COMMITTED and not is_remote(folder):
         try:
             sync(Path(folder, LOG))

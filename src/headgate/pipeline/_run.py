@@ -42,7 +42,7 @@ from headgate.pipeline._checks import (
 from headgate.pipeline._excluded import Excluded
 from headgate.pipeline._foreign_keys import ForeignKeys
 from headgate.pipeline._image_folder import image_folder
-from headgate.pipeline._patience import Patience
+from headgate.pipeline._retry_budget import RetryBudget
 from headgate.pipeline._rewritten import Rewritten
 from headgate.pipeline._skips import Skips
 from headgate.pipeline._status import StatusWriter, record_failure
@@ -202,26 +202,26 @@ class Pipeline:
         resnapshot: list[str],
         on_progress: Callable[[BatchReport], None] | None,
     ) -> bool:
-        patience, begun_us = Patience(self.config.source.retry_seconds), time.time_ns() // 1000
+        retries, begun_us = RetryBudget(self.config.source.retry_seconds), time.time_ns() // 1000
         restarted, applied, inbox = False, False, ControlFolder(self.lake.inbox)
         with contextlib.ExitStack() as stack:
             courier: Courier | None = None
             names = stack.enter_context(_catalog_names(self.config, spark, self.lake, status))
             images = stack.enter_context(image_folder(spark, self.lake))
             while not self._stop.is_set():
-                mode, patience.seconds = self.config.source.snapshot_mode, self.config.source.retry_seconds
+                mode, retries.seconds = self.config.source.snapshot_mode, self.config.source.retry_seconds
                 run = _Run(self, spark, images, status, on_progress)
                 courier = courier or stack.enter_context(_courier(self.config, spark, run.writer, status))
                 run.courier, run.names = courier, names
-                if patience.is_first:
+                if retries.is_first:
                     run.writer.warn_of_stopped()
                 run.writer.check_targets(spark, tables)
-                if mode == "always" and patience.is_first and run.writer.ledger.last is not None:
+                if mode == "always" and retries.is_first and run.writer.ledger.last is not None:
                     resnapshot = [*self.config.source.tables, *resnapshot]
                 if resnapshot:
                     run.writer.inbox.send_request(f"run-{uuid.uuid4().hex}", Resnapshot(tuple(resnapshot)))
                     resnapshot = []
-                patience.begin()
+                retries.begin()
                 ends = once or mode == "initial_only"
                 error = run.until_end(ends, self._stop, self.reloaded)
                 applied = applied or run.batches > 0
@@ -245,7 +245,7 @@ class Pipeline:
                 trouble = inbox.trouble()
                 is_current = trouble is not None and trouble.since_us >= begun_us
                 unplanned = time.time() - trouble.since_us / 1e6 if trouble is not None and is_current else 0.0
-                wait = patience.pause(error, moved=run.batches > 0, unplanned=unplanned)
+                wait = retries.pause(error, moved=run.batches > 0, unplanned=unplanned)
                 if wait is None:
                     raise error
                 log.warning("%s; retrying in %.0f s", error, wait)

@@ -40,14 +40,14 @@ from headgate.relay._scn import Scn
 from headgate.relay._segments import Windows
 from headgate.relay._sources import PhysicalSource, RelayConfig
 from headgate.relay._warm import warm
-from headgate.replication import DecodeOptions, Idle, LogBlock, Pacing, Transport, follow
-from headgate.retrying import Retrying
+from headgate.replication import DecodeOptions, Idle, LogBlock, Transport, follow
+from headgate.retrying import Retrying, RetryPolicy
 
 __all__ = ["Feeder"]
 
 log = logging.getLogger("headgate")
 
-_RETRY_SECONDS: Final = 5.0
+_RETRY: Final = RetryPolicy.every(5.0)
 _GATHER_SECONDS: Final = 0.004
 """Shortest time between two blocks' starts. Decoding, numbering and announcing a block takes 1 to 2 ms however small it
 is. Under load each takes what has come meanwhile, and half the time is left to serve consumers."""
@@ -82,10 +82,11 @@ class Feeder(Retrying):
         file: Path | None,
         config: RelayConfig,
     ) -> None:
-        super().__init__(f"headgate-relay-{source.name}", source.name, _RETRY_SECONDS)
+        super().__init__(f"headgate-relay-{source.name}", source.name, _RETRY)
         self._source, self._registry, self._buffer, self._scn = source, registry, buffer, scn
         self._source_of = partial(names.find, source.id)
-        self._config, self._policies, self._pacing = config, config.policies, Pacing(sleep=self._pause)
+        self._config, self._policies = config, config.policies
+        self._transport = Transport().retrying(sleep=self._pause)
         self._start, self._is_postponed = start, False
         self.position = position
         """The state of the buffer."""
@@ -205,7 +206,7 @@ class Feeder(Retrying):
             DecodeOptions(
                 self._source.patterns, images="all" if config.before_images else "keys", policies=self._policies
             ),
-            Transport(pacing=self._pacing),
+            self._transport,
         )
         begun_at = time.monotonic()
         try:

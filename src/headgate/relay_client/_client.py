@@ -39,7 +39,7 @@ from headgate.relay_client._callbacks import Callbacks, Rollback, Runs
 from headgate.relay_client._checkpoints import CheckpointStore, Keeper
 from headgate.relay_client._consumer import Consumer, Result, Subscription
 from headgate.relay_client._reading import Reader, Share, Trail
-from headgate.relay_client._retry import ClientTuning, Failures, Retry, Setbacks
+from headgate.relay_client._retry import ClientTuning, ConsumerFailures, Retry, Setbacks
 from headgate.relay_client._transport import Access, Transport
 
 __all__ = ["CHECKPOINT_SECONDS", "ClientState", "RelayClient"]
@@ -151,7 +151,7 @@ class RelayClient:
         self._callbacks = Callbacks(subscriptions, callback_seconds, self._may_call)
         self._runs = Runs(self._callbacks)
         self._keeper = Keeper(checkpoints, checkpoint_seconds)
-        self._failures = Failures(retry or Retry())
+        self._failures = ConsumerFailures(retry or Retry())
         self._setbacks = Setbacks(retry or Retry())
         """Rollbacks, and bootstraps that begin again. Requests in between succeed, so they do not reset this count."""
         self._may_deliver, self._may_bootstrap = may_deliver, bootstrap
@@ -209,7 +209,7 @@ class RelayClient:
     def _step(self) -> None:
         """Do one step of the state; wait if it failed."""
         began = self._state
-        failed: Failures | None = None
+        failed: ConsumerFailures | None = None
         try:
             self._work_settled()
             self._failures.clear()
@@ -271,7 +271,7 @@ class RelayClient:
             if self._rows is not None or self._position.offset > 0:
                 self._roll_back()
 
-    def _handle_missing_scn(self, error: ScnNotFoundError) -> Failures | None:
+    def _handle_missing_scn(self, error: ScnNotFoundError) -> ConsumerFailures | None:
         """Switch to the next relay; if none has the next event, bootstrap. A relay that does not answer may have it, so
         the stream waits for that one, if it can bootstrap for a limited time. A bootstrap loses nothing where it begins
         again, so it waits for one round only.
@@ -294,7 +294,7 @@ class RelayClient:
         self._move(ClientState.BOOTSTRAPPING)
         return self._setbacks if again else None
 
-    def _handle_lost_connection(self, error: ConnectionLostError, began: ClientState) -> Failures | None:
+    def _handle_lost_connection(self, error: ConnectionLostError, began: ClientState) -> ConsumerFailures | None:
         """Look the relay up again: over a new connection another one may answer. A relay closes idle connections, so
         this is no failure, except within the step that opened the connection.
         """
@@ -303,7 +303,7 @@ class RelayClient:
         self._move(ClientState.LOOKING_UP)
         return None
 
-    def _handle_error(self, error: HeadgateError) -> Failures:
+    def _handle_error(self, error: HeadgateError) -> ConsumerFailures:
         """Switch to the next relay if the error is transient. Before the start it is the store's, not the relay's."""
         if not isinstance(error, Transient):
             raise error

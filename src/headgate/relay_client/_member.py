@@ -33,7 +33,7 @@ from headgate.errors import ConfigError, HeadgateError, Transient
 from headgate.relay_client._client import RelayClient
 from headgate.relay_client._consumer import Consumer, Subscription
 from headgate.relay_client._reading import Share
-from headgate.relay_client._retry import ClientTuning, Failures, Retry
+from headgate.relay_client._retry import ClientTuning, ConsumerFailures, Retry
 from headgate.relay_client._transport import Access, Transport, valid_answer
 
 __all__ = ["ConsumerOf", "GroupMember"]
@@ -223,7 +223,7 @@ class GroupMember:
             tuning=self._tuning,
         )
         self._transport = Transport([urls] if isinstance(urls, str) else urls, access)
-        self._failures = Failures(retry or Retry())
+        self._failures = ConsumerFailures(retry or Retry())
         """Of consecutive reports."""
         self._state = MemberState.JOINED
         self._leased_until = 0.0

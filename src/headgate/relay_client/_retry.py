@@ -1,14 +1,14 @@
-"""Intervals and sizes of a consumer; consecutive failures: the pause after each, and when to give up."""
+"""Intervals and sizes of a consumer, and its retries."""
 
 from __future__ import annotations
 
-import random
-import time
 from dataclasses import dataclass
+from typing import Any
 
 from headgate.errors import RelayConsumerError
+from headgate.retrying import Failures, RetryPolicy
 
-__all__ = ["ClientTuning", "Failures", "Retry", "Setbacks"]
+__all__ = ["ClientTuning", "ConsumerFailures", "Retry", "Setbacks"]
 
 
 @dataclass(frozen=True)
@@ -36,50 +36,23 @@ class ClientTuning:
 
 
 @dataclass(frozen=True)
-class Retry:
-    """Pauses and limits of retries. Databus also begins at 100 ms, grows by 1.1 and never gives up."""
+class Retry(RetryPolicy):
+    """Retries of a consumer. Databus also begins at 100 ms, grows by 1.1 and never gives up."""
 
-    first_seconds: float = 0.1
     factor: float = 1.1
-    longest_seconds: float = 10.0
-    """Each pause is shortened at random, by half at most, so that consumers do not retry all at once."""
-    tries: int | None = None
-    """Consecutive failures after the first one; None: no limit."""
-    deadline_seconds: float | None = None
-    """How long failures may continue; None: no limit."""
+    errors: type[Any] = Exception
 
 
-class Failures:
-    """Counter of consecutive failures."""
+class ConsumerFailures(Failures):
+    """Counter of consecutive failures, the last of which ends the consumer."""
 
-    def __init__(self, retry: Retry) -> None:
-        self._retry = retry
-        self.clear()
-
-    def clear(self) -> None:
-        self._count, self._pause, self._since = 0, self._retry.first_seconds, 0.0
-
-    def add(self, error: Exception) -> None:
+    def add(self, error: BaseException) -> None:
         """:raises RelayConsumerError: it was one too many, or the deadline has passed."""
-        now = time.monotonic()
-        self._since = self._since if self._count else now
-        self._count += 1
-        tries, deadline = self._retry.tries, self._retry.deadline_seconds
-        if (tries is not None and self._count > tries) or (deadline is not None and now - self._since >= deadline):
-            raise RelayConsumerError(f"given up after {self._count} tries: {error}") from error
-
-    def pause(self, requested_seconds: float = 0.0) -> float:
-        """Return the seconds until the next try, which the deadline limits.
-
-        :param requested_seconds: seconds that the relay requests; up to a tenth more is added, at random.
-        """
-        pause, self._pause = self._pause, min(self._pause * self._retry.factor, self._retry.longest_seconds)
-        pause = max(pause * random.uniform(0.5, 1.0), requested_seconds * random.uniform(1.0, 1.1))
-        deadline = self._retry.deadline_seconds
-        return pause if deadline is None else min(pause, max(0.0, self._since + deadline - time.monotonic()))
+        if not self.note(error):
+            raise RelayConsumerError(f"given up after {self.count} tries: {error}") from error
 
 
-class Setbacks(Failures):
+class Setbacks(ConsumerFailures):
     """Counter of failures that ends only when the client gets beyond the point of the failure, because work before that
     point may well succeed again.
     """

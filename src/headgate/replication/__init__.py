@@ -28,7 +28,7 @@ from headgate.replication._settings import check_settings
 from headgate.replication._starts import position_text, start_of
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._times import gtids_before
-from headgate.replication._transport import Pacing, Transport
+from headgate.replication._transport import Transport
 from headgate.replication._types import (
     Ddl,
     Idle,
@@ -61,7 +61,6 @@ __all__ = [
     "LogCopy",
     "LogItem",
     "LogRead",
-    "Pacing",
     "RangeEnd",
     "Stopped",
     "TransactionHeader",

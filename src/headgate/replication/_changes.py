@@ -9,9 +9,9 @@ begins or ends, and if one was dropped in between, that statement counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Self
 
 from headgate.binlog import Segment, codes, other_statements, parse_query
 from headgate.catalog import AddedColumn, creates_if_absent, decode_statement
@@ -28,11 +28,10 @@ from headgate.replication._types import file_number
 
 __all__ = ["Change", "Changes", "EventPosition"]
 
-_ATTEMPTS = 6
-"""Tries of a read that ends too early: a position that the server names may be one flush ahead of what its dumps see.
+_RETRY: Final[Mapping[str, Any]] = {"tries": 5, "first_seconds": 0.02, "errors": IncompleteReadError}
+"""Retries of a read that ends too early: a position that the server names may be one flush ahead of what its dumps see.
 Other errors are left to the calling reader.
 """
-_FIRST_PAUSE_SECONDS = 0.02
 _STATEMENT_LETTERS = 200
 _NEAR_FILES = 1
 """Largest gap, in files, that is read to keep the known changes. A wider one discards them."""
@@ -78,10 +77,7 @@ class Changes:
     def __init__(self, settings: ConnectionSettings, server_uuid: str, transport: Transport = TRANSPORT) -> None:
         self._settings = settings
         self._uuid = server_uuid
-        pacing = replace(
-            transport.pacing, attempts=_ATTEMPTS, first_pause_seconds=_FIRST_PAUSE_SECONDS, retries=IncompleteReadError
-        )
-        self._transport = replace(transport, pacing=pacing)
+        self._transport = transport.retrying(**_RETRY)
         self._begin: EventPosition | None = None
         self._end: EventPosition | None = None
         self._changes: list[Change] = []

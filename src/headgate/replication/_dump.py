@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headgate.binlog import EndOfLog, ErrorPacket, Framer, LogPosition, Segment
 from headgate.binlog_positions import BinlogPosition, end_of, file_number, positions_before
@@ -28,6 +28,8 @@ from headgate.replication._transport import TRANSPORT, Transport, check_planned
 
 __all__ = ["Dump", "first_event", "open_dump", "position_of"]
 
+_HEARTBEAT_NANOSECONDS: Final = 1_000_000_000
+"""Interval of heartbeats that a server sends on an endless dump without new events."""
 _READ_AGAIN = "the server has purged log that is needed: the tables have to be read again, with a new checkpoint"
 
 
@@ -88,7 +90,7 @@ def open_dump(read: LogRead, transport: Transport = TRANSPORT) -> Iterator[Dump]
         if read.followed is not None:
             check_settings(connection, read.followed, gtids=read.begin_position is None, ordered=False)
         checked = _checked(connection, read)
-        _prepare(connection, transport.pacing.heartbeat_seconds if read.is_endless else None)
+        _prepare(connection, read)
         yield Dump(connection.command(*checked.request), Framer(), checked.needed, checked.server_uuid)
 
 
@@ -209,9 +211,9 @@ def _by_start(connection: Connection, read: LogRead, start: tuple[str, int]) -> 
     return _CheckedRequest(position_request(*start, read.server_id), GtidSet(), uuid)
 
 
-def _prepare(connection: Connection, heartbeat_seconds: float | None) -> None:
+def _prepare(connection: Connection, read: LogRead) -> None:
     """Set the session variables that the dump reads (both spellings: before and since 8.0.26)."""
     connection.query("SET @source_binlog_checksum = 'CRC32', @master_binlog_checksum = 'CRC32'")
-    if heartbeat_seconds is not None:
-        period = int(heartbeat_seconds * 1_000_000_000)
+    if read.is_endless:
+        period = _HEARTBEAT_NANOSECONDS
         connection.query(f"SET @source_heartbeat_period = {period}, @master_heartbeat_period = {period}")

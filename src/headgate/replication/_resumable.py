@@ -28,8 +28,9 @@ from headgate.offsets import Hint, Last
 from headgate.replication._dump import Dump, open_dump, position_of
 from headgate.replication._log_read import LogRead
 from headgate.replication._probe import check_history
-from headgate.replication._transport import TRANSPORT, BackOff, Transport
+from headgate.replication._transport import TRANSPORT, Transport
 from headgate.replication._types import Idle
+from headgate.retrying import Failures
 
 __all__ = [
     "TRANSITIONS",
@@ -187,7 +188,7 @@ class ResumableDump(Generic[T_co]):
         self.reached = (0, 0)
         """File number and position up to which the log was read, with no transaction open there."""
         self._decoding, self._transport = decoding, transport
-        self._back_off = BackOff(transport.pacing)
+        self._failures = Failures(transport.retry)
         self._skip: tuple[str, int] | None = None
         self.last: Last | None = None
         """The last transaction received whole, if that is known."""
@@ -223,7 +224,8 @@ class ResumableDump(Generic[T_co]):
         if isinstance(failure, Transient):
             self.read.explain(failure)
         try:
-            self._back_off.pause(failure)
+            self._failures.add(failure)
+            self._failures.wait()
         except BaseException:
             self._apply(DumpEvent.FAILS)
             raise
@@ -271,7 +273,7 @@ class ResumableDump(Generic[T_co]):
         """Record what the ended dump delivered."""
         received = decoder.received()
         if received:
-            self._back_off.progress()
+            self._failures.clear()
         self.read = self.read.rest(received, decoder.end)
         self.end, self.last = decoder.end or self.end, decoder.last or self.last
         self._skip = decoder.unfinished() or self._skip
@@ -284,12 +286,12 @@ class FollowingDump(ResumableDump[T_co | Idle]):
         for item in dump.items():
             if isinstance(item, Segment):
                 for decoded in decoder.decode(item):
-                    self._back_off.progress()
+                    self._failures.clear()
                     yield decoded
             else:
                 decoder.advance_to(item.file, item.pos)
             if dump.is_drained and decoder.unfinished() is None:
-                self._back_off.progress()
+                self._failures.clear()
                 yield self._idle(dump, decoder)
 
     def _idle(self, dump: Dump, decoder: ItemDecoder[T_co | Idle]) -> Idle:

@@ -141,7 +141,7 @@ class PreparedTransactions:
         self._held_bytes = held_bytes
         self._settings = settings
         self._decoder_of = decoder_of
-        self._transport = replace(transport, pacing=replace(transport.pacing, attempts=1))  # the reader retries
+        self._transport = transport.retrying(tries=0)  # the reader retries
         self._uuid = ""
         self._known: dict[str, Prepared] = {}
         self._pending_bytes = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 
 from headgate.errors import HeadgateError, Transient
-from headgate.retrying import Retrying, Stage
+from headgate.retrying import Retrying, RetryPolicy, Stage
 from headgate.sinks._kafka_cluster import HeartbeatSender
 
 __all__ = ["Heartbeats"]
@@ -27,7 +27,7 @@ class Heartbeats(Retrying):
     """
 
     def __init__(self, prefix: str, seconds: float, sender: HeartbeatSender) -> None:
-        super().__init__("headgate-heartbeats", f"heartbeats of {prefix}", seconds)
+        super().__init__("headgate-heartbeats", f"heartbeats of {prefix}", RetryPolicy.every(seconds))
         self._key, self._seconds, self._sender = {"serverName": prefix}, seconds, sender
 
     def start(self) -> None:

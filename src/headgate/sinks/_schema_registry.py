@@ -12,11 +12,12 @@ import http.client
 import json
 import os
 import threading
-import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from headgate.errors import ConfigError, ConnectError, TargetError
+from headgate.retrying import Failures, RetryPolicy
 from headgate.web import WebServer, is_retryable, seconds_to_wait
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ __all__ = ["SchemaRegistry"]
 
 _NAME: Final = "the schema registry"
 _CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
-_FIRST_PAUSE_SECONDS: Final = 0.2
+_RETRY: Final = RetryPolicy(0.2)
 _INCOMPATIBLE: Final = 409
 _NOT_ALLOWED: Final = (401, 403)
 
@@ -73,21 +74,20 @@ class SchemaRegistry:
 
     def _ask(self, method: str, target: str, body: dict[str, str] | None, subject: str | None) -> Any:
         """Send a request until it is answered; return the answer's JSON."""
-        deadline, pause = time.monotonic() + self._timeout, _FIRST_PAUSE_SECONDS
+        failures = Failures(replace(_RETRY, deadline_seconds=self._timeout))
+        failures.begin()
         while True:
+            requested = 0.0
             try:
                 status, headers, content = self._request(method, target, body)
-            except ConnectError:
-                if time.monotonic() + pause > deadline:
-                    raise
+            except ConnectError as error:
+                failures.add(error)
             else:
                 if not is_retryable(status):
                     return self._answer(status, content, subject)
-                pause = max(pause, seconds_to_wait(status, headers))
-                if time.monotonic() + pause > deadline:
-                    raise ConnectError(f"{_NAME} answers {status}", host=self._server.host, port=self._server.port)
-            time.sleep(pause)
-            pause *= 2
+                failures.add(ConnectError(f"{_NAME} answers {status}", host=self._server.host, port=self._server.port))
+                requested = seconds_to_wait(status, headers)
+            failures.wait(requested)
 
     def _request(
         self, method: str, target: str, body: dict[str, str] | None

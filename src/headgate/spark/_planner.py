@@ -36,12 +36,13 @@ from headgate.control import Polled, TopicPosition
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SnapshotState, SourceOffset
+from headgate.retrying import RetryPolicy
 from headgate.spark._end import BatchEnd, EndChooser
 from headgate.spark._history import HistoryCheck
 from headgate.spark._notes import Notes, sent_times
 from headgate.spark._pace import Pace
 from headgate.spark._requests import take_requests
-from headgate.spark._server import Server, ServerState, check_position, retried
+from headgate.spark._server import Server, ServerState, check_position
 from headgate.spark._snapshots import SnapshotPlan
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class Planner:
         self._control = control
         self._topic = topic
         self._clock, self._wall_us, self._sleep = clock, wall_us, sleep
+        self._retry = RetryPolicy(0.2, deadline_seconds=options.retry_seconds, sleep=sleep, clock=clock)
         self._target: GtidSet | None = None
         self._moves = 0
         self._polled: float | None = None
@@ -205,9 +207,8 @@ class Planner:
                     self._control.remove_signal(name)
 
     def _retried(self, work: Callable[[], _T]) -> _T:
-        result = retried(
-            work, seconds=self._options.retry_seconds, failed=self._failed, clock=self._clock, sleep=self._sleep
-        )
+        """Return ``work()``, retried: Spark ends a query when its planner raises."""
+        result = self._retry.call(work, self._failed)
         if self._control is not None and (self._failing_since_us is not None or not self._succeeded):
             self._control.forget(ControlFile.TROUBLE)  # also that of a killed planner
         self._failing_since_us, self._succeeded = None, True

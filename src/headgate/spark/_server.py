@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headgate.binlog_positions import BinlogPosition, end_of, file_number, positions_before
-from headgate.errors import BinlogPurgedError, HeadgateError, ServerSettingError, Transient
+from headgate.errors import BinlogPurgedError, HeadgateError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint
 
@@ -17,9 +16,7 @@ if TYPE_CHECKING:
     from headgate.mysql import Connection, ConnectionSettings
     from headgate.replication import TransactionHeader
 
-__all__ = ["MySQLServer", "Server", "ServerState", "check_executed", "check_position", "retried"]
-
-_T = TypeVar("_T")
+__all__ = ["MySQLServer", "Server", "ServerState", "check_executed", "check_position"]
 
 
 @dataclass(frozen=True)
@@ -160,31 +157,6 @@ def check_position(had: GtidSet, state: ServerState, server: Server, planned_on:
             needed=str(lost),
             purged=str(state.purged),
         )
-
-
-def retried(
-    work: Callable[[], _T],
-    *,
-    seconds: float,
-    failed: Callable[[HeadgateError], None],
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> _T:
-    """Run ``work()`` and retry after each transient error, with growing pauses, for at most ``seconds``.
-
-    Spark ends a query when its planner raises, so the planner has to retry.
-    """
-    deadline, pause = clock() + seconds, 0.2
-    while True:
-        try:
-            return work()
-        except HeadgateError as error:
-            left = deadline - clock()
-            if not isinstance(error, Transient) or left <= 0:
-                raise
-            failed(error)
-            sleep(min(pause, max(left, 0.01)))
-            pause = min(10.0, pause * 2)
 
 
 class MySQLServer:

@@ -30,7 +30,7 @@ from headgate.replication import (
     read_range,
     transaction_headers,
 )
-from headgate.replication._transport import Pacing, Transport
+from headgate.replication._transport import Transport
 from headgate.testing import MySQLServer
 
 
@@ -329,7 +329,7 @@ def test_an_incomplete_range_is_an_error(mysql_server: MySQLServer) -> None:
     pauses: list[float] = []
     ghost = GtidSet.parse("11111111-71ca-11e1-9e33-c80aa9429562:5")
     read = LogRead(settings_of(mysql_server), wanted=ghost, executed=executed(mysql_server))
-    transport = Transport(pacing=Pacing(attempts=2, sleep=pauses.append))
+    transport = Transport().retrying(tries=1, sleep=pauses.append)
     with pytest.raises(IncompleteReadError) as caught:
         list(read_range(read, DecodeOptions(TablePatterns(["d.*"])), transport))
     assert caught.value.missing == str(ghost)
