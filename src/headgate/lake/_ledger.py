@@ -23,9 +23,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Final, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
@@ -63,24 +64,6 @@ __all__ = [
     "read_as_of",
     "versions_of",
 ]
-
-_TABLES_DDL = (
-    "array<struct<table string, state string, version bigint, changelog_version bigint, since_epoch bigint, "
-    "held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, images bigint, "
-    "reason string, settles_at string, unlogged string, "
-    "place struct<table string, shard string, column string, path string>, "
-    "successor struct<folder string, version bigint>, hook string, "
-    "left_out struct<reason string, since string, changes bigint>, ignored string>>"
-)
-_MERGED_DDL = (
-    "array<struct<table string, path string, version bigint, changelog_version bigint, reason string, "
-    "shards array<struct<table string, shard string, version bigint, changelog_version bigint>>>>"
-)
-_DDL = (
-    f"batch_id bigint, epoch bigint, gtid string, committed_at timestamp, tables {_TABLES_DDL}, "
-    f"snapshots string, notifications string, merged {_MERGED_DDL}"
-)
-
 
 TABLE_STATES = ("snapshotting", "settling", "live", "inexact", "filtered", "stale", "stopped")
 """The states that :class:`TableState` describes."""
@@ -287,6 +270,23 @@ def versions_of(
         version = getattr(of, column)
         if version is not None:
             yield column, folder, version
+
+
+def _column_type(kind: Any) -> str:
+    """Return the Spark type of a field: a record is a struct, a tuple an array; ignored changes are kept as JSON."""
+    kind = next((one for one in get_args(kind) if NoneType in get_args(kind) and one is not NoneType), kind)
+    if get_origin(kind) is tuple:
+        return f"array<{_column_type(get_args(kind)[0])}>"
+    if not is_dataclass(kind) or kind is IgnoredChanges:
+        return "bigint" if kind is int else "string"
+    types = get_type_hints(kind)
+    return f"struct<{', '.join(f'{one.name} {_column_type(types[one.name])}' for one in fields(kind))}>"
+
+
+_DDL: Final = (
+    f"batch_id bigint, epoch bigint, gtid string, committed_at timestamp, tables array<{_column_type(TableState)}>, "
+    f"snapshots string, notifications string, merged array<{_column_type(MergedState)}>"
+)
 
 
 class Ledger:
