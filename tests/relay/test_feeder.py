@@ -17,12 +17,13 @@ from headgate.databus import StreamPosition
 from headgate.errors import BinlogPurgedError, ConnectError, ServerBehindError, StorageError
 from headgate.files import write_all
 from headgate.gtid import GtidSet
+from headgate.offsets import Last
 from headgate.relay import _feeder, _position, _segments
 from headgate.relay._buffer import Batch, EventBuffer
 from headgate.relay._position import State, load_state
 from headgate.relay._relay import Relay
 from headgate.relay._warm import warm
-from headgate.replication import Idle
+from headgate.replication import Idle, Stopped
 from headgate.replication._transport import Transport
 from headgate.retrying import Failures, RetryPolicy
 from tests.relay.rows import UUID, block, people
@@ -143,6 +144,35 @@ def test_where_it_begins_is_kept_before_it_reads(tmp_path: Path, monkeypatch: py
     feeder._run()
     feeder.stop()
     assert seen == [State(GtidSet(), -1)]
+
+
+def test_its_last_transaction_is_kept_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that came after the log's end was reached last, whose server is not known."""
+    begun: list[tuple[Last | None, str]] = []
+
+    def read(*items: Any) -> None:
+        with served(state=tmp_path) as server:
+            feeder = server.relay.partitions[1].feeder
+
+            def follow(*_: Any, last: Last | None, had_by: str, **__: Any) -> Iterator[Any]:
+                begun.append((last, had_by))
+                yield from items
+                feeder._stop.set()
+                yield Stopped("d.t", "", "", "", 0)
+
+            monkeypatch.setattr(_feeder, "follow", follow)
+            feeder._stop.clear()
+            feeder._run()
+            feeder.stop()
+
+    first, second = people([1], gtids=[f"{UUID}:1"], pos=[100], ts_us=7), people([2], gtids=[f"{UUID}:2"], pos=[200])
+    read(block(first), block(second))
+    read(Idle(GtidSet.parse(f"{UUID}:1-3"), None, Last(f"{UUID}:3", 9), UUID))
+    read()
+    assert begun == [(None, ""), (Last(f"{UUID}:1", 7), ""), (Last(f"{UUID}:3", 9), UUID)]
+    state = load_state(tmp_path / "partition-1.json", "gtid-generation")
+    assert state is not None
+    assert (state.gtid, state.last, state.server_uuid) == (GtidSet.parse(f"{UUID}:1-3"), Last(f"{UUID}:3", 9), UUID)
 
 
 def test_a_transaction_larger_than_the_buffer_is_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -77,7 +77,8 @@ def test_a_relay_that_begins_elsewhere_tells_all_consumers(
     buffer = EventBuffer(MEMORY, folder=tmp_path / "partition-1", disk_bytes=1 << 20)
     put(buffer, range(base + 1, base + 13))
     buffer.close()
-    state = {"v": 1, "kind": kind, "gtid": "", "scn": base + 10, "rules": rules_mark(config.policies)}
+    state = {"v": 1, "kind": kind, "gtid": "", "scn": base + 10, "last": None, "server_uuid": ""}
+    state["rules"] = rules_mark(config.policies)
     (tmp_path / "partition-1.json").write_text(json.dumps(state))
     entries = [{"generation": one, "source": f"s{one}", "first": 1, "ts_us": 7} for one in (1, 2)]
     (tmp_path / "generations.json").write_text(json.dumps({"v": 1, "generations": entries}))

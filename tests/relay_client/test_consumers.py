@@ -558,6 +558,7 @@ def at_scn(folder: Path, scn: int) -> Path:
     """A state as a relay keeps it: transaction ``scn`` is the last one had."""
     folder.mkdir()
     value = {"v": 1, "kind": "relay-generated", "gtid": f"{UUID}:1-{scn}", "scn": scn}
+    value |= {"last": None, "server_uuid": ""}
     (folder / "partition-1.json").write_text(json.dumps(value))
     return folder
 

@@ -9,7 +9,7 @@ from headgate.catalog import TablePatterns
 from headgate.errors import ChecksumError, HistoryRewrittenError, IncompleteReadError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint, Last
-from headgate.replication import transaction_headers
+from headgate.replication import Idle, follow, transaction_headers
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._log_read import LogRead
 from headgate.replication._probe import check_history
@@ -63,6 +63,20 @@ def test_a_server_that_lost_what_it_had_is_not_waited_for(reader: str) -> None:
         list(READERS[reader](network, GtidSet()))
     network = Network(before, [Ends(after_packets=15)], [before, after, after], step=60)
     assert [row[-1] for row in READERS[reader](network, GtidSet())] == [1, 2, 3, 4, 5]
+
+
+def test_a_read_that_continues_an_earlier_one_compares_its_last_transaction() -> None:
+    """A program that restarted has only what it saved: the server was reset in between, and has written more."""
+    before, after = server_with(3), server_with(5, began_us=1_800_000_000_000_000)
+    items = follow(SETTINGS, GtidSet(), OPTIONS, Network(before).transport())
+    idle = next(item for item in items if isinstance(item, Idle) and item.gtid == gtids(1, 3))
+    assert (idle.last, idle.server_uuid) == (Last(f"{UUID}:3", before.began_us + 3), UUID)
+    with pytest.raises(HistoryRewrittenError, match="another commit time"):
+        next(follow(SETTINGS, idle.gtid, OPTIONS, Network(after).transport(), last=idle.last))
+    with pytest.raises(HistoryRewrittenError, match=f"it had executed {UUID}:2-3"):
+        next(follow(SETTINGS, idle.gtid, OPTIONS, Network(server_with(1)).transport(), had_by=idle.server_uuid))
+    again = follow(SETTINGS, idle.gtid, OPTIONS, Network(before).transport(), last=idle.last, had_by=UUID)
+    assert next(again) == Idle(idle.gtid, None, idle.last, UUID)
 
 
 def test_a_transaction_that_is_read_again_is_recognised_or_purged() -> None:

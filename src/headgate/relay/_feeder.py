@@ -2,9 +2,9 @@
 
 Guarantees. Every transaction that changes a followed table is appended to the buffer whole, in binlog order, once; or
 the feeder stops and reports why. Its *state* is the set of all transactions that are in the buffer (or touch no
-followed table), and the SCN of the last window. Both are of one moment, and are saved together, after the windows they
-include. After a restart the buffer drops newer windows, and the feeder reads the binlog from the state's set on: the
-same transactions come again, with the same SCNs and the same bytes.
+followed table), the last of them with its commit time, and the SCN of the last window. All are of one moment, and are
+saved together, after the windows they include. After a restart the buffer drops newer windows, and the feeder reads the
+binlog from the state's set on: the same transactions come again, with the same SCNs and the same bytes.
 
 :func:`headgate.replication.follow` reconnects. When it gives up, the feeder retries forever, from what is in the
 buffer. A permanent error (a table that cannot be written, SCNs that cannot grow) ends the feeder: the buffer still
@@ -52,6 +52,7 @@ _GATHER_SECONDS: Final = 0.004
 """Shortest time between two blocks' starts. Decoding, numbering and announcing a block takes 1 to 2 ms however small it
 is. Under load each takes what has come meanwhile, and half the time is left to serve consumers."""
 _NS_PER_MS: Final = 1_000_000
+_NS_PER_US: Final = 1000
 
 
 def _behind_message(missing: str) -> str:
@@ -200,13 +201,16 @@ class Feeder(Retrying):
             scn_column=config.scn_column,
             before_images=config.before_images,
         )
+        state = self.position.now()
         items = follow(
             self._source.settings,
-            self.position.now().gtid,
+            state.gtid,
             DecodeOptions(
                 self._source.patterns, images="all" if config.before_images else "keys", policies=self._policies
             ),
             self._transport,
+            last=state.last,
+            had_by=state.server_uuid,
         )
         begun_at = time.monotonic()
         try:
@@ -220,7 +224,7 @@ class Feeder(Retrying):
                 if finished is not None:
                     self._publish(finished)
                 if isinstance(item, Idle):
-                    self.position.reach(item.gtid, item.hint)
+                    self.position.reach(item)
                     begun_at = self._gather(begun_at)
                 if self._stop.is_set():
                     return
@@ -247,7 +251,8 @@ class Feeder(Retrying):
         finally:  # the next reader of the log continues after the last window
             whole = int(np.searchsorted(windows.scns, self._buffer.newest_scn, "right"))
             if whole:
-                self.position.publish(finished.gtids[:whole], int(windows.scns[whole - 1]))
+                last_us = int(windows.stamps[whole - 1]) // _NS_PER_US
+                self.position.publish(finished.gtids[:whole], int(windows.scns[whole - 1]), last_us)
         self._count(finished)
 
     def _warn_too_large(self, windows: Windows) -> None:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from headgate.errors import ConfigError, HeadgateError, ServerBehindError
 from headgate.files import read_json, write_json
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
-from headgate.offsets import Hint
+from headgate.offsets import Hint, Last
+from headgate.replication import Idle
 
 __all__ = ["Position", "State", "StateFile", "load_state"]
 
@@ -32,6 +33,10 @@ class State:
     """Where a reader that has all of ``gtid`` may begin."""
     rules: str = field(default="", compare=False)
     """``headgate.columns.rules_mark`` of the relay that saved it."""
+    last: Last | None = None
+    """The last transaction of ``gtid`` that was read; None: none was."""
+    server_uuid: str = ""
+    """Server that is known to have executed ``gtid``; empty: none is."""
 
 
 def load_state(file: Path | None, kind: str) -> State | None:
@@ -43,7 +48,14 @@ def load_state(file: Path | None, kind: str) -> State | None:
     if value is None:
         return None
     try:
-        state = State(GtidSet.parse(value["gtid"]), int(value["scn"]), rules=str(value.get("rules", "")))
+        last = value["last"] and Last(str(value["last"]["gtid"]), int(value["last"]["ts_us"]))
+        state = State(
+            GtidSet.parse(value["gtid"]),
+            int(value["scn"]),
+            rules=str(value.get("rules", "")),
+            last=last,
+            server_uuid=str(value["server_uuid"]),
+        )
         stored_kind = value["kind"]
     except (KeyError, TypeError, ValueError):
         raise ConfigError(f"{file} is not a relay's state") from None
@@ -62,6 +74,8 @@ class Position:
 
     def __init__(self, state: State | None) -> None:
         self._builder, self._scn, self._hint = GtidSetBuilder(), -1, None if state is None else state.hint
+        self._last: Last | None = None
+        self._server_uuid = ""
         self._moved = threading.Condition()  # guards the builder and the last SCN together
         self.has_begun = False
         self._uuids: dict[str, tuple[bytes, str]] = {}
@@ -73,6 +87,7 @@ class Position:
         """Set where it begins."""
         with self._moved:
             self._builder, self._scn, self.has_begun = GtidSetBuilder(state.gtid), state.scn, True
+            self._last, self._server_uuid = state.last, state.server_uuid
             self._moved.notify_all()
 
     def now(self) -> State:
@@ -87,22 +102,27 @@ class Position:
             return self._state()
 
     def _state(self) -> State:
-        return State(self._builder.build(), self._scn, self._hint)
+        gtid = self._builder.build()
+        return State(gtid, self._scn, self._hint, last=self._last, server_uuid=self._server_uuid)
 
-    def publish(self, gtids: Iterable[str], scn: int) -> None:
-        """Add transactions that are in the buffer now."""
+    def publish(self, gtids: Sequence[str], scn: int, last_us: int) -> None:
+        """Add transactions that are in the buffer now, in log order.
+
+        :param last_us: commit time of the last one, microseconds since 1970-01-01 UTC.
+        """
         with self._moved:
             for gtid in gtids:
                 source, _, number = gtid.rpartition(":")
                 self._builder.add_interval(*self._uuid_of(source), int(number), int(number))
-            self._scn = scn
+            self._scn, self._last, self._server_uuid = scn, Last(gtids[-1], last_us), ""
             self._moved.notify_all()
 
-    def reach(self, gtid: GtidSet, hint: Hint | None) -> None:
+    def reach(self, idle: Idle) -> None:
         """Record that all of this was read."""
-        builder = GtidSetBuilder(gtid)
+        builder = GtidSetBuilder(idle.gtid)
         with self._moved:
-            self._builder, self._hint = builder, hint or self._hint
+            self._builder, self._hint = builder, idle.hint or self._hint
+            self._last, self._server_uuid = idle.last or self._last, idle.server_uuid
             self._moved.notify_all()
 
     def close(self) -> None:
@@ -176,7 +196,13 @@ class StateFile:
         """
         state = self._position.now()
         if self._file is not None and state != self._saved:
-            value: dict[str, Any] = {**self._constants, "gtid": str(state.gtid), "scn": state.scn}
+            value: dict[str, Any] = {
+                **self._constants,
+                "gtid": str(state.gtid),
+                "scn": state.scn,
+                "last": state.last and asdict(state.last),
+                "server_uuid": state.server_uuid,
+            }
             write_json(self._file, value)
             self._saved = state
         self.problem = None

@@ -16,7 +16,7 @@ from headgate.catalog import TablePatterns
 from headgate.errors import DecodeError, HeadgateError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
-from headgate.offsets import Hint
+from headgate.offsets import Hint, Last
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._dump import first_event, open_dump, position_of
 from headgate.replication._log_decoding import LogDecoding
@@ -101,18 +101,28 @@ class WindowReader:
 
 
 def follow(
-    settings: ConnectionSettings, executed_before: GtidSet, options: DecodeOptions, transport: Transport = TRANSPORT
+    settings: ConnectionSettings,
+    executed_before: GtidSet,
+    options: DecodeOptions,
+    transport: Transport = TRANSPORT,
+    *,
+    last: Last | None = None,
+    had_by: str | None = None,
 ) -> Iterator[LogItem]:
     """Yield everything outside ``executed_before`` as it is committed, endlessly; ``Idle`` whenever the log's end was
     reached.
 
     Each connection is checked first: after a failover it may lead to a server whose log lacks changes.
 
+    :param last: the last transaction of ``executed_before`` that an earlier reader read (``Idle.last``). The server's
+        must have the same commit time.
+    :param had_by: a server that is known to have executed ``executed_before`` (``Idle.server_uuid``).
+    :raises HistoryRewrittenError: it no longer has, or ``last`` is another transaction there.
     :raises BinlogPurgedError: the log no longer holds what comes after ``executed_before``.
     :raises ServerSettingError: the server's log does not have all changes of the tables, or not as rows.
     """
-    read = LogRead.endless(settings, executed_before, options.tables)
-    return FollowingDump[TransactionItem](read, LogDecoding(settings, options, transport), transport).items()
+    read = replace(LogRead.endless(settings, executed_before, options.tables), had_by=had_by)
+    return FollowingDump[TransactionItem](read, LogDecoding(settings, options, transport), transport, last).items()
 
 
 def previous_gtids(settings: ConnectionSettings, file: str, transport: Transport = TRANSPORT) -> GtidSet:

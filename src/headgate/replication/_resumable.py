@@ -7,8 +7,9 @@ position and no transaction is open there. An endless read is never complete.
 
 **Resuming.** A transaction that was cut off is requested again whole, and its changes that were already yielded are
 skipped. (A server sends the same events in the same order. Each dump checks that it is the same server, if that
-matters.) So wherever dumps are cut, the read yields the log's transactions once, in order. Before the next dump, the
-last transaction received is compared with the server's: another one with the same GTID means a rewritten history.
+matters.) So wherever dumps are cut, the read yields the log's transactions once, in order. Before each dump, the last
+transaction received, perhaps by an earlier read, is compared with the server's: another one with the same GTID means a
+rewritten history.
 
 **Hints.** A dump that began at a hint, and ended without anything of the read, shows that the hint may be wrong (a file
 name that was used again). The next dump begins without it, even after an error that no retry mends.
@@ -175,9 +176,12 @@ class ResumableDump(Generic[T_co]):
     ========== ================ ========== ===============================================================
 
     :param decoding: makes the decoders whose items are yielded.
+    :param last: the last transaction of an earlier read that this one continues.
     """
 
-    def __init__(self, read: LogRead, decoding: Decoding[T_co], transport: Transport = TRANSPORT) -> None:
+    def __init__(
+        self, read: LogRead, decoding: Decoding[T_co], transport: Transport = TRANSPORT, last: Last | None = None
+    ) -> None:
         self.read = read
         """Part that is left."""
         self.state = DumpState.IDLE
@@ -190,7 +194,7 @@ class ResumableDump(Generic[T_co]):
         self._decoding, self._transport = decoding, transport
         self._failures = Failures(transport.retry)
         self._skip: tuple[str, int] | None = None
-        self.last: Last | None = None
+        self.last = last
         """The last transaction received whole, if that is known."""
         self._drops_hint = False
 
@@ -296,7 +300,8 @@ class FollowingDump(ResumableDump[T_co | Idle]):
 
     def _idle(self, dump: Dump, decoder: ItemDecoder[T_co | Idle]) -> Idle:
         hint = None if decoder.end is None else Hint(dump.server_uuid, *decoder.end)
-        return Idle((self.read.executed_before or GtidSet()) | decoder.received(), hint)
+        gtid = (self.read.executed_before or GtidSet()) | decoder.received()
+        return Idle(gtid, hint, decoder.last or self.last, dump.server_uuid)
 
 
 def scan(read: LogRead, decoding: Scan, transport: Transport = TRANSPORT) -> None:

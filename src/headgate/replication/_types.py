@@ -120,6 +120,10 @@ class Idle:
     gtid: GtidSet
     hint: Hint | None = None
     """Position behind the last transaction. None: no transaction was read since the reader connected."""
+    last: Last | None = None
+    """The last transaction that was read; None: none was."""
+    server_uuid: str = ""
+    """Server that is known to have executed ``gtid``."""
 
 
 LogItem: TypeAlias = LogBlock | Ddl | Stopped | RangeEnd | Idle
