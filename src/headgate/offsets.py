@@ -28,13 +28,27 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Binlog position at which a reader had read exactly some GTID set. A dump may begin there: that saves the server a
-    scan, and proves nothing.
+    """Binlog position at which a reader had read exactly some GTID set. A dump may begin there, which saves the server
+    a scan, if the server still has the same file: after RESET BINARY LOGS AND GTIDS its name is used again.
     """
 
     server_uuid: str
     file: str
     pos: int
+    created_s: int = 0
+    """When the server created the file, seconds since the Unix epoch, by its clock. 0: unknown; only a read that knows
+    which transactions must arrive may begin there."""
+
+    @classmethod
+    def from_dict(cls, value: Any, where: str = "hint") -> Hint:
+        """Parse the result of ``asdict``; OffsetFormatError for anything else."""
+        fields = _Fields(value, where, ("server_uuid", "file", "pos", "created_s"))
+        return cls(
+            server_uuid=fields.text("server_uuid"),
+            file=fields.text("file"),
+            pos=fields.number("pos"),
+            created_s=fields.number("created_s"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +259,7 @@ class SourceOffset:
             snapshot=SnapshotState.from_dict(fields.get("snapshot", dict), "offset.snapshot"),
             signals=fields.get("signals", dict),
             last=fields.optional("last", _last),
-            hint=fields.optional("hint", _hint),
+            hint=fields.optional("hint", Hint.from_dict),
             planned_us=fields.number("planned_us"),
         )
 
@@ -294,11 +308,6 @@ class _Fields:
 def _last(value: Any, where: str) -> Last:
     fields = _Fields(value, where, ("gtid", "ts_us"))
     return Last(gtid=fields.text("gtid"), ts_us=fields.number("ts_us"))
-
-
-def _hint(value: Any, where: str) -> Hint:
-    fields = _Fields(value, where, ("server_uuid", "file", "pos"))
-    return Hint(server_uuid=fields.text("server_uuid"), file=fields.text("file"), pos=fields.number("pos"))
 
 
 def _gtid(text: str) -> str:

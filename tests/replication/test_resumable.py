@@ -406,7 +406,7 @@ def test_a_hint_serves_at_its_own_server_alone() -> None:
     file = server.files[2]
     had = gtids(1, 3)
     for uuid, packets in ((UUID, 15), (OTHER, 27)):
-        read = LogRead(SETTINGS, executed_before=had, hint=Hint(uuid, file.name, 4))
+        read = LogRead(SETTINGS, executed_before=had, hint=Hint(uuid, file.name, 4, server.began))
         network = Network(server)
         with open_dump(read, network.transport()) as dump:
             assert {item.file for item in dump.items()} == {
@@ -420,11 +420,32 @@ def test_a_hint_at_what_is_no_longer_in_the_log_is_not_used(name: str, pos: int)
     """The file is purged, or shorter, and no transaction in it was needed."""
     server = small()
     had = gtids(1, 3)
-    read = LogRead(SETTINGS, executed_before=had, hint=Hint(UUID, name or server.files[2].name, pos))
+    read = LogRead(SETTINGS, executed_before=had, hint=Hint(UUID, name or server.files[2].name, pos, server.began))
     network = Network(server)
     with open_dump(read, network.transport()) as dump:
         assert {item.file for item in dump.items()} == {one.name for one in server.files}
     assert len(network.dumps) == 1
+
+
+def test_a_hint_into_a_file_whose_name_was_used_again_is_not_used() -> None:
+    """Even if its position is one between transactions: others are before it. The time of creation shows it."""
+    server = PretendedServer(began=2_000)
+    server.number, server.purged = 3, gtids(1, 3)
+    ends = {}
+    for number in range(4, 9):
+        server.commit([number])
+        ends[number] = server.status
+
+    def read(had: GtidSet, number: int, created_s: int) -> tuple[list[int], int]:
+        network, hint = Network(server), Hint(UUID, *ends[number], created_s)
+        window = WindowReader(SETTINGS, had, server_uuid=UUID, tables=TABLES, hint=hint, transport=network.transport())
+        numbers = [row[-1] for row in rows_of(window.read_to(*server.status))]
+        assert network.open == 0
+        return numbers, len(network.dumps)
+
+    assert read(gtids(1, 3), 5, 1_000) == ([4, 5, 6, 7, 8], 2)
+    assert read(gtids(1, 3), 5, 0) == ([4, 5, 6, 7, 8], 1), "unknown"
+    assert read(gtids(1, 5), 5, 2_000) == ([6, 7, 8], 1), "the same file"
 
 
 # --- what is told about it ----------------------------------------------------------------------------------------
@@ -435,7 +456,7 @@ def test_following_says_what_was_read() -> None:
     network = Network(server, [Ends(after_packets=20)], step=60)
     items = follow(SETTINGS, GtidSet(), OPTIONS, network.transport())
     idle = next(item for item in items if isinstance(item, Idle) and item.gtid == server.executed)
-    assert idle.hint == Hint(UUID, *server.status)
+    assert idle.hint == Hint(UUID, *server.status, server.began)
     items.close()  # type: ignore[attr-defined]
     assert network.open == 0
 

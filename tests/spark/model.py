@@ -76,6 +76,7 @@ class FakeServer:
     commit_times: dict[int, int] = field(default_factory=dict)
     replicates: bool = False
     probes: list[tuple[GtidSet, Hint | None]] = field(default_factory=list)
+    created_s: int = 0
     """Transactions whose headers were read, and where the read began."""
     key_type: str = "int"
     connects: int = 1
@@ -212,6 +213,7 @@ class FakeServer:
                 self.uuid,
                 f"binlog.{(gtid.number - 1) // self.per_file + 1:06d}",
                 4 + gtid.number,
+                self.created_s,
             )
             for gtid in gtids
         ]

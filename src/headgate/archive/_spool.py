@@ -141,7 +141,7 @@ class LogSpool:
 
     def _begin_file(self, file: CopiedFile) -> None:
         last = self._last
-        if last is None or (last.begin.server_uuid, last.begin.file) != (file.server_uuid, file.file):
+        if last is None or _identity(last.begin) != _identity(file):
             self._new_segment(file, file.pos)
         else:
             last.drop_open()
@@ -188,7 +188,7 @@ class LogSpool:
         """Return the position where the next dump may begin."""
         with self._changed:
             last = self._last
-            return None if last is None else Hint(last.begin.server_uuid, last.begin.file, last.whole[1])
+            return None if last is None else Hint(*_identity(last.begin)[:2], last.whole[1], last.begin.created_s)
 
     def newest(self) -> GtidSet:
         """Return the newest archived transaction, as far as the GTID sets show; empty: none is archived."""
@@ -357,6 +357,11 @@ class LogSpool:
         with self._changed:
             self._changed.wait_for(has_more, _HEARTBEAT_SECONDS)
             return not self._closed
+
+
+def _identity(file: CopiedFile) -> tuple[str, str, int]:
+    """Return what distinguishes a server's file from others, also from those that use its name again."""
+    return file.server_uuid, file.file, file.created_s
 
 
 def _last_usable(candidates: Sequence[_T], before: Callable[[_T], GtidSet], request: LogRequest) -> _T:

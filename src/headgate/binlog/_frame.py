@@ -188,6 +188,9 @@ class Framer:
 
     def __init__(self, *, checksums: bool = True) -> None:
         self.file = ""
+        self.created_s: dict[str, int] = {}
+        """File → when its server created it, seconds since the Unix epoch, for each file met: the time in the header of
+        its FORMAT_DESCRIPTION event, also of one that is sent when a dump begins inside the file."""
         self.needed = _PACKET_HEADER + 1
         """Unread bytes that the next call needs at least."""
         self._checksums = checksums
@@ -248,6 +251,7 @@ class Framer:
         kind = event[c.TYPE_OFFSET]
         if kind == c.FORMAT_DESCRIPTION:
             self._checksums = parse_format_description(event).checksums
+            self.created_s[self.file] = int.from_bytes(event[:4], "little")
             end_pos = int.from_bytes(event[13:17], "little")
             if end_pos and not event[c.FLAGS_OFFSET] & c.FLAG_ARTIFICIAL:
                 self._state[0] = max(int(self._state[0]), end_pos)

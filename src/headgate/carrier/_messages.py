@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from headgate.catalog import AddedColumn, ColumnChange, added_columns
 from headgate.gtid import GtidSet
 from headgate.names import quote_name
-from headgate.offsets import ChunkSpec
+from headgate.offsets import ChunkSpec, Hint
 
 __all__ = [
     "CarriedColumn",
@@ -249,3 +249,9 @@ class End:
     pos: int
     last_gtid: str = ""  # the last transaction before it; "": unknown
     last_us: int = 0  # its original commit time, µs since 1970 UTC
+    created_s: int = 0  # when the server created the file, seconds since 1970 UTC
+
+    @property
+    def hint(self) -> Hint:
+        """Return its position in the log."""
+        return Hint(self.server_uuid, self.file, self.pos, self.created_s)

@@ -73,6 +73,11 @@ class CopiedFile:
         """Whether the events of the file end in a CRC32."""
         return parse_format_description(self.description[_EVENT:]).checksums
 
+    @property
+    def created_s(self) -> int:
+        """When the server created the file, seconds since the Unix epoch."""
+        return int.from_bytes(self.description[_EVENT : _EVENT + 4], "little")
+
     def prologue(self, pos: int, *, checksum: bool) -> bytes:
         """Return the packets that must precede the file's events from ``pos`` on."""
         return rotate_packet(self.file, pos, checksum=checksum) + self.description

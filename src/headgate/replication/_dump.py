@@ -4,6 +4,11 @@ Facts about requests of bounded readers are in :mod:`headgate.replication._reque
 by file and position (``headgate.binlog_positions``). Checksums are always requested; ``NONE`` would not strip those
 already in the log.
 
+**A hint proves itself.** A dump that begins inside a file first sends the file's FORMAT_DESCRIPTION event, with the
+time at which the file was created (MySQL source ``sql/rpl_binlog_sender.cc``, ``send_format_description_event``). A
+file only grows, so if that is the hint's time, the hint leads to the same event as when it was made. Else another dump
+begins without it: the file's name was used again, or the file was purged meanwhile.
+
 If the settings name a binlog archive (``ConnectionSettings.log``), the server gets no request, or only for what the
 archive no longer has. The bytes are the same, so readers see no difference.
 """
@@ -12,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from headgate.binlog import EndOfLog, ErrorPacket, Framer, LogPosition, Segment
@@ -42,6 +47,8 @@ class Dump:
     needed: GtidSet
     """Transactions that it must deliver, if they are known: for errors."""
     server_uuid: str = ""
+    begin: Hint | None = None
+    """Hint at which it begins."""
 
     def items(self) -> Iterator[Segment | LogPosition]:
         """Yield segments and positions until the server ends the dump. A segment is valid until the next item.
@@ -66,6 +73,27 @@ class Dump:
         """Yield the segments among :meth:`items`, with the same errors."""
         return (item for item in self.items() if isinstance(item, Segment))
 
+    def proves_begin(self) -> bool:
+        """Return whether the dump begins in the file of its hint, as far as the file's creation time is known.
+
+        Waits for the first packets and consumes nothing.
+        """
+        hint, stream, framer, used = self.begin, self.stream, Framer(), 0
+        if hint is None or not hint.created_s:
+            return True
+        while not framer.created_s:
+            item, behind = framer.next(stream.buf, stream.start + used, stream.end)
+            if isinstance(item, (Segment, EndOfLog, ErrorPacket)):
+                return False
+            used = behind - stream.start
+            if item is None:
+                stream.fill(used + framer.needed)
+        return framer.created_s == {hint.file: hint.created_s}
+
+    def hint(self, file: str, pos: int) -> Hint:
+        """Return a position that the dump has met as a hint for later dumps."""
+        return Hint(self.server_uuid, file, pos, self.framer.created_s.get(file, 0))
+
     @property
     def is_drained(self) -> bool:
         """Whether everything that has arrived was yielded."""
@@ -86,12 +114,23 @@ def open_dump(read: LogRead, transport: Transport = TRANSPORT) -> Iterator[Dump]
         if archived is not None:
             yield Dump(archived.stream, Framer(), read.wanted or GtidSet(), archived.server_uuid)
             return
-        connection = stack.enter_context(transport.connect(read.settings))
+        dump = stack.enter_context(_requested(read, transport))
+        if not dump.proves_begin():
+            stack.close()
+            dump = stack.enter_context(_requested(replace(read, hint=None), transport))
+        yield dump
+
+
+@contextmanager
+def _requested(read: LogRead, transport: Transport) -> Iterator[Dump]:
+    """Request a part of the log from the server."""
+    with transport.connect(read.settings) as connection:
         if read.followed is not None:
             check_settings(connection, read.followed, gtids=read.begin_position is None, ordered=False)
         checked = _checked(connection, read)
         _prepare(connection, read)
-        yield Dump(connection.command(*checked.request), Framer(), checked.needed, checked.server_uuid)
+        stream = connection.command(*checked.request)
+        yield Dump(stream, Framer(), checked.needed, checked.server_uuid, checked.hint)
 
 
 def first_event(read: LogRead, transport: Transport = TRANSPORT) -> bytes | None:
@@ -125,6 +164,8 @@ class _CheckedRequest(NamedTuple):
     request: DumpRequest
     needed: GtidSet
     server_uuid: str
+    hint: Hint | None = None
+    """Hint at which the dump begins."""
 
 
 def _checked(connection: Connection, read: LogRead) -> _CheckedRequest:
@@ -154,16 +195,16 @@ def _by_gtids(connection: Connection, read: LogRead) -> _CheckedRequest:
     lost = purged & needed
     if lost:
         raise BinlogPurgedError(_READ_AGAIN, needed=str(lost), purged=str(purged))
-    return _CheckedRequest(
-        gtid_request(executed_before, read.server_id, _usable(connection, read.hint, uuid)), needed, uuid
-    )
+    hint = _usable(connection, read, uuid)
+    return _CheckedRequest(gtid_request(executed_before, read.server_id, hint), needed, uuid, hint)
 
 
-def _usable(connection: Connection, hint: Hint | None, server_uuid: str) -> Hint | None:
-    """Return a hint if it is of this server, and the position is still in its log. Files are purged although nobody
-    needs them any more, and a dump that begins in one fails.
+def _usable(connection: Connection, read: LogRead, server_uuid: str) -> Hint | None:
+    """Return the read's hint if it is of this server, and the position is still in its log. Files are purged although
+    nobody needs them any more, and a dump that begins in one fails.
     """
-    if hint is None or hint.server_uuid != server_uuid:
+    hint = read.hint
+    if hint is None or hint.server_uuid != server_uuid or (read.wanted is None and not hint.created_s):
         return None
     current, end = log_status(connection)
     if hint.file == current:  # as with most dumps; to list all files, the server opens each

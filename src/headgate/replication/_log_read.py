@@ -116,17 +116,17 @@ class LogRead:
             return not self.wanted
         return self._until is not None and reached >= self._until
 
-    def rest(self, received: GtidSet, end: tuple[str, int] | None) -> LogRead:
+    def rest(self, received: GtidSet, end: Hint | None) -> LogRead:
         """Return the part that is left.
 
         :param received: transactions that were received whole.
-        :param end: file and position behind the last of them.
+        :param end: position behind the last of them.
         """
         if self.wanted is not None:
             return replace(self, wanted=self.wanted - received)
         if self.executed_before is None:
             return self
-        hint = self.hint if end is None or self.server_uuid is None else Hint(self.server_uuid, *end)
+        hint = self.hint if end is None or self.server_uuid is None else end
         return replace(self, executed_before=self.executed_before | received, hint=hint)
 
     def incomplete_error(self) -> IncompleteReadError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import astuple, replace
 from typing import NamedTuple
 
 from headgate.binlog import gtid_events
@@ -11,7 +11,7 @@ from headgate.binlog_positions import begin_of, file_number
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, HistoryRewrittenError, IncompleteReadError
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import REWRITTEN, ConnectionSettings
-from headgate.offsets import Last
+from headgate.offsets import Hint, Last
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
 from headgate.replication._transport import TRANSPORT, Transport
@@ -32,6 +32,13 @@ class TransactionHeader(NamedTuple):
     """Server in whose log it is."""
     file: str
     pos: int
+    created_s: int
+    """When the server created the file, seconds since the Unix epoch."""
+
+    @property
+    def hint(self) -> Hint:
+        """Return its position."""
+        return Hint(self.server_uuid, self.file, self.pos, self.created_s)
 
     @property
     def last(self) -> Last:
@@ -122,7 +129,7 @@ def _dumped(read: LogRead, transport: Transport) -> Iterator[TransactionHeader]:
             for event in gtid_events(segment):
                 gtid = position or event.gtid
                 if gtid is not None and gtid in wanted:
-                    yield TransactionHeader(gtid, event.commit_us, dump.server_uuid, segment.file, event.pos)
+                    yield TransactionHeader(gtid, event.commit_us, *astuple(dump.hint(segment.file, event.pos)))
                     if position is not None:
                         return
                     left, size = left - 1, 0

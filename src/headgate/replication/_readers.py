@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 from headgate._policies import DEFAULT, Policies
 from headgate.binlog import Segment, codes
 from headgate.catalog import TablePatterns
-from headgate.errors import DecodeError, HeadgateError
+from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import Hint, Last
@@ -48,8 +48,8 @@ def read_range(
     """
     dump = ResumableDump(read, LogDecoding(read.settings, options, transport), transport)
     yield from dump.items()
-    file, pos = dump.end or ("", 0)
-    yield RangeEnd(dump.server_uuid, file, pos, read.executed or GtidSet(), dump.last)
+    end = dump.end or Hint("", "", 0)
+    yield RangeEnd(dump.server_uuid, end.file, end.pos, read.executed or GtidSet(), dump.last, end.created_s)
 
 
 class WindowReader:
@@ -148,20 +148,14 @@ def cut_in_order(
     changes.
 
     Only whole transactions, in log order, and none that ``executed`` lacks. If there are fewer changes, all of
-    ``executed``. The cut may exceed the limit by the changes in one piece of the log. A hint that leads to none of
-    them is dropped.
+    ``executed``. The cut may exceed the limit by the changes in one piece of the log.
 
+    :param hint: position of a reader whose set was ``executed_before``; ignored if its file's creation time is unknown.
     :raises IncompleteReadError: no transaction arrived.
     """
+    hint = hint if hint is not None and hint.created_s else None  # the first ones to arrive must be the log's first
     read = LogRead(settings, wanted=executed - executed_before, executed=executed, hint=hint)
-    received = GtidSet()
-    try:
-        received = _first_transactions(read, limit_rows)
-    except HeadgateError:
-        if hint is None:
-            raise
-    if not received and hint is not None:
-        received = _first_transactions(replace(read, hint=None), limit_rows)
+    received = _first_transactions(read, limit_rows)
     if not received:
         raise read.incomplete_error()
     return executed_before | received

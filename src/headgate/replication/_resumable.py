@@ -11,8 +11,8 @@ matters.) So wherever dumps are cut, the read yields the log's transactions once
 transaction received, perhaps by an earlier read, is compared with the server's: another one with the same GTID means a
 rewritten history.
 
-**Hints.** A dump that began at a hint, and ended without anything of the read, shows that the hint may be wrong (a file
-name that was used again). The next dump begins without it, even after an error that no retry mends.
+**Hints.** A dump that began at a hint of a file whose creation time is unknown, and ended without anything of the read,
+shows that the hint may be wrong. The next dump begins without it, even after an error that no retry mends.
 """
 
 from __future__ import annotations
@@ -187,8 +187,8 @@ class ResumableDump(Generic[T_co]):
         self.state = DumpState.IDLE
         self.server_uuid = read.server_uuid or ""
         """Server of the first dump."""
-        self.end: tuple[str, int] | None = None
-        """File and position behind the last transaction received whole. None: no transaction was."""
+        self.end: Hint | None = None
+        """Position behind the last transaction received whole. None: no transaction was."""
         self.reached = (0, 0)
         """File number and position up to which the log was read, with no transaction open there."""
         self._decoding, self._transport = decoding, transport
@@ -255,8 +255,8 @@ class ResumableDump(Generic[T_co]):
         if decoder is not None:
             advanced = self.reached > reached and self.read.wanted is None
             is_fruitless = not (decoder.received_count or decoder.unfinished() or advanced)
-            self._drops_hint = is_fruitless and self.read.hint is not None
-            self._note(decoder)
+            self._drops_hint = is_fruitless and self.read.hint is not None and not self.read.hint.created_s
+            self._note(decoder, None if decoder.end is None else dump.hint(*decoder.end))
         return failure
 
     def _contents(self, dump: Dump, decoder: ItemDecoder[T_co]) -> Iterator[T_co]:
@@ -273,13 +273,13 @@ class ResumableDump(Generic[T_co]):
         if decoder.unfinished() is None:
             self.reached = max(self.reached, position)
 
-    def _note(self, decoder: ItemDecoder[T_co]) -> None:
-        """Record what the ended dump delivered."""
+    def _note(self, decoder: ItemDecoder[T_co], end: Hint | None) -> None:
+        """Record what the ended dump delivered; ``end`` is behind its last transaction."""
         received = decoder.received()
         if received:
             self._failures.clear()
-        self.read = self.read.rest(received, decoder.end)
-        self.end, self.last = decoder.end or self.end, decoder.last or self.last
+        self.read = self.read.rest(received, end)
+        self.end, self.last = end or self.end, decoder.last or self.last
         self._skip = decoder.unfinished() or self._skip
 
 
@@ -299,7 +299,7 @@ class FollowingDump(ResumableDump[T_co | Idle]):
                 yield self._idle(dump, decoder)
 
     def _idle(self, dump: Dump, decoder: ItemDecoder[T_co | Idle]) -> Idle:
-        hint = None if decoder.end is None else Hint(dump.server_uuid, *decoder.end)
+        hint = None if decoder.end is None else dump.hint(*decoder.end)
         gtid = (self.read.executed_before or GtidSet()) | decoder.received()
         return Idle(gtid, hint, decoder.last or self.last, dump.server_uuid)
 

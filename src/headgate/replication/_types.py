@@ -111,6 +111,8 @@ class RangeEnd:
     gtid: GtidSet
     last: Last | None = None
     """The last transaction before it, if known."""
+    created_s: int = 0
+    """Of the file, as ``Hint.created_s``."""
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def _message(
         return Stop(item.table, item.reason, gtid=item.gtid, unknown=item.unknown)
     if isinstance(item, RangeEnd):
         last = item.last or Last("", 0)
-        return End(str(item.gtid), item.server_uuid, item.file, item.pos, last.gtid, last.ts_us)
+        return End(str(item.gtid), item.server_uuid, item.file, item.pos, last.gtid, last.ts_us, item.created_s)
     return item
 
 

@@ -116,7 +116,7 @@ class HistoryCheck:
             for header in self._server.headers(gtids, position) if gtids else ():
                 if last is not None and known and str(header.gtid) == last.gtid:
                     check_header(header, last)
-                last, hint = header.last, Hint(header.server_uuid, header.file, header.pos)
+                last, hint = header.last, header.hint
                 known = GtidSet()
         return last, hint
 

@@ -123,7 +123,7 @@ class Notes:
             begin, topic, skipped = values.get("begin"), values.get("topic"), values.get("skipped")
             return cls(
                 server_uuid=str(values.get("server_uuid", "")),
-                begin=Hint(str(begin["server_uuid"]), str(begin["file"]), int(begin["pos"])) if begin else None,
+                begin=Hint.from_dict(begin, "signals.begin") if begin else None,
                 cuts=tuple(Cut(str(cut["file"]), str(cut["gtid"])) for cut in values.get("cuts", ())),
                 taken=tuple(str(name) for name in values.get("taken", ())),
                 sent={str(name): int(us) for name, us in values.get("sent", {}).items()},

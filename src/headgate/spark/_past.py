@@ -79,7 +79,6 @@ class PastTables:
     def _hint(self, server_uuid: str, gtid: str) -> Hint | None:
         """Return the pipeline's position in this server's log when it had this set or less."""
         from headgate.gtid import GtidSet
-        from headgate.offsets import Hint
 
         recorded = self._control.hint() if self._control is not None else None
         if (
@@ -88,7 +87,7 @@ class PastTables:
             or not GtidSet.parse(recorded.gtid) <= GtidSet.parse(gtid)
         ):
             return None
-        return Hint(server_uuid, recorded.file, recorded.pos)
+        return recorded.hint
 
     def keys(self, table: str, keys: pa.Table) -> list[Key]:
         """Return the keys of rows in the form of :meth:`rows` and :meth:`moves`."""

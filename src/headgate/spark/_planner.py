@@ -531,7 +531,7 @@ class Planner:
         recorded = self._control.hint() if self._control is not None else None
         if recorded is None or recorded.server_uuid != state.uuid or recorded.gtid != start.gtid:
             return None
-        return Hint(recorded.server_uuid, recorded.file, recorded.pos)
+        return recorded.hint
 
     def _commit_watermark(self, chunks: Sequence[ChunkSpec], epoch: int) -> None:
         """Ensure that the chunks' SELECTs see all of the batch's end, which was read before."""

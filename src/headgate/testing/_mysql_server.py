@@ -233,9 +233,13 @@ class MySQLServer:
         file, position, *_ = self.query(LOG_STATUS.on(self.version_numbers))[0]
         return str(file), int(position)
 
-    def reset_log(self) -> None:
-        """Remove the binary log and forget all GTIDs (``RESET BINARY LOGS AND GTIDS``)."""
-        self.execute(RESET_LOG.on(self.version_numbers))
+    def reset_log(self, *, at_s: int = 0) -> None:
+        """Remove the binary log and forget all GTIDs (``RESET BINARY LOGS AND GTIDS``).
+
+        :param at_s: creation time of the new file, seconds since the Unix epoch; 0: now.
+        """
+        reset = RESET_LOG.on(self.version_numbers)
+        self.execute(*([f"SET timestamp = {at_s}", reset, "SET timestamp = DEFAULT"] if at_s else [reset]))
 
     def purge_log(self, to: str | None = None) -> None:
         """Remove the binary log's files before ``to``, by default all but a new one.

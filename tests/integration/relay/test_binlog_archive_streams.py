@@ -15,6 +15,8 @@ from headgate.archive import LogOfRelay
 from headgate.errors import BinlogPurgedError, HistoryRewrittenError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
+from headgate.offsets import Hint
+from headgate.replication import cut_in_order
 from headgate.testing import MySQLServer, Proxy, replica_pair
 from tests.integration.reading.test_replication import running_dumps
 from tests.integration.relay.test_binlog_archive import DEADLINE_SECONDS, do, keeping, read
@@ -308,6 +310,36 @@ def test_a_log_that_began_anew(tmp_path: Path) -> None:
             do(server, "d", "UPDATE changes SET v = 'two'")
             kept.wait_for(server.gtid_executed)
             assert len(kept.log.head().series) == 1
+
+
+@pytest.mark.needs_own_server
+def test_a_restored_log_in_a_file_of_the_same_name(tmp_path: Path) -> None:
+    """The archive's end is a position between later transactions there."""
+    with MySQLServer.start() as server:
+        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+        server.reset_log(at_s=1_600_000_000)
+        for number in range(10):
+            do(server, "d", f"INSERT INTO t VALUES ({number})")
+        with keeping(server, tmp_path / "relay", had="") as kept:
+            kept.wait_for(server.gtid_executed)
+            position = kept.log.head().pos
+        before = GtidSet.parse(server.gtid_executed)
+        server.reset_log()
+        server.execute(f"SET GLOBAL gtid_purged = '{before}'")
+        for number in range(100, 130):
+            do(server, "d", f"INSERT INTO t VALUES ({number})")
+        ends = [row[4] for row in server.query("SHOW BINLOG EVENTS") if row[2] == "Xid"]
+        assert position in ends[1:], "the position alone shows nothing"
+        with keeping(server, tmp_path / "relay") as kept:
+            kept.wait_for(server.gtid_executed)
+            wanted = GtidSet.parse(server.gtid_executed) - before
+            settings = replace(ConnectionSettings.from_url(server.url), log=kept.log)
+            *rows, _ = read(settings, server, "d", wanted)
+            assert [row["id"] for _, _, row in rows] == list(range(100, 130))
+            hint = Hint(server.server_uuid, "binlog.000001", position, 1_600_000_000)
+            plain = ConnectionSettings.from_url(server.url)
+            first = cut_in_order(plain, before, before | wanted, limit_rows=1, hint=hint) - before
+            assert next(iter(first)) == next(iter(wanted))
 
 
 @pytest.mark.needs_own_server

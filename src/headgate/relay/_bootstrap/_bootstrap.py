@@ -44,7 +44,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -262,7 +262,7 @@ class Bootstrap:
                 continue
             scn = max(state.scn, 0)
             data = self._encode(rows, scn)
-            hint = None if state.hint is None else (state.hint.server_uuid, state.hint.file, state.hint.pos)
+            hint = None if state.hint is None else astuple(state.hint)
             number = session.add(source.name, PartRead(part, detail, str(state.gtid), scn, hint))
             return number, self._cache.keep((session.scn, source.name, number), data)
         raise ChunkRetryError(f"rows could not be read as of one point: {reason}", table=source.table)
