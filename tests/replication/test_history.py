@@ -182,6 +182,28 @@ def test_headers_of_a_few_transactions() -> None:
         transaction_headers(LogRead(SETTINGS, wanted=gtids(5, 5)), network.transport())
 
 
+def test_a_range_of_positions_may_hold_no_transaction() -> None:
+    """Without GTIDs a new file alone moves the log's end. Only a dump that reached that end shows it."""
+    server = PretendedServer(anonymous=True)
+    server.commit([1])
+    begin = server.position
+    server.rotate()
+    read = LogRead(SETTINGS, wanted=server.position - begin)
+    assert transaction_headers(read, Network(server).transport()) == []
+    with pytest.raises(IncompleteReadError, match="ended before all"):
+        transaction_headers(read, Network(server, [Ends(after_packets=1, tail=EOF_PACKET)]).transport())
+    empty = server.position
+    server.commit([2])
+    (header,) = transaction_headers(LogRead(SETTINGS, wanted=server.position - begin), Network(server).transport())
+    assert (header.file, GtidSet.parse(str(header.gtid)) - begin) == ("binlog.000002", GtidSet.parse(str(header.gtid)))
+    assert transaction_headers(read, Network(server).transport()) == [], "it begins behind the range"
+    assert transaction_headers(LogRead(SETTINGS, wanted=server.position - empty), Network(server).transport())
+    (again,) = transaction_headers(
+        LogRead(SETTINGS, wanted=GtidSet.parse(str(header.gtid))), Network(server).transport()
+    )
+    assert again == header
+
+
 def test_the_header_behind_a_large_transaction_comes_from_another_dump(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.replication._probe._LARGE_BYTES", 10_000)
     server = server_with(1)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from dataclasses import astuple, replace
 from typing import NamedTuple
 
-from headgate.binlog import gtid_events
-from headgate.binlog_positions import begin_of, file_number
+from headgate.binlog import Segment, gtid_events
+from headgate.binlog_positions import TAG, BinlogPosition, file_number, number_at
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, HistoryRewrittenError, IncompleteReadError
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import REWRITTEN, ConnectionSettings
 from headgate.offsets import Hint, Last
-from headgate.replication._dump import open_dump
+from headgate.replication._dump import open_dump, position_of
 from headgate.replication._log_read import LogRead
 from headgate.replication._transport import TRANSPORT, Transport
 
@@ -86,15 +87,18 @@ def check_header(header: TransactionHeader, last: Last) -> None:
 
 
 def transaction_headers(read: LogRead, transport: Transport = TRANSPORT) -> list[TransactionHeader]:
-    """Return the headers of the transactions ``read.wanted``, in log order. Without GTIDs it is one position;
-    the header is that of the first transaction there or behind it.
+    """Return the headers of the transactions ``read.wanted``, in log order. Without GTIDs these are positions, and the
+    header is that of the first transaction there, if there is one (a new file may hold none yet). For one position it
+    is that of the first transaction there or behind it.
 
     A dump is ended as soon as the last one has begun, and when much of another has arrived. A hint that does not lead
     to all of them is dropped.
 
     :raises BinlogPurgedError: the log no longer holds one of them.
-    :raises IncompleteReadError: one did not arrive.
+    :raises IncompleteReadError: one did not arrive, or the dump ended before the last position.
     """
+    if read.begin_position is not None:
+        return _first_header(read, read.begin_position, transport)
     headers: list[TransactionHeader] = []
     left = read.wanted or GtidSet()
     while left:
@@ -114,6 +118,24 @@ def transaction_headers(read: LogRead, transport: Transport = TRANSPORT) -> list
     return sorted(headers, key=lambda header: (file_number(header.file), header.pos))
 
 
+def _first_header(read: LogRead, begin: BinlogPosition, transport: Transport) -> list[TransactionHeader]:
+    """Return the header of the first transaction in a log without GTIDs, if it begins before the end of the read."""
+    stop = None if read.count == 1 else read.stop
+    position = Gtid(uuid.UUID(begin.server_uuid).bytes, TAG, number_at(begin.file, begin.pos) + 1)
+    with open_dump(read, transport) as dump:
+        for item in dump.items():
+            for event in gtid_events(item) if isinstance(item, Segment) else ():
+                at = file_number(item.file), event.pos
+                if at < (begin.file, begin.pos):  # a request cannot begin behind 4 GiB in a file
+                    continue
+                if stop is not None and at >= stop:
+                    return []
+                return [TransactionHeader(position, event.commit_us, *astuple(dump.hint(item.file, event.pos)))]
+            if stop is not None and position_of(item) >= stop:
+                return []
+    raise read.incomplete_error()
+
+
 def _set_of(gtid: Gtid) -> GtidSet:
     return GtidSet({(gtid.uuid, gtid.tag): [(gtid.number, gtid.number)]})
 
@@ -121,17 +143,13 @@ def _set_of(gtid: Gtid) -> GtidSet:
 def _dumped(read: LogRead, transport: Transport) -> Iterator[TransactionHeader]:
     """Yield headers from one dump until all have come, or the rest of a large transaction is in the way."""
     wanted = read.wanted or GtidSet()
-    position = next(iter(wanted)) if begin_of(wanted) is not None else None
     left, size = wanted.count(), 0
     with open_dump(read, transport) as dump:
         for segment in dump.segments():
             size += int(segment.end[-1]) - int(segment.start[0])
             for event in gtid_events(segment):
-                gtid = position or event.gtid
-                if gtid is not None and gtid in wanted:
-                    yield TransactionHeader(gtid, event.commit_us, *astuple(dump.hint(segment.file, event.pos)))
-                    if position is not None:
-                        return
+                if event.gtid is not None and event.gtid in wanted:
+                    yield TransactionHeader(event.gtid, event.commit_us, *astuple(dump.hint(segment.file, event.pos)))
                     left, size = left - 1, 0
             if not left or (left < wanted.count() and size > _LARGE_BYTES):
                 return

@@ -14,7 +14,8 @@ What is read between two plannings is of the history that both have met. One dum
 the new one, and begins where the old one is.
 
 "Newest" is the highest number of each source in the newest binlog file with a transaction of the batch; of these, the
-last one in the log. In a log without GTIDs it is the batch's first transaction, whose position is known.
+last one in the log. In a log without GTIDs it is the batch's first transaction, whose position is known. If the
+positions hold none (the server only began another file), the newest one stays.
 """
 
 from __future__ import annotations
@@ -125,11 +126,10 @@ class HistoryCheck:
 
         :param at: a known position before all of ``new``.
         """
-        first = next(new.intervals(), None)
-        if first is None:
+        if not new:
             return new, at
         if end_of(new) is not None:
-            return GtidSet({first[:2]: [(first[2], first[2])]}), None
+            return new, None
         if at is not None and at.file == self._server.log_file():
             return _highest(new), at
         names = [name for name, _ in self._server.log_files()]
