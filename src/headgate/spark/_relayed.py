@@ -26,7 +26,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from headgate.catalog import TablePatterns
-from headgate.errors import HeadgateError, ServerBehindError
+from headgate.errors import HeadgateError, IncompleteReadError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.spark._server import MySQLServer, ServerState
 
@@ -112,12 +112,15 @@ class RelayedServer(MySQLServer):
         self._part, self._files = part, None
 
     def _listed(self, part: Series) -> list[LogFile]:
+        """:raises IncompleteReadError: the part was deleted since it was chosen. A new planning sees what is left."""
         if self._files is None:
             self._files = [
                 one
                 for one in self._relay.files()
                 if one.server_uuid == part.server_uuid and part.begin <= one.before <= part.end
             ]
+        if not self._files:
+            raise IncompleteReadError("the relay deleted this part of the binlog while its files were listed")
         return self._files
 
     def reads_windows(self, end: GtidSet) -> bool:
@@ -131,8 +134,7 @@ class RelayedServer(MySQLServer):
         return None if part is None else part.server_uuid
 
     def log_file(self) -> str:
-        listed = [] if self._part is None else self._listed(self._part)
-        return listed[-1].name if listed else super().log_file()
+        return super().log_file() if self._part is None else self._listed(self._part)[-1].name
 
     def log_files(self) -> list[tuple[str, int]]:
         if self._part is None:
