@@ -53,11 +53,20 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The newest transaction of an offset, to detect a server whose history was rewritten."""
+    """The last transaction that was read, in the order of the log, to detect a server whose history was rewritten.
+
+    Its number need not be the highest: a group assigns numbers in blocks, and users choose some.
+    """
 
     gtid: str
     ts_us: int
     """Original commit time, microseconds since 1970-01-01 UTC."""
+
+    @classmethod
+    def from_dict(cls, value: Any, where: str = "last") -> Last:
+        """Parse the result of ``asdict``; OffsetFormatError for anything else."""
+        fields = _Fields(value, where, ("gtid", "ts_us"))
+        return cls(gtid=fields.text("gtid"), ts_us=fields.number("ts_us"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +267,7 @@ class SourceOffset:
             tables=fields.texts("tables"),
             snapshot=SnapshotState.from_dict(fields.get("snapshot", dict), "offset.snapshot"),
             signals=fields.get("signals", dict),
-            last=fields.optional("last", _last),
+            last=fields.optional("last", Last.from_dict),
             hint=fields.optional("hint", Hint.from_dict),
             planned_us=fields.number("planned_us"),
         )
@@ -303,11 +312,6 @@ class _Fields:
     def optional(self, name: str, read: Callable[[Any, str], _T]) -> _T | None:
         value = self._values[name]
         return None if value is None else read(value, f"{self._where}.{name}")
-
-
-def _last(value: Any, where: str) -> Last:
-    fields = _Fields(value, where, ("gtid", "ts_us"))
-    return Last(gtid=fields.text("gtid"), ts_us=fields.number("ts_us"))
 
 
 def _gtid(text: str) -> str:

@@ -30,6 +30,7 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
+from headgate.offsets import Last
 from headgate.replication import CopiedPosition, LogCopy
 from headgate.testing._binlog import BinlogWriter, packets
 from tests.relay.serving import PATIENCE_SECONDS
@@ -37,6 +38,8 @@ from tests.relay.serving import PATIENCE_SECONDS
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 SOURCE = "5e11fa47-71ca-11e1-9e33-c80aa9429562"
+TIME_US = 1_700_000_000_000_000
+"""Commit time of all transactions."""
 Place = tuple[int, str, int]
 SMALL = SegmentSizes(smallest=700, between_marks=300)
 
@@ -433,7 +436,7 @@ def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:
     with pytest.raises(ServerBehindError, match="has not begun"):
         spool.reader(LogRequest(executed_before=GtidSet()))
     spool.begin(gtids(7))
-    assert (spool.gtid, spool.head().begin, spool.head().file, spool.newest()) == (gtids(7), gtids(7), "", GtidSet())
+    assert (spool.gtid, spool.head().begin, spool.head().file, spool.last) == (gtids(7), gtids(7), "", None)
     assert read(spool, 7) == ([], None)
     spool.close()
     spool = LogSpool(folder, 1 << 20)
@@ -442,11 +445,30 @@ def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:
     server = Server(A, number=7)
     server.commit()
     feed(spool, A, server.dump(7), 100)
-    assert str(spool.newest()) == f"{SOURCE}:8"
+    assert spool.last == Last(f"{SOURCE}:8", TIME_US)
     spool.close()
     spool = LogSpool(folder, 1 << 20, reset=True)
     spool.begin(gtids(9))
     assert (spool.gtid, spool.head().series) == (gtids(9), ())
+    spool.close()
+
+
+def test_the_last_transaction_is_the_log_s_not_the_one_with_the_highest_number(folder: Path) -> None:
+    """A group assigns numbers in blocks. It is also known after a restart, and when its segment was deleted."""
+    server, spool = Server(A), new_archive(folder, 2_000, sizes=SMALL)
+    for number in (1_000_000, 0, 1, 2):
+        server.number = number
+        server.commit()
+    feed(spool, A, server.dump(-1), 100)
+    assert spool.last == Last(f"{SOURCE}:3", TIME_US)
+    for _ in range(5):
+        spool.close()
+        spool = new_archive(folder, 2_000, sizes=SMALL)
+        assert spool.last == Last(f"{SOURCE}:3", TIME_US)
+        server.rotate()
+        copy = server.files[-1]
+        rotate = BinlogWriter().rotate(copy[0])
+        feed(spool, A, packets([rotate, copy[1]]), 100)
     spool.close()
 
 

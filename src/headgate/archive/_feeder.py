@@ -2,8 +2,8 @@
 
 All readers of this log read the archive, including the relay's row reader: the server has one dump for all.
 
-A dump begins at exactly the GTID set of the archive. First the archive's newest transaction is looked up in both. If
-its commit time differs, the server's GTIDs name other transactions than before. The feeder then fails, because readers
+A dump begins at exactly the GTID set of the archive. First the archive's last transaction is looked up at the server.
+If its commit time differs, the GTIDs name other transactions than before. The feeder then fails, because readers
 could not distinguish them. It also fails if the server has purged log before it was copied. All other errors are
 retried for ever.
 """
@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from typing import Final
 
 from headgate.archive._spool import LogSpool
 from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
-from headgate.offsets import Last
-from headgate.replication import LogRead, check_history, commit_time, copy_log
+from headgate.replication import LogRead, check_history, copy_log
 from headgate.retrying import Retrying, RetryPolicy
 
 __all__ = ["LogFeeder"]
@@ -75,8 +73,6 @@ class LogFeeder(Retrying):
 
     def _check_history(self) -> None:
         """:raises HistoryRewrittenError: the server's history differs from the archive's, or the server lost it."""
-        newest, hint = self.spool.newest(), self.spool.hint()
-        if newest and hint is not None:
-            archived_us = commit_time(replace(self._settings, log=self.spool), newest)
-            read = LogRead(self._settings, had_by=hint.server_uuid)
-            check_history(read, Last(str(newest), archived_us))
+        last, hint = self.spool.last, self.spool.hint()
+        if last is not None and hint is not None:
+            check_history(LogRead(self._settings, had_by=hint.server_uuid), last)

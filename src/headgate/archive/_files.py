@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, TargetError
 from headgate.files import file_errors, read_json, write_all, write_json
 from headgate.gtid import GtidSet
+from headgate.offsets import Last
 from headgate.replication import CopiedEvents, CopiedFile, LogCopy
 
 __all__ = ["LogSegment", "Mark", "ParsedSegment", "SegmentSizes", "stored_log"]
@@ -62,6 +63,8 @@ class ParsedSegment(NamedTuple):
     """As :attr:`LogSegment.marks`."""
     gtid: GtidSet
     """All transactions before its end."""
+    last: Last | None
+    """The last of them that was read."""
 
 
 @dataclass
@@ -73,6 +76,8 @@ class LogSegment:
     begin: CopiedFile
     before: GtidSet
     """All transactions before it."""
+    last_before: Last | None
+    """The last of them that was read; None: none was."""
     between_marks: int
     whole: tuple[int, int] = (0, 0)
     """Bytes of whole transactions, and the position after them in the server's file. While it grows it is replaced as
@@ -114,6 +119,7 @@ class LogSegment:
             "pos": begin.pos,
             "description": base64.b64encode(begin.description).decode(),
             "before": str(self.before),
+            "last": self.last_before and asdict(self.last_before),
         }
         with contextlib.ExitStack() as undo, _target(self.path):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -249,15 +255,16 @@ class LogSegment:
                         break
                     stop = min(len(data), at + max(copy.needed, 2 * (stop - at)))
                 at = used
-        return ParsedSegment((size, end), marks, copy.gtid())
+        return ParsedSegment((size, end), marks, copy.gtid(), copy.last or self.last_before)
 
     def accept(self, parsed: ParsedSegment) -> None:
         """Take what was parsed as the content; the rest of the file counts as not written."""
         self.whole, self.marks = parsed.whole, parsed.marks
 
 
-def stored_log(folder: Path, sizes: SegmentSizes) -> tuple[list[LogSegment], GtidSet]:
-    """Return the stored segments, oldest first, and all transactions up to their end. The last is open for writing.
+def stored_log(folder: Path, sizes: SegmentSizes) -> tuple[list[LogSegment], GtidSet, Last | None]:
+    """Return the stored segments, oldest first, all transactions up to their end, and the last of these that was read.
+    The last segment is open for writing.
 
     :raises HeadgateError: a file cannot be read.
     """
@@ -268,11 +275,11 @@ def stored_log(folder: Path, sizes: SegmentSizes) -> tuple[list[LogSegment], Gti
             with _target(path):
                 path.unlink()
     if not segments:
-        return [], GtidSet()
+        return [], GtidSet(), None
     newest = segments[-1].parse()
     segments[-1].accept(newest)
     segments[-1].reopen()
-    return segments, newest.gtid
+    return segments, newest.gtid, newest.last
 
 
 def _stored(header: Path, sizes: SegmentSizes) -> LogSegment:
@@ -281,9 +288,8 @@ def _stored(header: Path, sizes: SegmentSizes) -> LogSegment:
         begin = CopiedFile(
             str(value["server_uuid"]), str(value["file"]), int(value["pos"]), base64.b64decode(value["description"])
         )
-        segment = LogSegment(
-            int(header.stem), header.parent, begin, GtidSet.parse(value["before"]), sizes.between_marks
-        )
+        before, last = GtidSet.parse(value["before"]), value["last"] and Last.from_dict(value["last"])
+        segment = LogSegment(int(header.stem), header.parent, begin, before, last, sizes.between_marks)
         segment.whole = segment.path.stat().st_size, begin.pos
     except (KeyError, TypeError, ValueError, HeadgateError, OSError):
         raise ConfigError(

@@ -20,8 +20,9 @@ What it guarantees
   series begins with exactly the transactions with which the previous one ended; each transaction is in one series.
   Positions in different series cannot be compared. So a reader that needs positions (a window up to a position, the
   rows of a batch) requests one server's log, and gets an error if its range is not in one series.
-- **The same history.** Before a dump resumes, the newest transaction of the archive must have the same commit time on
-  the server: after RESET BINARY LOGS AND GTIDS the same numbers name other transactions (``_feeder``).
+- **The same history.** Before a dump resumes, the last transaction of the archive must have the same commit time on the
+  server: after RESET BINARY LOGS AND GTIDS the same numbers name other transactions (``_feeder``). It is noted as the
+  log is copied. The header of each segment has the one before it, so it is also known after a restart.
 
 A relay is slightly behind its server. A planner that uses it takes the smaller of two sets, the executed GTIDs and the
 archived ones: both are prefixes of one log, so the smaller is one, too. A reader of a window up to a position that the
@@ -83,12 +84,13 @@ class LogSpool:
         self._folder, self._disk_bytes, self._wait_seconds = folder, disk_bytes, wait_seconds
         self._segment_bytes = min(sizes.largest, max(sizes.smallest, disk_bytes // _PARTS))
         self._changed = threading.Condition()
-        self._segments, self._gtid = stored_log(folder, sizes)
+        self._segments, self._gtid, self.last = stored_log(folder, sizes)
+        """The last archived transaction; None: none is."""
         stored = read_json(folder / "begin.json")
         if reset:
             for one in self._segments:
                 one.remove()
-            self._segments, stored = [], None
+            self._segments, self.last, stored = [], None, None
         self.has_begun = stored is not None
         """Whether it is known where the archive begins; before that it is empty."""
         if stored is None:
@@ -153,7 +155,7 @@ class LogSpool:
         if not item.whole:
             return
         segment.commit(item.pos)
-        self._gtid = item.gtid
+        self._gtid, self.last = item.gtid, item.last or self.last
         self._reached = Hint(segment.begin.server_uuid, segment.begin.file, item.pos)
         if segment.size >= self._segment_bytes:
             segment = self._new_segment(segment.begin, item.pos)
@@ -168,7 +170,8 @@ class LogSpool:
         if last is not None:
             last.complete()
         number = 1 if last is None else last.number + 1
-        segment = LogSegment(number, self._folder, replace(file, pos=pos), self._gtid, self._sizes.between_marks)
+        begin, sizes = replace(file, pos=pos), self._sizes
+        segment = LogSegment(number, self._folder, begin, self._gtid, self.last, sizes.between_marks)
         segment.create()
         if last is not None:
             last.close()  # only now: if the next file cannot be created, another try needs this one
@@ -189,14 +192,6 @@ class LogSpool:
         with self._changed:
             last = self._last
             return None if last is None else Hint(*_identity(last.begin)[:2], last.whole[1], last.begin.created_s)
-
-    def newest(self) -> GtidSet:
-        """Return the newest archived transaction, as far as the GTID sets show; empty: none is archived."""
-        with self._changed:
-            for segment in reversed(self._segments):
-                for uuid, tag, _, last in (self._gtid - segment.before).intervals():
-                    return GtidSet({(uuid, tag): [(last, last)]})
-        return GtidSet()
 
     def close(self) -> None:
         """Close the archive for writing; waiting readers stop."""

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.errors import ConfigError, HeadgateError, ServerBehindError
+from headgate.errors import ConfigError, HeadgateError, OffsetFormatError, ServerBehindError
 from headgate.files import read_json, write_json
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.offsets import Hint, Last
@@ -48,7 +48,7 @@ def load_state(file: Path | None, kind: str) -> State | None:
     if value is None:
         return None
     try:
-        last = value["last"] and Last(str(value["last"]["gtid"]), int(value["last"]["ts_us"]))
+        last = value["last"] and Last.from_dict(value["last"])
         state = State(
             GtidSet.parse(value["gtid"]),
             int(value["scn"]),
@@ -57,7 +57,7 @@ def load_state(file: Path | None, kind: str) -> State | None:
             server_uuid=str(value["server_uuid"]),
         )
         stored_kind = value["kind"]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OffsetFormatError):
         raise ConfigError(f"{file} is not a relay's state") from None
     if stored_kind != kind:
         raise ConfigError(

@@ -29,7 +29,7 @@ from headgate.errors import IncompleteReadError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.kernels import Bytes
 from headgate.mysql import ConnectionSettings
-from headgate.offsets import Hint
+from headgate.offsets import Hint, Last
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
@@ -95,6 +95,8 @@ class CopiedEvents:
     """Position in the file behind that transaction."""
     gtid: GtidSet
     """All transactions up to there."""
+    last: Last | None = None
+    """The last transaction that ends in ``data``."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,11 @@ class LogCopy:
         """Return ``executed_before`` and the transactions that were delivered whole."""
         return self._executed_before | self._decoder.received()
 
+    @property
+    def last(self) -> Last | None:
+        """The last transaction that was delivered whole."""
+        return self._decoder.last
+
     def next(self, buf: Bytes, start: int, end: int) -> tuple[CopiedFile | CopiedEvents | CopiedPosition | None, int]:
         """Return the next item in ``buf[start:end]`` and where the unused bytes begin. The item is None if more bytes
         are needed, or if a copy needs nothing of the bytes used.
@@ -155,11 +162,11 @@ class LogCopy:
             pass  # no table is followed: only the ends of transactions matter
         data = buf[start:used]
         if self._decoder.unfinished() is None:
-            return CopiedEvents(data, len(data), last, self.gtid())
+            return CopiedEvents(data, len(data), last, self.gtid(), self.last)
         if self._decoder.received_count == before or self._decoder.end is None:
             return CopiedEvents(data, 0, 0, self._executed_before)
         pos = self._decoder.end[1]
-        return CopiedEvents(data, int(_behind(data, pos & 0xFFFFFFFF)), pos, self.gtid())
+        return CopiedEvents(data, int(_behind(data, pos & 0xFFFFFFFF)), pos, self.gtid(), self.last)
 
 
 @njit(cache=True, nogil=True)
