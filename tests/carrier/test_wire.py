@@ -24,7 +24,6 @@ from headgate.carrier import (
     ReadingProgress,
     Redo,
     Signals,
-    Skipped,
     Stop,
     Summary,
     decode,
@@ -62,12 +61,11 @@ HEADER_TABLES = st.builds(
     chunks_done=st.none() | COUNTS,
     signals=st.lists(TEXTS, max_size=2).map(tuple),
 )
-SKIPPED = st.builds(Skipped, COUNTS, st.lists(TEXTS).map(tuple))
 READINGS = st.builds(ReadingProgress, st.sampled_from(["waits", "done"]), st.none() | COUNTS, TEXTS, TEXTS)
 MESSAGES: st.SearchStrategy[Message] = st.one_of(
     st.builds(
         Header, COUNTS, TEXTS, TEXTS, TEXTS, COUNTS, st.dictionaries(TABLES, HEADER_TABLES),
-        st.lists(JSON, max_size=2).map(tuple), st.none() | SKIPPED, COUNTS,
+        st.lists(JSON, max_size=2).map(tuple), COUNTS,
         st.dictionaries(TABLES, READINGS), st.booleans(),
     ),
     st.builds(
@@ -154,8 +152,8 @@ def test_the_form_of_a_row() -> None:
     position = {"server_uuid": UUID, "file": "binlog.000001", "pos": 4, "gtid": "g"}
     assert end == {**position, "last_gtid": "", "last_us": 0}
     assert header.keys() == {
-        "v", "epoch", "start", "gtid", "server_uuid", "planned_us", "tables", "actions", "skipped", "behind",
-        "readings", "anew",
+        "v", "epoch", "start", "gtid", "server_uuid", "planned_us", "tables", "actions", "behind", "readings",
+        "anew",
     }  # fmt: skip
     assert header["tables"]["shop.orders"] == {
         "state": "snapshotting", "since_epoch": 7, "first": False, "last": True, "append": False,

@@ -18,7 +18,7 @@ import pyarrow as pa
 from headgate.binlog_positions import positions_before
 from headgate.carrier import DATA_COLUMN, ControlFile, End, Message, ReadingProgress, Trouble, Waiting, encode
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
-from headgate.control import BatchFacts, Notification, OpenSnapshots, Polled, TopicPosition, batch_notifications
+from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
 from headgate.errors import (
     DefiniteServerError,
     HeadgateError,
@@ -259,7 +259,8 @@ class FakeControl:
         return frozenset(self.files.get("finished", {}).get("tables", ()))
 
     def signals(self) -> dict[str, Mapping[str, Any]]:
-        return {name[8:]: value for name, value in sorted(self.files.items()) if name.startswith("signals/")}
+        files = sorted(self.files.items(), key=lambda one: (one[1].get("submitted_us", 0), one[0]))
+        return {name[8:]: value for name, value in files if name.startswith("signals/")}
 
     def remove_signal(self, name: str) -> None:
         self.files.pop(f"signals/{name}", None)
@@ -287,15 +288,22 @@ class FakeTopic:
 
     messages: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     away: bool = False
+    control: FakeControl = field(default_factory=FakeControl)
 
-    def poll(self, at: TopicPosition | None, *, wait: bool = False) -> Polled:
+    def begin(self) -> None:
+        self.control.files.pop("forwarded", None)
+        self.forward()
+
+    def forward(self, *, wait: bool = False) -> None:
+        del wait
         if self.away:
-            return Polled(at)
-        first = len(self.messages) if at is None else at.offset
-        new = list(enumerate(self.messages))[first:]
-        others = [key for _, (key, _) in new if key != "us"]
-        ours = {f"kafka-t-{offset}": value for offset, (key, value) in new if key == "us"}
-        return Polled(TopicPosition("t", len(self.messages)), ours, len(others), tuple(others))
+            return
+        files, end = self.control.files, len(self.messages)
+        for offset in range(files.get("forwarded", {"offset": end})["offset"], end):
+            key, value = self.messages[offset]
+            if key == "us":
+                files[f"signals/kafka-t-{offset}"] = {**value, "submitted_us": 1 + offset}
+        files["forwarded"] = {"offset": end}
 
 
 def batch_of(table: str, images: list[tuple[str, int, int, int]], epoch: int = 1) -> ImageBatch:
@@ -458,9 +466,11 @@ class Stream:
 
     def restart(self) -> None:
         """Another planner, which knows nothing but the offset."""
+        if self.topic is not None:
+            self.topic.control = self.control
         self.planner = Planner(
             self.options, self.server, self.control,  # type: ignore[arg-type]
-            topic=self.topic, clock=self.clock, wall_us=self.clock.wall_us, sleep=self.clock.sleep,
+            forwarder=self.topic, clock=self.clock, wall_us=self.clock.wall_us, sleep=self.clock.sleep,
         )  # fmt: skip
 
     def tasks(self, end: SourceOffset) -> list[Task]:

@@ -73,6 +73,7 @@ def test_one_table_is_meant_exactly() -> None:
         ({"relay": "http://u:p@relay1:11115"}, "not the address of a relay"),
         ({"relay": "http://r:1", "watermark": "signal-table", "signal_table": "a.b"}, "do not go together"),
         ({"relay_source": "shop"}, 'needs option "relay"'),
+        ({"signal_topic": '{"bootstrap": "h", "topic": "t", "key": "k"}'}, 'needs option "control_path"'),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(values: dict[str, str], message: str) -> None:

@@ -52,7 +52,6 @@ from headgate.carrier._messages import (
     Redo,
     Seq,
     Signals,
-    Skipped,
     SourceType,
     Stop,
 )
@@ -106,7 +105,6 @@ __all__ = [
     "Seq",
     "Settle",
     "Signals",
-    "Skipped",
     "SourceType",
     "Stop",
     "StoredImages",

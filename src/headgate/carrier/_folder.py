@@ -49,6 +49,7 @@ class ControlFile(StrEnum):
 
     HINT = "hint.json"  # an ``End``: a reader's last position
     FINISHED = "finished.json"  # tables that the sinks hold completely
+    FORWARDED = "forwarded.json"  # the next message of the Kafka topic with signals
     NOTIFIED = "notified.json"  # by channel, the newest batch that it was notified of
     STATUS = "status.json"  # state of the pipeline
     TROUBLE = "trouble.json"

@@ -25,7 +25,6 @@ __all__ = [
     "Redo",
     "Seq",
     "Signals",
-    "Skipped",
     "SourceType",
     "Stop",
 ]
@@ -151,14 +150,6 @@ class ReadingProgress:
 
 
 @dataclass(frozen=True)
-class Skipped:
-    """Messages of the signal topic that were for other pipelines."""
-
-    count: int
-    keys: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Header:
     """Header of a batch, which starts after ``start`` and ends at ``gtid`` (E). Exactly one per batch."""
 
@@ -169,7 +160,6 @@ class Header:
     planned_us: int
     tables: dict[str, HeaderTable] = field(default_factory=dict)
     actions: tuple[Any, ...] = ()  # the signals that the batch took
-    skipped: Skipped | None = None
     behind: int = 0  # transactions that the server had executed at planning, except those in ``gtid``
     readings: Mapping[str, ReadingProgress] = field(default_factory=dict)
     full_restart: bool = False  # the stream begins with this batch, and reads all tables

@@ -24,7 +24,6 @@ from headgate.carrier._messages import (
     ReadingProgress,
     Redo,
     Signals,
-    Skipped,
     Stop,
 )
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
@@ -161,8 +160,7 @@ def _header(_table: None, value: dict[str, Any]) -> Header:
         for name, table in value["tables"].items()
     }
     readings = {table: _known(ReadingProgress, reading) for table, reading in value["readings"].items()}
-    skipped = value["skipped"] and Skipped(value["skipped"]["count"], tuple(value["skipped"]["keys"]))
-    decoded = {"actions": tuple(value["actions"]), "tables": tables, "readings": readings, "skipped": skipped}
+    decoded = {"actions": tuple(value["actions"]), "tables": tables, "readings": readings}
     return _known(Header, value, **decoded, full_restart=value.get(_FULL_RESTART, False))
 
 

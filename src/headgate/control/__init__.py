@@ -22,7 +22,7 @@ from headgate.control._signals import (
     submit,
 )
 from headgate.control._table import SIGNAL_COLUMNS, inbox_files, inserted_rows
-from headgate.control._topic import KafkaSignals, KafkaTopic, Polled, TopicPosition, check_topic
+from headgate.control._topic import KafkaTopic, SignalForwarder, check_topic
 from headgate.control._webhook import WebhookChannel
 
 __all__ = [
@@ -34,15 +34,13 @@ __all__ = [
     "Courier",
     "KafkaChannel",
     "KafkaCluster",
-    "KafkaSignals",
     "KafkaTopic",
     "LogChannel",
     "Notification",
     "OpenSnapshots",
     "Outbox",
-    "Polled",
     "Signal",
-    "TopicPosition",
+    "SignalForwarder",
     "WebhookChannel",
     "batch_notifications",
     "check_filter",

@@ -1,4 +1,4 @@
-"""Signals from a Kafka topic.
+"""Signals from a Kafka topic, forwarded into the inbox.
 
 A message's key names its pipeline; its value is a signal as JSON, as Debezium's connectors take it (Debezium's
 documentation, "Sending signals to a Debezium connector", Kafka signaling channel). Messages with other keys are for
@@ -7,20 +7,21 @@ other pipelines: they are skipped and counted, so one topic serves many pipeline
 Guarantees
 ==========
 
-- **Each message takes effect once, and none is lost.** The planner keeps the position (the offset of the next message)
-  in the stream's offset. A planning gets all messages from that position on (:meth:`KafkaSignals.poll`), and its offset
-  has the position after them. So messages and position stay together, whether Spark keeps that offset or plans again
-  from the one before. Kafka stores nothing for the pipeline: no group, no commits.
+- **Each message takes effect once, and none is lost.** Each becomes a file of the inbox, named by topic and offset.
+  ``forwarded.json`` there has the offset of the next message, which moves only after the files are durable. Before the
+  files are written, it has the range that they are of. The planner calls :meth:`SignalForwarder.forward` and reads and
+  removes files in one thread. So if it was killed between the files and their offset, no file of the range was taken
+  yet, and the next process continues after the last one that exists.
 - **In order.** A topic with several partitions has no order, so it is refused. So is a compacted topic: Kafka keeps
   only the newest message of a key, and all signals of a pipeline have one key. Both are checked again every minute,
-  because they can be altered.
-- **A new stream begins at the topic's end**: earlier signals were for another stream. The position is in the stream's
-  offset before the first message counts.
+  because they can be altered. ``submitted_us`` of the files grows with the offset.
+- **A new stream begins at the topic's end**: earlier messages were for another stream. So does another topic.
 - **Kafka may be unavailable.** The stream continues; only signals wait. A separate thread connects, and librdkafka
   fetches messages in the background, so a planning waits for neither, except with ``wait``.
 
-Messages that the topic no longer holds (retention) are lost, with a warning. If the topic was recreated under its name
-and ends before the position, it is read from its beginning.
+Kafka stores nothing for the pipeline: no group, no commits. Messages that the topic no longer holds (retention) are
+lost, with a warning. If the topic was recreated under its name and ends before the position, it is read from its
+beginning.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.carrier import parse_json
+from headgate.carrier import ControlFile, ControlFolder, parse_json, signal_path
 from headgate.control._kafka_client import KafkaCluster
 from headgate.control._signals import outside_signal
 from headgate.errors import ConfigError, ConnectError, HeadgateError, Transient
@@ -44,7 +45,7 @@ from headgate.extras import require_extra
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-__all__ = ["KafkaSignals", "KafkaTopic", "Polled", "TopicPosition", "check_topic"]
+__all__ = ["KafkaTopic", "SignalForwarder", "check_topic"]
 
 log = logging.getLogger("headgate")
 
@@ -90,27 +91,6 @@ class KafkaTopic:
         if not known or not all(isinstance(value, str) and value for value in parsed.values()):
             raise ConfigError('expected {"bootstrap": …, "topic": …, "key": …} and perhaps "settings_file"')
         return cls(KafkaCluster(parsed["bootstrap"], parsed.get("settings_file")), parsed["topic"], parsed["key"])
-
-
-@dataclass(frozen=True)
-class TopicPosition:
-    """Position of the next message."""
-
-    topic: str
-    offset: int
-
-
-@dataclass(frozen=True)
-class Polled:
-    """Result of a poll. ``position`` is None until Kafka has reported the end of the topic."""
-
-    position: TopicPosition | None = None
-    signals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Name → the message's JSON object, or ``{problem}``, in order."""
-    skipped: int = 0
-    """Messages for other pipelines."""
-    keys: tuple[str, ...] = ()
-    """Some of their keys."""
 
 
 def check_topic(topic: KafkaTopic) -> None:
@@ -209,63 +189,121 @@ def _error_text(error: BaseException) -> str:
     return str(text()) if callable(text) else str(first)
 
 
-class KafkaSignals:
-    """Reader of a signal topic, from the stream's position on. For one thread; create it where planning runs.
+@dataclass(frozen=True)
+class _Cursor:
+    """Content of ``forwarded.json``."""
+
+    topic: str
+    offset: int
+    """All messages before it were forwarded."""
+    until: int
+    """Messages before it may have been."""
+    submitted_us: int
+    """``submitted_us`` of the last file."""
+
+
+class SignalForwarder:
+    """Forwarder of the messages of a signal topic into the inbox. For the thread of the planner that reads the inbox.
 
     :param clock: seconds, monotonic.
     """
 
-    def __init__(self, topic: KafkaTopic, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._topic, self._clock = topic, clock
+    def __init__(self, topic: KafkaTopic, inbox: ControlFolder, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._topic, self._inbox, self._clock = topic, inbox, clock
         self._connecting: _Connecting | None = None
         self._checking: _Connecting | None = None
         self._consumer: Consumer | None = None
         self._retry_at = self._check_at = clock()
-        self._fetched: list[_FetchedMessage] = []
-        self._start_offset = self._next = 0
-        """The position that ``_fetched`` begins at; the offset of the next message to fetch."""
+        self._cursor: _Cursor | None = None
+        self._next = -1
+        """Offset of the next message to fetch; -1: the consumer is not assigned yet."""
         self._logged_problem: str | None = None
 
-    def poll(self, at: TopicPosition | None, *, wait: bool = False) -> Polled:
-        """Return the messages from ``at`` on that have arrived; the same again until ``at`` moves.
+    def begin(self) -> None:
+        """Begin at the topic's end, or where it ends when Kafka is available again.
 
-        :param at: None, or a position in another topic: begin at the topic's end.
+        :raises ConfigError: as :meth:`forward`.
+        """
+        self.close()
+        self._inbox.delete(ControlFile.FORWARDED)
+        self.forward(wait=True)
+
+    def forward(self, *, wait: bool = False) -> None:
+        """Put the messages that have arrived into the inbox.
+
         :param wait: wait for all messages that the topic holds now, for 20 seconds at most.
         :raises ConfigError: the topic has several partitions now, is compacted, or no longer exists.
+        :raises HeadgateError: the inbox cannot be written. Call it again before the inbox is read.
         """
-        if at is not None and at.topic != self._topic.topic:
-            at = None
         deadline = self._clock() + 2 * self._topic.cluster.answer_seconds if wait else None
+        cursor = self._cursor = self._cursor or self._settled()
         try:
             consumer = self._connected(deadline)
             if consumer is None:
-                return Polled(at)
-            self._move(consumer, self._bounds(consumer)[1] if at is None else at.offset)
-            self._fetch(consumer, deadline)
+                return
+            cursor = cursor or self._record(self._bounds(consumer)[1])
+            if self._next < 0:
+                self._seek(consumer, cursor.offset)
+            messages = self._fetch(consumer, deadline)
         except HeadgateError as error:
             self.close()
             if not isinstance(error, Transient):
                 raise
             self._warn_delayed(str(error))
-            return Polled(at)
-        return self._polled()
+            return
+        try:
+            self._store(cursor, messages)
+        except BaseException:  # the planning ends, and the next one first reads which files exist
+            self.close()
+            raise
 
     def close(self) -> None:
-        """Disconnect. The next call connects again."""
+        """Disconnect. The next call connects again, and reads how far the last one came."""
         consumer, self._consumer = self._consumer, None
+        self._cursor, self._next = None, -1
         if consumer is not None:
             self._retry_at = self._clock() + _RECONNECT_SECONDS
             consumer.close()
 
-    def _polled(self) -> Polled:
-        name = self._topic.topic[:_NAME_LIMIT]
-        ours = {
-            f"kafka-{name}-{message.offset}": message.signal for message in self._fetched if message.signal is not None
-        }
-        keys = [message.key for message in self._fetched if message.signal is None]
-        return Polled(
-            TopicPosition(self._topic.topic, self._next), ours, len(keys), tuple(dict.fromkeys(keys))[:_REPORTED_KEYS]
-        )
+    # --- the inbox
+
+    def _settled(self) -> _Cursor | None:
+        """Return the stored position behind everything that is in the inbox; None: there is none in this topic."""
+        content = self._inbox.read(ControlFile.FORWARDED) or {}
+        names = _Cursor.__dataclass_fields__.keys()
+        if content.get("topic") != self._topic.topic or not names <= content.keys():
+            return None
+        cursor = _Cursor(**{name: content[name] for name in names})
+        if cursor.until > cursor.offset:
+            files = self._inbox.signals()
+            done = [offset + 1 for offset in range(cursor.offset, cursor.until) if self._name(offset) in files]
+            cursor = self._record(max(done, default=cursor.offset), submitted_us=cursor.submitted_us)
+        return cursor
+
+    def _store(self, cursor: _Cursor, messages: Sequence[_FetchedMessage]) -> None:
+        """Write a file for each message to this pipeline, then the position behind all messages."""
+        ours = [(self._name(one.offset), one.signal) for one in messages if one.signal is not None]
+        keys = [one.key for one in messages if one.signal is None]
+        last_us = cursor.submitted_us
+        if ours:
+            last_us = max(last_us, time.time_ns() // 1000) + len(ours)
+            self._record(cursor.offset, until=self._next, submitted_us=last_us)
+        for number, (name, signal) in enumerate(ours, 1):
+            self._inbox.write(signal_path(name), {**signal, "submitted_us": last_us - len(ours) + number})
+        if self._next != cursor.offset:
+            self._record(self._next, submitted_us=last_us)
+        if keys:
+            some = ", ".join(tuple(dict.fromkeys(keys))[:_REPORTED_KEYS])
+            log.info("topic messages with signals for other pipelines ignored: %d (%s)", len(keys), some)
+
+    def _record(self, offset: int, *, until: int | None = None, submitted_us: int = 0) -> _Cursor:
+        cursor = _Cursor(self._topic.topic, offset, offset if until is None else until, submitted_us)
+        self._inbox.write(ControlFile.FORWARDED, asdict(cursor))
+        self._cursor = cursor
+        return cursor
+
+    def _name(self, offset: int) -> str:
+        return f"kafka-{self._topic.topic[:_NAME_LIMIT]}-{offset}"
 
     # --- connecting
 
@@ -283,7 +321,6 @@ class KafkaSignals:
         connecting, self._connecting = self._connecting, None
         self._retry_at = self._clock() + _RECONNECT_SECONDS
         self._consumer = connecting.result()
-        self._start_offset = -1
         self._check_at = self._clock() + _CHECK_SECONDS
         if self._logged_problem is not None:
             log.warning("Kafka's topic %s can be read again", self._topic.topic)
@@ -320,16 +357,6 @@ class KafkaSignals:
 
     # --- fetching
 
-    def _move(self, consumer: Consumer, offset: int) -> None:
-        """Drop messages before ``offset``, and fetch everything from there on."""
-        if offset == self._start_offset:
-            return
-        if 0 <= self._start_offset < offset <= self._next:
-            self._fetched = [message for message in self._fetched if message.offset >= offset]
-        else:
-            self._seek(consumer, offset)
-        self._start_offset = offset
-
     def _seek(self, consumer: Consumer, offset: int) -> None:
         from confluent_kafka import KafkaException, TopicPartition
 
@@ -338,23 +365,24 @@ class KafkaSignals:
             log.warning("messages %d to %d of Kafka's topic %s are gone", offset, low - 1, self._topic.topic)
         elif offset > high:
             log.warning("Kafka's topic %s was recreated; reading it from its beginning", self._topic.topic)
-        self._fetched, self._next = [], offset if low <= offset <= high else low
+        self._next = offset if low <= offset <= high else low
         try:
             consumer.assign([TopicPartition(self._topic.topic, 0, self._next)])
         except KafkaException as error:
             raise ConnectError(f"Kafka's topic {self._topic.topic}: {_error_text(error)}") from None
 
-    def _fetch(self, consumer: Consumer, deadline: float | None) -> None:
-        """Take every message that has arrived; with a deadline, all up to the topic's present end."""
+    def _fetch(self, consumer: Consumer, deadline: float | None) -> list[_FetchedMessage]:
+        """Return every message that has arrived; with a deadline, all up to the topic's present end."""
+        fetched: list[_FetchedMessage] = []
         end = 0 if deadline is None else self._bounds(consumer)[1]
         while True:
             messages = consumer.consume(_AT_ONCE, timeout=0.2 if self._next < end else 0.0)
-            for message in messages:
-                self._take(message)
+            fetched += [one for one in map(self._take, messages) if one is not None]
             if not messages and (self._next >= end or deadline is None or self._clock() >= deadline):
-                return
+                return fetched
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Message) -> _FetchedMessage | None:
+        """Return a message; None: the topic's end."""
         from confluent_kafka import KafkaError
 
         error, offset = message.error(), message.offset()
@@ -362,14 +390,13 @@ class KafkaSignals:
             if error.code() != KafkaError._PARTITION_EOF:
                 raise ConnectError(f"Kafka's topic {self._topic.topic}: {error.str()}")
             self._next = max(self._next, offset or 0)  # skip transaction marks, which are not messages
-            return
+            return None
         assert offset is not None
         self._next = offset + 1
         key = _text(message.key())
         if key == self._topic.key:
-            self._fetched.append(_FetchedMessage(offset, key, _signal(message.value())))
-        else:
-            self._fetched.append(_FetchedMessage(offset, "(none)" if key is None else key[:_NAME_LIMIT], None))
+            return _FetchedMessage(offset, key, _signal(message.value()))
+        return _FetchedMessage(offset, "(none)" if key is None else key[:_NAME_LIMIT], None)
 
 
 @dataclass(frozen=True)

@@ -90,10 +90,6 @@ class BatchReport:
 
 def log_signals(batch: Batch) -> None:
     """Log the results of users' signals."""
-    skipped = batch.header.skipped
-    if skipped is not None:
-        keys = ", ".join(skipped.keys)
-        log.info("topic messages with signals for other pipelines ignored: %d (%s)", skipped.count, keys)
     for action in (entry for entry in batch.header.actions if isinstance(entry, dict)):
         if action.get("error"):
             log.warning("signal %s (%s): %s", action.get("id"), action.get("type"), action["error"])

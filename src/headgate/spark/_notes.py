@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from headgate.carrier import Skipped
-from headgate.control import TopicPosition
 from headgate.errors import ConfigError, OffsetFormatError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint
@@ -91,10 +89,6 @@ class Notes:
     """GTID set to read before the stream ends: rows that were kept or dropped are exact only then."""
     signal_table: str | None = None
     """``db.table`` whose inserts in this batch are signals."""
-    topic: TopicPosition | None = None
-    """The next message of the Kafka topic with signals."""
-    skipped: Skipped | None = None
-    """Messages of the topic for other pipelines."""
     behind: int = 0
     """Transactions that the server had executed at planning, beyond the batch's end."""
     reads: Mapping[str, int] = field(default_factory=dict)
@@ -120,7 +114,7 @@ class Notes:
         :raises OffsetFormatError: invalid values.
         """
         try:
-            begin, topic, skipped = values.get("begin"), values.get("topic"), values.get("skipped")
+            begin = values.get("begin")
             return cls(
                 server_uuid=str(values.get("server_uuid", "")),
                 begin=Hint.from_dict(begin, "signals.begin") if begin else None,
@@ -140,8 +134,6 @@ class Notes:
                 initial=None if values.get("initial") is None else str(values["initial"]),
                 settles=str(GtidSet.parse(str(values.get("settles", "")))),
                 signal_table=None if values.get("signal_table") is None else str(values["signal_table"]),
-                topic=TopicPosition(str(topic["topic"]), int(topic["offset"])) if topic else None,
-                skipped=Skipped(int(skipped["count"]), tuple(skipped["keys"])) if skipped else None,
                 behind=int(values.get("behind", 0)),
                 reads={str(table): int(rows) for table, rows in values.get("reads", {}).items()},
                 fresh=bool(values.get("fresh", False)),

@@ -256,7 +256,7 @@ class Options:
     signal_topic: KafkaTopic | None = _option(  # noqa: RUF009 - a field of the dataclass
         _topic,
         'signals from a Kafka topic: {"bootstrap": …, "topic": …, "key": …, "settings_file": …}; the file is optional '
-        "and holds settings of librdkafka, name=value in each line",
+        "and holds settings of librdkafka, name=value in each line; needs control_path",
     )
     snapshot_share: float = _option(
         _share, "the part of a batch's time that reading chunks may take, next to live changes (1: no limit)", 1.0
@@ -306,14 +306,9 @@ class Options:
             )
         if self.watermark == "signal-table" and self.signal_table is None:
             raise ConfigError('option "watermark" is "signal-table", which needs option "signal_table", db.table')
-        if self.relay is None:
-            for name in ("relay_source", "relay_token_file", "relay_ca_file", "relay_fallback"):
-                if name in texts:
-                    raise ConfigError(f'option "{name}" needs option "relay", such as http://host:11115')
-        elif self.watermark == "signal-table":
-            raise ConfigError(
-                'options "relay" and "watermark=signal-table" do not go together: a relay\'s log has GTIDs'
-            )
+        if self.signal_topic is not None and self.control_path is None:
+            raise ConfigError('option "signal_topic" needs option "control_path": signals are forwarded to that folder')
+        self._check_relay(texts)
         policies = self.policies.of(self.table or "")
         if self.partial_rows == "tell" and (self.table is None or policies.window != "rewind"):
             raise ConfigError('option "partial_rows" = "tell" needs option "table", and window = "rewind"')
@@ -325,6 +320,16 @@ class Options:
             raise ConfigError(
                 'option "json" is "variant", which a data source in Python cannot pass to Spark: leave it out, and use '
                 "parse_json(column) on the text; in a pipeline the sinks do this"
+            )
+
+    def _check_relay(self, texts: Mapping[str, str]) -> None:
+        if self.relay is None:
+            for name in ("relay_source", "relay_token_file", "relay_ca_file", "relay_fallback"):
+                if name in texts:
+                    raise ConfigError(f'option "{name}" needs option "relay", such as http://host:11115')
+        elif self.watermark == "signal-table":
+            raise ConfigError(
+                'options "relay" and "watermark=signal-table" do not go together: a relay\'s log has GTIDs'
             )
 
     @property

@@ -30,9 +30,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headgate.binlog_positions import NamedStart, parse_start, transactions
-from headgate.carrier import ControlFile, ControlFolder, Skipped, Trouble, Waiting
+from headgate.carrier import ControlFile, ControlFolder, Trouble, Waiting
 from headgate.catalog import TablePatterns
-from headgate.control import Polled, TopicPosition
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SnapshotState, SourceOffset
@@ -53,11 +52,14 @@ __all__ = ["Planner"]
 _T = TypeVar("_T")
 
 
-class SignalTopic(Protocol):
-    """:class:`headgate.control.KafkaSignals`."""
+class Forwarder(Protocol):
+    """:class:`headgate.control.SignalForwarder`: puts signals into the control folder."""
 
-    def poll(self, at: TopicPosition | None, *, wait: bool = False) -> Polled:
-        """Return messages from ``at`` on; None: begin at the end."""
+    def begin(self) -> None:
+        """Begin with what is sent from now on."""
+
+    def forward(self, *, wait: bool = False) -> None:
+        """Put what has arrived into the folder; with ``wait``, all that was sent."""
 
 
 log = logging.getLogger("headgate")
@@ -87,10 +89,7 @@ class _Requests:
     """Requests to the stream since the previous offset."""
 
     signals: Mapping[str, Mapping[str, Any]]
-    """By name; those of the control folder stay until their batch is done."""
-    polled: Polled
-    topic_begins: bool
-    """Whether the Kafka topic was not followed before."""
+    """By name; they stay until their batch is done."""
     new: bool
     """Whether something was not taken into a plan yet."""
 
@@ -117,7 +116,7 @@ class Planner:
 
     :param server: the planner's view of the server.
     :param control: folder where sinks and commands leave signals; None: no signals from there.
-    :param topic: a Kafka topic with signals.
+    :param forwarder: puts the signals of a Kafka topic into that folder.
     """
 
     def __init__(
@@ -126,7 +125,7 @@ class Planner:
         server: Server,
         control: ControlFolder | None,
         *,
-        topic: SignalTopic | None = None,
+        forwarder: Forwarder | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_us: Callable[[], int] = lambda: time.time_ns() // 1000,
         sleep: Callable[[float], None] = time.sleep,
@@ -135,7 +134,7 @@ class Planner:
         self._patterns = TablePatterns(options.patterns)
         self._server = server
         self._control = control
-        self._topic = topic
+        self._forwarder = forwarder
         self._clock, self._wall_us, self._sleep = clock, wall_us, sleep
         self._retry = RetryPolicy(0.2, deadline_seconds=options.retry_seconds, sleep=sleep, clock=clock)
         self._target: GtidSet | None = None
@@ -270,8 +269,9 @@ class Planner:
             plan.snapshot_requests = {table: plan.request_for(table, blocking=True) for table in plan.queue}
         plan.initial = str(had) if plan.queue else None
         reads_everything = self._options.follows_tables and resumed is None
-        topic = None if self._topic is None else self._topic.poll(None, wait=True).position
-        notes = replace(plan.notes(server_uuid=state.uuid, topic=topic), fresh=True, anew=reads_everything)
+        if self._forwarder is not None:
+            self._forwarder.begin()
+        notes = replace(plan.notes(server_uuid=state.uuid), fresh=True, anew=reads_everything)
         now = self._wall_us()
         return SourceOffset(
             gtid=str(had),
@@ -379,18 +379,15 @@ class Planner:
         return offset
 
     def _read_requests(self, start: SourceOffset) -> tuple[Notes, _Requests]:
-        """First stage: read the requests in the control folder and in the Kafka topic. Return also the notes of
-        ``start``, without the names of signals that were sent again since.
+        """First stage: read the requests in the control folder. Return also the notes of ``start``, without the names
+        of signals that were sent again since.
         """
+        if self._forwarder is not None:
+            self._forwarder.forward(wait=self._target is not None)
         notes, folder = Notes.from_dict(start.signals), self._control.signals() if self._control is not None else {}
         notes = replace(notes, taken=tuple(name for name in notes.taken if not notes.is_another(name, folder)))
-        polled = Polled(notes.topic)
-        if self._topic is not None:
-            polled = self._topic.poll(notes.topic, wait=self._target is not None)
-        signals = {**self._without_retries(folder, notes), **polled.signals}
-        begins = polled.position is not None and (notes.topic is None or notes.topic.topic != polled.position.topic)
-        is_new = begins or any(name not in notes.taken for name in signals)
-        return notes, _Requests(signals, polled, begins, is_new)
+        signals = self._without_retries(folder, notes)
+        return notes, _Requests(signals, any(name not in notes.taken for name in signals))
 
     def _read_state(self, start: SourceOffset, had: GtidSet, notes: Notes, requests: _Requests) -> _Planning:
         """Second stage: read and check the server's present state."""
@@ -461,23 +458,20 @@ class Planner:
 
     def _offset(self, planning: _Planning, plan: SnapshotPlan, end: BatchEnd) -> SourceOffset | None:
         """Last stage: make the offset with its notes; None if the batch would do nothing."""
-        start, notes, requests = planning.start, planning.notes, planning.requests
+        start, notes = planning.start, planning.notes
         self._planned_rows = plan.weight
         self._commit_watermark(plan.chunks, planning.epoch)
         last, hint = self._history.advance(start, end.gtid - planning.had, planning.state, planning.epoch)
-        reports = plan.actions or requests.topic_begins or (notes.fresh and plan.waiting_tables)
+        reports = plan.actions or (notes.fresh and plan.waiting_tables)
         if end.gtid == planning.had and not plan.chunks and not reports:
             return None
-        polled = requests.polled
         new_notes = plan.notes(
             server_uuid=planning.state.uuid,
             begin=planning.begin,
             cuts=end.cuts,
             behind=transactions(planning.state.executed - end.gtid),
             signal_table=None if self._options.table else self._options.signal_table,
-            topic=polled.position or notes.topic,
-            skipped=Skipped(polled.skipped, tuple(polled.keys)) if polled.skipped else None,
-            sent=sent_times(plan.taken, requests.signals),
+            sent=sent_times(plan.taken, planning.requests.signals),
         )
         return SourceOffset(
             gtid=str(end.gtid),

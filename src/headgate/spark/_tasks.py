@@ -183,7 +183,6 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> He
         end.planned_us,
         _header_tables(end, notes),
         tuple(dict(action) for action in notes.actions),
-        notes.skipped,
         notes.behind,
         _snapshot_progress(end, notes),
         Notes.from_dict(start.signals).anew,

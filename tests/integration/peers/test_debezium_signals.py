@@ -20,10 +20,10 @@ from headgate.carrier import ControlFolder, Redo, Signals
 from headgate.catalog import Column, TableDef, TablePatterns
 from headgate.control import (
     BatchFacts,
-    KafkaSignals,
     KafkaTopic,
     Notification,
     OpenSnapshots,
+    SignalForwarder,
     batch_notifications,
     inbox_files,
     parse_signal,
@@ -91,8 +91,8 @@ class Run:
 
     def _open(self) -> None:
         self._eyes = server_of(self.parsed)
-        self._topic = None if self.topic is None else KafkaSignals(self.topic)
-        self.planner = Planner(self.parsed, self._eyes, ControlFolder(str(self.folder)), topic=self._topic)
+        self._topic = None if self.topic is None else SignalForwarder(self.topic, self.inbox)
+        self.planner = Planner(self.parsed, self._eyes, self.inbox, forwarder=self._topic)
 
     def close(self) -> None:
         self._eyes.drop()

@@ -1,4 +1,4 @@
-"""A real topic, read from the stream's position on."""
+"""A real topic, forwarded into an inbox."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 from confluent_kafka.cimpl import NewPartitions
 
-from headgate.control import KafkaCluster, KafkaSignals, KafkaTopic, Polled, TopicPosition, _topic, check_topic
+from headgate.carrier import ControlFolder
+from headgate.control import KafkaCluster, KafkaTopic, SignalForwarder, _topic, check_topic
 from headgate.errors import ConfigError, ConnectError
 from headgate.testing import KafkaBroker, wait_until
 from headgate.testing._kafka import _java, _prepared
@@ -49,85 +51,103 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def signals(kafka_broker: KafkaBroker, kafka_topic: str, clock: Clock) -> Iterator[KafkaSignals]:
-    channel = KafkaSignals(KafkaTopic(KafkaCluster(kafka_broker.bootstrap), kafka_topic, "us"), clock=clock)
-    yield channel
-    channel.close()
+def inbox(tmp_path: Path) -> ControlFolder:
+    return ControlFolder(str(tmp_path / "inbox"))
 
 
-def here(signals: KafkaSignals, at: TopicPosition | None, count: int) -> Polled:
-    """Without waiting for it in one call: until so many signals are here."""
-
-    def look() -> Polled | None:
-        polled = signals.poll(at)
-        return polled if len(polled.signals) >= count else None
-
-    result = wait_until(look, f"there are not {count} signals")
-    assert result is not None
-    return result
+@pytest.fixture
+def forwarder(
+    kafka_broker: KafkaBroker, kafka_topic: str, inbox: ControlFolder, clock: Clock
+) -> Iterator[SignalForwarder]:
+    topic = KafkaTopic(KafkaCluster(kafka_broker.bootstrap), kafka_topic, "us")
+    with closing(SignalForwarder(topic, inbox, clock=clock)) as forwarder:
+        yield forwarder
 
 
-def test_the_same_messages_come_until_the_position_moves(
-    kafka_broker: KafkaBroker, kafka_topic: str, signals: KafkaSignals
+def names(inbox: ControlFolder, topic: str) -> list[int]:
+    """Offsets of the signals."""
+    return [int(name.removeprefix(f"kafka-{topic}-")) for name in inbox.signals()]
+
+
+def forwarded_nothing(forwarder: SignalForwarder) -> bool:
+    """To be called until it raises."""
+    forwarder.forward()
+    return False
+
+
+def test_messages_are_forwarded_once(
+    kafka_broker: KafkaBroker, kafka_topic: str, inbox: ControlFolder, forwarder: SignalForwarder
 ) -> None:
     kafka_broker.send(kafka_topic, '{"type": "log"}', "us")
-    begin = signals.poll(None, wait=True)
-    assert begin == Polled(TopicPosition(kafka_topic, 1)), "what was there before is not for this stream"
+    forwarder.begin()
+    assert inbox.signals() == {}, "what was there before is not for this stream"
     for value, key in (("{}", "us"), ("not for us", "them"), ("no key", None), ('{"id": "x"}', "us"), ("[1", "us")):
         kafka_broker.send(kafka_topic, value, key)
-    polled = here(signals, begin.position, 3)
-    assert polled == signals.poll(begin.position)
-    assert polled.position == TopicPosition(kafka_topic, 6)
-    assert polled.signals == {
-        f"kafka-{kafka_topic}-1": {},
-        f"kafka-{kafka_topic}-4": {"id": "x"},
-        f"kafka-{kafka_topic}-5": {"problem": "a message that is not a JSON object: '[1'"},
-    }
-    assert (polled.skipped, polled.keys) == (2, ("them", "(none)"))
-    later = signals.poll(TopicPosition(kafka_topic, 5))
-    assert list(later.signals) == [f"kafka-{kafka_topic}-5"]
-    assert signals.poll(polled.position) == Polled(polled.position)
-    assert signals.poll(begin.position, wait=True) == polled, "a planning may begin again from an earlier offset"
-    assert here(signals, TopicPosition("of before", 7), 0).position == polled.position
+
+    def arrived() -> bool:
+        """Without waiting for it in one call."""
+        forwarder.forward()
+        return names(inbox, kafka_topic) == [1, 4, 5]
+
+    wait_until(arrived, "there are not three signals")
+    first, second, third = inbox.signals().values()
+    assert (set(first), second["id"]) == ({"submitted_us"}, "x")
+    assert third["problem"] == "a message that is not a JSON object: '[1'"
+    for name in inbox.signals():
+        inbox.remove_signal(name)
+    forwarder.close()
+    forwarder.forward(wait=True)
+    kafka_broker.send(kafka_topic, "{}", "us")
+    forwarder.forward(wait=True)
+    assert names(inbox, kafka_topic) == [6]
 
 
 def test_waiting_brings_all_that_the_topic_holds(
-    kafka_broker: KafkaBroker, kafka_topic: str, signals: KafkaSignals, monkeypatch: pytest.MonkeyPatch
+    kafka_broker: KafkaBroker, kafka_topic: str, inbox: ControlFolder, forwarder: SignalForwarder
 ) -> None:
+    forwarder.begin()
     for _ in range(5):
         kafka_broker.send(kafka_topic, "x", "us")
-    start = TopicPosition(kafka_topic, 0)
-    assert list(signals.poll(start, wait=True).signals) == [f"kafka-{kafka_topic}-{n}" for n in range(5)]
-    kafka_broker.send(kafka_topic, "y", "us")
-    assert len(signals.poll(start, wait=True).signals) == 6
     slow = KafkaCluster(kafka_broker.bootstrap, answer_seconds=3600.0)
-    with closing(KafkaSignals(KafkaTopic(slow, kafka_topic, "us"))) as patient:
-        assert len(patient.poll(start, wait=True).signals) == 6, "nothing to wait for: else for two hours"
+    with closing(SignalForwarder(KafkaTopic(slow, kafka_topic, "us"), inbox)) as patient:
+        patient.forward(wait=True)
+        assert names(inbox, kafka_topic) == [0, 1, 2, 3, 4]
+        patient.forward(wait=True)  # nothing to wait for: else for two hours
+    kafka_broker.send(kafka_topic, "y", "us")
+    forwarder.close()
+    forwarder.forward(wait=True)
+    assert names(inbox, kafka_topic) == [0, 1, 2, 3, 4, 5]
 
 
 def test_messages_that_are_gone_and_topics_made_anew(
-    kafka_broker: KafkaBroker, kafka_topic: str, signals: KafkaSignals, caplog: pytest.LogCaptureFixture
-) -> None:
+    kafka_broker: KafkaBroker, kafka_topic: str, inbox: ControlFolder, forwarder: SignalForwarder,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    forwarder.begin()
+    forwarder.close()
     for number in range(4):
         kafka_broker.send(kafka_topic, str(number), "us")
     client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap, "log_level": 0})
     for done in client.delete_records([TopicPartition(kafka_topic, 0, 2)]).values():
         done.result(30)
     with caplog.at_level(logging.WARNING):
-        polled = signals.poll(TopicPosition(kafka_topic, 0), wait=True)
-        assert [signal["problem"][-3:] for signal in polled.signals.values()] == ["'2'", "'3'"]
+        forwarder.forward(wait=True)
+        assert names(inbox, kafka_topic) == [2, 3]
         assert f"messages 0 to 1 of Kafka's topic {kafka_topic} are gone" in caplog.text
         caplog.clear()
-        assert signals.poll(TopicPosition(kafka_topic, 0)) == polled
+        forwarder.forward(wait=True)
         assert kafka_topic not in caplog.text, "told once"
-        anew = signals.poll(TopicPosition(kafka_topic, 99), wait=True)
-        assert anew == polled
+        for name in inbox.signals():
+            inbox.remove_signal(name)
+        forwarder.close()
+        inbox.write("forwarded.json", {"topic": kafka_topic, "offset": 99, "until": 99, "submitted_us": 0})
+        forwarder.forward(wait=True)
+        assert names(inbox, kafka_topic) == [2, 3]
         assert "was recreated" in caplog.text
-        assert signals.poll(anew.position) == Polled(anew.position)
 
 
 def test_a_topic_needs_one_partition_and_has_to_be_there(
-    kafka_broker: KafkaBroker, kafka_topic: str, signals: KafkaSignals, clock: Clock
+    kafka_broker: KafkaBroker, kafka_topic: str, inbox: ControlFolder, forwarder: SignalForwarder, clock: Clock
 ) -> None:
     cluster = KafkaCluster(kafka_broker.bootstrap)
     check_topic(KafkaTopic(cluster, kafka_topic, "us"))
@@ -140,7 +160,7 @@ def test_a_topic_needs_one_partition_and_has_to_be_there(
     )
     kafka_broker.create_topic(missing.topic, 1, settings={"cleanup.policy": "delete"})
     check_topic(missing)
-    at = signals.poll(None, wait=True).position
+    forwarder.begin()
     client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap, "log_level": 0})
     for done in client.create_partitions([NewPartitions(kafka_topic, 3)]).values():
         done.result(30)
@@ -148,10 +168,10 @@ def test_a_topic_needs_one_partition_and_has_to_be_there(
     with pytest.raises(ConfigError, match="has 3 partitions"):
         check_topic(KafkaTopic(cluster, kafka_topic, "us"))
     with pytest.raises(ConfigError, match="has 3 partitions"):
-        KafkaSignals(KafkaTopic(cluster, kafka_topic, "us")).poll(None, wait=True)
+        SignalForwarder(KafkaTopic(cluster, kafka_topic, "us"), inbox).forward(wait=True)
     clock.ahead += 61
     with pytest.raises(ConfigError, match="has 3 partitions"):  # it is looked at in the background
-        wait_until(lambda: signals.poll(at) is None)
+        wait_until(partial(forwarded_nothing, forwarder))
 
 
 def alter(broker: KafkaBroker, topic: str, policy: str) -> None:
@@ -171,26 +191,27 @@ def run_kafka_configs(command: str) -> None:
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
 def test_a_topic_that_is_compacted_is_refused(
-    kafka_broker: KafkaBroker, kafka_topic: str, signals: KafkaSignals, clock: Clock, policy: str
-) -> None:
+    kafka_broker: KafkaBroker, kafka_topic: str, inbox: ControlFolder, forwarder: SignalForwarder, clock: Clock,
+    policy: str,
+) -> None:  # fmt: skip
     topic = KafkaTopic(KafkaCluster(kafka_broker.bootstrap), kafka_topic, "us")
-    at = signals.poll(None, wait=True).position
+    forwarder.begin()
     alter(kafka_broker, kafka_topic, policy)
     error = rf"topic {kafka_topic} has cleanup\.policy={policy}, and .* only the newest signal of a key: kafka-configs "
     with pytest.raises(ConfigError, match=error) as caught:
         check_topic(topic)
     with pytest.raises(ConfigError, match=error):
-        KafkaSignals(topic).poll(None, wait=True)
-    assert signals.poll(at) == Polled(at), "it is looked at every minute"
+        SignalForwarder(topic, inbox).forward(wait=True)
+    forwarder.forward()  # it is looked at every minute
     clock.ahead += 61
     with pytest.raises(ConfigError, match=error):  # it is looked at in the background
-        wait_until(lambda: signals.poll(at) is None)
+        wait_until(partial(forwarded_nothing, forwarder))
     run_kafka_configs(caught.value.message.partition(": ")[2])
     check_topic(topic)
-    assert signals.poll(at, wait=True) == Polled(at)
+    forwarder.forward(wait=True)
 
 
-def test_a_topic_whose_configuration_nobody_may_see(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_whose_configuration_nobody_may_see(inbox: ControlFolder, caplog: pytest.LogCaptureFixture) -> None:
     """ACLs that allow what signals need and no more: a warning, once, and signals come."""
     authorizer = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -216,15 +237,15 @@ def test_a_topic_whose_configuration_nobody_may_see(caplog: pytest.LogCaptureFix
             assert time.monotonic() < deadline
         check_topic(topic)
         assert caplog.text.count("Kafka does not show the cleanup.policy of topic guarded") == 1
-        signals = KafkaSignals(topic)
-        begin = signals.poll(None, wait=True)
-        broker.send("guarded", "{}", "us")
-        assert len(signals.poll(begin.position, wait=True).signals) == 1
-        signals.close()
+        with closing(SignalForwarder(topic, inbox)) as forwarder:
+            forwarder.begin()
+            broker.send("guarded", "{}", "us")
+            forwarder.forward(wait=True)
+            assert names(inbox, "guarded") == [0]
 
 
 def test_nobody_waits_for_a_broker_that_is_away(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    inbox: ControlFolder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     may_fail, connect = threading.Event(), _topic._connect
 
@@ -234,18 +255,17 @@ def test_nobody_waits_for_a_broker_that_is_away(
 
     monkeypatch.setattr(_topic, "_connect", connecting)
     away = KafkaCluster(f"127.0.0.1:{free_port()}", answer_seconds=0.5)
-    signals = KafkaSignals(KafkaTopic(away, "t", "us"))
-    at = TopicPosition("t", 5)
-    assert signals.poll(None) == Polled(None)
-    assert signals.poll(at) == Polled(at), "who waited here would wait for ever"
+    forwarder = SignalForwarder(KafkaTopic(away, "t", "us"), inbox)
+    forwarder.forward()  # who waited here would wait for ever
     with caplog.at_level(logging.WARNING):
-        assert signals.poll(at, wait=True) == Polled(at), "for twice the time of an answer"
+        forwarder.forward(wait=True)  # for twice the time of an answer
         assert "signals from Kafka" not in caplog.text
         may_fail.set()
         while "signals from Kafka" not in caplog.text:
-            assert signals.poll(at, wait=True) == Polled(at)
+            forwarder.forward(wait=True)
     assert "signals from Kafka are delayed: Kafka at 127.0.0.1" in caplog.text
-    assert signals.poll(at) == Polled(at)
+    forwarder.forward()
+    assert (inbox.signals(), inbox.read("forwarded.json")) == ({}, None)
 
 
 def test_clients_that_cannot_be_made(tmp_path: Path) -> None:
