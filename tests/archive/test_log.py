@@ -51,7 +51,9 @@ PETS = "0123456789abcdef-pets"
 def kept(folder: Path, *, sources: int = 1, tls: Any = None, **config: Any) -> Iterator[tuple[Relay, str]]:
     """A relay that keeps logs, of 10 transactions of server A; nobody reads more."""
     names = (physical(1, "first", PERSON), physical(2, "second", PET))
-    relay = Relay(RelayConfig(names[:sources], state=folder, log_disk_bytes=1 << 20, **config), lambda _: gtids(0))
+    relay = Relay(
+        RelayConfig(physical=names[:sources], state=folder, log_disk_bytes=1 << 20, **config), lambda _: gtids(0)
+    )
     server = Server(A)
     for _ in range(10):
         server.commit()
@@ -251,7 +253,7 @@ def test_a_tenant_that_asks_too_often_waits(tmp_path: Path) -> None:
 
 
 def test_a_relay_that_keeps_no_log(tmp_path: Path) -> None:
-    relay = Relay(RelayConfig((physical(1, "first", PERSON),), state=tmp_path), lambda _: gtids(0))
+    relay = Relay(RelayConfig(physical=(physical(1, "first", PERSON),), state=tmp_path), lambda _: gtids(0))
     with (
         closing(relay.partitions[1].buffer),
         Serving(create_app(relay), "127.0.0.1", 0) as serving,

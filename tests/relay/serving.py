@@ -102,7 +102,7 @@ def load(version: int) -> None:
 
 @contextlib.contextmanager
 def served(*sources: PhysicalSource, **config: Any) -> Iterator[Served]:
-    relay = Relay(RelayConfig(sources or (physical(1, "person", PERSON, PET),), **config), lambda _: GtidSet())
+    relay = Relay(RelayConfig(physical=sources or (physical(1, "person", PERSON, PET),), **config), lambda _: GtidSet())
     load(relay.config.event_version)
     app = create_app(relay)
     with Serving(app, "127.0.0.1", 0, connections=relay.traffic) as serving:

@@ -70,7 +70,7 @@ class Shelf:
 
 @contextlib.contextmanager
 def serving(shelf: Shelf, **config: Any) -> Iterator[Served]:
-    relay = Relay(RelayConfig((physical(1, "person", PERSON, PET),), **config), lambda _: GtidSet())
+    relay = Relay(RelayConfig(physical=(physical(1, "person", PERSON, PET),), **config), lambda _: GtidSet())
     load(relay.config.event_version)
     app = create_app(relay, suppliers={1: shelf})
     with Serving(app, "127.0.0.1", 0) as server:

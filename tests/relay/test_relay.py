@@ -28,7 +28,7 @@ from tests.relay.test_buffer import MEMORY, put
 
 
 def relay(folder: Path) -> Relay:
-    return Relay(RelayConfig((physical(1, "person", PERSON),), state=folder), lambda _: GtidSet())
+    return Relay(RelayConfig(physical=(physical(1, "person", PERSON),), state=folder), lambda _: GtidSet())
 
 
 def test_two_relays_do_not_write_into_one_folder(tmp_path: Path) -> None:
@@ -71,8 +71,9 @@ def test_a_relay_that_begins_elsewhere_tells_all_consumers(
 ) -> None:
     """Also those that a killed relay had served more than its saved state has."""
     config = RelayConfig(
-        (physical(1, "person", PERSON),), state=tmp_path, scn=kind, scn_column="id" if kind == "application" else None,
-        memory_bytes=MEMORY, disk_bytes=1 << 20, columns=parse_rules({"or_test.person": {"deleted": "null"}}),
+        physical=(physical(1, "person", PERSON),), state=tmp_path, scn=kind,
+        scn_column="id" if kind == "application" else None, memory_bytes=MEMORY, disk_bytes=1 << 20,
+        columns=parse_rules({"or_test.person": {"deleted": "null"}}),
     )  # fmt: skip
     buffer = EventBuffer(MEMORY, folder=tmp_path / "partition-1", disk_bytes=1 << 20)
     put(buffer, range(base + 1, base + 13))
@@ -126,7 +127,7 @@ def test_a_server_that_is_away_keeps_no_other_source_from_starting(
     monkeypatch.setattr(_feeder.Feeder, "_prepare", prepared)
     monkeypatch.setattr(LogFeeder, "_check_history", lambda self: self._stop.wait(PATIENCE_SECONDS))
     other = replace(physical(2, "other", PET), settings=ConnectionSettings(host="127.0.0.1", port=2))
-    config = RelayConfig((physical(1, "person", PERSON), other), state=tmp_path, log_disk_bytes=1 << 20)
+    config = RelayConfig(physical=(physical(1, "person", PERSON), other), state=tmp_path, log_disk_bytes=1 << 20)
     with Relay(config, start) as relay:
         one, two = relay.partitions.values()
         wait_until(lambda: (1, GtidSet.parse(f"{UUID}:1")) in followed)

@@ -134,7 +134,7 @@ def test_rules_in_the_file(tmp_path: Path) -> None:
             load_relay([file])
     file.write_text(more.replace('"hash"', '"boolean"').replace("[buffer]", "[log]\ndisk_bytes = 2000000\n[buffer]"))
     assert load_relay([file]).log_disk_bytes == 2_000_000, "nothing is hidden"
-    assert RelayConfig(config.physical).policies.columns == ()
+    assert RelayConfig(physical=config.physical).policies.columns == ()
 
 
 def test_marks_of_rules(policies: Policies, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,7 +96,7 @@ def test_properties(tmp_path: Path) -> None:
     text = "! no\n# no\n\ndatabus.relay.container.httpPort = 8080\ndatabus.relay.eventBuffer.\\\n  maxSize=1000000\nx\n"
     config = of(tmp_path, SOURCES, text)
     assert (config.port, config.memory_bytes) == (8080, 1_000_000)
-    for line in ("container.httpPort=x", "eventBuffer.queuePolicy=BLOCK_ON_WRITE"):
+    for line in ("container.httpPort=x", "container.httpPort=65536", "eventBuffer.queuePolicy=BLOCK_ON_WRITE"):
         with pytest.raises(ConfigError, match=line.partition("=")[0].replace(".", r"\.")):
             of(tmp_path, SOURCES, f"databus.relay.{line}")
     with pytest.raises(ConfigError, match=r"nowhere\.properties cannot be read"):
@@ -147,7 +147,7 @@ def test_toml(tmp_path: Path) -> None:
     file.write_text(TOML, "utf-8-sig")  # as some editors do
     config = load_relay([file])
     assert config == RelayConfig(
-        config.physical, port=0, state=tmp_path / "state", schemas=Path("/schemas"), scn="binlog-offset",
+        physical=config.physical, port=0, state=tmp_path / "state", schemas=Path("/schemas"), scn="binlog-offset",
         event_version=2, types="databus", memory_bytes=1_000_000, disk_bytes=2_000_000
     )  # fmt: skip
     (one,) = config.physical

@@ -201,7 +201,9 @@ class World:
     def _begin(self, number: int, start: int) -> Served:
         state = None if self._folder is None else self._folder / f"relay{number}"
         config = self._config if number == 0 else {**self._config, "memory_bytes": 1 << 20, "disk_bytes": 0}
-        relay = Relay(RelayConfig((physical(1, "person", *SOURCES),), state=state, **config), lambda _: executed(start))
+        relay = Relay(
+            RelayConfig(physical=(physical(1, "person", *SOURCES),), state=state, **config), lambda _: executed(start)
+        )
         feeder = relay.partitions[1].feeder
         feeder.begin()
         for place, source in enumerate(SOURCES):  # as it does for all tables that are there

@@ -6,7 +6,6 @@ import gc
 import logging
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -149,7 +148,7 @@ def command(
         "tls_key": tls_key,
         "tenants": None if token_file is None else _with_token(config, token_file),
     }
-    config = replace(config, **{name: value for name, value in changes.items() if value is not None})
+    config = config.changed(**{name: value for name, value in changes.items() if value is not None})
     _check_exposure(config, insecure=insecure)
     _serve(config, start, reset=reset)
 

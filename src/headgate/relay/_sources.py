@@ -39,10 +39,20 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from headgate._policies import ColumnRules, MaskKey, Policies, checked_rules, parse_rules
 from headgate.catalog import TablePatterns
@@ -65,8 +75,7 @@ _OVERWRITES: Final = "OVERWRITE_ON_WRITE"
 _CONSTANT: Final = re.compile(r"constant:([0-9]+)")
 LARGEST_ID: Final = 2**15 - 1
 """Source and partition ids are signed 16-bit numbers in events; those below 1 are reserved by Databus."""
-_PATHS: Final = ("schemas", "state", "generations", "groups", "tls_cert", "tls_key")
-_MASKS: Final = ("columns", "mask_key_env", "mask_key_file")
+_LARGEST_PORT: Final = 65535
 _WILDCARDS: Final = re.compile(r"[*?\[]")
 
 
@@ -104,6 +113,14 @@ class PhysicalSource:
         return TablePatterns([one.table for one in self.sources])
 
 
+def _in_folder(path: Path, info: ValidationInfo) -> Path:
+    """Return a path of a TOML file, which begins at the file's folder; other paths as they are."""
+    return path if info.context is None else Path(info.context, path.expanduser())
+
+
+_FilePath: TypeAlias = Annotated[Path, AfterValidator(_in_folder)]
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -132,7 +149,7 @@ class _Buffer(_Model):
 class _TomlTenant(_Model):
     name: str
     token_env: str | None = None
-    token_file: str | None = None
+    token_file: _FilePath | None = None
     sources: tuple[str, ...] | None = None
     concurrent: int | None = None
     requests_per_second: float | None = None
@@ -143,26 +160,40 @@ class _Log(_Model):
     disk_bytes: int = Field(ge=1 << 20)
 
 
-class _Toml(_Model):
-    port: int = Field(11115, ge=0, le=65535)
+class _Settings(_Model):
+    """Settings under the same names in the TOML file and in :class:`RelayConfig`."""
+
+    port: int = Field(default=11115, ge=0, le=_LARGEST_PORT)
+    """By default that of Databus's example relay."""
     host: str = "127.0.0.1"
-    schemas: str | None = None
-    state: str | None = None
+    schemas: _FilePath | None = None
+    """The registry's folder; None: it is in the state folder, or in memory if there is none."""
+    state: _FilePath | None = None
+    """Folder of positions, ids and the buffer's files; None: a restart begins without them."""
     scn: Kind = "gtid-generation"
     scn_column: str | None = None
-    generations: str | None = None
-    groups: str | None = None
+    """``column`` or ``db.table.column``: the column that SCNs are made of, for the kinds that need one."""
+    generations: _FilePath | None = None
+    """The map of generations, if relays share one; else it is in the state folder."""
+    groups: _FilePath | None = None
+    """The folder of consumer groups, if relays share one; else it is in the state folder."""
     event_version: Literal[1, 2] = 1
     before_images: bool = False
+    """Whether updates also hold the before image; event version 2 only."""
     types: Types = "exact"
     zero_dates: Literal["error", "null", "text"] = "error"
+    tls_cert: _FilePath | None = None
+    """The server's certificate and its chain, PEM; None: no TLS."""
+    tls_key: _FilePath | None = None
+    """Its key, unless it is in the same file."""
+
+
+class _Toml(_Settings):
     buffer: _Buffer = Field(default_factory=lambda: _Buffer.model_validate({}))
-    tls_cert: str | None = None
-    tls_key: str | None = None
     log: _Log | None = None
     columns: dict[str, dict[str, Any]] = Field(default_factory=dict)
     mask_key_env: str | None = None
-    mask_key_file: str | None = None
+    mask_key_file: _FilePath | None = None
     physical: tuple[_TomlPhysical, ...] = Field(min_length=1)
     tenants: tuple[_TomlTenant, ...] = ()
 
@@ -202,48 +233,31 @@ class RelayLimits:
     """Of each tenant."""
 
 
-@dataclass(frozen=True)
-class RelayConfig:
-    """All settings of a relay."""
+class RelayConfig(_Settings):
+    """All settings of a relay.
 
-    physical: tuple[PhysicalSource, ...]
-    port: int = 11115
-    """By default that of Databus's example relay."""
-    host: str = "127.0.0.1"
-    schemas: Path | None = None
-    """The registry's folder; None: it is in the state folder, or in memory if there is none."""
-    state: Path | None = None
-    """Folder of positions, ids and the buffer's files; None: a restart begins without them."""
-    scn: Kind = "gtid-generation"
-    scn_column: str | None = None
-    """``column`` or ``db.table.column``: the column that SCNs are made of, for the kinds that need one."""
-    generations: Path | None = None
-    """The map of generations, if relays share one; else it is in the state folder."""
-    groups: Path | None = None
-    """The folder of consumer groups, if relays share one; else it is in the state folder."""
-    event_version: int = 1
-    before_images: bool = False
-    """Whether updates also hold the before image; event version 2 only."""
-    types: Types = "exact"
-    zero_dates: Literal["error", "null", "text"] = "error"
+    :raises ConfigError: no source, a repeated id or name, an invalid setting, or no folder for files.
+    """
+
+    physical: tuple[InstanceOf[PhysicalSource], ...]
     memory_bytes: int = 256 << 20
     """Of each physical source's buffer."""
     disk_bytes: int = 0
     """Of each buffer's files; 0: memory only."""
-    tenants: tuple[Tenant, ...] = ()
+    tenants: tuple[InstanceOf[Tenant], ...] = ()
     """Clients with a token; none: every client that reaches the port has access."""
-    tls_cert: Path | None = None
-    """The server's certificate and its chain, PEM; None: no TLS."""
-    tls_key: Path | None = None
-    """Its key, unless it is in the same file."""
     log_disk_bytes: int = 0
     """Of the binlog archive, for readers that need the whole binlog; 0: no archive."""
     columns: ColumnRules = ()
     """Rules for columns: what they hide is in no event, row, schema or file of the relay."""
     mask_key: MaskKey | None = None
     """The key of ``hash`` rules."""
-    times: RelayTimes = RelayTimes()
-    limits: RelayLimits = RelayLimits()
+    times: InstanceOf[RelayTimes] = RelayTimes()
+    limits: InstanceOf[RelayLimits] = RelayLimits()
+
+    def changed(self, **settings: Any) -> RelayConfig:
+        """Return the configuration with other values of these settings, checked like this one."""
+        return RelayConfig(**{**dict(self), **settings})
 
     @property
     def policies(self) -> Policies:
@@ -252,8 +266,8 @@ class RelayConfig:
             zero_dates=self.zero_dates, ambiguous_keys="spell", columns=self.columns, mask_key=self.mask_key
         )
 
-    def __post_init__(self) -> None:
-        """:raises ConfigError: no source, a repeated id or name, an invalid setting, or no folder for files."""
+    @model_validator(mode="after")
+    def _check(self) -> RelayConfig:
         if not self.physical:
             raise ConfigError("no physical source is configured")
         _check_unique("physical source id", [one.id for one in self.physical])
@@ -274,6 +288,7 @@ class RelayConfig:
                 "the binlog archive has every value as it was logged, and [columns] hides some: remove [log]"
                 " (--log-disk-bytes), or serve pipelines by another relay, without these rules"
             )
+        return self
 
 
 def _check_unique(what: str, values: Sequence[Any]) -> None:
@@ -332,18 +347,18 @@ def _from_databus(physical: Sequence[PhysicalSource], properties: Mapping[str, s
             "those that are too far behind bootstrap"
         )
     return RelayConfig(
-        tuple(physical),
-        port=_number(settings, "container.httpPort", 11115),
+        physical=tuple(physical),
+        port=_number(settings, "container.httpPort", 11115, _LARGEST_PORT),
         schemas=None if schemas is None else Path(schemas),
         state=None if state is None else Path(state),
-        memory_bytes=_number(settings, "eventBuffer.maxSize", 256 << 20),
+        memory_bytes=_number(settings, "eventBuffer.maxSize", 256 << 20, 1 << 62),
     )
 
 
-def _number(properties: Mapping[str, str], name: str, default: int) -> int:
+def _number(properties: Mapping[str, str], name: str, default: int, most: int) -> int:
     text = properties.get(name, str(default))
-    if not text.isdigit():
-        raise ConfigError(f"{name} is {text!r}, which is not a number")
+    if not text.isdecimal() or int(text) > most:
+        raise ConfigError(f"{name} is {text!r}, which is not a number from 0 to {most}")
     return int(text)
 
 
@@ -415,36 +430,27 @@ def _without_password(uri: str) -> str:
 
 def _from_toml(text: str, file: Path) -> RelayConfig:
     try:
-        parsed = _Toml.model_validate(tomllib.loads(text))
+        parsed = _Toml.model_validate(tomllib.loads(text), context=file.parent)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
     except ValidationError as error:
         raise ConfigError(f"{file}: {explain(error, _Toml)}") from None
-    physical = tuple(_toml_physical(one, file) for one in parsed.physical)
-    paths = {name: _path(getattr(parsed, name), file) for name in _PATHS}
-    same: dict[str, Any] = parsed.model_dump(exclude={"physical", "tenants", "buffer", "log", *_MASKS, *_PATHS})
-    same |= parsed.buffer.model_dump() | paths
-    same["columns"], same["mask_key"] = parse_rules(parsed.columns), _mask_key(parsed, file)
-    tenants = tuple(_tenant(one, file) for one in parsed.tenants)
+    key_file = None if parsed.mask_key_file is None else str(parsed.mask_key_file)
+    has_key = key_file is not None or parsed.mask_key_env is not None
     return RelayConfig(
-        physical, tenants=tenants, log_disk_bytes=0 if parsed.log is None else parsed.log.disk_bytes, **same
+        **{name: getattr(parsed, name) for name in _Settings.model_fields},
+        physical=tuple(_toml_physical(one, file) for one in parsed.physical),
+        memory_bytes=parsed.buffer.memory_bytes,
+        disk_bytes=parsed.buffer.disk_bytes,
+        tenants=tuple(_tenant(one, file) for one in parsed.tenants),
+        log_disk_bytes=0 if parsed.log is None else parsed.log.disk_bytes,
+        columns=parse_rules(parsed.columns),
+        mask_key=MaskKey(parsed.mask_key_env, key_file) if has_key else None,
     )
 
 
-def _path(text: str | None, file: Path) -> Path | None:
-    """Resolve a path relative to the file's folder."""
-    return None if text is None else file.parent / Path(text).expanduser()
-
-
-def _mask_key(parsed: _Toml, file: Path) -> MaskKey | None:
-    path = _path(parsed.mask_key_file, file)
-    if path is None and parsed.mask_key_env is None:
-        return None
-    return MaskKey(parsed.mask_key_env, None if path is None else str(path))
-
-
 def _tenant(value: _TomlTenant, file: Path) -> Tenant:
-    path = _path(value.token_file, file)
+    path = value.token_file
     if (path is None) == (value.token_env is None):
         raise ConfigError(f"{file}: the tenant {value.name} needs either token_file or token_env")
     token = Token.from_env(str(value.token_env)) if path is None else Token.from_file(path)

@@ -68,7 +68,7 @@ def keeping(
     source = PhysicalSource(1, "test", settings, (LogicalSource(1, "test.None", "nobody.has_this"),))
     start = GtidSet.parse(server.gtid_executed if had is None else had)
     relay = Relay(
-        RelayConfig((source,), state=folder, log_disk_bytes=disk_bytes, **config), lambda _: start, reset=anew
+        RelayConfig(physical=(source,), state=folder, log_disk_bytes=disk_bytes, **config), lambda _: start, reset=anew
     )
     with relay, Serving(create_app(relay), "127.0.0.1", port) as serving:
         yield Keeping(relay, LogOfRelay(serving.url.rstrip("/"), falls_back=falls_back))

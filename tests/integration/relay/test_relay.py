@@ -128,7 +128,7 @@ def relaying(
 ) -> Iterator[Consumer]:
     """A relay in this process, from ``had`` on (by default from now)."""
     start = GtidSet.parse(server.gtid_executed if had is None else had)
-    relay = Relay(RelayConfig((physical(server, *sources),), **config), lambda _: start, reset=anew)
+    relay = Relay(RelayConfig(physical=(physical(server, *sources),), **config), lambda _: start, reset=anew)
     with relay, Serving(create_app(relay), "127.0.0.1", 0) as serving:
         yield Consumer(serving.port, ",".join(str(one.id) for one in sources))
 

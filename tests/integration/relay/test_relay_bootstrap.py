@@ -131,7 +131,7 @@ def serving(server: MySQLServer, account: str | None = None, **config: Any) -> I
     if account is not None:
         url = f"mysql://{account}@{server.host}:{server.port}"
         source = replace(source, settings=ConnectionSettings.from_url(url))
-    relay = Relay(RelayConfig((source,), **config), lambda _: start)
+    relay = Relay(RelayConfig(physical=(source,), **config), lambda _: start)
     suppliers = {1: ChunkSupplier(source.settings, Policies(), chunk_rows=CHUNK_ROWS)}
     with relay, Serving(create_app(relay, suppliers=suppliers), "127.0.0.1", 0) as service:
         yield service.port
@@ -544,7 +544,7 @@ def test_every_kind_of_scn(mysql_server: MySQLServer, tmp_path: Path, kind: Kind
     sources = (SOURCES[0], LogicalSource(50, "exact.ledger", "exact.ledger"))
     start, source = GtidSet.parse(server.gtid_executed), physical(server, *sources)
     config = RelayConfig(
-        (source,), state=tmp_path / "relay", disk_bytes=1 << 26, memory_bytes=1 << 24, scn=kind,
+        physical=(source,), state=tmp_path / "relay", disk_bytes=1 << 26, memory_bytes=1 << 24, scn=kind,
         scn_column="exact.ledger.id" if kind in OF_COLUMNS else None,
     )  # fmt: skip
     tables, checkpoints, scns = Tables(), CheckpointFile(tmp_path / "consumer", "c"), list[int]()

@@ -162,7 +162,7 @@ def test_rows_of_a_bootstrap(mysql_server: MySQLServer, mysql_db: str, config: d
     start = GtidSet.parse(server.gtid_executed)
     tables = Bootstrapped()
     with (
-        Relay(RelayConfig((source,), **config), lambda _: start) as relay,
+        Relay(RelayConfig(physical=(source,), **config), lambda _: start) as relay,
         Serving(create_app(relay), "127.0.0.1", 0) as at,
     ):
         tables.client = RelayClient(at.url, [], tables, bootstrap=True)
