@@ -18,7 +18,7 @@ from headgate.errors import (
     ServerSettingError,
 )
 from headgate.replication import LogBlock
-from headgate.replication._changes import Changes, EventPosition
+from headgate.replication._changes import DefinitionChanges, EventPosition
 from headgate.replication._defaults import Defaults
 from headgate.replication._definitions import Definitions
 from headgate.replication._log_read import LogRead
@@ -160,7 +160,7 @@ def altered() -> tuple[PretendedServer, EventPosition, EventPosition]:
 
 
 def changes(network: Network, first: EventPosition, until: EventPosition, **retry: Any) -> list[str]:
-    known = Changes(SETTINGS, UUID, network.transport(**retry))
+    known = DefinitionChanges(SETTINGS, UUID, network.transport(**retry))
     known.cover(first, until)
     assert known.covers(first, until)
     assert known.same_log()
@@ -208,7 +208,7 @@ def test_defaults_are_those_of_the_server_whose_log_is_read() -> None:
 def test_a_log_that_began_anew_is_another_one() -> None:
     server, first, until = altered()
     network = Network(server)
-    known = Changes(SETTINGS, UUID, network.transport())
+    known = DefinitionChanges(SETTINGS, UUID, network.transport())
     known.cover(first, until)
     network.script = [Ends(after_packets=0, tail=NO_FILE)]
     assert not known.same_log(), "the file is gone"

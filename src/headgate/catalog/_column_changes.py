@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headgate.catalog._tokens import Token
+from headgate.catalog._tokens import SqlToken
 
 __all__ = [
     "NOT_COLUMNS",
@@ -99,7 +99,7 @@ def creates_if_absent(action: str, changes: tuple[ColumnChange, ...] | None) -> 
     return action == "create" and changes is not None
 
 
-def added_column(definition: list[Token]) -> AddedColumn | None:
+def added_column(definition: list[SqlToken]) -> AddedColumn | None:
     """Return the column of this definition; None if it may change the table's key, or is not a column's."""
     outer = _outer(definition)
     words = [token.upper for token in outer]
@@ -124,7 +124,7 @@ def added_column(definition: list[Token]) -> AddedColumn | None:
     return column
 
 
-def _outer(definition: list[Token]) -> list[Token]:
+def _outer(definition: list[SqlToken]) -> list[SqlToken]:
     """Return the tokens outside parentheses, and the opening parenthesis of each pair."""
     outer, depth = [], 0
     for token in definition:
@@ -135,7 +135,7 @@ def _outer(definition: list[Token]) -> list[Token]:
     return outer
 
 
-def literal(following: list[Token]) -> tuple[str | None, bool] | None:
+def literal(following: list[SqlToken]) -> tuple[str | None, bool] | None:
     """Return the literal after DEFAULT, and whether it is a string; None if it is not a literal."""
     if not following or (len(following) > 1 and following[1].kind == "string"):
         return None

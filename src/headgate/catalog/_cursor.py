@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from headgate.catalog._tokens import Token
+from headgate.catalog._tokens import SqlToken
 from headgate.names import in_utf8mb3, lower_name
 
-__all__ = ["Cursor", "Unclear"]
+__all__ = ["TokenCursor", "Unclear"]
 
 
 class Unclear(Exception):
     """The statement does not match the grammar. It never leaves the catalog: the statement becomes ``unknown``."""
 
 
-class Cursor:
+class TokenCursor:
     """Tokens of one statement, and the operations in which its grammar is written.
 
     :param strict: the statement ran in a strict SQL mode.
     """
 
-    def __init__(self, token_list: list[Token], default_db: str, lower_case: bool, strict: bool) -> None:
-        while token_list and token_list[-1] == Token("symbol", ";"):
+    def __init__(self, token_list: list[SqlToken], default_db: str, lower_case: bool, strict: bool) -> None:
+        while token_list and token_list[-1] == SqlToken("symbol", ";"):
             token_list = token_list[:-1]
         # Bodies of stored programs hold semicolons too, but their first words identify those statements.
-        self.many = any(token == Token("symbol", ";") for token in token_list)
+        self.many = any(token == SqlToken("symbol", ";") for token in token_list)
         self.tokens = token_list
         self.at = 0
         self.default_db = default_db
@@ -77,7 +77,7 @@ class Cursor:
             raise Unclear
         return (lower_name(db), lower_name(table)) if self.lower_case else (db, table)
 
-    def rest(self) -> list[Token]:
+    def rest(self) -> list[SqlToken]:
         remaining = self.tokens[self.at :]
         self.at = len(self.tokens)
         return remaining

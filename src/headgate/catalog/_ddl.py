@@ -24,9 +24,9 @@ from headgate.catalog._column_changes import (
     added_column,
     added_columns,
 )
-from headgate.catalog._cursor import Cursor, Unclear
+from headgate.catalog._cursor import TokenCursor, Unclear
 from headgate.catalog._redefinitions import redefined_column
-from headgate.catalog._tokens import LexError, Token, tokens
+from headgate.catalog._tokens import LexError, SqlToken, tokens
 from headgate.names import lower_name
 
 __all__ = ["DdlEffect", "Statement", "declares_cascade", "parse_statement"]
@@ -133,7 +133,7 @@ def parse_statement(
         return Statement("dml")
     try:
         token_list = tokens(sql, ansi_quotes=ansi_quotes, backslash_escapes=backslash_escapes)
-        return _statement(Cursor(token_list, default_db, lower_case_names, strict))
+        return _statement(TokenCursor(token_list, default_db, lower_case_names, strict))
     except (LexError, Unclear):
         return Statement("unknown")
 
@@ -154,7 +154,7 @@ def declares_cascade(sql: str) -> bool:
     )
 
 
-def _statement(cursor: Cursor) -> Statement:
+def _statement(cursor: TokenCursor) -> Statement:
     first, second = cursor.peek(), cursor.peek(1)
     if not cursor.tokens:
         return Statement("ignored")
@@ -174,7 +174,7 @@ def _statement(cursor: Cursor) -> Statement:
     return Statement("unknown") if cursor.many and statement.kind == "ddl" else statement
 
 
-def _create(cursor: Cursor) -> Statement:
+def _create(cursor: TokenCursor) -> Statement:
     if cursor.skip("OR", "REPLACE"):
         return Statement("ignored" if cursor.peek() in _NOT_TABLES or cursor.peek() == "SPATIAL" else "unknown")
     if cursor.skip("TEMPORARY", "TABLE"):
@@ -196,7 +196,7 @@ def _create(cursor: Cursor) -> Statement:
     return _index(cursor)
 
 
-def _has_query(clauses: list[Token]) -> bool:
+def _has_query(clauses: list[SqlToken]) -> bool:
     """Return whether a CREATE TABLE has a query behind the table's name.
 
     A query is a SELECT anywhere (no other clause takes one), or TABLE, VALUES or WITH outside parentheses or as the
@@ -211,7 +211,7 @@ def _has_query(clauses: list[Token]) -> bool:
     return False
 
 
-def _index(cursor: Cursor) -> Statement:
+def _index(cursor: TokenCursor) -> Statement:
     """Parse what follows CREATE INDEX or DROP INDEX: ``name [USING …] ON table …``.
 
     A unique index may serve as the primary key. It changes no row; the images then show the other key.
@@ -224,7 +224,7 @@ def _index(cursor: Cursor) -> Statement:
     return Statement("ddl", (DdlEffect("alter", db, table, changes=None if primary else ()),))
 
 
-def _drop(cursor: Cursor) -> Statement:
+def _drop(cursor: TokenCursor) -> Statement:
     if cursor.skip("TEMPORARY"):
         return Statement("ignored")
     if cursor.skip_any("DATABASE", "SCHEMA"):
@@ -247,7 +247,7 @@ def _drop(cursor: Cursor) -> Statement:
     return Statement("unknown")
 
 
-def _rename(cursor: Cursor) -> Statement:
+def _rename(cursor: TokenCursor) -> Statement:
     if cursor.skip("USER"):
         return Statement("ignored")
     if not cursor.skip_any("TABLE", "TABLES"):
@@ -263,14 +263,14 @@ def _rename(cursor: Cursor) -> Statement:
     return Statement("ddl", tuple(effects))
 
 
-def _truncate(cursor: Cursor) -> Statement:
+def _truncate(cursor: TokenCursor) -> Statement:
     cursor.skip("TABLE")
     db, table = cursor.table()
     cursor.end()
     return Statement("ddl", (DdlEffect("truncate", db, table),))
 
 
-def _alter(cursor: Cursor) -> Statement:
+def _alter(cursor: TokenCursor) -> Statement:
     if cursor.peek() in ("DATABASE", "SCHEMA") or cursor.peek() in _NOT_TABLES:
         return Statement("ignored")
     cursor.skip_any("ONLINE", "OFFLINE", "IGNORE")
@@ -279,9 +279,9 @@ def _alter(cursor: Cursor) -> Statement:
     # An action on partitions is alone in its statement. Its commas divide partition names.
     alone = cursor.peek() in _PARTITION_VERBS and cursor.peek(1) == "PARTITION"
     parts = [cursor.rest()] if alone else _split(cursor.rest())
-    actions = [Cursor(part, cursor.default_db, cursor.lower_case, cursor.strict) for part in parts]
+    actions = [TokenCursor(part, cursor.default_db, cursor.lower_case, cursor.strict) for part in parts]
     renamed: tuple[str, str] | None = None
-    others: list[Cursor] = []
+    others: list[TokenCursor] = []
     exchanged: list[DdlEffect] = []
     for action in actions:
         if action.peek() == "RENAME" and action.peek(1) not in ("COLUMN", "INDEX", "KEY"):
@@ -303,7 +303,7 @@ def _alter(cursor: Cursor) -> Statement:
     return Statement("ddl", tuple(effects))
 
 
-def _exchange(action: Cursor) -> list[DdlEffect]:
+def _exchange(action: TokenCursor) -> list[DdlEffect]:
     """Return the effect of EXCHANGE PARTITION p WITH TABLE t on the rows of t."""
     if (action.peek(), action.peek(1)) != ("EXCHANGE", "PARTITION"):
         return []
@@ -315,22 +315,22 @@ def _exchange(action: Cursor) -> list[DdlEffect]:
     return [DdlEffect("alter", db, table, partition=True, silent_rows=True)]
 
 
-def _is_partition(action: Cursor) -> bool:
+def _is_partition(action: TokenCursor) -> bool:
     first, second = action.peek(), action.peek(1)
     is_of_partitions = first in _PARTITION_VERBS and second == "PARTITION"
     return is_of_partitions or (first, second) in _PARTITIONING or _is_of_tablespace(action)
 
 
-def _is_silent(action: Cursor) -> bool:
+def _is_silent(action: TokenCursor) -> bool:
     return (action.peek(), action.peek(1)) in _SILENT or _is_of_tablespace(action)
 
 
-def _is_of_tablespace(action: Cursor) -> bool:
+def _is_of_tablespace(action: TokenCursor) -> bool:
     """Return whether this is DISCARD or IMPORT. The word alone may be a column's name."""
     return action.peek() in ("DISCARD", "IMPORT") and action.peek(len(action.tokens) - 1) == "TABLESPACE"
 
 
-def _changes(actions: list[Cursor]) -> tuple[ColumnChange, ...] | None:
+def _changes(actions: list[TokenCursor]) -> tuple[ColumnChange, ...] | None:
     """Return the columns that these actions change, or None if they may change rows in any other way."""
     changes: list[ColumnChange] = []
     for action in actions:
@@ -349,18 +349,18 @@ def _changes(actions: list[Cursor]) -> tuple[ColumnChange, ...] | None:
     return tuple(changes) if len(names) == len(set(names)) else None
 
 
-def _add(action: Cursor) -> list[ColumnChange] | None:
+def _add(action: TokenCursor) -> list[ColumnChange] | None:
     action.expect("ADD")
     action.skip("COLUMN")
     definitions = [action.rest()]
-    if definitions[0] and definitions[0][0] == Token("symbol", "("):
+    if definitions[0] and definitions[0][0] == SqlToken("symbol", "("):
         definitions = _split(definitions[0][1:-1])
     columns = [added_column(definition) for definition in definitions]
     known: list[ColumnChange] = [column for column in columns if column is not None]
     return known if len(known) == len(columns) else None
 
 
-def _drop_column(action: Cursor) -> list[ColumnChange] | None:
+def _drop_column(action: TokenCursor) -> list[ColumnChange] | None:
     action.expect("DROP")
     if not action.skip("COLUMN") and action.peek() in NOT_COLUMNS:
         return None
@@ -370,7 +370,7 @@ def _drop_column(action: Cursor) -> list[ColumnChange] | None:
     return [DroppedColumn(name)]
 
 
-def _rename_column(action: Cursor) -> list[ColumnChange] | None:
+def _rename_column(action: TokenCursor) -> list[ColumnChange] | None:
     action.expect("RENAME", "COLUMN")
     name = action.name()
     action.expect("TO")
@@ -379,7 +379,7 @@ def _rename_column(action: Cursor) -> list[ColumnChange] | None:
     return [RedefinedColumn(name, new_name)]
 
 
-def _leaves_rows(action: Cursor) -> bool:
+def _leaves_rows(action: TokenCursor) -> bool:
     """Return whether this action of an ALTER TABLE changes no value, no column and no row."""
     first, second = action.peek(), action.peek(1)
     if _is_partition(action):
@@ -398,9 +398,9 @@ def _leaves_rows(action: Cursor) -> bool:
     return first in _HARMLESS or first == "ALTER"
 
 
-def _split(token_list: list[Token]) -> list[list[Token]]:
+def _split(token_list: list[SqlToken]) -> list[list[SqlToken]]:
     """Split at the commas outside parentheses, and before a table's partitioning, which no comma precedes."""
-    parts: list[list[Token]] = [[]]
+    parts: list[list[SqlToken]] = [[]]
     depth = 0
     words = [token.upper for token in token_list]
     for token, word, following in zip(token_list, words, [*words[1:], ""], strict=False):
@@ -418,14 +418,14 @@ def _split(token_list: list[Token]) -> list[list[Token]]:
     return [part for part in parts if part]
 
 
-_COLUMN_ACTIONS: dict[str, Callable[[Cursor], list[ColumnChange] | None]] = {
+_COLUMN_ACTIONS: dict[str, Callable[[TokenCursor], list[ColumnChange] | None]] = {
     "ADD": _add,
     "CHANGE": redefined_column,
     "DROP": _drop_column,
     "MODIFY": redefined_column,
     "RENAME": _rename_column,
 }
-_DDL: dict[str, Callable[[Cursor], Statement]] = {
+_DDL: dict[str, Callable[[TokenCursor], Statement]] = {
     "ALTER": _alter,
     "CREATE": _create,
     "DROP": _drop,

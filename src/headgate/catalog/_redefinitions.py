@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headgate.catalog._column_changes import ColumnChange, RedefinedColumn, literal
-from headgate.catalog._cursor import Cursor
+from headgate.catalog._cursor import TokenCursor
 
 __all__ = ["is_text_type", "keeps_values", "redefined_column"]
 
@@ -40,7 +40,7 @@ _TEXT_TYPES: Final = frozenset({*_SIZED, *_LISTED, *(name for family in _FAMILIE
 _DECIMAL: Final = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
-def redefined_column(action: Cursor) -> list[ColumnChange] | None:
+def redefined_column(action: TokenCursor) -> list[ColumnChange] | None:
     """Parse MODIFY or CHANGE, with a definition of which only the type is returned.
 
     :returns: None if the statement may change values whatever the type was before.
@@ -104,7 +104,7 @@ def _holds_numbers(old: str, new: str) -> bool:
     return decimal is not None and int(decimal[2]) >= scale and int(decimal[1]) - int(decimal[2]) >= digits
 
 
-def _number_type(cursor: Cursor) -> str | None:
+def _number_type(cursor: TokenCursor) -> str | None:
     """Read an integer type or DECIMAL; None, and nothing is read, for any other type."""
     kind = _NUMBER_TYPES.get(cursor.peek())
     if kind is None:
@@ -123,7 +123,7 @@ def _number_type(cursor: Cursor) -> str | None:
     return f"{kind} unsigned" if unsigned else kind
 
 
-def _text_type(cursor: Cursor) -> str | None:
+def _text_type(cursor: TokenCursor) -> str | None:
     kind = cursor.peek().lower()
     if kind not in _TEXT_TYPES or not cursor.strict:
         return None
@@ -137,7 +137,7 @@ def _text_type(cursor: Cursor) -> str | None:
     return f"{kind}({sizes[0]})" if sizes else kind
 
 
-def _sizes(cursor: Cursor) -> list[int] | None:
+def _sizes(cursor: TokenCursor) -> list[int] | None:
     """Read ``(number, …)``, if that comes next."""
     sizes: list[str] = []
     if cursor.skip("("):
@@ -148,7 +148,7 @@ def _sizes(cursor: Cursor) -> list[int] | None:
     return [*map(int, sizes)] if all(size.isdecimal() for size in sizes) else None
 
 
-def _members(cursor: Cursor) -> list[str] | None:
+def _members(cursor: TokenCursor) -> list[str] | None:
     """Read ``('member', …)``. Return the members as ``Column.mysql`` quotes them; None for unusual ones."""
     cursor.expect("(")
     members: list[str] = []
@@ -164,7 +164,7 @@ def _members(cursor: Cursor) -> list[str] | None:
     return None
 
 
-def _is_plain_definition(cursor: Cursor) -> bool:
+def _is_plain_definition(cursor: TokenCursor) -> bool:
     """Read what follows a column's type; return whether it leaves existing values as they are.
 
     AUTO_INCREMENT, generated columns and, unless the SQL mode is strict, NOT NULL may replace values. A key may change
@@ -190,7 +190,7 @@ def _is_plain_definition(cursor: Cursor) -> bool:
     return True
 
 
-def _skip_default(cursor: Cursor) -> bool:
+def _skip_default(cursor: TokenCursor) -> bool:
     """Skip a literal, which counts for later rows only; return whether it is one."""
     if not cursor.ended() and cursor.tokens[cursor.at].kind == "string":
         cursor.at += 1

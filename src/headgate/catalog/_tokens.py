@@ -13,14 +13,14 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-__all__ = ["LexError", "Token", "tokens"]
+__all__ = ["LexError", "SqlToken", "tokens"]
 
 
 class LexError(Exception):
     """A quote or comment does not end. It never leaves the catalog: the statement becomes ``unknown``."""
 
 
-class Token(NamedTuple):
+class SqlToken(NamedTuple):
     """``kind``: ``word`` (keyword or bare name), ``name`` (quoted name), ``string``, ``symbol``, ``variable``."""
 
     kind: str
@@ -60,12 +60,12 @@ _PATTERNS = {backslash: _pattern(backslash) for backslash in (False, True)}
 _ANSI_NAME = re.compile(r'"(?:[^"]|"")*"')
 
 
-def tokens(sql: str, *, ansi_quotes: bool, backslash_escapes: bool) -> list[Token]:
+def tokens(sql: str, *, ansi_quotes: bool, backslash_escapes: bool) -> list[SqlToken]:
     """Return the tokens of a statement in a server's log, without comments.
 
     :raises LexError: a quote or comment does not end.
     """
-    out: list[Token] = []
+    out: list[SqlToken] = []
     at, inside = 0, False
     pattern = _PATTERNS[backslash_escapes]
     while at < len(sql):
@@ -73,7 +73,7 @@ def tokens(sql: str, *, ansi_quotes: bool, backslash_escapes: bool) -> list[Toke
             match = _ANSI_NAME.match(sql, at)
             if not match:
                 raise LexError(f"unterminated name at {at}")
-            out.append(Token("name", _unquote(match[0])))
+            out.append(SqlToken("name", _unquote(match[0])))
             at = match.end()
             continue
         match = pattern.match(sql, at)
@@ -92,15 +92,15 @@ def tokens(sql: str, *, ansi_quotes: bool, backslash_escapes: bool) -> list[Toke
     return out
 
 
-def _append(out: list[Token], kind: str, text: str) -> None:
+def _append(out: list[SqlToken], kind: str, text: str) -> None:
     if kind == "backtick":
-        out.append(Token("name", _unquote(text)))
+        out.append(SqlToken("name", _unquote(text)))
     elif kind in ("single", "double"):
-        out.append(Token("string", text[1:-1]))
+        out.append(SqlToken("string", text[1:-1]))
     elif kind == "close":
-        out.extend((Token("symbol", "*"), Token("symbol", "/")))
+        out.extend((SqlToken("symbol", "*"), SqlToken("symbol", "/")))
     elif kind not in ("space", "line", "comment"):
-        out.append(Token(kind, text))
+        out.append(SqlToken(kind, text))
 
 
 def _unquote(text: str) -> str:

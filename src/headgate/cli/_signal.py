@@ -30,7 +30,7 @@ class Action(StrEnum):
     log = "log"
 
 
-class Kind(StrEnum):
+class SnapshotType(StrEnum):
     """How a snapshot is read."""
 
     incremental = "incremental"
@@ -53,7 +53,7 @@ def signal(
         ),
     ] = None,
     kind: Annotated[
-        Kind | None,
+        SnapshotType | None,
         typer.Option("--type", help="blocking: live changes wait until the tables are read; default: incremental."),
     ] = None,
     condition: Annotated[
@@ -142,7 +142,7 @@ def _from_words(
     tables: list[str] | None,
     condition: list[str] | None,
     surrogate_key: str | None,
-    kind: Kind | None,
+    kind: SnapshotType | None,
     name: str | None,
 ) -> Signal:
     """Return the signal that the command line describes.
@@ -165,7 +165,7 @@ def _from_words(
     if message:
         data["message"] = message
     if action in (Action.execute_snapshot, Action.stop_snapshot):
-        data["type"] = (kind or Kind.incremental).value
+        data["type"] = (kind or SnapshotType.incremental).value
     elif kind is not None:
         raise ConfigError("--type is for execute-snapshot and stop-snapshot")
     return parse_signal({"id": name, "type": action.value, "data": data})

@@ -26,7 +26,7 @@ from headgate.replication._statements import parse, readable
 from headgate.replication._transport import TRANSPORT, Transport
 from headgate.replication._types import file_number
 
-__all__ = ["Change", "Changes", "EventPosition"]
+__all__ = ["Change", "DefinitionChanges", "EventPosition"]
 
 _RETRY: Final[Mapping[str, Any]] = {"tries": 5, "first_seconds": 0.02, "errors": IncompleteReadError}
 """Retries of a read that ends too early: a position that the server names may be one flush ahead of what its dumps see.
@@ -71,7 +71,7 @@ class Change:
         return self.db in ("", db) and self.table in ("", table)
 
 
-class Changes:
+class DefinitionChanges:
     """All changes of definitions between two positions of one server's log."""
 
     def __init__(self, settings: ConnectionSettings, server_uuid: str, transport: Transport = TRANSPORT) -> None:

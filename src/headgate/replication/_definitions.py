@@ -52,7 +52,7 @@ from headgate.catalog import NamedTable, TableDef, ambiguous, fit_table, load_ta
 from headgate.errors import Definite, HeadgateError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, log_status
-from headgate.replication._changes import Change, Changes, EventPosition
+from headgate.replication._changes import Change, DefinitionChanges, EventPosition
 from headgate.replication._transport import TRANSPORT, Transport, check_planned
 
 __all__ = ["Definitions"]
@@ -62,7 +62,7 @@ __all__ = ["Definitions"]
 class _Known:
     """What this process knows about one server, as one account sees it."""
 
-    changes: Changes
+    changes: DefinitionChanges
     executed: GtidSet = field(default_factory=GtidSet)
     proven: dict[tuple[str, str], tuple[EventPosition, TableDef]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -132,7 +132,7 @@ class Definitions:
         with _lock:
             return _servers.setdefault(
                 (self.server_uuid, self._settings, self._transport),
-                _Known(Changes(self._settings, self.server_uuid, self._transport)),
+                _Known(DefinitionChanges(self._settings, self.server_uuid, self._transport)),
             )
 
     def _begin(self, known: _Known) -> None:

@@ -36,7 +36,7 @@ from headgate.errors import AccessError, ChunkRetryError, ServerError
 from headgate.mysql import Connection, ConnectionSettings, log_status
 from headgate.names import quote_name
 
-__all__ = ["TableLocks", "View", "open_view"]
+__all__ = ["ReadView", "TableLocks", "open_view"]
 
 _TIMED_OUT = 1205
 """ER_LOCK_WAIT_TIMEOUT: also raised when lock_wait_timeout was exceeded."""
@@ -54,7 +54,7 @@ class TableLocks:
     """Longest wait for a lock."""
 
 
-class View:
+class ReadView:
     """A read view for chunks.
 
     :param connection: for the chunks' SELECTs.
@@ -81,7 +81,7 @@ def open_view(
     tables: Sequence[tuple[str, str]],
     locks: TableLocks,
     check: Callable[[Connection], None],
-) -> Iterator[View]:
+) -> Iterator[ReadView]:
     """Open one view of all tables under locks.
 
     :param tables: (db, table); they exist.
@@ -97,7 +97,7 @@ def open_view(
         end = log_status(locking)
         if locks.hold == "setup":
             locking.query("UNLOCK TABLES")
-        yield View(reading, end, locking.close)
+        yield ReadView(reading, end, locking.close)
 
 
 def _lock(connection: Connection, tables: Sequence[tuple[str, str]], seconds: int) -> None:

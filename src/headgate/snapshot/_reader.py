@@ -118,7 +118,7 @@ from headgate.replication import (
 )
 from headgate.snapshot._filters import Undecided, fulfils
 from headgate.snapshot._keys import bound_columns, key_order, range_condition
-from headgate.snapshot._locks import View, open_view
+from headgate.snapshot._locks import ReadView, open_view
 from headgate.snapshot._ranges import in_range, key_conditions
 from headgate.snapshot._request import ChunkOptions, ChunkRead
 from headgate.snapshot._task_log import TaskLog
@@ -184,7 +184,7 @@ def read_chunks(
 
     with Connection.open(read.settings) as connection, ExitStack() as stack:
         check(connection)
-        view = View(connection)
+        view = ReadView(connection)
         tables = _existing(connection, read.chunks) if options.locks is not None else []
         if options.locks is not None and tables:
             view = stack.enter_context(open_view(read.settings, tables, options.locks, check))
@@ -256,7 +256,7 @@ class _Task:
     """
 
     def __init__(
-        self, connection: Connection, view: View, log: TaskLog, last: ChunkSpec, options: ChunkOptions
+        self, connection: Connection, view: ReadView, log: TaskLog, last: ChunkSpec, options: ChunkOptions
     ) -> None:
         self._connection, self._view, self._log, self._last = connection, view, log, last
         self._policies, self._truncate, self._only = options.policies, options.truncate, options.only

@@ -22,7 +22,7 @@ from headgate.spark._options import Options
 if TYPE_CHECKING:
     from headgate.catalog import TableDef, TableStats
     from headgate.offsets import Hint
-    from headgate.spark._server import MySQLServer
+    from headgate.spark._server import SourceServer
     from headgate.spark._tasks import Task
 
 __all__ = ["PastTables"]
@@ -177,7 +177,7 @@ class PastTables:
         return pa.schema([codec.fields[index].remove_metadata() for index in codec.table.key])
 
     @contextmanager
-    def _server(self, options: Options) -> Iterator[MySQLServer]:
+    def _server(self, options: Options) -> Iterator[SourceServer]:
         """Yield the planner's view of the server; its connection is closed at the end."""
         from headgate.spark._relayed import server_of
 

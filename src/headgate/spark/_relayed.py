@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.catalog import TablePatterns
 from headgate.errors import HeadgateError, IncompleteReadError, ServerBehindError
 from headgate.gtid import GtidSet
-from headgate.spark._server import MySQLServer, ServerState
+from headgate.spark._server import ServerState, SourceServer
 
 if TYPE_CHECKING:
     from headgate.archive import LogFile, LogHead, LogOfRelay, Series
@@ -42,15 +42,15 @@ _LONGEST_PAUSE_SECONDS: Final = 0.5
 """A relay that keeps up is some milliseconds behind, so waiting for its head, less than a second, is worth it."""
 
 
-def server_of(options: Options) -> MySQLServer:
+def server_of(options: Options) -> SourceServer:
     """Return the planner's view of the server, or of the server and the relay that has its log."""
     relay, patterns = options.log_of_relay(), TablePatterns(options.patterns)
     if relay is not None:
         return RelayedServer(options.settings(), patterns, relay)
-    return MySQLServer(options.settings(), patterns, without_gtids=options.watermark == "signal-table")
+    return SourceServer(options.settings(), patterns, without_gtids=options.watermark == "signal-table")
 
 
-class RelayedServer(MySQLServer):
+class RelayedServer(SourceServer):
     """:class:`headgate.spark._server.Server` on a server and a relay.
 
     :param settings: with ``relay`` as ``log``.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headgate.mysql import Connection, ConnectionSettings
     from headgate.replication import TransactionHeader
 
-__all__ = ["MySQLServer", "Server", "ServerState", "check_executed", "check_position"]
+__all__ = ["Server", "ServerState", "SourceServer", "check_executed", "check_position"]
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def check_position(had: GtidSet, state: ServerState, server: Server, planned_on:
         )
 
 
-class MySQLServer:
+class SourceServer:
     """:class:`Server` on real connections.
 
     :param patterns: the followed tables: the server's log must have their changes.

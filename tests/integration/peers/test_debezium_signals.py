@@ -37,7 +37,7 @@ from headgate.spark import Options, Planner
 from headgate.spark._notes import SnapshotRequest
 from headgate.spark._read_task import read_task
 from headgate.spark._relayed import server_of
-from headgate.spark._server import MySQLServer as PlannersServer
+from headgate.spark._server import SourceServer
 from headgate.spark._snapshot_requests import check_request
 from headgate.spark._tasks import plan_tasks
 from headgate.testing import MySQLServer
@@ -780,7 +780,7 @@ def test_what_is_asked_of_the_server_about_a_reading(mysql_server: MySQLServer, 
     mysql_server.execute(f"CREATE TABLE `{mysql_db}`.t (id INT PRIMARY KEY, c INT NOT NULL, j JSON NOT NULL, KEY (c))")
     columns = (Column("id", "int", nullable=False), Column("c", "int", nullable=False), Column("j", "json", False))
     table = TableDef(mysql_db, "t", columns, key=(0,))
-    eyes = PlannersServer(ConnectionSettings.from_url(mysql_server.url), TablePatterns([f"{mysql_db}.*"]))
+    eyes = SourceServer(ConnectionSettings.from_url(mysql_server.url), TablePatterns([f"{mysql_db}.*"]))
     try:
         assert check_request(eyes, table, SnapshotRequest(filter="c = 1", surrogate="c"), DEFAULT) is None
         assert "whole row images" in str(

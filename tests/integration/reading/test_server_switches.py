@@ -13,7 +13,7 @@ from headgate._policies import Policies
 from headgate.errors import SchemaAmbiguousError, ServerSettingError, UnsupportedError
 from headgate.mysql import Connection, log_status
 from headgate.replication import Ddl, WindowReader
-from headgate.spark._server import MySQLServer as PlannersServer
+from headgate.spark._server import SourceServer
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log, plain
 
@@ -216,7 +216,7 @@ def test_anonymous_transactions_are_refused(log: Log) -> None:
     log.do("INSERT INTO t VALUES (1, 1)")
     stream = log.following()
     assert ids(stream.rows()) == [1]
-    planner = PlannersServer(log.settings, log.tables)
+    planner = SourceServer(log.settings, log.tables)
     log.do("SET GLOBAL gtid_mode = ON_PERMISSIVE")
     try:
         log.do("INSERT INTO t VALUES (2, 2)")
