@@ -9,7 +9,7 @@ from headgate.catalog import TablePatterns
 from headgate.errors import ChecksumError, HistoryRewrittenError, IncompleteReadError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint, Last
-from headgate.replication import Idle, follow, transaction_headers
+from headgate.replication import Idle, follow, last_header, transaction_headers
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._log_read import LogRead
 from headgate.replication._probe import check_history
@@ -180,6 +180,24 @@ def test_headers_of_a_few_transactions() -> None:
     assert again == second
     with pytest.raises(IncompleteReadError, match="did not arrive"):
         transaction_headers(LogRead(SETTINGS, wanted=gtids(5, 5)), network.transport())
+
+
+def test_the_last_header_is_that_of_the_log() -> None:
+    """A group assigns numbers in blocks, so the highest one may not be the last."""
+    server = PretendedServer()
+    for number in (1, 4, 2, 3, 5):
+        server.number = number - 1
+        server.commit([number])
+    network = Network(server)
+    executed = gtids(1, 4)
+    (header,) = transaction_headers(LogRead(SETTINGS, wanted=gtids(4, 4)), network.transport())
+    before = gtids(1, 1) | gtids(4, 4)
+    read = LogRead(SETTINGS, executed_before=before, executed=executed, until=server.status)
+    assert last_header(read, header, network.transport()).last == Last(f"{UUID}:3", server.began_us + 3)
+    rest = LogRead(SETTINGS, executed_before=gtids(1, 5), executed=executed, until=server.status)
+    assert last_header(rest, header, network.transport()) == header, "nothing is behind it"
+    with pytest.raises(IncompleteReadError, match="ended before"):
+        last_header(rest, header, Network(server, [Ends(after_packets=2, tail=EOF_PACKET)]).transport())
 
 
 def test_a_range_of_positions_may_hold_no_transaction() -> None:

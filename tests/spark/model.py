@@ -218,6 +218,11 @@ class FakeServer:
             for gtid in gtids
         ]
 
+    def last_header(self, header: TransactionHeader, executed: GtidSet, wanted: GtidSet) -> TransactionHeader:
+        self.probes.append((wanted, header.hint))
+        assert wanted <= executed
+        return header  # its log is in the order of the numbers
+
     def missing_error(self, missing: GtidSet, *, had_them: bool, behind: str) -> HeadgateError:
         rewritten = had_them and not self.replicates
         return HistoryRewrittenError("lost") if rewritten else ServerBehindError(behind, missing=str(missing))

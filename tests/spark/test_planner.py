@@ -620,8 +620,11 @@ def test_a_rewritten_history_is_noticed_during_the_first_snapshot() -> None:
     assert caught.value.gtid == f"{UUID}:7"
 
 
-def test_headers_are_read_from_the_last_one_on() -> None:
-    """One dump reads both, and begins at the older one, or in the newest file that has a new one."""
+def test_headers_are_read_from_the_last_one_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One dump reads both, and begins at the older one. Of many it reads the highest in the newest file that has new
+    ones, and what is behind it.
+    """
+    monkeypatch.setattr("headgate.spark._history._FEW", 1)
     server = source(("d.a", 1))
     server.commit(("d.a", "put", 1, 1))
     run = stream(server)
@@ -632,12 +635,13 @@ def test_headers_are_read_from_the_last_one_on() -> None:
     assert server.probes == [(gtids(2), Hint(UUID, "binlog.000001", 5))]
     run.drain()
     server.probes.clear()
-    for _ in range(14):
+    for _ in range(15):
         server.commit(("d.a", "put", 1, 1))
     assert run.batch()
     assert server.probes == [
         (gtids(2, 2), Hint(UUID, "binlog.000001", 6)),
-        (gtids(16, 16), Hint(UUID, "binlog.000004", 4)),
+        (gtids(17, 17), Hint(UUID, "binlog.000004", 4)),
+        (gtids(16, 16), Hint(UUID, "binlog.000004", 21)),
     ]
 
 

@@ -25,6 +25,6 @@ def test_a_part_that_the_relay_deletes_before_its_files_are_listed() -> None:
     server = RelayedServer(ConnectionSettings("nobody"), TablePatterns(["d.*"]), relay)
     end = server.reach(gtids(7), gtids(20))
     assert end == gtids(10)
-    for work in (server.log_file, server.log_files, lambda: HistoryCheck(server)._candidates(end, UUID, None)):
+    for work in (server.log_file, server.log_files, lambda: HistoryCheck(server)._last_part(end, UUID, None)):
         with pytest.raises(IncompleteReadError, match="deleted this part"):
             work()

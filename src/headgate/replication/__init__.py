@@ -22,7 +22,14 @@ from headgate.replication._meta import (
     seq_array,
 )
 from headgate.replication._partial import REMEDY as PARTIAL_REMEDY
-from headgate.replication._probe import TransactionHeader, check_header, check_history, commit_time, transaction_headers
+from headgate.replication._probe import (
+    TransactionHeader,
+    check_header,
+    check_history,
+    commit_time,
+    last_header,
+    transaction_headers,
+)
 from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
 from headgate.replication._settings import check_settings
 from headgate.replication._starts import position_text, start_of
@@ -76,6 +83,7 @@ __all__ = [
     "file_number",
     "follow",
     "gtids_before",
+    "last_header",
     "op_array",
     "position_text",
     "previous_gtids",

@@ -17,7 +17,7 @@ from headgate.replication._dump import open_dump, position_of
 from headgate.replication._log_read import LogRead
 from headgate.replication._transport import TRANSPORT, Transport
 
-__all__ = ["TransactionHeader", "check_header", "check_history", "commit_time", "transaction_headers"]
+__all__ = ["TransactionHeader", "check_header", "check_history", "commit_time", "last_header", "transaction_headers"]
 
 _LARGE_BYTES = 1 << 20
 """A transaction of which more than this has arrived is skipped by another dump."""
@@ -116,6 +116,29 @@ def transaction_headers(read: LogRead, transport: Transport = TRANSPORT) -> list
                 raise IncompleteReadError("transactions did not arrive", missing=str(left))
             read = replace(read, hint=None)
     return sorted(headers, key=lambda header: (file_number(header.file), header.pos))
+
+
+def last_header(read: LogRead, header: TransactionHeader, transport: Transport = TRANSPORT) -> TransactionHeader:
+    """Return the header of the last transaction of ``read.executed`` in the log, at ``header`` or behind it.
+
+    ``read.executed`` must begin the log: the first other transaction ends it.
+
+    :param read: everything outside ``read.executed_before``, which has the transaction of ``header``. At ``until``
+        nothing of ``read.executed`` is left.
+    :raises IncompleteReadError: the dump ended before ``until``.
+    """
+    executed, last = read.executed or GtidSet(), header
+    with open_dump(replace(read, hint=header.hint), transport) as dump:
+        for item in dump.items():
+            for gtid, commit_us, pos in _transactions(item) if isinstance(item, Segment) else ():
+                if gtid not in executed:
+                    return last
+                last = TransactionHeader(gtid, commit_us, *astuple(dump.hint(item.file, pos)))
+            if read.is_complete(position_of(item)):
+                return last
+    if read.until is None:  # an archive, whose end is one
+        return last
+    raise read.incomplete_error()
 
 
 def _first_header(read: LogRead, begin: BinlogPosition, transport: Transport) -> list[TransactionHeader]:

@@ -13,14 +13,18 @@ offset that shows it: the offset carries its GTID, its commit time, and its posi
 What is read between two plannings is of the history that both have met. One dump reads both headers, the old one and
 the new one, and begins where the old one is.
 
-"Newest" is the highest number of each source in the newest binlog file with a transaction of the batch; of these, the
-last one in the log. In a log without GTIDs it is the batch's first transaction, whose position is known. If the
-positions hold none (the server only began another file), the newest one stays.
+"Newest" is the last one in the log. Numbers do not show it: a group assigns them in blocks, and users choose some. Of a
+few new transactions all headers are read, from the last known position on. Of many, the highest number of each source
+in the last binlog file is read, and then, from the last one of these on, what is behind it: mostly nothing, so that two
+short dumps are enough however large the batch is.
+
+In a log without GTIDs it is the batch's first transaction, whose position is known. If the positions hold none (the
+server only began another file), the newest one stays.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.binlog_positions import end_of
 from headgate.carrier import End
@@ -30,10 +34,15 @@ from headgate.offsets import Hint, Last, SourceOffset
 from headgate.spark._notes import Notes
 from headgate.spark._server import Server, ServerState, check_executed
 
+if TYPE_CHECKING:
+    from headgate.replication import TransactionHeader
+
 __all__ = ["HistoryCheck"]
 
 _FIRST_EVENT: Final = 4
 """Position of a file's first event."""
+_FEW: Final = 256
+"""Most transactions whose headers are all read: a millisecond, or some for each that is large."""
 
 
 class HistoryCheck:
@@ -53,7 +62,7 @@ class HistoryCheck:
     def begin(self, had: GtidSet, state: ServerState) -> dict[str, Any]:
         """Return the newest transaction of a new stream's start, and its position, as fields of its offset."""
         logged = GtidSet() if end_of(had) is not None else had - state.purged
-        last, hint = self._headers(None, None, logged, state)
+        last, hint = self._headers(None, None, logged, state, had)
         return {"last": last, "hint": hint}
 
     def resume(self, position: End, state: ServerState) -> None:
@@ -64,7 +73,7 @@ class HistoryCheck:
         """
         check_executed(GtidSet.parse(position.gtid), state, self._server, position.server_uuid)
         if position.last_gtid:
-            self._headers(Last(position.last_gtid, position.last_us), None, GtidSet(), state)
+            self._headers(Last(position.last_gtid, position.last_us), None, GtidSet(), state, GtidSet())
 
     def advance(
         self, start: SourceOffset, new: GtidSet, state: ServerState, epoch: int
@@ -76,7 +85,8 @@ class HistoryCheck:
         :raises HistoryRewrittenError: they differ.
         """
         if new or not self.is_compared(start):
-            last, hint = self._headers(start.last, start.hint, new - state.purged, state)
+            executed = start.gtid_set | new
+            last, hint = self._headers(start.last, start.hint, new - state.purged, state, executed)
         else:
             last, hint = start.last, start.hint
         self._compared, self._planned = (self._server.connects, start.epoch), (self._server.connects, epoch)
@@ -94,35 +104,43 @@ class HistoryCheck:
             check_executed(end.gtid_set, state, self._server, Notes.from_dict(end.signals).server_uuid)
         except ServerBehindError:
             return state.uuid  # the tasks refuse this server, as long as it is behind
-        self._headers(end.last, end.hint, GtidSet(), state)
+        self._headers(end.last, end.hint, GtidSet(), state, GtidSet())
         self._planned = self._server.connects, end.epoch
         return state.uuid
 
     def _headers(
-        self, last: Last | None, hint: Hint | None, new: GtidSet, state: ServerState
+        self, last: Last | None, hint: Hint | None, new: GtidSet, state: ServerState, executed: GtidSet
     ) -> tuple[Last | None, Hint | None]:
         """Compare ``last`` with the server's, and return the newest of ``last`` and ``new`` with its position.
 
         :param hint: position of ``last``.
+        :param executed: the log's transactions up to the end of ``new``.
         """
         from headgate.replication import check_header
 
         known = GtidSet() if last is None else GtidSet.parse(last.gtid) - state.purged
         at = hint if hint is not None and hint.server_uuid == state.uuid else None
-        candidates, begin = self._candidates(new, state.uuid, at)
+        part, begin = self._last_part(new, state.uuid, at)
+        is_short = end_of(part) is not None or part.count() <= _FEW
+        candidates = part if is_short else _highest(part)
         reads = [(known, at), (candidates, begin)]
         if known and begin is not None and begin == at:
             reads = [(known | candidates, at)]
+        newest: TransactionHeader | None = None
         for gtids, position in reads:
             for header in self._server.headers(gtids, position) if gtids else ():
                 if last is not None and known and str(header.gtid) == last.gtid:
                     check_header(header, last)
                 last, hint = header.last, header.hint
                 known = GtidSet()
+                newest = header
+        if newest is not None and not is_short:
+            newest = self._server.last_header(newest, executed, part - candidates)
+            last, hint = newest.last, newest.hint
         return last, hint
 
-    def _candidates(self, new: GtidSet, server_uuid: str, at: Hint | None) -> tuple[GtidSet, Hint | None]:
-        """Return transactions of which one is the newest, and a position before them.
+    def _last_part(self, new: GtidSet, server_uuid: str, at: Hint | None) -> tuple[GtidSet, Hint | None]:
+        """Return the last part of ``new`` in the log, and a position before it.
 
         :param at: a known position before all of ``new``.
         """
@@ -130,8 +148,8 @@ class HistoryCheck:
             return new, at
         if end_of(new) is not None:
             return new, None
-        if at is not None and at.file == self._server.log_file():
-            return _highest(new), at
+        if at is not None and (new.count() <= _FEW or at.file == self._server.log_file()):
+            return new, at
         names = [name for name, _ in self._server.log_files()]
         low, high = 0, len(names) - 1
         before, middle = GtidSet(), high  # mostly it is the file that is being written
@@ -142,7 +160,7 @@ class HistoryCheck:
             else:
                 low, before = middle, logged
             middle = (low + high + 1) // 2
-        return _highest(new - before), Hint(server_uuid, names[low], _FIRST_EVENT)
+        return new - before, Hint(server_uuid, names[low], _FIRST_EVENT)
 
 
 def _highest(gtids: GtidSet) -> GtidSet:

@@ -136,6 +136,9 @@ class RelayedServer(SourceServer):
     def log_file(self) -> str:
         return super().log_file() if self._part is None else self._listed(self._part)[-1].name
 
+    def _log_end(self) -> tuple[str, int] | None:
+        return None
+
     def log_files(self) -> list[tuple[str, int]]:
         if self._part is None:
             return super().log_files()

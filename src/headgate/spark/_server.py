@@ -95,6 +95,12 @@ class Server(Protocol):
         :param hint: a position before them.
         """
 
+    def last_header(self, header: TransactionHeader, executed: GtidSet, wanted: GtidSet) -> TransactionHeader:
+        """Return the header of the last transaction of ``wanted`` in the log, if it is behind ``header``, else that.
+
+        :param executed: the log's transactions up to the last of ``wanted``.
+        """
+
     def missing_error(self, missing: GtidSet, *, had_them: bool, behind: str) -> HeadgateError:
         """Return the error for transactions that the server lacks: ``mysql.missing_error``."""
 
@@ -278,6 +284,22 @@ class SourceServer:
             return transaction_headers(LogRead(self._settings, wanted=gtids, hint=hint))
         except BinlogPurgedError:
             return []
+
+    def last_header(self, header: TransactionHeader, executed: GtidSet, wanted: GtidSet) -> TransactionHeader:
+        from headgate.replication import LogRead, last_header
+
+        before, until = executed - wanted, self._log_end()
+        read = LogRead(self._settings, executed_before=before, executed=executed, until=until)
+        try:
+            return last_header(read, header)
+        except BinlogPurgedError:
+            return header
+
+    def _log_end(self) -> tuple[str, int] | None:
+        """Return file and position of the log's end; None: a dump ends only there."""
+        from headgate.mysql import log_status
+
+        return log_status(self._connection())
 
     def missing_error(self, missing: GtidSet, *, had_them: bool, behind: str) -> HeadgateError:
         from headgate.mysql import missing_error

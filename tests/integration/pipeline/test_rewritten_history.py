@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate.catalog import TablePatterns
 from headgate.errors import HistoryRewrittenError, ServerBehindError
+from headgate.gtid import GtidSet
+from headgate.mysql import ConnectionSettings
+from headgate.offsets import SourceOffset
+from headgate.spark._history import HistoryCheck
+from headgate.spark._server import MySQLServer as PlannerServer
 from headgate.testing import MySQLServer
 from tests.integration.runs import Runs
 
@@ -122,3 +128,28 @@ def test_another_server_that_is_behind_ends_a_run_within_the_stated_time(runs: R
             runs.run()
         assert time.monotonic() - begun < 60, "retry_seconds, and the time that Spark takes for a query"
     assert not runs.reports
+
+
+@pytest.mark.parametrize("few", [256, 1])
+def test_the_newest_transaction_is_the_last_in_the_log(
+    server: MySQLServer, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    """Its number is not the highest: members of a group assign numbers in blocks, and users choose some."""
+    monkeypatch.setattr("headgate.spark._history._FEW", few)
+    server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+    planner = PlannerServer(ConnectionSettings.from_url(server.url), TablePatterns(["d.*"]))
+    history, state = HistoryCheck(planner), planner.state()
+    fields = history.begin(state.executed, state)
+    start = SourceOffset(str(state.executed), 1, **fields)
+    source = "aaaaaaaa-eb5b-11f1-814f-02fc00000001"
+    with server.connect(autocommit=True) as connection, connection.cursor() as cursor:
+        for number in (1_000_001, 1, 2, 3):
+            cursor.execute(f"SET gtid_next = '{source}:{number}'")
+            cursor.execute(f"INSERT INTO d.t VALUES ({number})")
+    state = planner.state()
+    last, hint = history.advance(start, state.executed - start.gtid_set, state, 2)
+    assert last is not None
+    assert last.gtid == f"{source}:3"
+    end = SourceOffset(str(state.executed), 2, last=last, hint=hint)
+    assert history.advance(end, GtidSet(), state, 3) == (last, hint)
+    planner.drop()
