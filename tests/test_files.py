@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,9 +15,15 @@ from headgate.files import (
     LockedError,
     cache_folder,
     file_errors,
+    hold_folder,
+    lock_file,
     lock_folder,
+    make_private_folder,
+    open_private,
     read_json,
+    sync,
     try_lock,
+    write_all,
     write_bytes,
     write_json,
     write_text,
@@ -101,8 +109,71 @@ def test_a_full_disk_is_no_fault_of_the_configuration(
         patch.setattr(Path, "read_text", fails)
         with pytest.raises(StorageError, match=r"state\.json cannot be read"):
             read_json(file)
-        patch.setattr(Path, "open", fails)
+        patch.setattr(os, "open", fails)
         with pytest.raises(StorageError, match="cannot be written"), lock_folder(tmp_path):
             pass
     with pytest.raises(ConfigError, match="cannot be read: No such file"), file_errors("a cannot be read"):
         (tmp_path / "none").read_text()
+
+
+def modes(root: Path) -> set[tuple[bool, int]]:
+    """Whether it is a folder, and the permissions, of everything below a folder."""
+    return {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in root.rglob("*")}
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077])
+def test_private_and_shared_files(tmp_path: Path, umask: int) -> None:
+    private, shared = tmp_path / "private", tmp_path / "shared"
+    before = os.umask(umask)
+    try:
+        for _ in range(2):  # the second time after a cleaner of old files
+            write_json(private / "a/b/json", {})
+            open_private(private / "c/d/new", "ab").close()
+            with lock_file(private / "e/f/one"), lock_folder(private / "g"), try_lock(private / "h/lock"):
+                pass
+            make_private_folder(private / "i/j")
+            write_bytes(shared / "a/bytes", b"", shared=True)
+            with try_lock(shared / "b/lock", shared=True):
+                pass
+            made = modes(private), modes(shared)
+            shutil.rmtree(private)
+    finally:
+        os.umask(before)
+    assert made == ({(True, 0o700), (False, 0o600)}, {(True, 0o777 & ~umask), (False, 0o666 & ~umask)})
+
+
+def test_what_exists_keeps_its_modes(tmp_path: Path) -> None:
+    file = tmp_path / "folder/file"
+    file.parent.mkdir(mode=0o755)
+    file.touch(0o644)
+    open_private(file, "wb").close()
+    assert modes(tmp_path) == {(True, 0o755), (False, 0o644)}
+    with pytest.raises(FileExistsError, match="file"):
+        make_private_folder(file)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_every_error_names_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """The system's names none after write(2) and fsync(2)."""
+
+    def fails(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    file = tmp_path / "state"
+    monkeypatch.setattr(os, "fsync", fails)
+    with pytest.raises(OSError, match=f"{os.strerror(number)}: '{file}'$"):
+        write_bytes(file, b"x")
+    with pytest.raises(OSError, match=f": '{tmp_path}'$"):
+        sync(tmp_path)
+    with open("/dev/full", "wb", 0) as full, pytest.raises(OSError, match=r": '/dev/full'$"):  # noqa: PTH123
+        write_all(full, memoryview(b"x"))
+
+
+def test_a_folder_that_is_held_is_locked_for_cleaners(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    hold_folder(tmp_path)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(descriptor)

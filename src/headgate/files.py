@@ -1,5 +1,11 @@
-"""Small files, written atomically; locks of files and folders; headgate's errors for the system's; the user's cache
-folder.
+"""Private folders and files, atomic writes, locks, headgate's errors for the system's, the user's cache folder.
+
+Folders and files that are made here are accessible to this user only (0700 and 0600), whatever the umask: they hold
+rows, keys and state, often below ``/tmp`` or in a cache. If a cleaner of old files has removed a folder, it is made
+again with the next file. *Shared* files are the exception: a lake's, which other users' programs read. They and their
+folders get the umask's modes. Existing folders and files keep their modes.
+
+Every OSError of these functions names its file, also those of write(2) and fsync(2).
 
 Locks are advisory: they exclude only callers of these functions. The system releases them when the process ends.
 """
@@ -13,9 +19,8 @@ import json
 import os
 import uuid
 from collections.abc import Iterator, Mapping
-from io import FileIO
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from headgate.errors import ConfigError, HeadgateError, StorageError
 
@@ -23,8 +28,12 @@ __all__ = [
     "LockedError",
     "cache_folder",
     "file_errors",
+    "hold_folder",
     "lock_file",
     "lock_folder",
+    "make_private_folder",
+    "name_errors",
+    "open_private",
     "read_json",
     "sync",
     "try_lock",
@@ -36,8 +45,8 @@ __all__ = [
 
 _DISK_ERRORS: Final = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
 """Errors of fsync(2) after which what was written may be lost."""
-
-
+_PRIVATE_FOLDER: Final = 0o700
+_PRIVATE_FILE: Final = 0o600
 _PASSING: Final = frozenset(
     {
         errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EAGAIN, errno.ESTALE,
@@ -73,27 +82,78 @@ def file_errors(problem: str, kind: type[HeadgateError] = ConfigError) -> Iterat
         raise kind(f"{problem}: it is not UTF-8") from None
 
 
+@contextlib.contextmanager
+def name_errors(file: Path) -> Iterator[None]:
+    """Add the file's name to each OSError of the block that names none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(file)
+        raise
+
+
+def make_private_folder(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user only.
+
+    :raises OSError: it cannot be made, or is a file.
+    """
+    if not folder.is_dir():
+        if not folder.parent.exists():
+            make_private_folder(folder.parent)
+        folder.mkdir(_PRIVATE_FOLDER, exist_ok=True)
+
+
+def open_private(file: Path, mode: str, buffering: int = -1) -> IO[bytes]:
+    """Open a file for writing. If it or its folder is missing, it is made for this user only.
+
+    :param mode: a binary one that makes missing files, as of :func:`open`; ``buffering`` likewise.
+    :raises OSError: it cannot be opened, or its folder not made.
+    """
+    make_private_folder(file.parent)
+    return open(file, mode, buffering, opener=_opened)
+
+
+def _opened(path: str, flags: int) -> int:
+    return os.open(path, flags, _PRIVATE_FILE)
+
+
+def _open_shared(file: Path, mode: str) -> IO[bytes]:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return open(file, mode)  # noqa: PTH123 - the same type as above
+
+
+def hold_folder(folder: Path) -> None:
+    """Keep systemd-tmpfiles from cleaning a folder as long as this process lives: it skips what is locked (systemd,
+    "Using /tmp/ and /var/tmp/ Safely").
+
+    :raises OSError: the folder cannot be opened.
+    """
+    fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_SH)
+
+
 class LockedError(Exception):
     """Another caller holds the lock; the text names its process, if known."""
 
 
 @contextlib.contextmanager
-def try_lock(file: Path) -> Iterator[None]:
+def try_lock(file: Path, *, shared: bool = False) -> Iterator[None]:
     """Hold an exclusive lock on ``file`` for the block, among all processes and threads that use this function.
 
+    :param shared: whether the file is one of a lake.
     :raises LockedError: another caller holds it.
-    :raises OSError: the file cannot be opened, or its folder not created.
+    :raises OSError: the file cannot be opened or written, or its folder not created.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.seek(0)
-            raise LockedError(lock.read().strip() or "another process") from None
-        lock.truncate(0)
-        lock.write(f"process {os.getpid()}")
-        lock.flush()
+    with (_open_shared if shared else open_private)(file, "a+b") as lock:
+        with name_errors(file):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.seek(0)
+                raise LockedError(lock.read().decode().strip() or "another process") from None
+            lock.truncate(0)
+            lock.write(b"process %d" % os.getpid())
+            lock.flush()
         yield
 
 
@@ -104,8 +164,7 @@ def lock_file(file: Path) -> Iterator[None]:
     :raises ConfigError: the lock file next to it cannot be created; StorageError likewise.
     """
     with file_errors(f"{file} cannot be locked"):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        lock = file.with_name(f"{file.name}.lock").open("w")
+        lock = open_private(file.with_name(f"{file.name}.lock"), "wb")
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -141,17 +200,17 @@ def write_text(file: Path, text: str) -> None:
     write_bytes(file, text.encode())
 
 
-def write_bytes(file: Path, content: bytes | memoryview) -> None:
+def write_bytes(file: Path, content: bytes | memoryview, *, shared: bool = False) -> None:
     """Write a file atomically: a crash leaves the old content or the new one, and of several writers at a time one
     has its content there. When this returns, the file survives a crash of the machine, if its file system can sync
     folders.
 
+    :param shared: whether the file is one of a lake.
     :raises OSError: the file cannot be written; the old content stays, and nothing else.
     """
     partial = file.with_name(f".{uuid.uuid4().hex}")  # the file's name may be as long as a name can be
-    file.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with partial.open("wb") as out:
+        with name_errors(file), (_open_shared if shared else open_private)(partial, "xb") as out:
             out.write(content)
             out.flush()
             os.fsync(out.fileno())
@@ -168,23 +227,25 @@ def sync(path: Path) -> None:
     :raises OSError: its disk has failed. Some file systems, and folders that may only be written, refuse: that is none.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        with name_errors(path):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
     except OSError as error:
         if error.errno in _DISK_ERRORS:
             raise
 
 
-def write_all(file: FileIO, data: memoryview) -> None:
+def write_all(file: IO[bytes], data: memoryview) -> None:
     """Write all of the data to a file without a buffer, which may take a part of it at a time.
 
     :raises OSError: the file cannot be written.
     """
-    while data:
-        data = data[file.write(data) :]
+    with name_errors(Path(file.name)):
+        while data:
+            data = data[file.write(data) :]
 
 
 def read_json(file: Path) -> dict[str, Any] | None:

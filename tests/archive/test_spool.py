@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -20,18 +21,11 @@ from hypothesis import strategies as st
 
 from headgate.archive import LogSpool, SegmentSizes, _files
 from headgate.binlog import EndOfLog, Framer, LogPosition, Segment, codes
-from headgate.errors import (
-    BinlogPurgedError,
-    ConfigError,
-    ConnectionLostError,
-    ServerBehindError,
-    StorageError,
-    TargetError,
-)
+from headgate.errors import BinlogPurgedError, ConfigError, ConnectionLostError, ServerBehindError, StorageError
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
 from headgate.offsets import Last
-from headgate.replication import CopiedPosition, LogCopy
+from headgate.replication import CopiedEvents, CopiedPosition, LogCopy
 from headgate.testing._binlog import BinlogWriter, packets
 from tests.relay.serving import PATIENCE_SECONDS
 
@@ -406,15 +400,18 @@ def test_damaged_files(folder: Path) -> None:
         file.write_bytes(data)
     spool = new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)
     assert spool.gtid < gtids(21)  # the end of the last file: as if it had not been written
-    for _ in range(2):  # the first request changes nothing for the second
-        with pytest.raises(TargetError, match="damaged"):
-            spool.reader(LogRequest(executed_before=spool._segments[1].before))
+    begin = spool._segments[1].before
+    with pytest.raises(BinlogPurgedError, match="is damaged"):  # the server may have it
+        spool.reader(LogRequest(executed_before=begin))
+    assert spool.head().begin == spool._segments[0].before > begin
+    with pytest.raises(BinlogPurgedError, match="no longer has"):
+        spool.reader(LogRequest(executed_before=begin))
     feed(spool, A, server.dump(spool.gtid.count()), 400)
     assert spool.gtid == gtids(21)
     places, _ = read(spool, 15)
     assert [one for one in places if one[0] > 15] == server.places()[15:]
     spool.close()
-    (folder / f"{files[0].stem}.json").write_text("{}")
+    (folder / f"{files[-1].stem}.json").write_text("{}")
     with pytest.raises(ConfigError, match="not a binlog archive"):
         new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)
 
@@ -429,6 +426,90 @@ def test_a_segment_that_is_deleted_before_it_is_parsed(folder: Path) -> None:
         spool._segments[0].path.unlink()
         with pytest.raises(BinlogPurgedError, match="deleted a part of its log"):
             spool.reader(LogRequest(executed_before=GtidSet()))
+
+
+def fill(spool: LogSpool, server: Server) -> int:
+    """Fill some segments, and a part of the newest one; return the number of transactions."""
+    while server.number < 40 or not spool._segments[-1].size:
+        server.commit(100)
+        feed(spool, A, server.dump(server.number - 1), 400)
+    return server.number
+
+
+@pytest.mark.parametrize("lost", [0, 1, -2, -1])
+@pytest.mark.parametrize("ending", ["packets", "json", "both", "cut"])
+def test_a_file_that_a_cleaner_has_removed_is_a_gap_that_nobody_skips(folder: Path, lost: int, ending: str) -> None:
+    server = Server(A)
+    with closing(new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)) as spool:
+        last = fill(spool, server)
+        begins = [one.before for one in spool._segments]
+        file = spool._segments[lost].path
+    if ending == "cut":
+        file.write_bytes(file.read_bytes()[:-200])
+    for name in ("packets", "json"):
+        if ending in (name, "both"):
+            file.with_suffix(f".{name}").unlink()
+    with closing(new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)) as spool:
+        kept = begins[[*range(len(begins))][lost] + 1 :]
+        assert spool.head().begin == (kept[0] if kept else begins[0])
+        if kept:
+            assert spool.gtid == gtids(last)
+            assert spool.files()[0].before == kept[0]
+            with pytest.raises(BinlogPurgedError):
+                spool.reader(LogRequest(executed_before=begins[lost]))
+        else:  # the server's log replaces the newest one
+            assert begins[-1] <= spool.gtid < gtids(last)
+        feed(spool, A, server.dump(spool.gtid.count()), 400)
+        server.commit(100)
+        feed(spool, A, server.dump(last), 400)
+        begin = spool.head().begin.count()
+        assert read(spool, begin)[0] == server.places()[begin:]
+    with closing(new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)) as spool:
+        assert spool.head().begin.count() == begin
+        assert read(spool, begin)[0] == server.places()[begin:]
+
+
+@pytest.mark.parametrize("lost", [0, 1, -1])
+def test_a_file_that_is_removed_while_the_archive_is_open(folder: Path, lost: int) -> None:
+    """The reader that needs it, and a new one, have to read at the server. The dump begins again after the newest."""
+    server, spool = Server(A), new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)
+    last = fill(spool, server)
+    follower = spool.reader(LogRequest(executed_before=gtids(0), endless=True))
+    segment, after = spool._segments[lost], [*spool._segments, None][[*range(len(spool._segments))][lost] + 1]
+    segment.path.unlink()
+    request = LogRequest(executed_before=segment.before)
+    with pytest.raises(BinlogPurgedError, match=str(segment.path)):
+        spool.reader(request)
+    assert spool.head().begin == (after.before if after else gtids(last))
+    with pytest.raises(BinlogPurgedError, match="no longer has"):
+        spool.reader(request)
+    if lost != 0:
+        with pytest.raises(BinlogPurgedError):
+            b"".join(iter(lambda: follower.read(1 << 20), b""))
+    follower.close()
+    server.commit(100)
+    if after is None:
+        with pytest.raises(ConnectionLostError, match="begins again"):
+            spool.store(CopiedEvents(np.zeros(9, np.uint8), 9, 9, gtids(last + 1)))
+        spool.interrupted()
+    feed(spool, A, server.dump(last), 400)
+    begin = spool.head().begin.count()
+    assert read(spool, begin)[0] == server.places()[begin:]
+    spool.close()
+    with closing(new_archive(folder, 20_000, wait_seconds=0.01, sizes=SMALL)) as spool:
+        assert read(spool, begin)[0] == server.places()[begin:]
+
+
+def test_private_whatever_the_umask(folder: Path) -> None:
+    server, before = Server(A), os.umask(0)
+    server.commit()
+    try:
+        with closing(new_archive(folder / "log", 1 << 20)) as spool:
+            feed(spool, A, server.dump(0), 400)
+    finally:
+        os.umask(before)
+    modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in folder.rglob("*")}
+    assert modes == {(True, 0o700), (False, 0o600)}
 
 
 def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import shutil
 import signal
 import stat
 from pathlib import Path
@@ -110,6 +112,38 @@ def test_large_images_are_in_files(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=f"images cannot be read: {file}: ") as raised:
         next(open_images([large.data]))
     assert isinstance(raised.value, Transient), "the batch is evaluated again, into new files"
+
+
+def test_a_file_that_was_cut_is_an_error_wherever_it_was(tmp_path: Path) -> None:
+    """Arrow takes a file that ends between two messages for a whole one, without rows."""
+    batch = FakeTable().batch(1, [("c", pos, pos, "x" * 9) for pos in range(5)])
+    folder = ImageFolder(tmp_path / "images", least_bytes=1)
+    stub = folder.serialised(batch)
+    (file,) = Path(folder.path).iterdir()
+    whole = file.read_bytes()
+    for size in range(len(whole) - 8):  # the last 8 bytes are the stream's end, after all rows
+        with file.open("r+b") as cut:
+            cut.truncate(size)
+        with pytest.raises(EngineError, match=f"images cannot be read: {file}: "):
+            next(open_images([stub]))
+        file.write_bytes(whole)
+    assert next(open_images([stub])).equals(batch)
+
+
+def test_a_folder_that_a_cleaner_has_removed_is_made_again(tmp_path: Path) -> None:
+    batch = FakeTable().batch(1, [("c", pos, pos, "x") for pos in range(5)])
+    folder = ImageFolder(tmp_path / "above" / "images", least_bytes=1)
+    before = os.umask(0)
+    try:
+        for _ in range(2):
+            stub = folder.serialised(batch)
+            (file,) = Path(folder.path).iterdir()
+            parts = tmp_path / "above", file.parent, file
+            assert [stat.S_IMODE(path.stat().st_mode) for path in parts] == [0o700, 0o700, 0o600]
+            assert next(open_images([stub])).equals(batch)
+            shutil.rmtree(tmp_path / "above")
+    finally:
+        os.umask(before)
 
 
 def test_small_images_are_in_rows_until_these_have_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def test_json_is_utf_8_in_every_locale(pipeline: Path) -> None:
 
 
 def test_an_inbox_that_cannot_be_written(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+    def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("headgate.carrier._folder.write_bytes", refuse)

@@ -7,7 +7,9 @@ import errno
 import json
 import os
 import random
+import shutil
 import socket
+import stat
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -782,6 +784,19 @@ def test_sessions_survive_a_torn_line(tmp_path: Path) -> None:
     stored.forget(5)
     stored.forget(6)
     assert not file.exists()
+
+
+def test_a_session_whose_file_a_cleaner_has_removed_is_written_again(tmp_path: Path) -> None:
+    folder = tmp_path / "state" / "bootstrap"
+    session = Sessions(folder).begin(5)
+    reads = [PartRead(part, {"n": part}, f"{UUID}:1-5", 5) for part in range(3)]
+    numbers = [session.add("a", reads[0])]
+    shutil.rmtree(tmp_path / "state")
+    numbers += [session.add("a", one) for one in reads[1:]]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "5.jsonl")] == [0o700, 0o600]
+    again = Sessions(folder).find(5)
+    assert again is not None
+    assert [again.part_read("a", number) for number in numbers] == reads
 
 
 def test_a_session_whose_disk_was_full_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

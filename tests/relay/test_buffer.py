@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import shutil
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -488,8 +491,60 @@ def test_a_file_whose_first_window_is_damaged_ends_the_buffer_before_it(
     assert len(files) > 2
     files[1].write_bytes(content)
     again = make(folder=folder, disk_bytes=1 << 30, until_scn=scns[-1])
-    assert taken(again, StreamPosition(-1)) == b""
-    assert again.info().oldest_resumable_scn == scns[-1]
+    oldest = int(files[2].name.split(".")[0])
+    assert taken(again, StreamPosition(-1)) == flat([window(scn, 2) for scn in range(oldest, scns[-1] + 1)])
+    assert again.info().oldest_resumable_scn == oldest - 1
+    assert sorted(folder.iterdir()) == files[2:]
+
+
+@pytest.mark.parametrize("lost", [0, 1, -2, -1])
+@pytest.mark.parametrize("restarts", [True, False])
+def test_a_file_that_a_cleaner_has_removed_is_a_gap_that_nobody_skips(
+    make: Make, tmp_path: Path, lost: int, *, restarts: bool
+) -> None:
+    """Only what follows the gap is served. Numbers alone do not show it: SCNs may have holes."""
+    folder, last = tmp_path / "events", 6000
+    first = make(folder=folder, disk_bytes=1 << 30)
+    parts = put(first, range(2, last + 1, 2))
+    assert taken(first, FIRST) == flat(parts)
+    files = sorted(folder.iterdir())
+    ends = [int(file.name.split(".")[1]) for file in files[1:]] + [last]
+    gap, begin = ends[lost], 0 if lost == 0 else ends[lost - 1]
+    buffer = make(folder=folder, disk_bytes=1 << 30, until_scn=last)  # all of it is in files only
+    files[lost].unlink()
+    if restarts:
+        buffer = make(folder=folder, disk_bytes=1 << 30, until_scn=last)
+    else:
+        with pytest.raises(ScnNotFoundError, match="is gone"):
+            buffer.read(StreamPosition(-1) if lost == 0 else StreamPosition(begin), 1 << 30)
+    assert buffer.info().oldest_resumable_scn == gap
+    assert taken(buffer, StreamPosition(gap)) == taken(buffer, StreamPosition(-1)) == flat(parts[gap // 2 :])
+    for position in (FIRST, StreamPosition(2), StreamPosition(gap - 2)):
+        with pytest.raises(ScnNotFoundError):
+            buffer.read(position, 100)
+    assert not buffer.holds(0)
+    more = put(buffer, range(last + 2, last + 200, 2))
+    assert taken(buffer, StreamPosition(gap)) == flat(parts[gap // 2 :] + more)
+    again = make(folder=folder, disk_bytes=1 << 30, until_scn=last + 198)
+    assert taken(again, StreamPosition(gap)) == flat(parts[gap // 2 :] + more)
+
+
+def test_a_folder_that_a_cleaner_has_removed_is_made_again(make: Make, tmp_path: Path) -> None:
+    buffer = make(folder=tmp_path / "state" / "events", disk_bytes=1 << 30)
+    before = os.umask(0)
+    try:
+        put(buffer, [1])
+        for last in (4000, 8000):
+            shutil.rmtree(tmp_path / "state")
+            put(buffer, range(buffer.newest_scn + 1, last))
+            modes = {(one.is_dir(), stat.S_IMODE(one.stat().st_mode)) for one in (tmp_path / "state").rglob("*")}
+            assert modes == {(True, 0o700), (False, 0o600)}
+    finally:
+        os.umask(before)
+    with pytest.raises(ScnNotFoundError):
+        buffer.read(StreamPosition(2), 1 << 30)
+    oldest = buffer.info().oldest_resumable_scn
+    assert taken(buffer, StreamPosition(oldest)) == flat([window(scn, 2) for scn in range(oldest + 1, 8000)])
 
 
 def test_a_file_that_is_damaged_meanwhile_is_not_served(make: Make, tmp_path: Path) -> None:
@@ -502,6 +557,9 @@ def test_a_file_that_is_damaged_meanwhile_is_not_served(make: Make, tmp_path: Pa
     file.write_bytes(content)
     with pytest.raises(ScnNotFoundError, match="is damaged"):
         buffer.read(StreamPosition(-1), 1 << 30)
+    oldest = buffer.info().oldest_resumable_scn
+    assert oldest > 1
+    assert taken(buffer, StreamPosition(-1)) == flat([window(scn, 2) for scn in range(oldest + 1, 3001)])
 
 
 @pytest.mark.parametrize("cut", [0, 60, 1000])

@@ -4,12 +4,16 @@
 has the packets, appended by one thread. The header is on disk, whole, before the first packet, and the packets of the
 segment before it are, too, so a machine failure damages the newest segment only. When the files are opened again, its
 packets are parsed, and bytes after the last whole transaction are cut off.
+
+A header also has the size of the segment before it. So a file that is missing or cut, by whatever hand, is a gap that
+the next start finds: what comes before is deleted. If it is the newest one, the server's log replaces it.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,12 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, TargetError
-from headgate.files import file_errors, read_json, write_all, write_json
+from headgate.files import file_errors, open_private, read_json, write_all, write_json
 from headgate.gtid import GtidSet
 from headgate.offsets import Last
 from headgate.replication import CopiedEvents, CopiedFile, LogCopy
 
 __all__ = ["LogSegment", "Mark", "ParsedSegment", "SegmentSizes", "stored_log"]
+
+log = logging.getLogger("headgate")
 
 _SUFFIX: Final = ".packets"
 _UNSYNCED_BYTES: Final = 4 << 20
@@ -79,9 +85,11 @@ class LogSegment:
     last_before: Last | None
     """The last of them that was read; None: none was."""
     between_marks: int
+    previous: int = 0
+    """Bytes of the segment before it."""
     whole: tuple[int, int] = (0, 0)
     """Bytes of whole transactions, and the position after them in the server's file. While it grows it is replaced as
-    one value, so that concurrent readers see two numbers that belong together."""
+    one value, so that concurrent readers see two numbers that belong together. -1 bytes: the stored file is missing."""
     marks: list[Mark] | None = field(default=None, repr=False)
     """Positions where a reader may begin, in order; None: not known yet (:meth:`parse`)."""
     _file: Any = field(default=None, repr=False)
@@ -99,6 +107,10 @@ class LogSegment:
     def path(self) -> Path:
         """The file with the packets."""
         return self.folder / f"{self.number:012d}{_SUFFIX}"
+
+    def precedes(self, following: LogSegment) -> bool:
+        """Whether the stored segment is whole, and nothing is missing between it and ``following``."""
+        return (self.number + 1, self.size) == (following.number, following.previous)
 
     @property
     def _header(self) -> Path:
@@ -120,10 +132,10 @@ class LogSegment:
             "description": base64.b64encode(begin.description).decode(),
             "before": str(self.before),
             "last": self.last_before and asdict(self.last_before),
+            "previous": self.previous,
         }
         with contextlib.ExitStack() as undo, _target(self.path):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            file = undo.enter_context(self.path.open("wb", buffering=0))
+            file = undo.enter_context(open_private(self.path, "wb", buffering=0))
             write_json(self._header, header)
             undo.pop_all()
         self._file, self.marks, self.whole = file, [Mark(0, begin.pos, self.before)], (0, begin.pos)
@@ -224,7 +236,7 @@ class LogSegment:
         try:
             return os.open(self.path, os.O_RDONLY)
         except FileNotFoundError:
-            raise BinlogPurgedError("the relay deleted a part of its log while it was read") from None
+            raise BinlogPurgedError(f"the relay deleted a part of its log while it was read: {self.path}") from None
 
     def parse(self) -> ParsedSegment:
         """Parse the file. The segment stays as it is, so that the caller can compare first (:meth:`accept`).
@@ -263,8 +275,8 @@ class LogSegment:
 
 
 def stored_log(folder: Path, sizes: SegmentSizes) -> tuple[list[LogSegment], GtidSet, Last | None]:
-    """Return the stored segments, oldest first, all transactions up to their end, and the last of these that was read.
-    The last segment is open for writing.
+    """Return the stored segments, oldest first and without a gap, all transactions up to their end, and the last of
+    these that was read. The last segment is open for writing. Delete what comes before a gap.
 
     :raises HeadgateError: a file cannot be read.
     """
@@ -274,12 +286,25 @@ def stored_log(folder: Path, sizes: SegmentSizes) -> tuple[list[LogSegment], Gti
         if path not in known:  # the header was not written yet, or was deleted first
             with _target(path):
                 path.unlink()
+    while segments and segments[-1].size < 0:
+        _drop(segments, len(segments) - 1, len(segments))
+    for at in reversed(range(len(segments) - 1)):
+        if not segments[at].precedes(segments[at + 1]):
+            _drop(segments, 0, at + 1)
+            break
     if not segments:
         return [], GtidSet(), None
     newest = segments[-1].parse()
     segments[-1].accept(newest)
     segments[-1].reopen()
     return segments, newest.gtid, newest.last
+
+
+def _drop(segments: list[LogSegment], first: int, last: int) -> None:
+    log.warning("%s is missing or cut: a part of the relay's log is dropped", segments[last - 1].path)
+    for one in segments[first:last]:
+        one.remove()
+    del segments[first:last]
 
 
 def _stored(header: Path, sizes: SegmentSizes) -> LogSegment:
@@ -289,8 +314,9 @@ def _stored(header: Path, sizes: SegmentSizes) -> LogSegment:
             str(value["server_uuid"]), str(value["file"]), int(value["pos"]), base64.b64decode(value["description"])
         )
         before, last = GtidSet.parse(value["before"]), value["last"] and Last.from_dict(value["last"])
-        segment = LogSegment(int(header.stem), header.parent, begin, before, last, sizes.between_marks)
-        segment.whole = segment.path.stat().st_size, begin.pos
+        number, previous = int(header.stem), int(value["previous"])
+        segment = LogSegment(number, header.parent, begin, before, last, sizes.between_marks, previous)
+        segment.whole = (segment.path.stat().st_size if segment.path.exists() else -1), begin.pos
     except (KeyError, TypeError, ValueError, HeadgateError, OSError):
         raise ConfigError(
             f"{header} and its .packets file are not a binlog archive: remove the folder to start a new one"

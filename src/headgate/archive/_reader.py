@@ -27,6 +27,8 @@ class LogReader:
     :param limit: number of the last segment, and bytes of it to read; None: endless.
     :param reached: position that a bounded answer sends at its end: everything before it is in the archive, or in the
         answer.
+    :param open_file: opens the file of a segment.
+    :raises BinlogPurgedError: the first segment is no longer archived.
     """
 
     def __init__(
@@ -35,8 +37,9 @@ class LogReader:
         begin: tuple[LogSegment, Mark] | None,
         limit: tuple[int, int] | None,
         reached: Hint | None,
+        open_file: Callable[[LogSegment], int],
     ) -> None:
-        self._following, self._limit, self._reached = following, limit, reached
+        self._following, self._limit, self._reached, self._open_file = following, limit, reached, open_file
         self._segment: LogSegment | None = None
         self._offset = 0
         self._checksums = True
@@ -106,7 +109,7 @@ class LogReader:
 
     def _begin(self, segment: LogSegment, offset: int, pos: int) -> None:
         self.close()
-        self._file = segment.open()
+        self._file = self._open_file(segment)
         self._segment, self._offset = segment, offset
         self.server_uuid = segment.begin.server_uuid
         self._pending = segment.begin.prologue(pos, checksum=self._checksums)

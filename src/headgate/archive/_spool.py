@@ -20,6 +20,9 @@ What it guarantees
   series begins with exactly the transactions with which the previous one ended; each transaction is in one series.
   Positions in different series cannot be compared. So a reader that needs positions (a window up to a position, the
   rows of a batch) requests one server's log, and gets an error if its range is not in one series.
+- **A gap is never skipped.** If a file of the archive is missing or damaged, its segment and all before it are dropped,
+  so the archive begins later. If it is the newest one, the dump begins again after it: the archive then holds nothing
+  until more has come. Readers that need what was dropped get a BinlogPurgedError, and may read at the server.
 - **The same history.** Before a dump resumes, the last transaction of the archive must have the same commit time on the
   server: after RESET BINARY LOGS AND GTIDS the same numbers name other transactions (``_feeder``). It is noted as the
   log is copied. The header of each segment has the one before it, so it is also known after a restart.
@@ -31,6 +34,7 @@ server reported waits until the archive has reached that position.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -42,7 +46,7 @@ from typing import Final, TypeVar
 from headgate.archive._files import LogSegment, Mark, SegmentSizes, stored_log
 from headgate.archive._reader import LogReader
 from headgate.archive._wire import LogFile, LogHead, Series
-from headgate.errors import BinlogPurgedError, ConnectionLostError, ServerBehindError, TargetError
+from headgate.errors import BinlogPurgedError, ConnectionLostError, ServerBehindError
 from headgate.files import read_json, write_json
 from headgate.gtid import GtidSet
 from headgate.mysql import ArchivedLog, ByteStream, LogRequest
@@ -50,6 +54,8 @@ from headgate.offsets import Hint
 from headgate.replication import CopiedEvents, CopiedFile, CopiedPosition, file_number
 
 __all__ = ["LogSpool"]
+
+log = logging.getLogger("headgate")
 
 _PARTS: Final = 16
 """Segments that the space is divided into: a full archive deletes one at a time."""
@@ -86,6 +92,8 @@ class LogSpool:
         self._changed = threading.Condition()
         self._segments, self._gtid, self.last = stored_log(folder, sizes)
         """The last archived transaction; None: none is."""
+        self._number = self._segments[-1].number if self._segments else 0
+        """Of the newest segment ever; readers know where they are by it."""
         stored = read_json(folder / "begin.json")
         if reset:
             for one in self._segments:
@@ -130,8 +138,9 @@ class LogSpool:
                 self._reached = Hint(self._current_file.server_uuid, item.file, item.pos)
             self._changed.notify_all()
         self._notify()
-        if self._last is not None:
-            self._last.sync_parts()  # not under the lock, which readers need
+        last = self._last
+        if last is not None:
+            last.sync_parts()  # not under the lock, which readers need
 
     def _notify(self) -> None:
         for listener in self._listeners:
@@ -150,7 +159,9 @@ class LogSpool:
         self._current_file = file
 
     def _store_events(self, item: CopiedEvents) -> None:
-        segment = self._segments[-1]
+        segment = self._last
+        if segment is None:
+            raise ConnectionLostError("the newest file of the relay's log is gone; the dump begins again after it")
         segment.append(item.data[: item.whole] if item.whole else item.data)
         if not item.whole:
             return
@@ -169,10 +180,11 @@ class LogSpool:
         last = self._last
         if last is not None:
             last.complete()
-        number = 1 if last is None else last.number + 1
+        number, previous = self._number + 1, 0 if last is None else last.size
         begin, sizes = replace(file, pos=pos), self._sizes
-        segment = LogSegment(number, self._folder, begin, self._gtid, self.last, sizes.between_marks)
+        segment = LogSegment(number, self._folder, begin, self._gtid, self.last, sizes.between_marks, previous)
         segment.create()
+        self._number = number
         if last is not None:
             last.close()  # only now: if the next file cannot be created, another try needs this one
         self._segments.append(segment)
@@ -210,7 +222,7 @@ class LogSpool:
 
     @property
     def _last(self) -> LogSegment | None:
-        return self._segments[-1] if self._segments else None
+        return next(iter(self._segments[-1:]), None)  # another thread may drop it meanwhile
 
     def _begin(self) -> GtidSet:
         return self._segments[0].before if self._segments else self._gtid
@@ -288,7 +300,7 @@ class LogSpool:
                 limit = (0, 0) if last is None else (last.number, last.size)
             reached = None if request.endless else self._reached
         begin = None if segment is None else (segment, self._first_mark(segment, request))
-        return LogReader(self._following, begin, limit, reached)
+        return LogReader(self._following, begin, limit, reached, self._open_file)
 
     def _reaches_until(self, request: LogRequest) -> bool:
         if request.until is None or request.server_uuid is None:
@@ -325,19 +337,40 @@ class LogSpool:
     def _first_mark(self, segment: LogSegment, request: LogRequest) -> Mark:
         marks = segment.marks
         if marks is None:
-            parsed = segment.parse()
-            following = self._following(segment.number)
-            if following is not None and (parsed.gtid != following.before or parsed.whole[0] != segment.size):
-                raise TargetError(f"the relay's log {segment.path} is damaged: remove the folder to start a new one")
+            with self._dropping_lost(segment):
+                parsed = segment.parse()
+                following = self._following(segment.number)
+                if following is not None and (parsed.gtid != following.before or parsed.whole[0] != segment.size):
+                    raise BinlogPurgedError(f"the relay's log {segment.path} is damaged")
             segment.accept(parsed)
             marks = parsed.marks
         return _last_usable(marks, lambda one: one.gtid, request)
 
+    def _open_file(self, segment: LogSegment) -> int:
+        with self._dropping_lost(segment):
+            return segment.open()
+
+    @contextmanager
+    def _dropping_lost(self, segment: LogSegment) -> Iterator[None]:
+        """Drop a segment that the block cannot read, and all before it, unless that was done meanwhile."""
+        try:
+            yield
+        except BinlogPurgedError as error:
+            with self._changed:
+                count = next((n for n, one in enumerate(self._segments, 1) if one is segment), 0)
+                if count:
+                    log.warning("%s; the archive begins after it", error.message)
+                lost, self._segments[:count] = self._segments[:count], []
+                for one in lost:
+                    one.remove()
+            raise
+
     def _following(self, number: int) -> LogSegment | None:
         with self._changed:
-            if not self._segments or number >= self._segments[-1].number:
+            if number >= self._number or not (number or self._segments):
                 return None
-            at = number + 1 - self._segments[0].number if number else 0
+            first = self._segments[0].number if self._segments else self._number + 1
+            at = number + 1 - first if number else 0
             if at < 0:
                 raise BinlogPurgedError("the relay deleted a part of its log before it was read")
             return self._segments[at]

@@ -173,7 +173,7 @@ class ControlFolder:
         """Write ``value`` to file ``name`` (:class:`ControlFile`, :func:`signal_path`), replacing an existing one."""
         data = json.dumps(value, ensure_ascii=False, sort_keys=True).encode()
         if self.is_local:
-            write_bytes(Path(self.path, name), data)
+            write_bytes(Path(self.path, name), data, shared=True)
             return
         fs, path = self._open(name)
         if not isinstance(fs, pafs.S3FileSystem):  # S3 has no folders

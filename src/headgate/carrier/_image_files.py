@@ -16,7 +16,6 @@ mapped, so a reader that has opened one may go on after it is removed.
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
@@ -28,6 +27,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from headgate.errors import EngineError
+from headgate.files import open_private
 from headgate.stores import is_remote, open_store
 
 __all__ = ["ImageFolder", "open_images", "serialised"]
@@ -77,9 +77,8 @@ class ImageFolder:
             with store.open_output_stream(path) as sink:
                 yield sink
             return
-        Path(self.path).mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as sink:
+            with open_private(Path(file), "xb") as sink:
                 yield sink
         except BaseException:
             Path(file).unlink(missing_ok=True)
@@ -144,4 +143,7 @@ def _read(file: str) -> list[pa.RecordBatch]:
         else:
             source = pa.memory_map(file)
         with source, pa.ipc.open_stream(source) as reader:
-            return list(reader)
+            batches = list(reader)
+        if len(batches) != 1:  # Arrow takes the end of a file that was cut between two messages for a stream's
+            raise pa.ArrowInvalid("it was cut")
+        return batches

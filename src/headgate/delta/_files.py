@@ -194,7 +194,7 @@ class _LocalFiles(Files):
             os.fsync(sink.fileno())
 
     def put(self, name: str, data: bytes | pa.Buffer) -> None:
-        write_bytes(Path(self._path, name), memoryview(data))
+        write_bytes(Path(self._path, name), memoryview(data), shared=True)
 
     def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
         return [work(item) for item in items]

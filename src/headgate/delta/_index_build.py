@@ -25,6 +25,7 @@ from numba import njit
 
 from headgate.delta._keys import Keys
 from headgate.errors import DecodeError
+from headgate.files import make_private_folder
 
 __all__ = ["Scratch", "index_of"]
 
@@ -41,7 +42,7 @@ class Scratch:
         if not size:
             return np.empty(0, kind)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self._folder)
             with TemporaryFile(dir=self._folder) as file:
                 os.posix_fallocate(file.fileno(), 0, size)  # a full disk is an error now, not a signal when it is used
                 return np.frombuffer(mmap(file.fileno(), size), kind)

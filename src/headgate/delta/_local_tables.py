@@ -25,6 +25,8 @@ from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
 
+from headgate.files import open_private
+
 __all__ = ["LocalTables"]
 
 _T = TypeVar("_T")
@@ -122,10 +124,9 @@ def _write(path: Path, table: pa.Table) -> None:
 
     :raises OSError: it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with aside.open("x+b") as out:
+        with open_private(aside, "x+b") as out:
             with pa.ipc.new_file(out, table.schema) as writer:
                 writer.write_table(table)
             out.flush()

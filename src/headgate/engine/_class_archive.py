@@ -39,6 +39,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.engine._gateway import spark_home
 from headgate.engine._java import java_home
+from headgate.files import make_private_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +92,7 @@ def archive_option(folder: Path, jars: Sequence[str], options: str, memory: str,
     if not writes:
         return None
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private_folder(folder)
         _tidy(folder)
     except OSError:
         return None

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
 
 from headgate.engine import _launcher
+from headgate.files import hold_folder
 
 __all__ = ["fork_server", "forking_python"]
 
@@ -111,6 +112,7 @@ def _make_python() -> _PythonStandIn | None:
     if os.statvfs(folder).f_flag & os.ST_NOEXEC or len(os.fsencode(address)) > _LONGEST_ADDRESS:
         folder.rmdir()
         return None
+    hold_folder(folder)  # a run may start no process for weeks
     python.write_text(first + Path(_launcher.__file__).read_text())
     python.chmod(0o700)
     listening = socket.socket(socket.AF_UNIX)

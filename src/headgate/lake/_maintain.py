@@ -134,7 +134,7 @@ class Maintenance:
         :raises CommitConflictError: one does.
         """
         try:
-            with try_lock(Path(self._lake.lock)):
+            with try_lock(Path(self._lake.lock), shared=True):
                 work()
         except LockedError as error:
             self.busy = str(error)

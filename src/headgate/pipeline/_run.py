@@ -545,7 +545,7 @@ def _lake_lock(lake: Lake) -> Iterator[None]:
         return
     with contextlib.ExitStack() as stack:
         try:
-            stack.enter_context(try_lock(Path(lake.lock)))
+            stack.enter_context(try_lock(Path(lake.lock), shared=True))
         except LockedError as error:
             raise TargetError(
                 f"{lake.path} is being written by {error}; stop it or choose another target.path"

@@ -10,13 +10,15 @@ Guarantees:
   first (``_segments``). A larger window is alone in the buffer until the next one comes. Responses in progress keep
   what they read; their memory comes on top.
 - With a folder, a restart finds every window up to the SCN of the state that was saved last. Later windows are dropped
-  and come again from the binlog, under the same SCNs.
+  and come again from the binlog, under the same SCNs. If a file is missing or damaged, at the start or later, its
+  windows and all before them are dropped.
 
 The writer never waits for a reader: one that is too slow gets a ScnNotFoundError, and bootstraps.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from bisect import bisect_left
 from collections import deque
@@ -28,13 +30,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from headgate.databus import EOP_SIZE, FIRST, StreamPosition, fit, seal, skip
-from headgate.errors import ConfigError, ScnNotFoundError, TargetError
-from headgate.files import file_errors
+from headgate.errors import ConfigError, ScnNotFoundError
 from headgate.relay._events._choice import Choice, digest_of, first_window_of, gather, gather_smaller, select
 from headgate.relay._recent import Recent
 from headgate.relay._segments import Segment, Windows, segment_memory, stored_segments
 
 __all__ = ["Batch", "BufferInfo", "BufferLimits", "EventBuffer", "KeyIsNoNumberError", "Stops", "WindowRange"]
+
+log = logging.getLogger("headgate")
 
 _LARGEST_SEGMENT: Final = 4 << 20
 _SEGMENTS: Final = 16
@@ -206,7 +209,7 @@ class EventBuffer:
         self._bound, self._disk_bound = memory_bytes, disk_bytes
         self._folder = folder
         self._segment_size = min(_LARGEST_SEGMENT, memory_bytes // _SEGMENTS)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._writing = threading.Lock()
         self._segments: deque[Segment] = deque()
         views = self._limits.views
@@ -215,20 +218,12 @@ class EventBuffer:
         self._stops: Stops = Recent(_STOPS_KEPT)
         self.oldest_resumable_scn = until_scn
         self._has_first = until_scn < 0  # the first window ever is in the buffer, or still to come
-        self._first_marker = (
-            None if folder is None else folder.with_name(f"{folder.name}.whole")
-        )  # tells the next start
         if folder is not None:
-            self._segments.extend(stored_segments(folder, until_scn))
-            if keeps_files and self._segments and self._segments[-1].last_scn == until_scn:
-                self.oldest_resumable_scn = self._segments[0].first_scn - 1
-                self._has_first = self._first_marker is not None and self._first_marker.exists()
-            else:  # the machine lost windows that the state includes: serve nothing across the gap
-                for segment in self._segments:
-                    segment.remove()
-                self._segments.clear()
-            if not self._has_first and self._first_marker is not None:
-                self._first_marker.unlink(missing_ok=True)
+            self._segments.extend(stored_segments(folder, until_scn if keeps_files else -1))
+        if self._segments:
+            first = self._segments[0]
+            self._has_first = first.before < 0
+            self.oldest_resumable_scn = first.first_scn - 1 if self._has_first else first.before
 
     # --- writing
 
@@ -244,7 +239,6 @@ class EventBuffer:
             last = first + segment.fits(windows, first)
             with self._lock:
                 if self.oldest_resumable_scn < 0:
-                    self._note_first()
                     self.oldest_resumable_scn = int(windows.scns[first]) - 1
             with self._writing:  # not under the lock: a large window takes seconds, and readers need none
                 segment.append(windows, first, last)
@@ -254,11 +248,14 @@ class EventBuffer:
 
     def _segment_for(self, windows: Windows, first: int) -> Segment:
         """Return a segment in which at least one window fits."""
-        if self._segments and self._segments[-1].fits(windows, first):
-            return self._segments[-1]
+        with self._lock:
+            newest = self._segments[-1] if self._segments else None
+            before = max(self.newest_scn, self.oldest_resumable_scn)
+        if newest is not None and newest.fits(windows, first):
+            return newest
         segment_size = max(self._segment_size, int(windows.ends[first]) - windows.start(first))
         self._make_room(segment_size)
-        segment = Segment(segment_size, self._folder, int(windows.scns[first]))
+        segment = Segment(segment_size, self._folder, int(windows.scns[first]), before)
         with self._lock:
             if self._segments:
                 self._segments[-1].close()
@@ -282,21 +279,11 @@ class EventBuffer:
         return bool(self._segments) and not self._segments[0].memory
 
     def _drop_oldest(self) -> None:
-        oldest = self._segments[0]
-        if self._has_first and self._first_marker is not None:
-            with file_errors(f"{self._first_marker} cannot be removed", TargetError):
-                self._first_marker.unlink(missing_ok=True)
+        oldest = self._segments.popleft()
         self._has_first = False
-        self._segments.popleft()
         self._views.forget(oldest.path)
         self.oldest_resumable_scn = oldest.last_scn
         oldest.remove()
-
-    def _note_first(self) -> None:
-        """Record that the first window ever is in the buffer."""
-        if self._first_marker is not None:
-            with file_errors(f"{self._first_marker} cannot be written", TargetError):
-                self._first_marker.touch()
 
     def _files(self) -> int:
         return sum(one.used for one in self._segments if one.path is not None)
@@ -304,7 +291,8 @@ class EventBuffer:
     @property
     def newest_scn(self) -> int:
         """The SCN of the newest window; -1: none is in the buffer."""
-        return max((one.last_scn for one in self._segments), default=-1)
+        with self._lock:
+            return max((one.last_scn for one in self._segments), default=-1)
 
     @property
     def most_bytes(self) -> int:
@@ -379,7 +367,22 @@ class EventBuffer:
 
     def _view(self, segment: Segment) -> Windows:
         view = segment.view_of_memory() or self._views.find(segment.path)
-        return self._views.keep(segment.path, segment.view_of_file()) if view is None else view
+        if view is not None:
+            return view
+        try:
+            return self._views.keep(segment.path, segment.view_of_file())
+        except ScnNotFoundError as error:
+            self._forget_lost(segment, error)
+            raise
+
+    def _forget_lost(self, segment: Segment, error: ScnNotFoundError) -> None:
+        """Drop the segments whose files are lost, and all before them, unless that was done meanwhile."""
+        with self._lock:
+            if segment in self._segments:
+                lost = [one for one in self._segments if one is segment or one.is_lost]
+                while lost[-1] in self._segments:
+                    self._drop_oldest()
+                log.warning("%s; the buffer begins after SCN %d", error.message, self.oldest_resumable_scn)
 
     def read(self, position: StreamPosition, size: int, choice: Choice | None = None) -> Batch:
         """Read events from ``position`` on, at most ``size`` bytes of them.

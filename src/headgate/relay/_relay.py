@@ -29,7 +29,7 @@ from headgate.relay._feeder import Feeder
 from headgate.relay._names import SourceNames
 from headgate.relay._position import Position, State, load_state
 from headgate.relay._scn import GenerationMap, Scn, scn_after_reset
-from headgate.relay._segments import stored_segments
+from headgate.relay._segments import newest_stored_scn
 from headgate.relay._sources import PhysicalSource, RelayConfig
 from headgate.relay._usage import DeliveredEvents, Traffic, Usage
 
@@ -38,7 +38,6 @@ __all__ = ["Partition", "Relay", "StartOf"]
 log = logging.getLogger("headgate")
 
 _BEFORE_IMAGES_SINCE: Final = 2
-_LARGEST_SCN: Final = 2**63 - 1
 _BEGIN_SECONDS: Final = 1.0
 
 StartOf = Callable[[PhysicalSource], GtidSet]
@@ -160,8 +159,7 @@ class Relay:
     def _state_after_reset(self, state: State | None, events: Path | None, start: GtidSet, rules: str) -> State:
         if state is None:
             return State(start, -1, rules=rules)
-        stored = [] if events is None else stored_segments(events, _LARGEST_SCN)
-        last = max([state.scn, *(one.last_scn for one in stored)])
+        last = max(state.scn, -1 if events is None else newest_stored_scn(events))
         return State(start, scn_after_reset(self.config.scn, last, self.generations), rules=rules)
 
     def _events_folder(self, source: PhysicalSource) -> Path | None:

@@ -6,10 +6,14 @@ segment that the buffer has dropped is freed when its last reader is done.
 
 With a folder, every window is also appended to a file of the segment. After a kill the written windows remain; an
 incomplete window is detected by its checksums and dropped. Files hold only windows: a scan rebuilds the index.
+
+A file's name has the segment's first SCN and the last one before it, so files form a chain. A file that is missing or
+damaged, by whatever hand, breaks it: what comes before is dropped, and readers never skip a gap unawares.
 """
 
 from __future__ import annotations
 
+import logging
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,9 +23,11 @@ import numpy.typing as npt
 
 from headgate.databus import scan_windows
 from headgate.errors import ScnNotFoundError, TargetError
-from headgate.files import file_errors, write_all
+from headgate.files import file_errors, open_private, write_all
 
-__all__ = ["Segment", "Windows", "segment_memory", "stored_segments"]
+__all__ = ["Segment", "Windows", "newest_stored_scn", "segment_memory", "stored_segments"]
+
+log = logging.getLogger("headgate")
 
 _INDEX_BYTES: Final = 24
 """Bytes of memory for one window's index."""
@@ -65,11 +71,13 @@ class Segment:
 
     :param size: bytes it can hold.
     :param folder: of its file; None: no file.
+    :param before: SCN after which everything up to the segment's end is in it; −1: everything ever.
     """
 
-    def __init__(self, size: int, folder: Path | None, first_scn: int) -> None:
+    def __init__(self, size: int, folder: Path | None, first_scn: int, before: int = -1) -> None:
         self._memory: Windows | None = Windows(np.empty(size, np.uint8), *np.empty((3, _most_windows(size)), np.int64))
         self._windows = 0
+        self.before = before
         self.used = 0
         """Bytes of windows."""
         self.first_scn, self.first_stamp, self.last_scn, self.last_stamp = -1, -1, -1, -1
@@ -79,15 +87,14 @@ class Segment:
         """Whether the file may have a part of windows after those of the segment."""
         self.path: Path | None = None
         if folder is not None:
-            self.path = folder / f"{first_scn:019d}{_SUFFIX}"
+            self.path = folder / f"{first_scn:019d}.{before}{_SUFFIX}"
             with _target(self.path):
-                folder.mkdir(parents=True, exist_ok=True)
-                self._file = self.path.open("wb", buffering=0)
+                self._file = open_private(self.path, "wb", buffering=0)
 
     @classmethod
     def stored(cls, path: Path, size: int, view: Windows) -> Segment:
         """Return the segment of a file, of which the first ``size`` bytes are windows, those of ``view``."""
-        segment = cls(0, None, -1)
+        segment = cls(0, None, -1, _scns_of(path)[1])
         segment._memory, segment.path, segment.used = None, path, size
         segment._note_windows(view.scns, view.stamps)
         return segment
@@ -152,11 +159,18 @@ class Segment:
                 data = np.fromfile(self.path, np.uint8, self.used)
             except FileNotFoundError:
                 gone = self.last_scn
-                raise ScnNotFoundError(f"the relay dropped SCN {gone} before it was read", scn=gone) from None
+                raise ScnNotFoundError(
+                    f"the relay dropped SCN {gone} before it was read: {self.path} is gone", scn=gone
+                ) from None
         view = Windows(data, *scan_windows(data))
         if view.start(len(view.ends)) != self.used:
             raise ScnNotFoundError(f"the relay's buffer {self.path} is damaged", scn=self.last_scn)
         return view
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether only the file has the windows, and it is gone."""
+        return self._memory is None and self.path is not None and not self.path.exists()
 
     def close(self) -> None:
         """End writing."""
@@ -178,28 +192,60 @@ class Segment:
 
 
 def stored_segments(folder: Path, until_scn: int) -> list[Segment]:
-    """Return the segments of an earlier process up to ``until_scn``, oldest first. Remove later windows, and a damaged
-    one with all that follow, from the files.
+    """Return the segments of an earlier process that end with ``until_scn``, oldest first, without a gap. Remove all
+    other files, and later windows.
 
+    :param until_scn: −1: remove all.
     :raises TargetError: a file cannot be read or written.
     """
     segments: list[Segment] = []
-    intact = True
-    for path in sorted(folder.glob(f"*{_SUFFIX}")) if folder.is_dir() else []:
+    expected: int | None = until_scn  # the last SCN of the next older segment; None: there was a gap
+    for path in sorted(folder.glob(f"*.*{_SUFFIX}"), reverse=True) if folder.is_dir() else []:
         with _target(path):
-            data = np.fromfile(path, np.uint8)
-            scns, ends, stamps = scan_windows(data)
-            kept = int(np.searchsorted(scns, until_scn, "right")) if intact else 0
-            intact = intact and 0 < kept == len(scns) and int(ends[-1]) == len(data)
-            if not kept:
-                path.unlink()
+            first, before = _scns_of(path)
+            segment = None if expected is None or first > until_scn else _stored(path, until_scn, expected)
+            if segment is not None:
+                segments.append(segment)
+                expected = before
                 continue
-            size = int(ends[kept - 1])
-            if size < len(data):
-                with path.open("r+b") as file:
-                    file.truncate(size)
-        segments.append(Segment.stored(path, size, Windows(data, scns[:kept], ends, stamps)))
-    return segments
+            if expected is not None and first <= until_scn:
+                log.warning("the relay's buffer begins after SCN %d: %s, or a file after it, is cut", expected, path)
+                expected = None
+            path.unlink()
+    return segments[::-1]
+
+
+def newest_stored_scn(folder: Path) -> int:
+    """Return the SCN of the newest window in the files of an earlier process; −1 if there is none.
+
+    :raises TargetError: a file cannot be read.
+    """
+    for path in sorted(folder.glob(f"*.*{_SUFFIX}"), reverse=True):
+        with _target(path):
+            scns, _, _ = scan_windows(np.fromfile(path, np.uint8))
+        if len(scns):
+            return int(scns[-1])
+    return -1
+
+
+def _scns_of(path: Path) -> tuple[int, int]:
+    """Return the first SCN of a segment's file, and the last one before it."""
+    first, before, _ = path.name.split(".")
+    return int(first), int(before)
+
+
+def _stored(path: Path, until_scn: int, last_scn: int) -> Segment | None:
+    """Return the segment of a file, up to ``until_scn``; None if ``last_scn`` is not its last window then."""
+    data = np.fromfile(path, np.uint8)
+    scns, ends, stamps = scan_windows(data)
+    kept = int(np.searchsorted(scns, until_scn, "right"))
+    if not kept or scns[kept - 1] != last_scn:
+        return None
+    size = int(ends[kept - 1])
+    if size < len(data):
+        with path.open("r+b") as file:
+            file.truncate(size)
+    return Segment.stored(path, size, Windows(data, scns[:kept], ends, stamps))
 
 
 def _target(path: Path) -> AbstractContextManager[None]:

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from headgate.databus import BootstrapPoint, StreamPosition, bootstrap_of, checkpoint_json, parse_position
 from headgate.errors import ConfigError
-from headgate.files import file_errors, read_json
+from headgate.files import file_errors, open_private, read_json
 
 __all__ = ["CheckpointFile", "CheckpointStore", "Keeper"]
 
@@ -80,9 +80,8 @@ class CheckpointFile:
         :raises ConfigError: the file cannot be written.
         """
         with file_errors(f"{self._current} cannot be written"):
-            self._new.parent.mkdir(parents=True, exist_ok=True)
-            with self._new.open("w", encoding="utf-8") as out:
-                out.write(json.dumps(checkpoint, separators=(",", ":")) + "\n")
+            with open_private(self._new, "wb") as out:
+                out.write(json.dumps(checkpoint, separators=(",", ":")).encode() + b"\n")
                 out.flush()
                 os.fsync(out.fileno())
             if self._current.exists():

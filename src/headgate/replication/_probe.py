@@ -130,10 +130,10 @@ def last_header(read: LogRead, header: TransactionHeader, transport: Transport =
     executed, last = read.executed or GtidSet(), header
     with open_dump(replace(read, hint=header.hint), transport) as dump:
         for item in dump.items():
-            for gtid, commit_us, pos in _transactions(item) if isinstance(item, Segment) else ():
-                if gtid not in executed:
+            for event in gtid_events(item) if isinstance(item, Segment) else ():
+                if event.gtid is None or event.gtid not in executed:
                     return last
-                last = TransactionHeader(gtid, commit_us, *astuple(dump.hint(item.file, pos)))
+                last = TransactionHeader(event.gtid, event.commit_us, *astuple(dump.hint(item.file, event.pos)))
             if read.is_complete(position_of(item)):
                 return last
     if read.until is None:  # an archive, whose end is one

@@ -19,7 +19,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import SourceOffset
 from headgate.spark._history import HistoryCheck
-from headgate.spark._server import MySQLServer as PlannerServer
+from headgate.spark._server import SourceServer
 from headgate.testing import MySQLServer
 from tests.integration.runs import Runs
 
@@ -137,7 +137,7 @@ def test_the_newest_transaction_is_the_last_in_the_log(
     """Its number is not the highest: members of a group assign numbers in blocks, and users choose some."""
     monkeypatch.setattr("headgate.spark._history._FEW", few)
     server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
-    planner = PlannerServer(ConnectionSettings.from_url(server.url), TablePatterns(["d.*"]))
+    planner = SourceServer(ConnectionSettings.from_url(server.url), TablePatterns(["d.*"]))
     history, state = HistoryCheck(planner), planner.state()
     fields = history.begin(state.executed, state)
     start = SourceOffset(str(state.executed), 1, **fields)

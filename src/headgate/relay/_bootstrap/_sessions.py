@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.errors import ConfigError
-from headgate.files import file_errors, write_all
+from headgate.files import file_errors, open_private, write_all, write_bytes
 
 __all__ = ["DONE", "PartRead", "Session", "Sessions", "offset_of", "split_offset"]
 
@@ -90,13 +90,26 @@ class Session:
     def add(self, source: str, part_read: PartRead) -> int:
         """Store a reading and return its number.
 
-        :raises ConfigError: the file cannot be written.
+        :raises ConfigError: the file cannot be written; StorageError likewise.
         """
         if self.file is not None:
+            if not self.file.exists():  # a cleaner of old files has removed it
+                self.store(self.file)
             _append(self.file, {"source": source, **vars(part_read)})
         reads = self.part_reads.setdefault(source, [])
         reads.append(part_read)
         return self.base + len(reads) - 1
+
+    def store(self, file: Path) -> None:
+        """Write the session to a file, which later readings are appended to.
+
+        :raises ConfigError: the file cannot be written; StorageError likewise.
+        """
+        head = {"v": 1, "scn": self.scn, "base": self.base}
+        reads = [{"source": source, **vars(one)} for source, all_of in self.part_reads.items() for one in all_of]
+        with file_errors(f"{file} cannot be written"):
+            write_bytes(file, b"".join(map(_line, [head, *reads])))
+        self.file = file
 
     @property
     def last_scn(self) -> int:
@@ -104,13 +117,16 @@ class Session:
         return max((one.scn for reads in self.part_reads.values() for one in reads), default=self.scn)
 
 
+def _line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
 def _append(file: Path, value: Mapping[str, Any]) -> None:
     """Append a line, or nothing: another one would follow a part of it, or readings would have other numbers."""
-    line = json.dumps(value, separators=(",", ":")).encode() + b"\n"
-    with file_errors(f"{file} cannot be written"), file.open("ab", buffering=0) as out:
+    with file_errors(f"{file} cannot be written"), open_private(file, "ab", 0) as out:
         size = out.tell()
         try:
-            write_all(out, memoryview(line))
+            write_all(out, memoryview(_line(value)))
             os.fsync(out.fileno())
         except OSError:
             out.truncate(size)
@@ -162,11 +178,7 @@ class Sessions:
                 return known
             session = Session(scn, begun_at=time.monotonic())
             if self._folder is not None:
-                session.file = self._folder / f"{scn}.jsonl"
-                with file_errors(f"{self._folder} cannot be written"):
-                    self._folder.mkdir(parents=True, exist_ok=True)
-                    session.file.unlink(missing_ok=True)
-                _append(session.file, {"v": 1, "scn": scn, "base": session.base})
+                session.store(self._folder / f"{scn}.jsonl")
             self._known[scn] = session
             return session
 
@@ -193,7 +205,7 @@ def _load(file: Path) -> Session | None:
         lines = file.read_bytes().split(b"\n")
     whole = lines[:-1]  # a kill cut off what follows the last line end
     if lines[-1]:
-        file.write_bytes(b"".join(line + b"\n" for line in whole))
+        write_bytes(file, b"".join(line + b"\n" for line in whole))
     if not whole:
         return None
     try:
