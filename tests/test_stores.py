@@ -10,8 +10,22 @@ import pyarrow.fs as pafs
 import pytest
 
 from headgate import stores
-from headgate.errors import TargetError
-from headgate.stores import VARIABLE, check_bucket, grant, is_granted, is_remote, obstacle, open_store, s3_arguments
+from headgate.carrier import ControlFile, ControlFolder, Waiting
+from headgate.delta import TableLog, discard_files, files_of
+from headgate.errors import HeadgateError, StorageError, TargetError
+from headgate.lake import Lake
+from headgate.lake._ledger import find_newest
+from headgate.stores import (
+    VARIABLE,
+    check_bucket,
+    grant,
+    is_granted,
+    is_remote,
+    obstacle,
+    open_store,
+    s3_arguments,
+    store_errors,
+)
 
 KEYS = {"fs.s3a.access.key": "mine", "fs.s3a.secret.key": "hidden"}
 
@@ -107,3 +121,72 @@ def test_a_bucket_that_is_missing_or_cannot_be_reached(tmp_path: Path, monkeypat
     monkeypatch.setattr(stores, "open_store", refused)
     with pytest.raises(TargetError, match="s3a://here/lake cannot be reached: AWS Error ACCESS_DENIED during HeadBuck"):
         check_bucket("s3a://here/lake")
+
+
+SILENT = "When reading information for key 'l' in bucket 'b': AWS Error NETWORK_CONNECTION during HeadObject operation"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (f"{SILENT}: curlCode: 7, Couldn't connect", StorageError),
+        ("AWS Error SLOW_DOWN during PutObject operation: Reduce your request rate.", StorageError),
+        ("AWS Error INTERNAL_FAILURE during GetObject operation: We encountered an error", StorageError),
+        ("AWS Error UNKNOWN (HTTP status 502) during GetObject operation: Bad gateway", StorageError),
+        ("AWS Error UNKNOWN (HTTP status 429) during GetObject operation: Too many", StorageError),
+        ("Connection reset by peer", StorageError),
+        ("AWS Error ACCESS_DENIED during HeadObject operation: No response body.", TargetError),
+        ("AWS Error INVALID_ACCESS_KEY_ID during ListObjectsV2 operation: The key does not exist", TargetError),
+        ("AWS Error SIGNATURE_DOES_NOT_MATCH during GetObject operation: …", TargetError),
+        ("AWS Error NO_SUCH_BUCKET during ListObjectsV2 operation: The bucket does not exist", TargetError),
+        ("AWS Error UNKNOWN (HTTP status 400) during HeadObject operation: No response body.", TargetError),
+        ("Bucket 'b' not found", TargetError),
+    ],
+)
+def test_a_store_that_does_not_answer_may_later_and_one_that_refuses_will_not(
+    text: str, kind: type[HeadgateError]
+) -> None:
+    with pytest.raises(kind, match=r"^s3a://b/l cannot be reached: ") as raised, store_errors("s3a://b/l"):
+        raise OSError(text.replace(": ", ":\n  "))
+    assert "\n" not in str(raised.value)
+    assert type(raised.value) is kind
+
+
+def test_missing_files_and_local_errors_stay_what_they_are() -> None:
+    for path, error in (("s3a://b/l", FileNotFoundError("x")), ("/l", PermissionError(13, "denied", "/l/x"))):
+        with pytest.raises(OSError) as raised, store_errors(path):
+            raise error
+        assert raised.value is error
+
+
+def test_whatever_is_asked_of_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Silent:
+        def __getattr__(self, name: str) -> Any:
+            def fails(*_: Any, **__: Any) -> Any:
+                raise OSError(SILENT)
+
+            return fails
+
+    def opened(path: str) -> tuple[Any, str]:
+        return Silent(), path
+
+    for module in ("headgate.stores", "headgate.delta._files", "headgate.carrier._folder"):
+        monkeypatch.setattr(f"{module}.open_store", opened)
+    files, control, lake = files_of("s3a://b/l/t"), ControlFolder("s3a://b/l/inbox"), Lake("s3a://b/l")
+    for ask in (
+        lambda: files.read("a"), lambda: files.identity("a"), lambda: files.has_folder("a"),
+        lambda: list(files.below()), lambda: list(files.folders()), lambda: files.put("a", b"x"),
+        lambda: files.delete("a"), lambda: TableLog("s3a://b/l/t").refresh(),
+        lambda: find_newest(lake), lake.check_root, control.signals, control.requests, control.hint, control.finished,
+        lambda: control.write("a", {}), lambda: control.delete("a"),
+    ):  # fmt: skip
+        with pytest.raises(StorageError, match=r"^s3a://b/l.* cannot be reached: .*NETWORK_CONNECTION"):
+            ask()
+    monkeypatch.setattr("headgate.delta._files.open_store", Silent().opened)
+    with pytest.raises(StorageError), files.open_parquet("a"):
+        pass
+    discard_files("s3a://b/l/t", ["a"])
+    control.record_state(Waiting(1, 1, False))
+    control.forget(ControlFile.TROUBLE)
+    assert control.trouble() is None
+    assert control.waiting() is None

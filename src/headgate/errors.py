@@ -6,7 +6,7 @@ Retry loops look only at this marker::
     HeadgateError
     ├── ConfigError                 Definite   the user's file, option or argument is wrong
     │   └── MissingExtraError       Definite   an extra of headgate is not installed
-    ├── StorageError                Transient  a local file cannot be read or written now: the disk is full
+    ├── StorageError                Transient  files cannot be used now: the disk is full, a store does not answer
     ├── ServerSettingError          Definite   a server setting that headgate cannot work with
     ├── AccessError                 Definite   wrong password, missing grant
     ├── TransportError              Transient  a connection failed or ended
@@ -169,8 +169,8 @@ class MissingExtraError(ConfigError):
 
 
 class StorageError(HeadgateError, Transient):
-    """A local file that cannot be read or written now: the disk or quota is full, too many files are open, the device
-    failed.
+    """Files that cannot be read or written now: the disk or quota is full, too many files are open, the device failed,
+    an object store does not answer.
     """
 
 

@@ -7,6 +7,9 @@ it in any of these processes.
 
 They travel in an environment variable, as ``AWS_SECRET_ACCESS_KEY`` would: never in options, plans, logs or messages.
 If the settings have no credentials, each process uses AWS's default chain.
+
+Callers read and write a store within :func:`store_errors`: if it does not answer, the error is ``Transient``; if it
+refuses, ``Definite``.
 """
 
 from __future__ import annotations
@@ -14,16 +17,27 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from headgate.errors import TargetError
+from headgate.errors import StorageError, TargetError
 
-__all__ = ["VARIABLE", "check_bucket", "grant", "is_granted", "is_remote", "obstacle", "open_store", "s3_arguments"]
+__all__ = [
+    "VARIABLE",
+    "check_bucket",
+    "grant",
+    "is_granted",
+    "is_remote",
+    "obstacle",
+    "open_store",
+    "s3_arguments",
+    "store_errors",
+]
 
 VARIABLE: Final = "HEADGATE_OBJECT_STORES"
 """Environment variable: JSON, by bucket, arguments of ``pyarrow.fs.S3FileSystem``."""
@@ -38,6 +52,21 @@ _ENCRYPTION: Final = ("encryption.algorithm", "server-side-encryption-algorithm"
 _DEFAULT_REGION: Final = "us-east-1"
 _AWS_HOST: Final = re.compile(r"s3(?:\.([a-z0-9-]+))?\.amazonaws\.com(?:\.cn)?")
 """Amazon's own endpoints, which Arrow finds by region."""
+_AWS_ERROR: Final = re.compile(r"AWS Error ([A-Z_]+)(?: \(HTTP status (\d+)\))?")
+"""Arrow's text of an error, with the status of an answer that AWS's library does not know: ``ErrorToStatus`` in Arrow's
+s3_internal.h.
+"""
+_REFUSALS: Final = frozenset(
+    {
+        "ACCESS_DENIED", "INCOMPLETE_SIGNATURE", "INVALID_ACCESS_KEY_ID", "INVALID_CLIENT_TOKEN_ID",
+        "INVALID_SIGNATURE", "MISSING_AUTHENTICATION_TOKEN", "NO_SUCH_BUCKET", "OPT_IN_REQUIRED", "RESOURCE_NOT_FOUND",
+        "SIGNATURE_DOES_NOT_MATCH", "UNRECOGNIZED_CLIENT", "VALIDATION",
+    }
+)  # fmt: skip
+"""Errors that last: ``S3Errors`` and ``CoreErrors`` in the AWS SDK for C++. Tokens that expire are renewed."""
+_NO_BUCKET: Final = re.compile(r"Bucket '.*' not found")
+"""Arrow's text if a bucket has no region: ``ResolveS3BucketRegion``."""
+_PASSING_STATUS: Final = frozenset({408, 425, 429})
 _OBSTACLE: Final = "encrypts"
 _ONE_PUT: Final = {"allow_delayed_open": True} if int(pa.__version__.partition(".")[0]) >= 21 else {}
 """Writes a small file in one request instead of three; Arrow supports it since version 21."""
@@ -76,18 +105,44 @@ def open_store(path: str) -> tuple[pafs.FileSystem, str]:
     return _s3(bucket, json.dumps(arguments, sort_keys=True)), f"{bucket}/{rest}".rstrip("/")
 
 
+@contextmanager
+def store_errors(path: str) -> Iterator[None]:
+    """Convert Arrow's errors of a store in the block; a file that is missing stays a FileNotFoundError. Errors of local
+    files stay as they are, if ``path`` is local.
+
+    :raises StorageError: the store does not answer, or not now.
+    :raises TargetError: it refuses: no such bucket, access denied, wrong credentials.
+    """
+    try:
+        yield
+    except (FileExistsError, FileNotFoundError):
+        raise
+    except OSError as error:
+        if not is_remote(path):
+            raise
+        text = " ".join(str(error).split())
+        raise (TargetError if _is_refusal(text) else StorageError)(f"{path} cannot be reached: {text}") from None
+
+
+def _is_refusal(text: str) -> bool:
+    aws = _AWS_ERROR.search(text)
+    if aws is None:
+        return _NO_BUCKET.search(text) is not None
+    status = int(aws[2] or 0)
+    return aws[1] in _REFUSALS or (400 <= status < 500 and status not in _PASSING_STATUS)
+
+
 def check_bucket(path: str) -> None:
     """Check that the bucket of a path on S3 can be reached; nothing else is checked.
 
-    :raises TargetError: the bucket does not exist or cannot be reached, or the credentials are refused.
+    :raises TargetError: the bucket does not exist, or the credentials are refused.
+    :raises StorageError: it cannot be reached.
     """
     if not is_remote(path) or _parts(path)[0] not in _S3:
         return
-    try:
+    with store_errors(path):
         store, _ = open_store(path)
         exists = store.get_file_info(_parts(path)[1]).type is not pafs.FileType.NotFound
-    except (OSError, pa.ArrowException) as error:
-        raise TargetError(f"{path} cannot be reached: {' '.join(str(error).split())}") from None
     if not exists:
         raise TargetError(f"{path}: there is no such bucket; create it, or choose another target.path")
 

@@ -31,6 +31,7 @@ from headgate.errors import (
     HeadgateError,
     MissingExtraError,
     ServerSettingError,
+    StorageError,
     TargetError,
     Transient,
 )
@@ -303,6 +304,57 @@ def test_a_failure_of_spark_that_comes_before_the_signal_is_a_stop(
     pipeline._stop.signal = False
     with pytest.raises(type(error)):
         pipeline.run()
+
+
+def test_a_store_that_does_not_answer_when_a_query_begins_is_asked_again(
+    file: ConfigFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing that a first query has to do is left out by the one that begins at last."""
+    problems: list[list[HeadgateError | None]] = [
+        [StorageError("no answer")], [None, StorageError("no answer")], [None, None, StorageError("no answer")],
+        [None, None, None],
+    ]  # fmt: skip
+    done: list[str] = []
+
+    class Run(FakeRun):
+        ledger = SimpleNamespace(last=SimpleNamespace(epoch=1))
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            self.problems, self.inbox = problems.pop(0), self
+            self.step()
+
+        def step(self) -> None:
+            problem = self.problems.pop(0)
+            if problem is not None:
+                raise problem
+
+        def check_targets(self, *_: Any) -> None:
+            self.step()
+
+        def send_request(self, _name: str, request: Any) -> None:
+            done.append(f"reads {request.tables}")
+
+        def close(self) -> None:
+            done.append("closed")
+
+        def until_end(self, *_: Any) -> None:
+            self.step()
+            self.ended = True
+
+    waits: list[float] = []
+    monkeypatch.setattr(_pipeline, "_Run", Run)
+    pipeline = Pipeline(file.config, snapshot_mode="always")
+    monkeypatch.setattr(pipeline._stop, "wait", waits.append)
+    status: Any = SimpleNamespace(tries_again=lambda error: done.append(str(error)))
+    assert pipeline._follow(None, status, ["a.*"], True, ["a.b"], None)  # type: ignore[arg-type]
+    assert waits == [1, 2, 4]
+    again = "no answer"
+    assert done == [again, "closed", again, "reads ('a.*', 'a.b')", again]
+    assert Run.warned == [2, 3]
+    problems.append([TargetError("not ours")])
+    with pytest.raises(TargetError):
+        pipeline._follow(None, status, ["a.*"], True, [], None)  # type: ignore[arg-type]
 
 
 class Purged:

@@ -27,7 +27,7 @@ from headgate.errors import ConfigError, HeadgateError, OffsetFormatError
 from headgate.files import write_bytes
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
-from headgate.stores import is_remote, open_store
+from headgate.stores import is_remote, open_store, store_errors
 
 __all__ = [
     "SINK_SIGNALS",
@@ -156,6 +156,9 @@ def _as_signal(request: Request) -> dict[str, Any]:
 class ControlFolder:
     """Atomic JSON files in one folder. The folder and each file may be missing.
 
+    A store that does not answer is a StorageError, one that refuses a TargetError; a local folder's errors are the
+    system's.
+
     :param path: an absolute local path, or a URI (``s3a://``, or of another kind that ``pyarrow.fs`` knows).
     """
 
@@ -175,11 +178,12 @@ class ControlFolder:
         if self.is_local:
             write_bytes(Path(self.path, name), data, shared=True)
             return
-        fs, path = self._open(name)
-        if not isinstance(fs, pafs.S3FileSystem):  # S3 has no folders
-            fs.create_dir(path.rpartition("/")[0], recursive=True)
-        with fs.open_output_stream(path) as out:
-            out.write(data)
+        with store_errors(self.path):
+            fs, path = self._open(name)
+            if not isinstance(fs, pafs.S3FileSystem):  # S3 has no folders
+                fs.create_dir(path.rpartition("/")[0], recursive=True)
+            with fs.open_output_stream(path) as out:
+                out.write(data)
 
     def read(self, name: str) -> dict[str, Any] | None:
         """Return the value of file ``name``; None if it does not exist.
@@ -199,17 +203,18 @@ class ControlFolder:
 
     def text(self, name: str) -> str | None:
         """Return a file's text; None if it does not exist."""
-        fs, path = self._open(name)
         try:
-            with fs.open_input_stream(path) as source:
-                return bytes(source.read()).decode()
+            with store_errors(self.path):
+                fs, path = self._open(name)
+                with fs.open_input_stream(path) as source:
+                    return bytes(source.read()).decode()
         except FileNotFoundError:
             return None
 
     def delete(self, name: str) -> None:
         """Remove file ``name``; no error if it does not exist."""
-        fs, path = self._open(name)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), store_errors(self.path):
+            fs, path = self._open(name)
             fs.delete_file(path)
 
     def _open(self, name: str) -> tuple[pafs.FileSystem, str]:
@@ -223,9 +228,11 @@ class ControlFolder:
 
         A file that is not a JSON object becomes ``{"problem": …}``, to be answered like any other signal.
         """
-        fs, path = self._open(_SIGNALS)
+        with store_errors(self.path):
+            fs, path = self._open(_SIGNALS)
+            files = fs.get_file_info(pafs.FileSelector(path, allow_not_found=True))
         by_name = {}
-        for info in fs.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
+        for info in files:
             name = info.base_name.removesuffix(".json")
             if info.is_file and name != info.base_name and info.base_name[0] != ".":
                 signal = self._signal(name)
@@ -304,7 +311,7 @@ class ControlFolder:
 
     def record_state(self, state: Trouble | Waiting) -> None:
         """Record one of these."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(HeadgateError, OSError):
             self.write(ControlFile.TROUBLE if isinstance(state, Trouble) else ControlFile.WAITING, asdict(state))
 
     def forget(self, file: ControlFile) -> None:

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from headgate.delta._definition import FEATURES, RETENTION_PROPERTIES
 from headgate.delta._files import files_of
 from headgate.delta._log import LAST_CHECKPOINT, Snapshot, TableLog, checkpoint_name, checkpointed_version
-from headgate.errors import TargetError
+from headgate.errors import HeadgateError
 
 __all__ = ["worth_checkpoint", "write_checkpoint"]
 
@@ -84,7 +84,7 @@ def write_checkpoint(folder: str) -> None:
         is_ours = RETENTION_PROPERTIES.items() <= table.properties.items()
         if is_ours and table.features is not None and table.features <= FEATURES:
             _write(folder, table)
-    except (TargetError, OSError, pa.ArrowException) as error:
+    except (HeadgateError, OSError, pa.ArrowException) as error:
         log.warning("no checkpoint of the log of %s: %s", folder, str(error).partition("\n")[0])
 
 

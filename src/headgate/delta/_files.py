@@ -23,8 +23,9 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from headgate.files import write_bytes
-from headgate.stores import is_remote, open_store
+from headgate.errors import HeadgateError
+from headgate.files import name_errors, write_bytes
+from headgate.stores import is_remote, open_store, store_errors
 
 __all__ = ["SUCCESSOR", "FileIdentity", "Files", "Listed", "discard_files", "files_of", "is_inside"]
 
@@ -69,7 +70,10 @@ class Listed:
 
 
 class Files:
-    """The files of one table, in an object store, where a file exists only once it is complete."""
+    """The files of one table, in an object store, where a file exists only once it is complete.
+
+    A store's errors are headgate's (:func:`headgate.stores.store_errors`), a local folder's are the system's.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -84,25 +88,31 @@ class Files:
 
         :raises FileNotFoundError: it does not exist.
         """
-        system, path = self._open(name)
-        with system.open_input_file(path) as source:
+        with store_errors(self._path), self._open_input(name) as source:
             if size < 0 and not offset:
                 return bytes(source.read())
             return bytes(source.read_at(max(0, min(size, source.size() - offset)), offset))
+
+    def _open_input(self, name: str) -> pa.NativeFile:
+        system, path = self._open(name)
+        return system.open_input_file(path)
 
     def identity(self, name: str) -> FileIdentity | None:
         """Return the file's identity; None if it does not exist.
 
         :raises OSError: it cannot be determined.
         """
-        system, path = self._open(name)
-        info = system.get_file_info(path)
+        info = self._info(name)
         return _of_store(info) if info.is_file else None
 
     def has_folder(self, folder: str) -> bool:
         """Whether the folder exists, or in a store any file below it."""
-        system, path = self._open(folder)
-        return bool(system.get_file_info(path).type == pafs.FileType.Directory)
+        return bool(self._info(folder).type == pafs.FileType.Directory)
+
+    def _info(self, name: str) -> pafs.FileInfo:
+        with store_errors(self._path):
+            system, path = self._open(name)
+            return system.get_file_info(path)
 
     def below(self, folder: str = "", *, hidden: bool = False) -> Iterator[Listed]:
         """Yield the files in a folder and its subfolders; none if it does not exist.
@@ -125,23 +135,26 @@ class Files:
 
     def _entries(self, folder: str) -> Iterator[_Entry]:
         """Yield the files and folders in a folder."""
-        system, path = self._open(folder)
-        for info in system.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
+        with store_errors(self._path):
+            system, path = self._open(folder)
+            infos = system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+        for info in infos:
             yield info.base_name, info, info.type == pafs.FileType.Directory
 
     @contextmanager
     def create(self, name: str) -> Iterator[Any]:
         """Create a file to write to; it is complete when the block has ended without an error."""
-        system, path = self._open(name)
-        sink = system.open_output_stream(path)
-        try:
-            yield sink
-        except BaseException:
-            with suppress(OSError):  # Arrow's streams cannot be aborted: closing writes the partial file
-                sink.close()
-                system.delete_file(path)
-            raise
-        sink.close()
+        with store_errors(self._path):
+            system, path = self._open(name)
+            sink = system.open_output_stream(path)
+            try:
+                yield sink
+            except BaseException:
+                with suppress(OSError):  # Arrow's streams cannot be aborted: closing writes the partial file
+                    sink.close()
+                    system.delete_file(path)
+                raise
+            sink.close()
 
     def put(self, name: str, data: bytes | pa.Buffer) -> None:
         """Write a whole file, replacing an existing one."""
@@ -150,8 +163,8 @@ class Files:
 
     def delete(self, name: str) -> None:
         """Remove a file; no error if it does not exist."""
-        system, path = self._open(name)
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError), store_errors(self._path):
+            system, path = self._open(name)
             system.delete_file(path)
 
     def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
@@ -159,11 +172,16 @@ class Files:
         with ThreadPoolExecutor(_AT_ONCE, "headgate-files") as pool:
             return list(pool.map(work, items))
 
-    def open_parquet(self, name: str) -> pq.ParquetFile:
+    @contextmanager
+    def open_parquet(self, name: str) -> Iterator[pq.ParquetFile]:
         """Open a Parquet file from any writer; its times are in µs.
 
         :raises OSError: it cannot be read.
         """
+        with store_errors(self._path), self._parquet(name) as file:
+            yield file
+
+    def _parquet(self, name: str) -> pq.ParquetFile:
         system, path = self._open(name)
         return pq.ParquetFile(path, filesystem=system, pre_buffer=True, coerce_int96_timestamp_unit="us")
 
@@ -188,7 +206,7 @@ class _LocalFiles(Files):
     def create(self, name: str) -> Iterator[Any]:
         path = Path(self._path, name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as sink:
+        with name_errors(path), path.open("xb") as sink:
             yield sink
             sink.flush()
             os.fsync(sink.fileno())
@@ -199,7 +217,7 @@ class _LocalFiles(Files):
     def each(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
         return [work(item) for item in items]
 
-    def open_parquet(self, name: str) -> pq.ParquetFile:
+    def _parquet(self, name: str) -> pq.ParquetFile:
         return pq.ParquetFile(Path(self._path, name), coerce_int96_timestamp_unit="us")
 
 
@@ -232,5 +250,5 @@ def discard_files(folder: str, names: Iterable[str]) -> None:
     Only files that no commit was tried with, or whose commit is known not to have been made.
     """
     for name in names:
-        with suppress(OSError):
+        with suppress(HeadgateError, OSError):
             files_of(folder).delete(name)

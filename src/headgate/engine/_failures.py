@@ -59,8 +59,14 @@ _PASSING = (
     "Cannot find endpoint",
     "ExecutorLostFailure",
     "Connection reset by peer",
+    "AWSApiCallTimeoutException",
+    "AWSServiceThrottledException",
+    "AWSStatus500Exception",
+    "Unable to execute HTTP request",
 )
-"""Spark's messages when a process did not start in time or was lost: on a busy machine a transient failure."""
+"""Spark's messages when a process did not start in time or was lost, on a busy machine a transient failure; those
+of S3A and AWS's client when a store does not answer, or not now (Hadoop, "Troubleshooting S3A").
+"""
 
 
 def spark_failure(text: str) -> HeadgateError:

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.errors import ChunkRetryError, HeadgateError, TargetError, Transient, UnsupportedError
+from headgate.errors import ChunkRetryError, HeadgateError, StorageError, TargetError, Transient, UnsupportedError
 from headgate.lake._buckets import Buckets, buckets_for
 from headgate.lake._differences import MOST_UNDECIDED, Compared, Difference, TableResult, difference
 from headgate.lake._digests import Digests
@@ -148,7 +148,7 @@ class Comparer:
             return open_version(self._lake.current(state.table, state.place), int(state.version or 0))
         except TargetError as error:
             raise UnsupportedError(error.message, table=state.table) from None
-        except OSError as error:
+        except (StorageError, OSError) as error:
             raise TargetError(f"{state.table} cannot be read: {str(error).splitlines()[0]}") from None
 
     # --- reading

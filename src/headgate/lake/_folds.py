@@ -19,7 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from headgate.delta import DataFile, Fold, FoldLayout, Put, Snapshot, choose_files, commit, prepare_fold
-from headgate.errors import CommitConflictError, HeadgateError
+from headgate.errors import CommitConflictError, HeadgateError, StorageError
 from headgate.lake._background import Background
 from headgate.lake._workers import StoppedError
 
@@ -114,7 +114,7 @@ class Folds:
         valid = prepared.key == tuple(key) and time.time() - prepared.begun < _VALID_SECONDS
         try:
             plan = fold.plan(table, prepared.emptied, auto="true") if valid else None
-        except OSError as error:
+        except (StorageError, OSError) as error:
             log.info("%s: discarded a fold of small files: %s", path, error)
             plan = None
         if plan is None:
@@ -122,7 +122,7 @@ class Folds:
             return False
         try:
             commit(path, lambda: plan, put, tries=1)
-        except (CommitConflictError, OSError) as error:
+        except (CommitConflictError, StorageError, OSError) as error:
             log.info("%s: a fold of small files was not committed: %s", path, error)
             return False
         return True

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.delta import FileHistory, files_of, old_log_files
+from headgate.errors import HeadgateError
 from headgate.lake._properties import MERGED
 
 __all__ = ["Amount", "TableKeeper"]
@@ -136,8 +137,8 @@ class TableKeeper:
             identity = files.identity(name)
             if identity is not None and not self._dry:
                 files.delete(name)
-        except OSError as error:
-            log.warning("%s/%s cannot be removed: %s", self.folder, name, error.strerror or error)
+        except (HeadgateError, OSError) as error:
+            log.warning("%s/%s cannot be removed: %s", self.folder, name, getattr(error, "strerror", None) or error)
             self._has_failed = True  # retried at the next listing
             return Amount()
         return Amount() if identity is None else Amount(1, identity.size)

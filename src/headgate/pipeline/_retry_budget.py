@@ -26,16 +26,9 @@ class RetryBudget:
         self.seconds = seconds
         self._failures = Failures(replace(_RETRY, clock=clock))
         self._clock, self._begun = clock, clock()
-        self._queries = 0
-
-    @property
-    def is_first(self) -> bool:
-        """Whether no query has begun yet."""
-        return not self._queries
 
     def begin(self) -> None:
         """Note that a query begins."""
-        self._queries += 1
         self._begun = self._clock()
 
     def pause(self, error: BaseException, *, moved: bool, unplanned: float = 0.0) -> float | None:

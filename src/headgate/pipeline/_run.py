@@ -203,29 +203,28 @@ class Pipeline:
         on_progress: Callable[[BatchReport], None] | None,
     ) -> bool:
         retries, begun_us = RetryBudget(self.config.source.retry_seconds), time.time_ns() // 1000
-        restarted, applied, inbox = False, False, ControlFolder(self.lake.inbox)
+        is_first, restarted, applied, inbox = True, False, False, ControlFolder(self.lake.inbox)
         with contextlib.ExitStack() as stack:
             courier: Courier | None = None
             names = stack.enter_context(_catalog_names(self.config, spark, self.lake, status))
             images = stack.enter_context(image_folder(spark, self.lake))
             while not self._stop.is_set():
                 mode, retries.seconds = self.config.source.snapshot_mode, self.config.source.retry_seconds
-                run = _Run(self, spark, images, status, on_progress)
-                courier = courier or stack.enter_context(_courier(self.config, spark, run.writer, status))
-                run.courier, run.names = courier, names
-                if retries.is_first:
-                    run.writer.warn_of_stopped()
-                run.writer.check_targets(spark, tables)
-                if mode == "always" and retries.is_first and run.writer.ledger.last is not None:
-                    resnapshot = [*self.config.source.tables, *resnapshot]
-                if resnapshot:
-                    run.writer.inbox.send_request(f"run-{uuid.uuid4().hex}", Resnapshot(tuple(resnapshot)))
-                    resnapshot = []
                 retries.begin()
-                ends = once or mode == "initial_only"
-                error = run.until_end(ends, self._stop, self.reloaded)
-                applied = applied or run.batches > 0
-                if run.batches:
+                ends, batches = once or mode == "initial_only", 0
+                error: BaseException | None
+                try:
+                    run = _Run(self, spark, images, status, on_progress)
+                    courier = courier or stack.enter_context(_courier(self.config, spark, run.writer, status))
+                    run.courier, run.names = courier, names
+                    self._prepare(run, spark, tables, resnapshot, is_first=is_first)
+                    is_first, resnapshot = False, []
+                    error = run.until_end(ends, self._stop, self.reloaded)
+                    batches = run.batches
+                except HeadgateError as problem:  # before the query has begun: a store did not answer
+                    error = problem
+                applied = applied or batches > 0
+                if batches:
                     keep_classes()
                 if error is None:
                     if run.superseded and not self._stop.is_set():
@@ -236,7 +235,7 @@ class Pipeline:
                     waiting = inbox.waiting()
                     is_idle = waiting is not None and waiting.since_us >= begun_us
                     return run.ended or (not ends and (applied or is_idle))
-                if _restarts_from_now(error, mode) and (run.batches or not restarted):
+                if _restarts_from_now(error, mode) and (batches or not restarted):
                     log.warning("%s; all tables are read again (snapshot_mode = %s)", error, mode)
                     status.tries_again(error)
                     forget_position(spark, self.lake, run.writer.inbox)
@@ -245,13 +244,34 @@ class Pipeline:
                 trouble = inbox.trouble()
                 is_current = trouble is not None and trouble.since_us >= begun_us
                 unplanned = time.time() - trouble.since_us / 1e6 if trouble is not None and is_current else 0.0
-                wait = retries.pause(error, moved=run.batches > 0, unplanned=unplanned)
+                wait = retries.pause(error, moved=batches > 0, unplanned=unplanned)
                 if wait is None:
                     raise error
                 log.warning("%s; retrying in %.0f s", error, wait)
                 status.tries_again(error)
                 self._stop.wait(wait)
         return applied and not once
+
+    def _prepare(
+        self, run: _Run, spark: SparkSession, tables: Sequence[str], resnapshot: Sequence[str], *, is_first: bool
+    ) -> None:
+        """Check the tables in the lake, and request to read some again.
+
+        :param is_first: whether no query has begun yet.
+        :raises HeadgateError: a table in the lake is not this pipeline's, or cannot be read.
+        """
+        writer = run.writer
+        try:
+            if is_first:
+                writer.warn_of_stopped()
+            writer.check_targets(spark, tables)
+            if is_first and self.config.source.snapshot_mode == "always" and writer.ledger.last is not None:
+                resnapshot = [*self.config.source.tables, *resnapshot]
+            if resnapshot:
+                writer.inbox.send_request(f"run-{uuid.uuid4().hex}", Resnapshot(tuple(resnapshot)))
+        except HeadgateError:
+            writer.close()
+            raise
 
 
 def _restarts_from_now(error: BaseException, mode: str) -> bool:

@@ -114,6 +114,8 @@ class _Pages:
             await run_in_threadpool(submit, pipeline.inbox, signal)
         except ConfigError as error:
             return self._answer(request, 400, problem=str(error))
+        except HeadgateError as error:
+            return self._answer(request, 503, problem=str(error))
         except OSError as error:
             return self._answer(request, 503, problem=f"the inbox cannot be written: {error.strerror or error}")
         return self._answer(request, 202, id=signal.id, type=signal.type, pipeline=pipeline.name)
