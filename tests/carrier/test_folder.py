@@ -126,7 +126,7 @@ def test_where_the_sinks_are(folder: ControlFolder) -> None:
     folder.record_finished(["b.b", "a.b"])
     assert folder.hint() == end
     position = {"gtid": "g", "server_uuid": "u", "file": "binlog.000001", "pos": 4}
-    assert folder.read(ControlFile.HINT) == {**position, "last_gtid": "u:1", "last_us": 5}
+    assert folder.read(ControlFile.HINT) == {**position, "last_gtid": "u:1", "last_us": 5, "created_s": 0}
     assert folder.finished() == {"a.b", "b.b"}
     assert folder.read(ControlFile.FINISHED) == {"tables": ["a.b", "b.b"]}
     folder.send_request("1", REDO)
