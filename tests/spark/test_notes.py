@@ -13,7 +13,7 @@ STORED: dict[str, Any] = {
     "actions": [{"id": "x", "refused": {"b": ["S", "r"]}, "tables": ["a"], "type": "y"}],
     "anew": True,
     "append": ["a"],
-    "begin": {"file": "f", "pos": 4, "server_uuid": "u"},
+    "begin": {"file": "f", "pos": 4, "server_uuid": "u", "created_s": 7},
     "behind": 3,
     "cuts": [{"file": "f", "gtid": "g"}],
     "found": ["f"],
