@@ -134,7 +134,8 @@ class _Maker:
 
     def _rows(self, messages: Iterable[Message], table: HeaderTable) -> pa.RecordBatch:
         """Messages and the header, as rows of the stream."""
-        header = Header(self._epoch, "", self._gtid(), _UUID, _BEGIN_US + self._epoch, {TABLE: table})
+        about = self._gtid(), _UUID, _BEGIN_US + self._epoch, {TABLE: table}
+        header = Header(self._epoch, "", *about, start_epoch=self._epoch - 1)
         rows = pa.Table.from_batches([encode(message) for message in (*messages, header)])
         (batch,) = rows.combine_chunks().to_batches()
         return batch

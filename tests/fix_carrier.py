@@ -140,6 +140,8 @@ class FakeBatch:
     actions: list[Any] = field(default_factory=list)
     readings: dict[str, dict[str, Any]] = field(default_factory=dict)
     full_restart: bool = False
+    start_epoch: int | None = None
+    """Of the batch before; default: one less."""
     messages: list[Message] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -206,6 +208,7 @@ class FakeBatch:
             self.epoch, "", self.gtid, UUID, 1_700_000_000_000_000, tables, tuple(self.actions),
             readings={table: ReadingProgress(**one) for table, one in self.readings.items()},
             full_restart=self.full_restart,
+            start_epoch=self.epoch - 1 if self.start_epoch is None else self.start_epoch,
         )  # fmt: skip
         return [encode(message) for message in (*self.messages, header)]
 

@@ -7,6 +7,7 @@ import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +17,7 @@ from headgate.files import (
     cache_folder,
     file_errors,
     hold_folder,
+    is_temporary,
     lock_file,
     lock_folder,
     make_private_folder,
@@ -78,6 +80,15 @@ def test_a_write_that_fails_leaves_only_the_old_content(tmp_path: Path, monkeypa
     assert file.read_bytes() == b"old"
 
 
+def test_what_a_killed_writer_leaves_is_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / ("a" * 255)
+    left = list[str]()
+    monkeypatch.setattr(os, "fsync", lambda _: left.extend(path.name for path in tmp_path.iterdir()))
+    write_bytes(file, b"new")
+    assert is_temporary(left[0])
+    assert not any(map(is_temporary, [file.name, ".part", ".0.crc", "a" * 32, f".0.json.{'a' * 32}.tmp"]))
+
+
 def test_folders_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The content is there, so the write has not failed."""
     really = os.fsync
@@ -90,6 +101,18 @@ def test_folders_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "fsync", only_files)
     write_bytes(tmp_path / "state.json", b"new")
     assert (tmp_path / "state.json").read_bytes() == b"new"
+
+
+def test_only_a_refusal_counts_as_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.EIO, errno.ENOENT):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", Mock(side_effect=OSError(number, os.strerror(number))))
+            with pytest.raises(OSError, match=os.strerror(number)):
+                sync(tmp_path)
+    for number in (errno.EINVAL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTSUP):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fsync", Mock(side_effect=OSError(number, os.strerror(number))))
+            sync(tmp_path)
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.EIO])

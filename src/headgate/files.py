@@ -17,6 +17,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,6 +30,7 @@ __all__ = [
     "cache_folder",
     "file_errors",
     "hold_folder",
+    "is_temporary",
     "lock_file",
     "lock_folder",
     "make_private_folder",
@@ -36,6 +38,7 @@ __all__ = [
     "open_private",
     "read_json",
     "sync",
+    "temporary",
     "try_lock",
     "write_all",
     "write_bytes",
@@ -43,8 +46,8 @@ __all__ = [
     "write_text",
 ]
 
-_DISK_ERRORS: Final = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
-"""Errors of fsync(2) after which what was written may be lost."""
+_REFUSALS: Final = frozenset({errno.EINVAL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTSUP})
+"""Errors of open(2) and fsync(2) for what cannot be synced. After any other, what was written may be lost."""
 _PRIVATE_FOLDER: Final = 0o700
 _PRIVATE_FILE: Final = 0o600
 _PASSING: Final = frozenset(
@@ -200,6 +203,21 @@ def write_text(file: Path, text: str) -> None:
     write_bytes(file, text.encode())
 
 
+_TEMPORARY: Final = re.compile(r"\.[0-9a-f]{32}")
+
+
+def temporary(file: Path) -> Path:
+    """Return a new name in the folder of ``file``, for what becomes ``file`` when it is complete. It is short: the name
+    of ``file`` may be as long as a name can be.
+    """
+    return file.with_name(f".{uuid.uuid4().hex}")
+
+
+def is_temporary(name: str) -> bool:
+    """Return whether :func:`temporary` makes such names. If the file is old, its writer was killed."""
+    return _TEMPORARY.fullmatch(name) is not None
+
+
 def write_bytes(file: Path, content: bytes | memoryview, *, shared: bool = False) -> None:
     """Write a file atomically: a crash leaves the old content or the new one, and of several writers at a time one
     has its content there. When this returns, the file survives a crash of the machine, if its file system can sync
@@ -208,7 +226,7 @@ def write_bytes(file: Path, content: bytes | memoryview, *, shared: bool = False
     :param shared: whether the file is one of a lake.
     :raises OSError: the file cannot be written; the old content stays, and nothing else.
     """
-    partial = file.with_name(f".{uuid.uuid4().hex}")  # the file's name may be as long as a name can be
+    partial = temporary(file)
     try:
         with name_errors(file), (_open_shared if shared else open_private)(partial, "xb") as out:
             out.write(content)
@@ -224,7 +242,7 @@ def write_bytes(file: Path, content: bytes | memoryview, *, shared: bool = False
 def sync(path: Path) -> None:
     """Make a file's content, or the names in a folder, survive a crash of the machine, if its file system can.
 
-    :raises OSError: its disk has failed. Some file systems, and folders that may only be written, refuse: that is none.
+    :raises OSError: it may not survive. Some file systems, and folders that may only be written, refuse: that is none.
     """
     try:
         with name_errors(path):
@@ -234,7 +252,7 @@ def sync(path: Path) -> None:
             finally:
                 os.close(descriptor)
     except OSError as error:
-        if error.errno in _DISK_ERRORS:
+        if error.errno not in _REFUSALS:
             raise
 
 

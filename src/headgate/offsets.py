@@ -208,7 +208,8 @@ class SourceOffset:
     gtid: str
     """Everything handed on, a GTID set in MySQL's text form."""
     epoch: int
-    """Grows with every batch, across restarts and checkpoints; at least the wall clock in milliseconds."""
+    """Grows with every batch, across restarts and checkpoints; at least the wall clock in milliseconds. Of the offset
+    that a stream begins with: the epoch of the newest batch that the sinks have applied; 0: none."""
     tables: tuple[str, ...] = ()
     """The table patterns in force."""
     snapshot: SnapshotState = field(default_factory=SnapshotState)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +13,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headgate.delta import RETENTION_PROPERTIES, TableLog, checkpointed_version, write_checkpoint, write_files
+from headgate.delta import RETENTION_PROPERTIES, TableLog, _commit, checkpointed_version, write_checkpoint, write_files
+from headgate.delta._log import read_commit
 from headgate.errors import CommitConflictError
 from tests.delta.commits import commit
 
@@ -75,6 +77,22 @@ def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.Mo
         commit(path, read, [], "WRITE", {}, blind=True)
     assert DeltaTable(path).to_pyarrow_table().num_rows == 4
     assert not list(Path(path, "_delta_log").glob(".*"))
+
+
+def test_a_version_that_is_seen_empty_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """NFS answers that the name exists, because it sent the request twice, and shows the file's content later."""
+    path, seen = str(tmp_path / "t"), [list[object]()]
+    write_deltalake(path, ROWS)
+
+    def link(aside: Path, file: Path, really: Callable[[Path, Path], None] = os.link) -> None:
+        really(aside, file)
+        raise FileExistsError(file)
+
+    monkeypatch.setattr(os, "link", link)
+    monkeypatch.setattr(_commit, "read_commit", lambda *which: seen.pop() if seen else read_commit(*which))
+    assert add(path, TableLog(path)) == 1
+    assert not seen
+    assert DeltaTable(path).to_pyarrow_table().num_rows == 4
 
 
 def test_a_checkpoint_of_the_log(tmp_path: Path) -> None:

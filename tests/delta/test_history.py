@@ -21,6 +21,7 @@ from headgate.delta import _log as log_module
 from headgate.delta import _vectors as vectors_module
 from headgate.delta._history import data_files_in
 from headgate.delta._log import commit_name
+from headgate.files import temporary
 from tests.delta.checkpoints import make_checkpoint
 from tests.delta.commits import commit
 from tests.delta.test_fold import Written
@@ -155,7 +156,7 @@ def test_a_file_that_no_commit_names_goes_when_it_is_old(tmp_path: Path) -> None
         os.utime(file, (1, 1))
     history = follow(FileHistory(table.path, 0))
     assert [entry.name for entry in history.orphans(time.time() - 3600) if entry] == [old.name]
-    aside = Path(table.path, "_delta_log", f".{0:020d}.json.{'a' * 32}.tmp")
+    aside = temporary(Path(table.path, "_delta_log", f"{0:020d}.json"))
     aside.write_bytes(b"x")
     assert old_log_files(table.path, 1, time.time() - 3600) == []
     os.utime(aside, (1, 1))

@@ -12,11 +12,12 @@ import pytest
 
 from headgate.delta import Snapshot, TableLog
 from headgate.delta import _commit as commit_module
-from headgate.errors import CommitUnknownError
+from headgate.errors import CommitConflictError, CommitUnknownError
 from headgate.lake import _delta as delta_module
+from headgate.lake._append import append_rows
 from headgate.lake._keeper import TableKeeper, UpkeepTimes
 from tests.delta.answers import Answer, Faulty
-from tests.lake.commit_kinds import KINDS, Kind, Scene, as_file_uri, upsert, without_spark
+from tests.lake.commit_kinds import KINDS, Kind, Scene, as_file_uri, rows, upsert, without_spark
 
 Answers = Callable[[Sequence[Answer]], Faulty]
 SETTLED = [[answer] for answer in Answer] + [[Answer.LOST_BEFORE, Answer.LATE, Answer.EXISTS_AFTER]]
@@ -131,4 +132,22 @@ def test_another_programs_commit_is_a_conflict_and_only_then_files_go(scene: Sce
     work()
     assert scene.read() == expected
     assert TableLog(scene.uri(scene.path)).refresh().version == 2
+    scene.check_files(whole=True)
+
+
+def test_rows_that_are_refused_leave_no_file(scene: Scene, answer: Answers) -> None:
+    """The ledger's: of two programs that append to one version one is refused."""
+    scene.make(rows(1, (1, 0)))
+    faulty = answer([])
+    link = faulty._create
+
+    def overtaken(*request: Any) -> None:
+        faulty._create = link
+        scene.delta().set_properties({"headgate.since": "3"})
+        link(*request)
+
+    faulty._create = overtaken
+    with pytest.raises(CommitConflictError, match="another program committed version"):
+        append_rows(scene.delta(), [(2, 0, None)], "", at=0)
+    assert scene.read() == [(1, 0)]
     scene.check_files(whole=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
 
-from headgate.errors import TargetError
-from headgate.lake import Ledger, TableState
+from headgate.errors import CommitConflictError, TargetError
+from headgate.lake import Ledger, LedgerRow, TableState
 from headgate.lake._ledger import MergedState, _column_type
 
 
@@ -35,17 +37,52 @@ def test_the_columns_are_those_of_the_records() -> None:
     )
     assert _column_type(TableState) == (
         f"struct<table string, state string, {versions}, since_epoch bigint, held_epoch bigint, rows_estimate bigint, "
-        "chunks_done bigint, chunks_estimate bigint, images bigint, reason string, definition string, "
+        "chunks_done bigint, chunks_estimate bigint, images bigint, reason string, "
         "settles_at string, unlogged string, place struct<table string, shard string, column string, path string>, "
         "successor struct<folder string, version bigint>, hook string, "
         "left_out struct<reason string, since string, changes bigint>, ignored string>"
     )
 
 
+def ledger_at(table: Table, last: LedgerRow | None = None) -> Ledger:
+    ledger = object.__new__(Ledger)
+    ledger._version, ledger._delta, ledger.last = table.newest, cast("Any", table), last
+    return ledger
+
+
+def test_only_the_batch_after_the_newest_one_is_accepted() -> None:
+    """Also if a batch of chunks has left the GTID set as it was."""
+    empty, row = ledger_at(Table(-1)), LedgerRow(3, 70, "", datetime(2026, 1, 1, tzinfo=UTC))
+    assert not empty.has(10, 0)
+    ledger = ledger_at(Table(4), row)
+    assert ledger.has(70, 60)
+    assert not ledger.has(80, 70)
+    for epoch, start_epoch, age in ((80, 60, "older"), (60, 50, "older"), (90, 80, "newer")):
+        with pytest.raises(TargetError, match=f"checkpoint is {age} than the tables .*: remove the checkpoint folder"):
+            ledger.has(epoch, start_epoch)
+    with pytest.raises(TargetError, match="checkpoint is newer"):
+        empty.has(80, 70)
+
+
+def test_a_late_commit_of_an_earlier_attempt_is_not_another_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = LedgerRow(3, 70, "", datetime(2026, 1, 1, tzinfo=UTC))
+    last = replace(row, epoch=60)
+    for version, before, newest in ((-1, None, None), (-1, None, row), (4, last, row), (4, last, last)):
+        table = Table(version)
+        ledger = ledger_at(table, before)
+        ledger.fence(70)
+        monkeypatch.setattr(ledger, "_newest", lambda newest=newest: newest)
+        table.commit()
+        with pytest.raises(CommitConflictError, match="a commit of an earlier attempt arrived late"):
+            ledger.fence(70)
+    monkeypatch.setattr(ledger, "_newest", lambda: row)
+    with pytest.raises(TargetError, match="two pipelines run on one target"):
+        ledger.fence(80)
+
+
 def test_a_fold_notices_rows_of_another_program() -> None:
     table = Table(3)
-    ledger = object.__new__(Ledger)
-    ledger._version, ledger._delta = 3, cast("Any", table)
+    ledger = ledger_at(table)
     ledger.fold(lambda: None)
     ledger.fold(table.commit)
     assert ledger.version == 4

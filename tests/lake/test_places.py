@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +67,14 @@ def test_folders_of_shards_are_distinct_and_need_no_encoding() -> None:
     assert all(re.fullmatch(r"_shards(/[A-Za-z0-9_-][A-Za-z0-9._=-]*){1,2}", folder) for folder in folders)
     assert max(map(len, folders)) < 255
     assert Place("d.t", "aB", "c").folder == "_shards/aB-u2/c=aB"
+
+
+@pytest.mark.parametrize(("shard", "is_value"), [("x" * 190, True), ("x" * 191, False), ("X" * 191, False)])
+def test_folders_of_shards_can_be_made(tmp_path: Path, shard: str, is_value: bool) -> None:
+    folder = Place("d.t", shard, "c" * 64).folder
+    assert folder is not None
+    (tmp_path / folder).mkdir(parents=True)
+    assert folder.endswith(f"={shard}") == is_value
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 from headgate.carrier import ImageFolder
 from headgate.files import try_lock
 from headgate.lake import Lake
-from headgate.pipeline._image_folder import image_folder
+from headgate.pipeline._image_folder import image_folder, remove_other_images
 from tests.fix_carrier import FakeTable
 
 if TYPE_CHECKING:
@@ -50,11 +50,15 @@ def test_on_this_machine_it_is_in_sparks_local_folder(tmp_path: Path, monkeypatc
 
 def test_on_a_cluster_it_is_in_the_lake(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path / "lake"))
-    killed = filled(Path(lake.images, "earlier"))
+    other = filled(Path(lake.images, "other"))
     with image_folder(session("spark://10.0.0.1:7077"), lake) as images:
-        assert not killed.exists()
         assert filled(Path(images.path)).parent == Path(lake.images)
         images.clear()
         assert not Path(images.path).exists()
         filled(Path(images.path))  # an attempt that did not count goes on after its batch
+    assert [*other.iterdir()], "a run that commits nothing removes no other run's images"
+    with image_folder(session("spark://10.0.0.1:7077"), lake) as images:
+        filled(Path(images.path))
+        remove_other_images(lake, images)
+        assert [*Path(lake.images).iterdir()] == [Path(images.path)]
     assert not Path(lake.images).exists()

@@ -562,6 +562,16 @@ def test_a_lake_elsewhere_has_no_lock() -> None:
         assert not lake.is_local
 
 
+def test_a_run_without_a_right_to_the_lake_touches_no_images(file: ConfigFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> None:
+        raise TargetError("the lake belongs to another pipeline")
+
+    monkeypatch.setattr(_pipeline, "_Run", refuse)
+    monkeypatch.setattr(_pipeline, "image_folder", lambda *_: pytest.fail("the folder was opened"))
+    with pytest.raises(TargetError, match="another pipeline"):
+        Pipeline(file.config, file=file)._follow(None, None, [], False, [], None)  # type: ignore[arg-type]
+
+
 def test_batches_begin_so_often_at_most_and_a_run_that_ends_waits_for_none() -> None:
     run: Any = _Run.__new__(_Run)
     run._ending, written = threading.Event(), list[int]()

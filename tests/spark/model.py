@@ -360,6 +360,7 @@ class FakeSink:
         (header,) = [as_json(task.header) for task in tasks if task.header is not None]
         if header["epoch"] <= self.last_epoch:
             return header
+        assert header["start_epoch"] == self.last_epoch, "the ledger refuses it"
         images, chunks = self._read(tasks)
         retried: list[ChunkSpec] = []
         rows: dict[str, int] = {}

@@ -286,6 +286,10 @@ def test_stream_without_checkpoint_goes_on_where_the_sinks_are() -> None:
     run = stream(server, control)
     assert run.offset.gtid_set == gtids(1)
     assert run.offset.snapshot.queue == ("d.b",)
+    applied = stream(server, control, applied=str(gtids(2)), epoch="77")
+    assert applied.offset.gtid_set == gtids(2), "the ledger's set, if the sinks were killed before they wrote the hint"
+    applied.sink.last_epoch = 77
+    assert applied.batch()
     del control.files["hint"]
     assert stream(server, control).offset.snapshot.queue == ("d.a", "d.b"), "nothing says where they are: read again"
 

@@ -163,6 +163,7 @@ class Header:
     behind: int = 0  # transactions that the server had executed at planning, except those in ``gtid``
     readings: Mapping[str, ReadingProgress] = field(default_factory=dict)
     full_restart: bool = False  # the stream begins with this batch, and reads all tables
+    start_epoch: int = 0  # epoch of the batch that ended at ``start``; 0: there was none
 
 
 @dataclass(frozen=True)

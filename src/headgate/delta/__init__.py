@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.delta._checkpoint import worth_checkpoint, write_checkpoint
 from headgate.delta._column_copies import ColumnCopies
-from headgate.delta._commit import CommitPlan, Outcome, Put, commit, sync_commits
+from headgate.delta._commit import CommitPlan, Outcome, Put, commit, newest_commit, sync_commits
 from headgate.delta._copy import copy_file, live_rows, read_rows
 from headgate.delta._definition import (
     RETENTION_PROPERTIES,
@@ -85,6 +85,7 @@ __all__ = [
     "live_rows",
     "needs_mapping",
     "new_successor",
+    "newest_commit",
     "old_log_files",
     "positions_of",
     "prepare_fold",

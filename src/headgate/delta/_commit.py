@@ -41,11 +41,11 @@ from headgate.delta._files import discard_files, is_inside
 from headgate.delta._log import LOG, DataFile, Snapshot, commit_name, read_commit
 from headgate.delta._vectors import vector_file
 from headgate.errors import CommitConflictError, CommitUnknownError
-from headgate.files import sync
+from headgate.files import sync, temporary
 from headgate.retrying import RetryPolicy
 from headgate.stores import is_remote
 
-__all__ = ["CommitPlan", "Outcome", "Put", "commit", "sync_commits"]
+__all__ = ["CommitPlan", "Outcome", "Put", "commit", "newest_commit", "sync_commits"]
 
 Put = Callable[[str, str, str], None]
 """Creates a whole file of a table's folder if it does not exist: ``(folder, name, text)``. Raises ``FileExistsError``
@@ -197,7 +197,7 @@ def _outcome(folder: str, version: int, transaction: str) -> Outcome:
         actions = read_commit(folder, version)
     except Exception:  # noqa: BLE001 - each store has its own errors; the file may be incomplete
         return Outcome.UNKNOWN
-    if actions is None:
+    if not actions:  # an empty file: NFS may show the name before the content
         return Outcome.UNKNOWN
     made = any((action.get("commitInfo") or {}).get("txnId") == transaction for action in actions)
     return Outcome.COMMITTED if made else Outcome.NOT_COMMITTED
@@ -219,7 +219,7 @@ def _prepared(folder: str, name: str, text: str, put: Put | None) -> Iterator[Ca
     path = Path(folder, name)
     is_new = name == commit_name(0)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    aside = temporary(path)
     try:
         with aside.open("xb") as out:
             out.write(text.encode())
@@ -244,13 +244,19 @@ def _link(aside: Path, path: Path) -> None:
         aside.rename(path)
 
 
+def newest_commit(folder: str) -> int:
+    """Return the newest version with a commit in a local log, also in one that only Spark reads; −1: there is none."""
+    names = (file.stem for file in Path(folder, LOG).glob("*.json"))
+    return max((int(name) for name in names if name.isdigit()), default=-1)
+
+
 def sync_commits(folder: str, after: int) -> None:
     """Sync the versions of the table in ``folder`` after one, which other writers than :func:`commit` have made.
 
     Spark syncs nothing. A loss of power before this may damage the table's log; after it, what refers to the versions
     may be written.
 
-    :raises OSError: the disk has failed.
+    :raises OSError: the versions may not survive.
     """
     version = after + 1
     while (actions := read_commit(folder, version)) is not None:
@@ -258,8 +264,9 @@ def sync_commits(folder: str, after: int) -> None:
             vector = add.get("deletionVector") or {"storageType": "i"}
             names = [DataFile(add).name, *([vector_file(vector)] if vector["storageType"] == "u" else [])]
             for name in filter(is_inside, names):
-                sync(Path(folder, name))
-                sync(Path(folder, name).parent)
+                with suppress(FileNotFoundError):  # a later version has removed it
+                    sync(Path(folder, name))
+                    sync(Path(folder, name).parent)
         sync(Path(folder, commit_name(version)))
         version += 1
     if version > after + 1:

@@ -7,12 +7,11 @@ from typing import Final
 
 from headgate.delta._files import files_of
 from headgate.delta._log import LOG, TableLog, checkpoints_among, commit_identity
+from headgate.files import is_temporary
 
 __all__ = ["old_log_files", "version_at"]
 
 _NUMBERED: Final = re.compile(rf"{LOG}/(\d{{20}})\.(?:(\d{{20}})\.compacted\.)?")
-_ASIDE: Final = re.compile(rf"{LOG}/\.[\w.]+\.[0-9a-f]{{32}}(?:\.tmp)?")
-"""Temporary files, which are renamed when they are complete."""
 
 
 def version_at(folder: str, moment: float, low: int = 0, high: int | None = None) -> int:
@@ -55,7 +54,7 @@ def old_log_files(folder: str, oldest: int, before: float) -> list[str]:
     for file in files:
         numbered = _NUMBERED.match(file.name)
         is_old = numbered is not None and int(numbered[2] or numbered[1]) < base
-        if not is_old and _ASIDE.fullmatch(file.name):
+        if not is_old and is_temporary(file.name.rpartition("/")[2]):
             identity = file.identity()
             is_old = identity is not None and identity.modified < before
         if is_old:

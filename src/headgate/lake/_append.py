@@ -237,4 +237,5 @@ def _commit(
     delta.commit(
         lambda: CommitPlan(next(versions).snapshot, actions, "WRITE", about, blind=True),
         tries=1 if again is None else _TRIES,
+        staged=[str(json.loads(one)["add"]["path"]) for one in added],
     )

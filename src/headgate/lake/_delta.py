@@ -28,6 +28,7 @@ from headgate.delta import (
     commit,
     creation,
     needs_mapping,
+    newest_commit,
     renaming,
     snapshot_at,
     sync_commits,
@@ -75,9 +76,7 @@ def commit_errors(path: str) -> Iterator[None]:
     """Turn Delta's concurrency exceptions into :class:`CommitConflictError` (Transient). Sync what the block commits by
     Spark to a table in a local folder.
     """
-    before = None
-    with suppress(TargetError):  # a log that only Spark reads
-        before = None if is_remote(path) else followed_log(path).refresh(files=False).version
+    before = None if is_remote(path) else newest_commit(path)
     try:
         yield
     except _conflicts() as error:

@@ -296,15 +296,18 @@ class Ledger:
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
         self._delta = DeltaPath(spark, lake.ledger)
+        self._lake = lake
         self._pipeline = pipeline
         self._version = -1
         self.last: LedgerRow | None = None
         if self._delta.check_ours(pipeline, "_headgate.ledger"):
             self._version = self._delta.version()
-            self.last = self._newest_by_spark() if lake.obstacle else find_newest(lake)
+            self.last = self._newest()
 
-    def _newest_by_spark(self) -> LedgerRow | None:
-        rows = ledger_rows(self._delta.read(self._version), limit=1)
+    def _newest(self) -> LedgerRow | None:
+        if not self._lake.obstacle:
+            return find_newest(self._lake)
+        rows = ledger_rows(self._delta.read(), limit=1)
         return rows[0] if rows else None
 
     def tables(self) -> dict[str, TableState]:
@@ -315,29 +318,47 @@ class Ledger:
         """Return a table of the last row; None if it has none of this name."""
         return self.last.tables.get(table) if self.last else None
 
-    def has(self, epoch: int) -> bool:
-        """Return whether the batch of ``epoch`` is committed. An epoch below the newest one is an error."""
-        if self.last is None or epoch > self.last.epoch:
-            return False
-        if epoch == self.last.epoch:
-            return True
-        raise TargetError(
-            f"the stream is at epoch {epoch}, but the ledger at {self._delta.path} has {self.last.epoch} already: "
-            "the checkpoint is older than the tables; remove the checkpoint folder to read all tables again"
-        )
+    def has(self, epoch: int, start_epoch: int) -> bool:
+        """Return whether the batch of ``epoch`` is committed. If not, it has to be the next one.
 
-    def fence(self) -> None:
-        """Raise ``TargetError`` if another program wrote the ledger since we last did."""
+        :param start_epoch: of the batch before it. Batches of chunks share one GTID set, so only this is exact.
+        :raises TargetError: the batch before it is not the newest one of the ledger.
+        """
+        newest = self.last.epoch if self.last is not None else 0
+        if newest not in (epoch, start_epoch):
+            age = "older" if start_epoch < newest else "newer"
+            raise TargetError(
+                f"the checkpoint is {age} than the tables (batch {start_epoch}, in {self._delta.path} {newest}): remove"
+                " the checkpoint folder; the next run resumes where the tables are"
+            )
+        return epoch == newest
+
+    def fence(self, epoch: int) -> None:
+        """Raise an error if the ledger was written since we last did.
+
+        :param epoch: of the batch that is to be written.
+        :raises CommitConflictError: it has no other batch: a commit of an earlier attempt arrived late, such as this
+            batch's row, or the fold of older ones.
+        :raises TargetError: another program wrote it.
+        """
+        if self._delta.version() == self._version:
+            return
+        row = self._newest()
+        if row is None or row.epoch == epoch or (self.last is not None and row.epoch == self.last.epoch):
+            raise CommitConflictError(f"{self._delta.path}: a commit of an earlier attempt arrived late")
         self._expect(self._version)
 
     def append(self, row: LedgerRow) -> None:
-        """Commit the batch."""
+        """Commit the batch.
+
+        :raises CommitConflictError: see :meth:`fence`; TargetError likewise.
+        """
         tables = [state.to_dict() for _, state in sorted(row.tables.items())]
         opened = json.dumps(row.snapshots.to_dict()) if row.snapshots != OpenSnapshots() else None
         notifications = json.dumps([one.to_dict() for one in row.notifications]) if row.notifications else None
         merged = [asdict(one) for one in row.merged] or None
         values = [(row.batch_id, row.epoch, row.gtid, row.committed_at, tables, opened, notifications, merged)]
-        self.fence()
+        self.fence(row.epoch)
         if self._version < 0:
             self._create()
             self._expect(0)
@@ -345,7 +366,7 @@ class Ledger:
         try:
             append_rows(self._delta, values, _DDL, at=self._version)
         except CommitConflictError:
-            self.fence()  # its message says what to do
+            self.fence(row.epoch)  # its message says what to do
             raise
         self._expect(self._version + 1)
         self._version += 1
@@ -361,7 +382,7 @@ class Ledger:
 
         :param commit: returns the version that it made, if it made one.
         """
-        self.fence()
+        self._expect(self._version)
         if commit() is not None:
             self._expect(self._version + 1)
             self._version += 1

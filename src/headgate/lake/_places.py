@@ -16,14 +16,14 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.catalog import TablePatterns
-from headgate.names import path_segment
+from headgate.names import LONGEST_SEGMENT, path_segment
 
 if TYPE_CHECKING:
     from headgate.config import RouteConfig
 
 __all__ = ["PLACE_FIELDS", "SHARDS", "Place", "Places"]
 
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,200}")
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 _SHORT: Final = 100
 """Most characters of a shard's folder that does not have the value as it is."""
@@ -62,10 +62,9 @@ class Place:
         """
         if self.shard is None:
             return None
-        segment = path_segment(self.shard, _SHORT)
-        if not _PLAIN.fullmatch(self.shard):
+        segment, name = path_segment(self.shard, _SHORT), f"{self.column}={self.shard}"
+        if not _PLAIN.fullmatch(self.shard) or len(name.encode()) > LONGEST_SEGMENT:
             return f"{SHARDS}/{segment}"
-        name = f"{self.column}={self.shard}"
         return f"{SHARDS}/{name}" if self.shard == self.shard.lower() else f"{SHARDS}/{segment}/{name}"
 
 

@@ -6,15 +6,15 @@ import hashlib
 import re
 from typing import Final
 
-__all__ = ["path_segment"]
+__all__ = ["LONGEST_SEGMENT", "path_segment"]
 
-_LONGEST: Final = 255
+LONGEST_SEGMENT: Final = 255
 """Most bytes of a file's name, in all usual file systems."""
 _PLAIN: Final = re.compile("[a-z0-9][a-z0-9_]*")
 _ENCODED: Final = re.compile("[^A-Za-z0-9_]")
 
 
-def path_segment(name: str, longest: int = _LONGEST) -> str:
+def path_segment(name: str, longest: int = LONGEST_SEGMENT) -> str:
     """Return the one segment of a path that stands for ``name``: the name of a folder, or the stem of a file's name.
 
     Letters a to z, digits and ``_`` stand for themselves. Everything else begins with ``-``:

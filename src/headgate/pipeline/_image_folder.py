@@ -8,33 +8,40 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
+import pyarrow.fs as pafs
+
 from headgate.carrier import ImageFolder
 from headgate.engine import is_local
 from headgate.files import LockedError, lock_file, try_lock
+from headgate.stores import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate.lake import Lake
 
-__all__ = ["image_folder"]
+__all__ = ["image_folder", "remove_other_images"]
 
 _NAME: Final = "headgate-images-"
 
 
 @contextmanager
 def image_folder(spark: SparkSession, lake: Lake) -> Iterator[ImageFolder]:
-    """Yield the folder for images of one run; it is removed afterwards, and first those that killed runs left.
+    """Yield the folder for images of one run; it is removed afterwards.
 
-    If all tasks run on this machine, it is in Spark's local folder, else in the lake, which all machines reach.
+    If all tasks run on this machine, it is in Spark's local folder, and those of killed runs are removed first. Else it
+    is in the lake, which all machines reach; see :func:`remove_other_images`.
     """
     if not is_local({"spark.master": spark.sparkContext.master or ""}):
-        ImageFolder(lake.images).clear()  # a lake has one run at a time: another one's batch would be retried
         folder = ImageFolder(f"{lake.images}/{uuid.uuid4().hex}")
         try:
             yield folder
         finally:
-            ImageFolder(lake.images).clear()
+            folder.clear()
+            if lake.is_local:
+                with suppress(OSError):  # another run's images
+                    Path(lake.images).rmdir()
         return
     from pyspark import SparkFiles
 
@@ -48,6 +55,23 @@ def image_folder(spark: SparkSession, lake: Lake) -> Iterator[ImageFolder]:
         finally:
             folder.clear()
             _lock_of(path).unlink(missing_ok=True)
+
+
+def remove_other_images(lake: Lake, images: ImageFolder | None) -> None:
+    """Remove other runs' images from the lake. Errors are ignored.
+
+    Call this once a run has committed a batch: then no other run can commit the batch that its images are of.
+
+    :param images: the run's own.
+    """
+    if images is None or not images.path.startswith(f"{lake.images}/"):
+        return
+    with suppress(OSError, pa.ArrowException):
+        store, path = (pafs.LocalFileSystem(), lake.images) if lake.is_local else open_store(lake.images)
+        for info in store.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
+            folder = ImageFolder(f"{lake.images}/{info.base_name}")
+            if folder.path != images.path:
+                folder.clear()
 
 
 def _lock_of(path: Path) -> Path:

@@ -29,8 +29,9 @@ from headgate.control import Channel, Courier, KafkaChannel, LogChannel, Webhook
 from headgate.engine import build_session, end_session, find_error, jvm_ended, keep_classes, spark_failure
 from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, TargetError, Transient
 from headgate.files import LockedError, try_lock
-from headgate.lake import Lake, Status, TableChannel, forget_position, ledger_notifications
+from headgate.lake import Lake, LedgerRow, Status, TableChannel, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
+from headgate.pipeline._checkpoint import remove_torn_files, sync_end
 from headgate.pipeline._checks import (
     check_config,
     check_interfaces,
@@ -41,7 +42,7 @@ from headgate.pipeline._checks import (
 )
 from headgate.pipeline._excluded import Excluded
 from headgate.pipeline._foreign_keys import ForeignKeys
-from headgate.pipeline._image_folder import image_folder
+from headgate.pipeline._image_folder import image_folder, remove_other_images
 from headgate.pipeline._retry_budget import RetryBudget
 from headgate.pipeline._rewritten import Rewritten
 from headgate.pipeline._skips import Skips
@@ -206,17 +207,18 @@ class Pipeline:
         is_first, restarted, applied, inbox = True, False, False, ControlFolder(self.lake.inbox)
         with contextlib.ExitStack() as stack:
             courier: Courier | None = None
+            images: ImageFolder | None = None
             names = stack.enter_context(_catalog_names(self.config, spark, self.lake, status))
-            images = stack.enter_context(image_folder(spark, self.lake))
             while not self._stop.is_set():
                 mode, retries.seconds = self.config.source.snapshot_mode, self.config.source.retry_seconds
                 retries.begin()
                 ends, batches = once or mode == "initial_only", 0
                 error: BaseException | None
                 try:
-                    run = _Run(self, spark, images, status, on_progress)
+                    run = _Run(self, spark, status, on_progress)
                     courier = courier or stack.enter_context(_courier(self.config, spark, run.writer, status))
-                    run.courier, run.names = courier, names
+                    images = images or stack.enter_context(image_folder(spark, self.lake))  # the lake is ours
+                    run.courier, run.names, run.images = courier, names, images
                     self._prepare(run, spark, tables, resnapshot, is_first=is_first)
                     is_first, resnapshot = False, []
                     error = run.until_end(ends, self._stop, self.reloaded)
@@ -331,13 +333,13 @@ class _Run:
         self,
         pipeline: Pipeline,
         spark: SparkSession,
-        images: ImageFolder,
         status: StatusWriter,
         on_progress: Callable[[BatchReport], None] | None,
     ) -> None:
         self.config = pipeline.config
         self.courier: Courier | None = None
         self.names: CatalogNames | None = None
+        self.images: ImageFolder | None = None
         self.lake = pipeline.lake
         self.spark = spark
         cores = spark.sparkContext.defaultParallelism
@@ -351,7 +353,6 @@ class _Run:
             retention_hours=self.config.target.retention_hours,
             kafka=self.config.target.kafka,
         )
-        self._images = images
         self.writer.progress = status
         status.indexes, status.kafka = self.writer.indexes, self.writer.kafka
         self._rewritten = Rewritten(self.config, self.writer)
@@ -359,6 +360,8 @@ class _Run:
         detectors = keys, self._rewritten, Skips(self.config, self.writer), Excluded(self.config, self.writer)
         self.writer.unseen = join(*(detector.unseen for detector in detectors))
         self.batches = 0
+        self._may_have_company = True
+        """Whether another run may still commit a batch: until this one has."""
         self._status = status
         self._slots = cores
         self._on_progress = on_progress
@@ -428,13 +431,14 @@ class _Run:
         from headgate.spark import register
 
         register(self.spark)
-        last = self.writer.ledger.last
-        epoch = last.epoch if last else 0
-        options = source_options(self.config, self.lake, slots=self._slots, epoch=epoch)
-        options["images_path"] = self._images.path
+        options = source_options(self.config, self.lake, slots=self._slots, last=self.writer.ledger.last)
+        if self.images is not None:
+            options["images_path"] = self.images.path
         stream = self.spark.readStream.format("mysql-cdc").options(**options).load()
         writer = stream.writeStream.foreachBatch(self._batch).queryName(f"headgate {self.config.name}")
         writer = writer.option("checkpointLocation", self.lake.checkpoint)
+        if self.lake.is_local:
+            remove_torn_files(Path(self.lake.checkpoint))
         self._status.starts()
         return (writer.trigger(availableNow=True) if once else writer).start()
 
@@ -459,8 +463,13 @@ class _Run:
                 raise InterruptedError("the run is ending")  # Spark repeats the batch in the next run
             try:
                 self._status.reads(batch_id)
+                if self.lake.is_local:
+                    sync_end(Path(self.lake.checkpoint), batch_id)
                 report = self.writer.write(frame, batch_id)
                 self.batches += 1
+                if self._may_have_company and not report.replayed:
+                    self._may_have_company = False
+                    remove_other_images(self.lake, self.images)
                 self._status.ends(report)
                 if self.courier is not None:
                     self.courier.add(report.epoch, report.notifications)
@@ -472,7 +481,8 @@ class _Run:
                 self._error = error
                 raise
             finally:
-                self._images.clear()
+                if self.images is not None:
+                    self.images.clear()
 
     def _cause(self, error: Exception) -> BaseException:
         if isinstance(self._error, HeadgateError):
@@ -484,8 +494,11 @@ class _Run:
         return spark_failure(str(failure) or type(failure).__name__)
 
 
-def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int) -> dict[str, str]:
-    """Return the options of the Spark source. Secrets are passed by name, never by value."""
+def source_options(config: PipelineConfig, lake: Lake, *, slots: int, last: LedgerRow | None = None) -> dict[str, str]:
+    """Return the options of the Spark source. Secrets are passed by name, never by value.
+
+    :param last: the newest batch of the lake.
+    """
     source = config.source
     every_change = not {"changelog", "kafka"}.isdisjoint(config.target.mode)
     all_images = every_change or "history" in config.target.mode
@@ -499,7 +512,7 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int
         "retry_seconds": str(source.retry_seconds),
         "snapshot_share": f"{source.snapshot_share:.9f}",
         **_policy_options(config),
-        "epoch": str(epoch),
+        "epoch": str(last.epoch if last is not None else 0),
         "images": "all" if all_images else "keys",
         # Changelogs and messages need every change, also of rows that the snapshot has yet to read: chunks are merged.
         "append": "false" if every_change else "true",
@@ -513,6 +526,7 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, epoch: int
     }
     topic = signal_topic(config)
     optional = {
+        "applied": last.gtid if last is not None else None,
         "start": source.first_position,
         "secret_file": source.password_file,
         "secret_env": source.password_env,
@@ -547,7 +561,7 @@ def read_source(config: PipelineConfig) -> PastTables:
         keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")
     find_hooks(config)
     lake = Lake.of(config)
-    options = source_options(config, lake, slots=os.cpu_count() or 1, epoch=0)
+    options = source_options(config, lake, slots=os.cpu_count() or 1)
     control = ControlFolder(lake.inbox) if lake.is_local else None
     return PastTables({name: options[name] for name in keep if name in options}, control)
 

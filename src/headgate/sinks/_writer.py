@@ -189,11 +189,11 @@ class BatchWriter:
         log_signals(batch)
         self.progress.applies(batch)
         before = self.ledger.tables()
-        if self.ledger.has(batch.header.epoch):
+        if self.ledger.has(batch.header.epoch, batch.header.start_epoch):
             self._planner_messages.hand_back(batch, before)
             report = BatchReport.of(batch, batch_id, before, (), self._notifications(), replayed=True)
             return replace(report, merged=self._shown())
-        self.ledger.fence()
+        self.ledger.fence(batch.header.epoch)
         batch.name_dropped_tables(before)
         decisions, write_methods = self._write_tables(spark, batch, self._decide(spark, batch))
         if self._kafka is not None:

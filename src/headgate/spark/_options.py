@@ -212,7 +212,11 @@ class Options:
     as_of: str | None = _option(
         _gtids, "batch reads: the GTID set to read the tables at; default: everything executed now"
     )
-    epoch: int = _option(_number(0), "lowest epoch of the next batch (the ledger's highest)", 0)
+    applied: str | None = _option(
+        _gtids,
+        "GTID set that the sinks have applied (the ledger's newest): where a stream without a checkpoint resumes",
+    )
+    epoch: int = _option(_number(0), "epoch of the newest batch that the sinks have applied (the ledger's newest)", 0)
     meta: bool = _option(_flag, 'batch reads of one table: "false" leaves out _op, _seq, _gtid, _ts, _table', True)
     append: bool = _option(
         _flag, 'leave out changes of key ranges that the first snapshot has not read yet ("true")', True

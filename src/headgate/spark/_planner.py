@@ -15,7 +15,8 @@ What a plan guarantees
 Stages of a plan, each a value: the requests (``_Requests``), the present server (``_Planning``), the tables to read
 (``SnapshotPlan``), the end (``BatchEnd``) with the chunks that are read as of it, and the offset.
 
-Epochs are at least the wall clock in milliseconds, so they grow across new checkpoints, too.
+Epochs are at least the wall clock in milliseconds, so they grow across new checkpoints, too. A new stream begins at the
+epoch of the sinks' newest batch: each batch names the one before it, and the ledger refuses any other than its newest.
 
 When idle, Spark calls some 90 times a second. So a planner that found nothing waits until the next query is due.
 """
@@ -275,7 +276,7 @@ class Planner:
         now = self._wall_us()
         return SourceOffset(
             gtid=str(had),
-            epoch=self._epoch(0, now),
+            epoch=self._options.epoch,
             tables=self._options.patterns,
             snapshot=plan.state(),
             signals=notes.to_dict(),
@@ -284,13 +285,16 @@ class Planner:
         )
 
     def _resumed(self, state: ServerState) -> tuple[GtidSet, frozenset[str]] | None:
-        """Return the sinks' position and finished tables, for a stream without a checkpoint; None: start afresh."""
+        """Return the sinks' position and finished tables, for a stream without a checkpoint; None: start afresh.
+
+        A kill between the ledger's row and the hint leaves an older hint.
+        """
         if self._control is not None:
             hint, finished = self._control.hint(), self._control.finished()
             reads_nothing = self._options.snapshot_mode == "no_data"
             if hint is not None and (finished or reads_nothing):
-                had = GtidSet.parse(hint.gtid)
-                self._history.resume(hint, state)
+                had = GtidSet.parse(self._options.applied or hint.gtid)
+                self._history.resume(replace(hint, gtid=str(had)), state)
                 if state.purged <= had:
                     return had, finished
                 consequence = "it begins again at its start" if reads_nothing else "all tables are read again"

@@ -186,6 +186,7 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> He
         notes.behind,
         _snapshot_progress(end, notes),
         Notes.from_dict(start.signals).anew,
+        start.epoch,
     )
 
 

@@ -68,7 +68,7 @@ STEPS = {
     "batch planned": Step("_headgate/checkpoint/offsets", r"\d+"),
     "data file written": Step("k/*", r".*\.parquet"),
     "vectors written": Step("k/*", r"deletion_vector_.*\.bin"),
-    "commit written aside": Step("k/*/_delta_log", r"\..*\.tmp"),
+    "commit written aside": Step("k/*/_delta_log", r"\.[0-9a-f]{32}"),
     "table committed": Step("k/*/_delta_log", COMMIT),
     "fold committed": Step("k/*/_delta_log", COMMIT, holds='"OPTIMIZE"'),
     "changelog committed": Step("_changelog/k/*/_delta_log", COMMIT),

@@ -29,18 +29,22 @@ ORDERS = FakeTable()
 BARE = FakeTable("shop.bare", key=())
 NAME, OTHER = ORDERS.name, BARE.name
 KINDS: dict[str, Callable[[], FakeBatch]] = {
-    "appended chunk": lambda: FakeBatch(7).snapshot(NAME, 5, append=True, last=True).chunk(ORDERS, [(9, "x")]),
-    "merged chunk": lambda: (
-        FakeBatch(7).snapshot(NAME, 7, append=False, first=True, last=True).chunk(ORDERS, [(1, "x"), (9, "x")])
+    "appended chunk": lambda: (
+        FakeBatch(7, start_epoch=5).snapshot(NAME, 5, append=True, last=True).chunk(ORDERS, [(9, "x")])
     ),
-    "changes": lambda: FakeBatch(7).live(NAME).images(ORDERS, [("d", 1, 1, "a"), ("c", 2, 9, "x")]),
+    "merged chunk": lambda: (
+        FakeBatch(7, start_epoch=5)
+        .snapshot(NAME, 7, append=False, first=True, last=True)
+        .chunk(ORDERS, [(1, "x"), (9, "x")])
+    ),
+    "changes": lambda: FakeBatch(7, start_epoch=5).live(NAME).images(ORDERS, [("d", 1, 1, "a"), ("c", 2, 9, "x")]),
     "partial images": lambda: (
-        FakeBatch(7).live(NAME).images(ORDERS, [("b", 1, 1, ...), ("u", 1, 1, ...), ("c", 2, 9, "x")])
+        FakeBatch(7, start_epoch=5).live(NAME).images(ORDERS, [("b", 1, 1, ...), ("u", 1, 1, ...), ("c", 2, 9, "x")])
     ),
     "whole keyless table": lambda: (
-        FakeBatch(7).snapshot(OTHER, 7, append=False, first=True, last=True).chunk(BARE, [(9, "x")])
+        FakeBatch(7, start_epoch=5).snapshot(OTHER, 7, append=False, first=True, last=True).chunk(BARE, [(9, "x")])
     ),
-    "counted rows": lambda: FakeBatch(7).live(OTHER).images(BARE, [("d", 1, 1, "a"), ("c", 2, 9, "x")]),
+    "counted rows": lambda: FakeBatch(7, start_epoch=5).live(OTHER).images(BARE, [("d", 1, 1, "a"), ("c", 2, 9, "x")]),
 }
 
 ONLY_PLAIN = ("partial images", "whole keyless table", "counted rows")
@@ -73,7 +77,9 @@ def test_each_partition_is_computed_once(
     writer = BatchWriter(
         spark, lake, "shop", ["current", "changelog"], policy=lambda _: Policy(form=form, changelog=True)
     )
-    begin = FakeBatch(5).snapshot(table.name, 5, append=kind == "appended chunk", first=True, last="chunk" not in kind)
+    begin = FakeBatch(5, start_epoch=0).snapshot(
+        table.name, 5, append=kind == "appended chunk", first=True, last="chunk" not in kind
+    )
     writer.write(begin.chunk(table, [(1, "a"), (2, "b")]).frame(spark), 5)
 
     def lose_blocks(_: Batch) -> dict[str, Any]:

@@ -13,7 +13,8 @@ import pytest
 from headgate.carrier import Commits
 from headgate.catalog import AddedColumn, DroppedColumn, RedefinedColumn
 from headgate.config import SchemaChangesConfig
-from headgate.errors import ConfigError, TargetError
+from headgate.delta import _commit
+from headgate.errors import CommitConflictError, CommitUnknownError, ConfigError, TargetError
 from headgate.lake import (
     PIPELINE,
     TABLE,
@@ -166,8 +167,36 @@ def test_a_committed_batch_is_not_written_again(bench: Bench) -> None:
     report = bench.write(live(2, ("c", 10, 2, "b")))
     assert report.replayed
     assert bench.version() == before
-    with pytest.raises(TargetError, match="checkpoint is older"):
-        bench.write(first_read((1, "a")))
+    for behind in (first_read((1, "a")), FakeBatch(3, start_epoch=1).live(NAME).images(ORDERS, [("c", 10, 2, "b")])):
+        with pytest.raises(TargetError, match="checkpoint is older"):
+            bench.write(behind)
+    assert bench.log() == [("r", 1, None), ("c", 2, None)]
+
+
+def test_a_ledger_row_that_arrives_late(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store does not answer, the run is retried, and then the row appears."""
+    bench.write(first_read((1, "a")))
+    late: list[tuple[Path, bytes]] = []
+    link = _commit._link
+
+    def lost(aside: Path, path: Path) -> None:
+        if path.is_relative_to(bench.lake.ledger):
+            late.append((path, aside.read_bytes()))
+            raise OSError("timed out")
+        link(aside, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_commit, "_link", lost)
+        patch.setattr(_commit, "_PAUSES", (0.0,))
+        with pytest.raises(CommitUnknownError):
+            bench.write(live(2, ("c", 10, 4, "d")))
+    bench.restart()
+    late[0][0].write_bytes(late[0][1])
+    with pytest.raises(CommitConflictError, match="arrived late"):
+        bench.write(live(2, ("c", 10, 4, "d")))
+    bench.restart()
+    assert bench.write(live(2, ("c", 10, 4, "d"))).replayed
+    assert (bench.rows(), bench.log()) == ([(1, "a"), (4, "d")], [("r", 1, None), ("c", 4, None)])
 
 
 def test_the_ledger_row_is_a_consistent_view(bench: Bench) -> None:
@@ -541,7 +570,7 @@ def test_two_pipelines_on_one_target(bench: Bench, spark: SparkSession) -> None:
     second = Bench(spark, Path(bench.lake.path))
     bench.write(first_read((1, "a")))
     with pytest.raises(TargetError, match="two pipelines"):
-        second.write(first_read((1, "a")))
+        second.write(FakeBatch(2, start_epoch=0).live(NAME).images(ORDERS, [("c", 10, 2, "b")]))
     with pytest.raises(TargetError, match="belongs to pipeline"):
         BatchWriter(spark, bench.lake, "other", ("current",))
 

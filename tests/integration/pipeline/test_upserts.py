@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from headgate.delta import Outcome, _commit
+from headgate.files import is_temporary
 from headgate.lake import WriteMethod, merge_reason
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import lake_rows
@@ -154,7 +155,7 @@ def test_small_files_are_folded_beside_the_batches(
     last = copy.writer.ledger.last
     assert last is not None
     assert last.tables[NAME].version == copy.delta().version() == len(operations) - 1
-    assert not list(Path(copy.delta().path, "_delta_log").glob(".*.tmp"))
+    assert not [file for file in Path(copy.delta().path, "_delta_log").iterdir() if is_temporary(file.name)]
 
 
 def test_what_is_left_to_a_merge(spark: SparkSession, tmp_path: Path) -> None:

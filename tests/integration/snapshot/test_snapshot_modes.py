@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.control import Courier
-from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, UnsupportedError
+from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, TargetError, UnsupportedError
 from headgate.pipeline import check_source
 from headgate.testing import KafkaBroker, MySQLServer, wait_until
 from tests.fix_webhook import Receiver
@@ -235,6 +235,34 @@ def test_starting_over_gets_past_a_change_that_no_run_can_read(runs: Runs) -> No
     runs.run()
     for table in (one, two):
         assert runs.rows(table) == runs.source(table)
+
+
+def test_a_checkpoint_that_is_torn_or_older_than_the_tables(runs: Runs) -> None:
+    """As after a loss of power, and from a backup: each change is in the changelog once."""
+    one, checkpoint = runs.table("one", 5), Path(runs.lake.checkpoint)
+    runs.modes = '["current", "changelog"]'
+    runs.run()
+    shutil.copytree(checkpoint, checkpoint.with_name("backup"))
+    runs.do("UPDATE one SET v = 70 WHERE id = 1")
+    runs.run()
+    for folder in ("offsets", "commits"):
+        newest = max(int(file.name) for file in (checkpoint / folder).iterdir() if file.name.isdigit())
+        for torn in (str(newest + 1), f".{newest + 1}.crc"):
+            (checkpoint / folder / torn).touch()
+    runs.do("UPDATE one SET v = 71 WHERE id = 1")
+    runs.run()
+    shutil.rmtree(checkpoint)
+    checkpoint.with_name("backup").rename(checkpoint)
+    runs.do("UPDATE one SET v = 72 WHERE id = 1")
+    for _ in range(2):
+        with pytest.raises(TargetError, match="checkpoint is older than the tables"):
+            runs.run()
+    shutil.rmtree(checkpoint)
+    runs.inbox.write("hint.json", {**(runs.inbox.read("hint.json") or {}), "gtid": ""})  # older than the ledger's row
+    runs.run()
+    assert (runs.state(one), runs.rows(one)) == ("live", runs.source(one))
+    changes = [(row["_op"], row["v"]) for row in logged(runs.lake.changelog(one)) if row["id"] == 1]
+    assert changes == [("r", 1), ("u", 70), ("u", 71), ("u", 72)]
 
 
 @WITH_GTIDS
