@@ -67,12 +67,20 @@ def test_the_end_of_a_batch_outlasts_what_the_batch_writes(tmp_path: Path, power
     assert seen == [OFFSET] * 2
 
 
-@pytest.mark.parametrize("torn", ["", OFFSET[:-1], OFFSET.rpartition("\n")[0], "\0" * len(OFFSET)])
-def test_the_newest_files_are_removed_if_they_are_torn(tmp_path: Path, torn: str) -> None:
+@pytest.mark.parametrize(
+    ("offset", "commit"),
+    [
+        ("", ""),
+        (OFFSET[:-1], COMMIT[:-1]),
+        (OFFSET.rpartition("\n")[0], COMMIT.rpartition("\n")[0]),
+        ("\0" * len(OFFSET), "\0" * len(COMMIT)),
+    ],
+)
+def test_the_newest_files_are_removed_if_they_are_torn(tmp_path: Path, offset: str, commit: str) -> None:
     checkpoint = written(tmp_path / "checkpoint", 5, 4)
-    (checkpoint / "offsets/4").write_text(torn)
+    (checkpoint / "offsets/4").write_text(offset)
     for number in (2, 3):
-        (checkpoint / f"commits/{number}").write_text(torn[: len(COMMIT) - 1])
+        (checkpoint / f"commits/{number}").write_text(commit)
     remove_torn_files(checkpoint)
     assert numbers(checkpoint, "offsets") == ["0", "1", "2", "3"]
     assert numbers(checkpoint, "commits") == ["0", "1"]
