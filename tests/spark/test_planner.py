@@ -207,7 +207,7 @@ def test_idle_planner_asks_once_a_poll() -> None:
 def test_epochs_are_at_least_the_wall_clock_and_the_ledger() -> None:
     run = stream(source(("d.a", 3)), epoch="99999999999999")
     assert run.offset.epoch == 99999999999999, "the ledger's newest batch is the one before the first"
-    run.last_epoch = 99999999999999
+    run.sink.last_epoch = 99999999999999
     assert run.batch()
     assert run.headers[0]["epoch"] == 100000000000000
     assert run.headers[0]["start_epoch"] == 99999999999999
