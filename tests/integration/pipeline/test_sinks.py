@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -187,7 +188,7 @@ def test_a_ledger_row_that_arrives_late(bench: Bench, monkeypatch: pytest.Monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(_commit, "_link", lost)
-        patch.setattr(_commit, "_PAUSES", (0.0,))
+        patch.setattr(_commit, "_RETRY", replace(_commit._RETRY, first_seconds=0.0))
         with pytest.raises(CommitUnknownError):
             bench.write(live(2, ("c", 10, 4, "d")))
     bench.restart()
