@@ -46,7 +46,7 @@ __all__ = [
     "write_text",
 ]
 
-_REFUSALS: Final = frozenset({errno.EINVAL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTSUP})
+_REFUSALS: Final = frozenset({errno.EINVAL, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTSUP, errno.ENOSYS})
 """Errors of open(2) and fsync(2) for what cannot be synced. After any other, what was written may be lost."""
 _PRIVATE_FOLDER: Final = 0o700
 _PRIVATE_FILE: Final = 0o600

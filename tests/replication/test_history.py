@@ -225,9 +225,12 @@ def test_a_range_of_positions_may_hold_no_transaction() -> None:
 def test_the_header_behind_a_large_transaction_comes_from_another_dump(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headgate.replication._probe._LARGE_BYTES", 10_000)
     server = server_with(1)
-    server.commit(*[list(range(2000))] * 20)
+    for _ in range(3):
+        server.commit(*[list(range(2000))] * 20)
     server.commit([3])
     network = Network(server, step=5_000)
-    headers = transaction_headers(LogRead(SETTINGS, wanted=gtids(2, 3)), network.transport())
-    assert [one.gtid.number for one in headers] == [2, 3]
-    assert len(network.dumps) == 2
+    headers = transaction_headers(LogRead(SETTINGS, wanted=gtids(2, 5)), network.transport())
+    assert [one.gtid.number for one in headers] == [2, 3, 4, 5]
+    sizes = [sum(map(len, sent)) for sent in network.sent]
+    assert len(sizes) == 4
+    assert sizes == sorted(set(sizes), reverse=True), "each begins behind what the one before it has shown"

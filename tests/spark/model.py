@@ -295,10 +295,6 @@ class FakeTopic:
     away: bool = False
     control: FakeControl = field(default_factory=FakeControl)
 
-    def begin(self) -> None:
-        self.control.files.pop("forwarded", None)
-        self.forward()
-
     def forward(self, *, wait: bool = False) -> None:
         del wait
         if self.away:

@@ -1021,6 +1021,16 @@ def test_a_new_stream_begins_at_the_end_of_its_topic() -> None:
     assert run.headers[-1]["tables"]["d.a"]["signals"] == ["kafka-t-2"]
 
 
+def test_a_stream_that_begins_again_before_its_first_batch_keeps_its_signals() -> None:
+    """Spark asks where a stream begins until the first batch is committed."""
+    topic, server = FakeTopic(), source(("d.a", 3))
+    run = with_topic(server, topic)
+    topic.messages.append(ask(data_collections=["d[.]a"]))
+    again = Stream(server, run.control, run.options, topic=topic)
+    again.drain()
+    assert taken(again) == ["kafka-t-0"]
+
+
 def test_messages_for_others_make_no_batch() -> None:
     topic = FakeTopic()
     run = with_topic(source(("d.a", 3)), topic)

@@ -74,5 +74,5 @@ class LogFeeder(Retrying):
     def _check_history(self) -> None:
         """:raises HistoryRewrittenError: the server's history differs from the archive's, or the server lost it."""
         last, hint = self.spool.last, self.spool.hint()
-        if last is not None and hint is not None:
-            check_history(LogRead(self._settings, had_by=hint.server_uuid), last)
+        if last is not None:
+            check_history(LogRead(self._settings, had_by=None if hint is None else hint.server_uuid), last)

@@ -286,8 +286,10 @@ class ControlFolder:
         self.write(ControlFile.FINISHED, {"tables": sorted(tables)})
 
     def forget_position(self) -> None:
-        """Remove the sinks' position, finished tables and requests; users' signals stay."""
-        for file in (ControlFile.HINT, ControlFile.FINISHED):
+        """Remove the sinks' position, finished tables and requests, and the position in the topic with signals; users'
+        signals stay.
+        """
+        for file in (ControlFile.HINT, ControlFile.FINISHED, ControlFile.FORWARDED):
             self.delete(file)
         for name, signal in self.signals().items():
             if signal.get("type") in SINK_SIGNALS:

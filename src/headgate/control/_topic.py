@@ -15,7 +15,8 @@ Guarantees
 - **In order.** A topic with several partitions has no order, so it is refused. So is a compacted topic: Kafka keeps
   only the newest message of a key, and all signals of a pipeline have one key. Both are checked again every minute,
   because they can be altered. ``submitted_us`` of the files grows with the offset.
-- **A new stream begins at the topic's end**: earlier messages were for another stream. So does another topic.
+- **An inbox without a position begins at the topic's end**: earlier messages were for another stream. So does another
+  topic. Spark begins a stream several times before its first batch is committed, so a planner removes no position.
 - **Kafka may be unavailable.** The stream continues; only signals wait. A separate thread connects, and librdkafka
   fetches messages in the background, so a planning waits for neither, except with ``wait``.
 
@@ -219,17 +220,9 @@ class SignalForwarder:
         """Offset of the next message to fetch; -1: the consumer is not assigned yet."""
         self._logged_problem: str | None = None
 
-    def begin(self) -> None:
-        """Begin at the topic's end, or where it ends when Kafka is available again.
-
-        :raises ConfigError: as :meth:`forward`.
-        """
-        self.close()
-        self._inbox.delete(ControlFile.FORWARDED)
-        self.forward(wait=True)
-
     def forward(self, *, wait: bool = False) -> None:
-        """Put the messages that have arrived into the inbox.
+        """Put the messages that have arrived into the inbox. The first time, begin at the topic's end, or where it ends
+        when Kafka is available again.
 
         :param wait: wait for all messages that the topic holds now, for 20 seconds at most.
         :raises ConfigError: the topic has several partitions now, is compacted, or no longer exists.

@@ -46,7 +46,7 @@ def remove_torn_files(checkpoint: Path) -> None:
     """
     with file_errors(f"{checkpoint} cannot be read or written", TargetError):
         for crc in checkpoint.glob("**/.*.crc"):
-            crc.unlink()
+            crc.unlink(missing_ok=True)
         for name, lines in _LINES.items():
             numbered = [file for file in checkpoint.glob(f"{name}/*") if file.name.isdigit()]
             for file in sorted(numbered, key=lambda one: int(one.name), reverse=True):

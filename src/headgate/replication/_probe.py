@@ -107,6 +107,8 @@ def transaction_headers(read: LogRead, transport: Transport = TRANSPORT) -> list
             for header in _dumped(replace(read, wanted=left), transport):
                 headers.append(header)
                 left -= _set_of(header.gtid)
+            if len(headers) > count:
+                read = replace(read, hint=headers[-1].hint)  # all others are behind it
         except HeadgateError:
             if read.hint is None:
                 raise

@@ -42,7 +42,7 @@ __all__ = ["HistoryCheck"]
 _FIRST_EVENT: Final = 4
 """Position of a file's first event."""
 _FEW: Final = 256
-"""Most transactions whose headers are all read: a millisecond, or some for each that is large."""
+"""Most transactions whose headers are all read: a millisecond, or a dump for each that is large."""
 
 
 class HistoryCheck:

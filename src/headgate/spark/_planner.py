@@ -56,9 +56,6 @@ _T = TypeVar("_T")
 class Forwarder(Protocol):
     """:class:`headgate.control.SignalForwarder`: puts signals into the control folder."""
 
-    def begin(self) -> None:
-        """Begin with what is sent from now on."""
-
     def forward(self, *, wait: bool = False) -> None:
         """Put what has arrived into the folder; with ``wait``, all that was sent."""
 
@@ -271,7 +268,7 @@ class Planner:
         plan.initial = str(had) if plan.queue else None
         reads_everything = self._options.follows_tables and resumed is None
         if self._forwarder is not None:
-            self._forwarder.begin()
+            self._forwarder.forward(wait=True)
         notes = replace(plan.notes(server_uuid=state.uuid), fresh=True, anew=reads_everything)
         now = self._wall_us()
         return SourceOffset(

@@ -79,7 +79,7 @@ def test_messages_are_forwarded_once(
     kafka_broker: KafkaBroker, kafka_topic: str, inbox: ControlFolder, forwarder: SignalForwarder
 ) -> None:
     kafka_broker.send(kafka_topic, '{"type": "log"}', "us")
-    forwarder.begin()
+    forwarder.forward(wait=True)
     assert inbox.signals() == {}, "what was there before is not for this stream"
     for value, key in (("{}", "us"), ("not for us", "them"), ("no key", None), ('{"id": "x"}', "us"), ("[1", "us")):
         kafka_broker.send(kafka_topic, value, key)
@@ -105,7 +105,7 @@ def test_messages_are_forwarded_once(
 def test_waiting_brings_all_that_the_topic_holds(
     kafka_broker: KafkaBroker, kafka_topic: str, inbox: ControlFolder, forwarder: SignalForwarder
 ) -> None:
-    forwarder.begin()
+    forwarder.forward(wait=True)
     for _ in range(5):
         kafka_broker.send(kafka_topic, "x", "us")
     slow = KafkaCluster(kafka_broker.bootstrap, answer_seconds=3600.0)
@@ -123,7 +123,7 @@ def test_messages_that_are_gone_and_topics_made_anew(
     kafka_broker: KafkaBroker, kafka_topic: str, inbox: ControlFolder, forwarder: SignalForwarder,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    forwarder.begin()
+    forwarder.forward(wait=True)
     forwarder.close()
     for number in range(4):
         kafka_broker.send(kafka_topic, str(number), "us")
@@ -160,7 +160,7 @@ def test_a_topic_needs_one_partition_and_has_to_be_there(
     )
     kafka_broker.create_topic(missing.topic, 1, settings={"cleanup.policy": "delete"})
     check_topic(missing)
-    forwarder.begin()
+    forwarder.forward(wait=True)
     client = AdminClient({"bootstrap.servers": kafka_broker.bootstrap, "log_level": 0})
     for done in client.create_partitions([NewPartitions(kafka_topic, 3)]).values():
         done.result(30)
@@ -195,7 +195,7 @@ def test_a_topic_that_is_compacted_is_refused(
     policy: str,
 ) -> None:  # fmt: skip
     topic = KafkaTopic(KafkaCluster(kafka_broker.bootstrap), kafka_topic, "us")
-    forwarder.begin()
+    forwarder.forward(wait=True)
     alter(kafka_broker, kafka_topic, policy)
     error = rf"topic {kafka_topic} has cleanup\.policy={policy}, and .* only the newest signal of a key: kafka-configs "
     with pytest.raises(ConfigError, match=error) as caught:
@@ -238,7 +238,7 @@ def test_a_topic_whose_configuration_nobody_may_see(inbox: ControlFolder, caplog
         check_topic(topic)
         assert caplog.text.count("Kafka does not show the cleanup.policy of topic guarded") == 1
         with closing(SignalForwarder(topic, inbox)) as forwarder:
-            forwarder.begin()
+            forwarder.forward(wait=True)
             broker.send("guarded", "{}", "us")
             forwarder.forward(wait=True)
             assert names(inbox, "guarded") == [0]
