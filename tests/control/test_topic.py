@@ -241,7 +241,8 @@ def test_a_stream_and_a_topic_begin_at_the_end(broker: Broker, inbox: Inbox) -> 
     broker.away = False
     forwarder.forward(wait=True)
     broker.messages.append(("us", "{}"))
-    assert list(begun(inbox) and inbox.signals()) == ["kafka-t-1"]
+    begun(inbox)
+    assert list(inbox.signals()) == ["kafka-t-1"]
     inbox.plan()
     inbox.write("forwarded.json", {"topic": "another", "offset": 0, "until": 0, "submitted_us": 0})
     SignalForwarder(TOPIC, inbox).forward(wait=True)
