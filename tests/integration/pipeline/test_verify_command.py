@@ -204,6 +204,7 @@ def test_it_begins_where_the_pipeline_stood_in_the_log(lakes: Lakes) -> None:
         "pos": pos,
         "last_gtid": "",
         "last_us": 0,
+        "created_s": 0,
     }
     others = [
         {**note, "gtid": lakes.server.gtid_executed}, {**note, "server_uuid": "none"},
