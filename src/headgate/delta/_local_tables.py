@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
-import uuid
 import zlib
 from collections.abc import Callable
 from mmap import ACCESS_READ, mmap
@@ -25,7 +24,7 @@ from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
 
-from headgate.files import open_private
+from headgate.files import open_private, temporary
 
 __all__ = ["LocalTables"]
 
@@ -124,7 +123,7 @@ def _write(path: Path, table: pa.Table) -> None:
 
     :raises OSError: it cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    aside = temporary(path)
     try:
         with open_private(aside, "x+b") as out:
             with pa.ipc.new_file(out, table.schema) as writer:

@@ -22,14 +22,7 @@ from headgate.replication._meta import (
     seq_array,
 )
 from headgate.replication._partial import REMEDY as PARTIAL_REMEDY
-from headgate.replication._probe import (
-    TransactionHeader,
-    check_header,
-    check_history,
-    commit_time,
-    last_header,
-    transaction_headers,
-)
+from headgate.replication._probe import TransactionHeader, check_header, check_history, last_header, transaction_headers
 from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
 from headgate.replication._settings import check_settings
 from headgate.replication._starts import position_text, start_of
@@ -77,7 +70,6 @@ __all__ = [
     "check_header",
     "check_history",
     "check_settings",
-    "commit_time",
     "copy_log",
     "cut_in_order",
     "file_number",

@@ -9,15 +9,15 @@ from typing import NamedTuple
 
 from headgate.binlog import Segment, gtid_events
 from headgate.binlog_positions import TAG, BinlogPosition, file_number, number_at
-from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, HistoryRewrittenError, IncompleteReadError
+from headgate.errors import BinlogPurgedError, HeadgateError, HistoryRewrittenError, IncompleteReadError
 from headgate.gtid import Gtid, GtidSet
-from headgate.mysql import REWRITTEN, ConnectionSettings
+from headgate.mysql import REWRITTEN
 from headgate.offsets import Hint, Last
 from headgate.replication._dump import open_dump, position_of
 from headgate.replication._log_read import LogRead
 from headgate.replication._transport import TRANSPORT, Transport
 
-__all__ = ["TransactionHeader", "check_header", "check_history", "commit_time", "last_header", "transaction_headers"]
+__all__ = ["TransactionHeader", "check_header", "check_history", "last_header", "transaction_headers"]
 
 _LARGE_BYTES = 1 << 20
 """A transaction of which more than this has arrived is skipped by another dump."""
@@ -45,18 +45,6 @@ class TransactionHeader(NamedTuple):
     def last(self) -> Last:
         """Return the form that offsets hold."""
         return Last(str(self.gtid), self.commit_us)
-
-
-def commit_time(settings: ConnectionSettings, gtid: GtidSet) -> int:
-    """Return the original commit time of a transaction, in microseconds since 1970-01-01 UTC; 0 if it carries none.
-
-    :param gtid: exactly one transaction.
-    :raises BinlogPurgedError: the log no longer holds it.
-    :raises IncompleteReadError: it did not arrive.
-    """
-    if gtid.count() != 1:
-        raise ConfigError(f"expected exactly one transaction, not {gtid}")
-    return transaction_headers(LogRead(settings, wanted=gtid))[0].commit_us
 
 
 def check_history(read: LogRead, last: Last, transport: Transport = TRANSPORT) -> None:
