@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.lake._buckets import Buckets, buckets_for
 from headgate.lake._digests import Digests
-from headgate.lake._pairs import contents, pair, take
+from headgate.lake._verify_match import contents, pair, take
 
 ODD = 0x9E3779B97F4A7C15
 rows_of = st.lists(st.integers(0, 12), max_size=40)

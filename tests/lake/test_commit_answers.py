@@ -15,7 +15,7 @@ from headgate.delta import _commit as commit_module
 from headgate.errors import CommitConflictError, CommitUnknownError
 from headgate.lake import _delta as delta_module
 from headgate.lake._append import append_rows
-from headgate.lake._keeper import TableKeeper, UpkeepTimes
+from headgate.lake._file_removal import FileRemover, UpkeepTimes
 from tests.delta.answers import Answer, Faulty
 from tests.lake.commit_kinds import KINDS, Kind, Scene, as_file_uri, rows, upsert, without_spark
 
@@ -94,7 +94,7 @@ def test_nothing_is_deleted_while_the_outcome_is_unknown(
     work()
     assert scene.read() == expected
     scene.check_files(whole=False)
-    keeper = TableKeeper(scene.uri(scene.path), UpkeepTimes(listing=0.0, orphan=-60.0))
+    keeper = FileRemover(scene.uri(scene.path), UpkeepTimes(listing=0.0, orphan=-60.0))
     for step in (keeper.follow, keeper.clean):
         for _ in step(0):
             pass

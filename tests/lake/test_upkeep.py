@@ -30,11 +30,10 @@ from headgate.delta import (
 from headgate.delta import _files as files_module
 from headgate.delta._log import find_checkpoints
 from headgate.lake import Lake, LedgerRow, TableState, Upkeep
-from headgate.lake import _keeper as keeper_module
-from headgate.lake import _upkeep as upkeep_module
-from headgate.lake._keeper import UpkeepTimes
-from headgate.lake._kept import KeptVersions, LedgerSpan
-from headgate.lake._upkeep import STILL_FILES
+from headgate.lake import _file_removal as file_removal_module
+from headgate.lake._file_removal import UpkeepTimes
+from headgate.lake._retained_versions import LedgerSpan, RetainedVersions
+from headgate.lake._table_upkeep import IDLE_FILES, load_retained
 from tests.delta.commits import commit
 from tests.lake.tables import make_table
 
@@ -154,6 +153,13 @@ class Written:
     def round(self) -> None:
         for _ in self.upkeep.round():
             pass
+
+    def set_times(self, times: UpkeepTimes, cleaned_at: float | None = None) -> None:
+        """Give all tables these intervals, and this time of their last cleaning."""
+        for table in self.upkeep._tables.values():
+            table.times = times
+            if cleaned_at is not None and table._cleaned is not None:
+                table._cleaned = cleaned_at, table._cleaned[1]
 
     def wait_for_folds(self) -> None:
         for prepared in list(self.upkeep.folds._prepared.values()):
@@ -305,8 +311,8 @@ def test_the_ledger_is_folded_but_for_its_newest_file(tmp_path: Path) -> None:
     assert len(ledger.files) == 2 + 1, "one of 19 rows, the newest when it was prepared, and one since"
     rows = DeltaTable(made.lake.ledger).to_pyarrow_table().sort_by("epoch")
     assert rows["epoch"].to_pylist() == list(range(1, 22))
-    kept = KeptVersions()
-    for _ in upkeep_module.load_kept(made.lake, time.time() - HOUR, kept):
+    kept = RetainedVersions()
+    for _ in load_retained(made.lake, time.time() - HOUR, kept):
         pass
     assert kept.oldest(made.lake.current(NAME), time.time() - HOUR) == 1
     made.upkeep.close()
@@ -314,7 +320,7 @@ def test_the_ledger_is_folded_but_for_its_newest_file(tmp_path: Path) -> None:
 
 def test_what_a_merged_table_showed_is_kept_for_the_whole_retention() -> None:
     """Its files are needed by rows of the ledger that are newer than the versions of the tables that it shows."""
-    kept, loaded = KeptVersions(), KeptVersions()
+    kept, loaded = RetainedVersions(), RetainedVersions()
     rows = [(0, 1, 1), (8, 900, 1), (10, 901, 901)]
     for hour, version, shown in rows:
         kept.add(hour * HOUR, {"t": version}, {"t": shown})
@@ -331,7 +337,7 @@ def test_what_a_merged_table_showed_is_kept_for_the_whole_retention() -> None:
 
 def test_a_store_is_not_asked_for_tables_that_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Written((tmp_path / "lake").as_uri())
-    for number in range(STILL_FILES):
+    for number in range(IDLE_FILES):
         made.write(STILL, [number])
     made.write(NAME, [1])
     made.end()
@@ -354,12 +360,11 @@ def test_a_store_is_not_asked_for_tables_that_rest(tmp_path: Path, monkeypatch: 
     made.end()
     assert look() == {made.lake.current(NAME)}
     assert look() == set()
-    made.upkeep.times = UpkeepTimes(rest=0.0)
+    made.set_times(UpkeepTimes(rest=0.0))
     assert look() == {made.lake.current(NAME), made.lake.current(STILL)}
     monkeypatch.undo()
     assert made.upkeep.folds.ready() == []
-    made.upkeep._checked = {folder: (1.0, oldest) for folder, (_, oldest) in made.upkeep._checked.items()}
-    made.upkeep.times = UpkeepTimes(rest=1e12, idle=0.0)
+    made.set_times(UpkeepTimes(rest=1e12, idle=0.0), cleaned_at=1.0)
     made.round()
     made.wait_for_folds()
     assert [folder for folder, _ in made.upkeep.folds.ready()] == [made.lake.current(STILL)], "it stands still now"
@@ -402,7 +407,7 @@ def test_a_checkpoint_of_a_small_table_is_written_after_ten_commits(tmp_path: Pa
 
 
 def test_many_old_log_files_go_before_the_next_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_module, "_OLD_VERSIONS", 5)
+    monkeypatch.setattr(file_removal_module, "_OLD_VERSIONS", 5)
     made = Written(tmp_path / "lake")
     folder = made.lake.current(NAME)
 

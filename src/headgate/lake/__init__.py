@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._differences import Difference, TableResult
+from headgate.lake._file_removal import Amount
 from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
 from headgate.lake._ignored import IgnoredChanges, absent_columns
-from headgate.lake._keeper import Amount
 from headgate.lake._layout import Lake, short_name, split_table
 from headgate.lake._ledger import (
     TABLE_STATES,

@@ -12,8 +12,8 @@ of dᵢ make Σ cᵢ dᵢ ≡ 0 (mod 2¹²⁸), where 2ᵛ is the greatest power
 table that is any copy at all. In any case |cᵢ| is at most the number n of the table's rows. So a difference is missed
 with a chance of at most n·2⁻¹²⁸: for 10⁹ rows 3·10⁻³⁰.
 
-Buckets that differ are read again and compared row by row (:mod:`headgate.lake._pairs`). A *marked* bucket is compared
-in this way whatever its sum is.
+Buckets that differ are read again and compared row by row (:mod:`headgate.lake._verify_match`). A *marked* bucket is
+compared in this way whatever its sum is.
 """
 
 from __future__ import annotations

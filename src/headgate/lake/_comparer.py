@@ -5,8 +5,8 @@ digests for each of some thousand buckets of rows (:mod:`headgate.lake._buckets`
 difference). In most tables all buckets agree, and the table is equal.
 
 *Second pass.* The buckets that do not agree, and those with rows that have unknown columns, are read again on both
-sides, and their rows are compared one to one (:mod:`headgate.lake._pairs`). Each bucket is decided by one read of the
-source, the first or the second, so the result is also correct if fewer rows are known by then.
+sides, and their rows are compared one to one (:mod:`headgate.lake._verify_match`). Each bucket is decided by one read
+of the source, the first or the second, so the result is also correct if fewer rows are known by then.
 
 **Memory.** Each thread holds a chunk of the source (as many bytes as ``headgate.spark.PastTables`` configures, or all
 of a table without a key), or a row group as it is in its file and some thousand rows of it. The sums take at most 7 MB
@@ -34,10 +34,10 @@ from headgate.lake._differences import MOST_UNDECIDED, Compared, Difference, Tab
 from headgate.lake._digests import Digests
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import LedgerRow, TableState
-from headgate.lake._pairs import RowIndexes, contents, pair, take
-from headgate.lake._sides import SideRows, Sides, one_batch, rows_with_unknown_columns
+from headgate.lake._renamed_source import Key, SourceTables, viewed
+from headgate.lake._verify_match import RowIndexes, contents, pair, take
+from headgate.lake._verify_rows import SideRows, Sides, one_batch, rows_with_unknown_columns
 from headgate.lake._version import Part, TableVersion, open_version
-from headgate.lake._viewed import Key, SourceTables, viewed
 from headgate.lake._workers import StoppedError, Workers
 
 __all__ = ["Comparer"]

@@ -16,16 +16,33 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from headgate.delta import LOG, Fold, Listed, TableLog, commit, data_files_in, files_of, prepare_fold, version_at
+from headgate.delta import (
+    LOG,
+    FileHistory,
+    Fold,
+    Listed,
+    TableLog,
+    commit,
+    data_files_in,
+    files_of,
+    prepare_fold,
+    version_at,
+)
 from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.files import LockedError, try_lock
-from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
-from headgate.lake._kept import KeptVersions, ledger_moments
+from headgate.lake._file_removal import Amount, UpkeepTimes
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import newest_row
 from headgate.lake._places import SHARDS
-from headgate.lake._takeover import retire
-from headgate.lake._upkeep import STILL_FILES, fold_layout, internal_tables, load_kept, oldest_needed, small_files
+from headgate.lake._retained_versions import RetainedVersions, ledger_moments
+from headgate.lake._table_upkeep import (
+    IDLE_FILES,
+    TableUpkeep,
+    fold_layout,
+    internal_tables,
+    load_retained,
+    small_files,
+)
 
 __all__ = ["Maintained", "Maintenance"]
 
@@ -75,9 +92,9 @@ class Maintenance:
         """Number of batches in that hour."""
         self.busy: str | None = None
         """The process that writes the lake, so that nothing was folded; None: none does."""
-        self._kept = KeptVersions()
+        self._retained = RetainedVersions()
         self._since = time.time() - retention_seconds
-        for _ in load_kept(lake, min(self._since, self._hour_begun), self._kept):
+        for _ in load_retained(lake, min(self._since, self._hour_begun), self._retained):
             pass
         self._newest = newest_row(lake)
         self._sources = {lake.current(table, state.place): table for table, state in self._newest.tables.items()}
@@ -87,24 +104,23 @@ class Maintenance:
         if self._lake.is_local and not self._dry:
             with suppress(CommitConflictError):
                 self._with_lake_lock(lambda: None)
-        for folder in [*sorted(self._kept.folders()), *internal_tables(self._lake)]:
+        for folder in [*sorted(self._retained.folders()), *internal_tables(self._lake)]:
             if files_of(folder).has_folder(LOG):
                 yield self._maintain(folder)
 
     def _maintain(self, folder: str) -> Maintained:
         before = _amount(folder)
         folded = self._fold(folder)
-        oldest = oldest_needed(self._kept, folder, self._since)
-        keeper = TableKeeper(folder, self._times, dry=self._dry)
-        if folder in self._sources and not self._dry:
-            retire(folder, self._newest.successors(self._sources[folder]), self._newest.epoch)
-        for work in (keeper.follow, keeper.clean):
-            for _ in work(oldest):
-                pass
+        source = self._sources.get(folder)
+        table = TableUpkeep(
+            folder, self._retained, self._times, None if source is None else (source, "version"), dry=self._dry
+        )
+        for _ in table.clean(self._since, self._newest):
+            pass
         name = folder.removeprefix(f"{self._lake.path}/")
-        week = self._in_a_week(folder, keeper)
-        after = before + keeper.removed.times(-1) if self._dry else _amount(folder)
-        return Maintained(name, before, after, keeper.removed, folded, week)
+        week = self._in_a_week(folder, table.remover.history)
+        after = before + table.remover.removed.times(-1) if self._dry else _amount(folder)
+        return Maintained(name, before, after, table.remover.removed, folded, week)
 
     def _fold(self, folder: str) -> int:
         """Fold small files until none are left to fold. Return their number."""
@@ -112,7 +128,7 @@ class Maintenance:
         while self._lake.is_local and self.busy is None:
             read = log.refresh()
             layout = fold_layout(read, self._codec)
-            files = small_files(self._lake, folder, read, STILL_FILES)
+            files = small_files(self._lake, folder, read, IDLE_FILES)
             if layout is None or not files:
                 break
             if self._dry:
@@ -152,19 +168,19 @@ class Maintenance:
             raise CommitConflictError(f"{log.folder}: its files were rewritten meanwhile")
         commit(log.folder, lambda: plan, tries=1)
 
-    def _in_a_week(self, folder: str, keeper: TableKeeper) -> Amount | None:
+    def _in_a_week(self, folder: str, history: FileHistory) -> Amount | None:
         """Estimate the files in a week: those of the newest version, plus what the last hour added to them, times a
         week, plus what it left behind or wrote into the log, times the retention.
         """
         if self.seconds < _LEAST_SECONDS:
             return None
-        base = self._kept.at(folder, self._hour_begun)
+        base = self._retained.at(folder, self._hour_begun)
         base = version_at(folder, self._hour_begun) if base is None else base
         live = grown = gone = Amount()
         for listed in data_files_in(folder):
             file, fresh = _size(listed), _size(listed, self._hour_begun)
-            since = keeper.history.gone_since(listed.name)
-            if keeper.history.is_live(listed.name):
+            since = history.gone_since(listed.name)
+            if history.is_live(listed.name):
                 live += file
                 grown += fresh
             elif since is not None and since > base:

@@ -1,7 +1,8 @@
 """Upkeep of a lake's tables in parallel with the batches: removes what no reader needs, folds small files.
 
-The ledger determines which versions have to stay readable (``_kept``); for tables that it does not name (itself, the
-history of schemas, notifications), the age of their versions does. ``_keeper`` removes the rest.
+The ledger determines which versions have to stay readable (``_retained_versions``); for tables that it does not name
+(itself, the history of schemas, notifications), the age of their versions does. ``_file_removal`` removes the rest.
+``_table_upkeep`` does it for one folder.
 
 **The newest ledger row stays readable**, also of an idle table. Nothing that its version needs is removed here. If
 another program has compacted the table (commits that change no data), the next ledger row *adopts* its version, so that
@@ -24,102 +25,39 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from headgate.delta import (
-    CODECS,
-    LOG,
-    DataFile,
-    FoldLayout,
-    Put,
-    Snapshot,
-    checkpointed_version,
-    choose_files,
-    files_of,
-    unsupported_requirements,
-    version_at,
-    worth_checkpoint,
-    write_checkpoint,
-)
+from headgate.delta import Put, checkpointed_version, worth_checkpoint, write_checkpoint
 from headgate.errors import HeadgateError
-from headgate.lake._append import table_schema
 from headgate.lake._background import Background
 from headgate.lake._delta import followed_log
+from headgate.lake._file_removal import Amount, UpkeepTimes
 from headgate.lake._folds import Folds
-from headgate.lake._form import Form
-from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
-from headgate.lake._kept import KeptVersions, ledger_spans
 from headgate.lake._layout import Lake
-from headgate.lake._ledger import find_newest, versions_of
+from headgate.lake._ledger import versions_of
 from headgate.lake._log_store import put_by_hadoop
-from headgate.lake._properties import key_of
-from headgate.lake._takeover import retire
+from headgate.lake._retained_versions import RetainedVersions
+from headgate.lake._table_upkeep import (
+    IDLE_FILES,
+    TableUpkeep,
+    fold_layout,
+    internal_tables,
+    load_retained,
+    small_files,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate.lake._ledger import Ledger, LedgerRow, TableState
 
-__all__ = ["Upkeep", "fold_layout", "internal_tables", "load_kept", "oldest_needed", "small_files"]
+__all__ = ["Upkeep"]
 
 log = logging.getLogger("headgate")
 
 ROUND_SECONDS: Final = 120.0
-STILL_FILES, _FILES = 4, 16
-"""Number of small files of a class that are folded in an idle table, and in others."""
+_FILES: Final = 16
+"""Number of small files of a class that are folded in a table that is not idle."""
 _COMMIT_SECONDS: Final = 0.2
 """Maximum time of a batch for folds of tables that it does not write."""
-
-
-def internal_tables(lake: Lake) -> list[str]:
-    """Return the existing tables that the ledger does not name; the ledger is the first."""
-    folders = (lake.ledger, lake.schema_history, lake.notifications)
-    return [folder for folder in folders if files_of(folder).has_folder(LOG)]
-
-
-def fold_layout(table: Snapshot, codec: str) -> FoldLayout | None:
-    """Return the layout of a folded file; None: the table's files are not folded here."""
-    if table.version < 0 or unsupported_requirements(table) or codec not in CODECS:
-        return None
-    schema = table_schema(table.schema_json)
-    key = key_of(table.properties)
-    return None if schema is None else FoldLayout(schema, codec, key, Form.of(table.properties).divides)
-
-
-def small_files(lake: Lake, folder: str, table: Snapshot, least: int) -> list[DataFile]:
-    """Return the files of a table to fold next.
-
-    Leave out the ledger's newest file, so that a reader finds the newest row in a small file.
-
-    :param least: so many small files of a class are enough.
-    """
-    if folder == lake.ledger:
-        newest = max(
-            table.files.values(), key=lambda file: int(file.statistics.greatest.get("epoch") or 0), default=None
-        )
-        table = replace(table, files={path: file for path, file in table.files.items() if file is not newest})
-    return choose_files(table, least, Form.of(table.properties).divides)
-
-
-def oldest_needed(kept: KeptVersions, folder: str, since: float, low: int = 0, high: int | None = None) -> int:
-    """Return the oldest version of a table that has to stay readable if the retention began at ``since``.
-
-    :param low: no earlier version has to.
-    :param high: the newest version, if known.
-    """
-    oldest = kept.oldest(folder, since)
-    return version_at(folder, since, low, high) if oldest is None else oldest
-
-
-def load_kept(lake: Lake, since: float, kept: KeptVersions) -> Iterator[None]:
-    """Load the rows of the ledger that count if the retention began at ``since``."""
-    newest = find_newest(lake)
-    places = {} if newest is None else {table: state.place for table, state in newest.tables.items()}
-    rows = []
-    for span in ledger_spans(lake, since, places):
-        if span is None:
-            yield
-        else:
-            rows.append(span)
-    kept.load(rows)
 
 
 class Upkeep:
@@ -146,23 +84,19 @@ class Upkeep:
         self._lake, self._retention, self._codec = lake, retention_seconds, (codec or "snappy").lower()
         self.background = Background()
         self.folds = Folds(self.background)
-        self.kept = KeptVersions()
+        self.retained = RetainedVersions()
         self._is_loaded = False
-        self._keepers: dict[str, TableKeeper] = {}
-        self._checked: dict[str, tuple[float, int]] = {}
-        """Time of the last check of a table, and the oldest version needed then."""
         self._newest: LedgerRow | None = None
-        self._tables: dict[str, tuple[str, str]] = {}
-        self._adoptable: dict[str, tuple[int, int]] = {}
-        self._checkpoints: dict[str, int] = {}
-        self._fold_attempts: dict[str, int] = {}
-        self._keyed: set[str] = set()
-        self._retired_at: dict[str, float] = {}
+        self._tables: dict[str, TableUpkeep] = {}
 
     @property
     def removed(self) -> Amount:
         """Files removed since the start."""
-        return sum((keeper.removed for keeper in list(self._keepers.values())), Amount())
+        return sum((table.remover.removed for table in list(self._tables.values())), Amount())
+
+    def _table(self, folder: str) -> TableUpkeep:
+        table = self._tables.get(folder)
+        return table or self._tables.setdefault(folder, TableUpkeep(folder, self.retained, self.times))
 
     def start(self) -> None:
         """Start to work in parallel with the batches."""
@@ -186,22 +120,22 @@ class Upkeep:
                 building[f"{visible}/{state.successor.folder}"] = state.successor.version
             for column, folder, number in versions_of(self._lake, state, state.place):
                 versions[folder] = number
-                self._tables[folder] = (table, column)
+                self._table(folder).source = (table, column)
         self._newest = replace(row, tables=dict(row.tables))
         for merged in row.merged:
             versions |= {folder: number for _, folder, number in versions_of(self._lake, merged, merged.place)}
-        self.kept.add(row.committed_at.timestamp(), versions, row.shown(self._lake))
+        self.retained.add(row.committed_at.timestamp(), versions, row.shown(self._lake))
         for path, number in (*versions.items(), *building.items(), (self._lake.ledger, version)):
             self._checkpoint(path, number)
 
     def _checkpoint(self, folder: str, version: int) -> None:
         """Start to write a checkpoint of the log, if it is due; the table is at this version."""
-        last = self._checkpoints.get(folder)
-        if last is None:
-            last = self._checkpoints[folder] = checkpointed_version(folder)
-        keeper = self._keepers.get(folder)
-        if worth_checkpoint(version - last, None if keeper is None else keeper.history.data_files):
-            self._checkpoints[folder] = version
+        table = self._table(folder)
+        if table.checkpointed is None:
+            table.checkpointed = checkpointed_version(folder)
+        history = table.remover.history
+        if worth_checkpoint(version - table.checkpointed, history.data_files if history.version >= 0 else None):
+            table.checkpointed = version
             self.background.submit(partial(write_checkpoint, folder))
 
     def commit_pending(self, states: Mapping[str, TableState], written: set[str]) -> dict[str, TableState]:
@@ -212,17 +146,17 @@ class Upkeep:
         changed = dict(states)
         end = time.monotonic() + _COMMIT_SECONDS
         for folder, key, work in self._waiting():
-            table, column = self._tables.get(folder, ("", ""))
+            table, column = self._table(folder).source or ("", "")
             if table not in changed or (key and table in written) or time.monotonic() >= end:
                 continue
             made = work()
             if made is not None and getattr(changed[table], column) == made - 1:
                 changed[table] = _at(changed[table], column, made)
-        while self._adoptable:
-            folder, (known, newer) = self._adoptable.popitem()
-            table, column = self._tables.get(folder, ("", ""))
-            if table in changed and getattr(changed[table], column) == known:
-                changed[table] = _at(changed[table], column, newer)
+        for one in list(self._tables.values()):
+            table, column = one.source or ("", "")
+            adoptable = one.take_adoptable()
+            if adoptable is not None and table in changed and getattr(changed[table], column) == adoptable[0]:
+                changed[table] = _at(changed[table], column, adoptable[1])
         return changed
 
     def commit_pending_internal(self, ledger: Ledger) -> None:
@@ -230,7 +164,7 @@ class Upkeep:
         for folder, key, work in self._waiting():
             if folder == self._lake.ledger:
                 ledger.fold(work)
-            elif folder not in self._tables and not key:
+            elif self._table(folder).source is None and not key:
                 work()
 
     def _waiting(self) -> list[tuple[str, tuple[str, ...], Callable[[], int | None]]]:
@@ -245,78 +179,38 @@ class Upkeep:
         """Check all tables once; pause now and then."""
         since = time.time() - self._retention
         if not self._is_loaded:
-            yield from load_kept(self._lake, since, self.kept)
+            yield from load_retained(self._lake, since, self.retained)
             self._is_loaded = True
-        self.kept.forget(since)
-        for folder in [*self.kept.folders(), *internal_tables(self._lake)]:
-            if self._lake.is_local or not self._may_rest(folder, since):
-                yield from self._maintain_table(folder, since)
+        self.retained.forget(since)
+        for folder in [*self.retained.folders(), *internal_tables(self._lake)]:
+            table = self._table(folder)
+            if self._lake.is_local or not table.may_rest(since):
+                yield from self._maintain(table, since)
 
-    def _may_rest(self, folder: str, since: float) -> bool:
-        """Return whether a table needs no work, as far as is known without a look at it."""
-        newest, keeper, now = self.kept.newest(folder), self._keepers.get(folder), time.time()
-        if newest is None or keeper is None or folder not in self._checked:
-            return False
-        (committed_at, version), (checked_at, oldest) = newest, self._checked[folder]
-        stands_still_now = checked_at < committed_at + self.times.idle <= now
-        is_known = version <= keeper.history.version and self.kept.oldest(folder, since) == oldest
-        return is_known and not stands_still_now and now - checked_at < self.times.rest
-
-    def _oldest(self, folder: str, since: float, keeper: TableKeeper) -> int:
-        if folder not in self._checked or not keeper.history.is_continued():
-            return oldest_needed(self.kept, folder, since)
-        return oldest_needed(self.kept, folder, since, self._checked[folder][1], keeper.history.version)
-
-    def _maintain_table(self, folder: str, since: float) -> Iterator[None]:
-        keeper, now = self._keepers.setdefault(folder, TableKeeper(folder, self.times)), time.time()
+    def _maintain(self, table: TableUpkeep, since: float) -> Iterator[None]:
         try:
-            oldest = self._oldest(folder, since, keeper)
-            yield from keeper.follow(oldest)
-            self._retire(folder, keeper)
-            yield from keeper.clean(oldest)
-            self._checkpoint(folder, keeper.history.version)
-            self._offer(folder, keeper)
-            self._offer_fold(folder, keeper)
-            self._checked[folder] = now, oldest
+            yield from table.clean(since, self._newest)
+            self._checkpoint(table.folder, table.remover.history.version)
+            table.offer()
+            self._offer_fold(table)
         except (HeadgateError, OSError) as error:
-            log.warning("upkeep of %s failed, will retry: %s", folder, error)
+            log.warning("upkeep of %s failed, will retry: %s", table.folder, error)
         yield
 
-    def _retire(self, folder: str, keeper: TableKeeper) -> None:
-        """Retire the table's successors that the newest ledger row does not need, at most once an hour."""
-        newest, now = self._newest, time.time()
-        if newest is None or now - self._retired_at.get(folder, 0.0) < self.times.listing:
-            return
-        self._retired_at[folder] = now
-        if retire(folder, newest.successors(self._tables.get(folder, ("", ""))[0]), newest.epoch):
-            keeper.expect_orphans()
-
-    def _offer(self, folder: str, keeper: TableKeeper) -> None:
-        """Let the next ledger row adopt a newer version with the same rows."""
-        known = self.kept.newest(folder)
-        if known is not None and keeper.history.same_since <= known[1] < keeper.history.version:
-            self._adoptable[folder] = (known[1], keeper.history.version)
-
-    def _offer_fold(self, folder: str, keeper: TableKeeper) -> None:
+    def _offer_fold(self, table: TableUpkeep) -> None:
         """Start to fold small files, unless the table's upserts fold them."""
-        known = self.kept.newest(folder)
-        still = known is not None and time.time() - known[0] >= self.times.idle
-        least = STILL_FILES if still else _FILES
-        if keeper.history.data_files < least or self._fold_attempts.get(folder) == keeper.history.version:
+        is_idle, history = table.is_idle(time.time()), table.remover.history
+        least = IDLE_FILES if is_idle else _FILES
+        if history.data_files < least or table.fold_tried == history.version or (table.is_keyed and not is_idle):
             return
-        if folder in self._keyed and not still:  # its upserts fold it
+        read = followed_log(table.folder).refresh()
+        layout = fold_layout(read, self._codec)
+        table.is_keyed = layout is not None and bool(layout.key)
+        if table.is_keyed and not is_idle:
             return
-        table = followed_log(folder).refresh()
-        layout = fold_layout(table, self._codec)
-        if layout is not None and layout.key:
-            self._keyed.add(folder)
-            if not still:
-                return
-        self._fold_attempts[folder] = keeper.history.version
-        if layout is None:
-            return
-        files = small_files(self._lake, folder, table, least)
-        self.folds.begin_with(folder, files, layout)
+        table.fold_tried = history.version
+        if layout is not None:
+            self.folds.begin_with(table.folder, small_files(self._lake, table.folder, read, least), layout)
 
 
 def _at(state: TableState, column: str, version: int) -> TableState:

@@ -10,7 +10,7 @@ of a table without a key are counted: each content must occur as often on one si
 the source has (added, with no row since) counts as null in the target. headgate's own columns are not compared, nor are
 rows that it keeps although they were deleted (``_deleted``). JSON that became a VARIANT is compared in that
 form: the bytes that ``parse_json`` makes of MySQL's text. If the table ignores changes of columns, those that it has
-from the source are compared (``_viewed``). :mod:`headgate.lake._comparer` compares one table as of one row.
+from the source are compared (``_renamed_source``). :mod:`headgate.lake._comparer` compares one table as of one row.
 
 The source can be read as of E only while the log still holds everything since E and the tables have not been altered
 since. After such a failure the caller retries with a newer ledger row.
@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 from headgate.errors import SnapshotError, UnsupportedError
 from headgate.lake._differences import TableResult
 from headgate.lake._ledger import LedgerRow, TableState
-from headgate.lake._viewed import Key, viewed
+from headgate.lake._renamed_source import Key, viewed
 
 if TYPE_CHECKING:
     from headgate.lake._comparer import Comparer

@@ -9,7 +9,7 @@ from typing import Any
 from headgate.cli import main
 from headgate.delta import _checkpoint, _fold
 from headgate.lake import Lake, _upkeep
-from headgate.lake._keeper import UpkeepTimes
+from headgate.lake._file_removal import UpkeepTimes
 
 if __name__ == "__main__":
     values: list[tuple[Any, str, float]] = [

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, QueryBuilder
 from headgate.cli._app import app
 from headgate.delta import LOG, files_of
 from headgate.lake import Lake, Maintenance
-from headgate.lake._keeper import UpkeepTimes
+from headgate.lake._file_removal import UpkeepTimes
 from headgate.stores import VARIABLE, grant
 from headgate.testing import MySQLServer, ObjectStore, s3_jars
 from tests.integration.elsewhere import Elsewhere, merged, with_jars

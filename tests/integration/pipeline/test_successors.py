@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 
 from headgate.delta import data_files_in, files_of
 from headgate.lake import Lake, Maintenance, Place, Upkeep, newest_row, read_as_of
-from headgate.lake._keeper import UpkeepTimes
+from headgate.lake._file_removal import UpkeepTimes
 from headgate.lake._version import open_version
 from headgate.sinks import BatchReport, BatchWriter, Policy
 from tests.fix_carrier import UUID, FakeBatch, FakeTable, crash_before_ledger

@@ -11,7 +11,7 @@ import pytest
 from headgate.delta import RETENTION_PROPERTIES, TableLog, write_checkpoint
 from headgate.lake import DeltaPath, Lake, ledger_rows, newest_row, read_as_of
 from headgate.lake import _upkeep as upkeep_module
-from headgate.lake._keeper import UpkeepTimes
+from headgate.lake._file_removal import UpkeepTimes
 from headgate.sinks import BatchWriter
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import lake_rows, logged
@@ -78,7 +78,7 @@ class Upkept:
 
 @pytest.mark.long
 def test_folds_and_removal_beside_batches(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("_FILES", 3), ("STILL_FILES", 3)):
+    for name, value in (("_FILES", 3), ("IDLE_FILES", 3)):
         monkeypatch.setattr(upkeep_module, name, value)
     made = Upkept(spark, tmp_path / "lake")
     for tables in (TABLES, TABLES, TABLES, (KEYED, KEYLESS)):

@@ -16,8 +16,8 @@ from headgate.delta import VARIANT, to_variant
 from headgate.errors import UnsupportedError
 from headgate.lake._differences import headgate_columns, python_rows
 from headgate.lake._digests import Digests, RowDigests, UnknownTypeError, draw_key, form_of
-from headgate.lake._pairs import RowIndexes, contents, take
 from headgate.lake._properties import key_of
+from headgate.lake._verify_match import RowIndexes, contents, take
 from headgate.lake._version import TableVersion
 
 __all__ = ["SideRows", "Sides", "one_batch", "rows_with_unknown_columns"]

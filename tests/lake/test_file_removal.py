@@ -13,8 +13,8 @@ import pytest
 
 from headgate.delta import RETENTION_PROPERTIES, TableLog, files_of, write_files
 from headgate.delta import _history as history_module
-from headgate.lake import _keeper as keeper_module
-from headgate.lake._keeper import TableKeeper
+from headgate.lake import _file_removal as file_removal_module
+from headgate.lake._file_removal import FileRemover
 from tests.delta.commits import commit
 from tests.lake.tables import make_table
 
@@ -28,7 +28,7 @@ class Kept:
     def __init__(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.path, self.now, self.listings = path, 1e9, 0
         make_table(path, [ROWS], ROWS.schema, RETENTION_PROPERTIES)
-        monkeypatch.setattr(keeper_module, "time", SimpleNamespace(time=lambda: self.now))
+        monkeypatch.setattr(file_removal_module, "time", SimpleNamespace(time=lambda: self.now))
         listed = history_module.data_files_in
 
         def counted(folder: str) -> Iterator[Any]:
@@ -36,7 +36,7 @@ class Kept:
             return listed(folder)
 
         monkeypatch.setattr(history_module, "data_files_in", counted)
-        self.keeper = TableKeeper(path)
+        self.keeper = FileRemover(path)
 
     def write(self) -> None:
         added = write_files(ROWS.to_batches(), self.path, ROWS.schema, "snappy")

@@ -20,7 +20,7 @@ from headgate.delta import FileHistory, files_of, old_log_files
 from headgate.errors import HeadgateError
 from headgate.lake._properties import MERGED
 
-__all__ = ["Amount", "TableKeeper"]
+__all__ = ["Amount", "FileRemover"]
 
 log = logging.getLogger("headgate")
 
@@ -59,7 +59,7 @@ class Amount:
         return Amount(round(self.files * factor), round(self.bytes * factor))
 
 
-class TableKeeper:
+class FileRemover:
     """Remover of unneeded files from one table's folder. Not thread-safe.
 
     :param dry: only count the files.

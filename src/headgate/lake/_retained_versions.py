@@ -24,7 +24,7 @@ from headgate.lake._layout import Lake
 from headgate.lake._ledger import ledger_files
 from headgate.lake._places import PLACE_FIELDS, Place
 
-__all__ = ["KeptVersions", "LedgerSpan", "ledger_moments", "ledger_spans"]
+__all__ = ["LedgerSpan", "RetainedVersions", "ledger_moments", "ledger_spans"]
 
 _COLUMNS: Final = ("epoch", "committed_at")
 _LISTS: Final = ("tables", "merged")
@@ -48,7 +48,7 @@ class LedgerSpan(NamedTuple):
     """Whether a merged table shows it; else it is the table's own."""
 
 
-class KeptVersions:
+class RetainedVersions:
     """Versions that ledger rows name, by folder, and since when. Thread-safe."""
 
     def __init__(self) -> None:
