@@ -77,7 +77,7 @@ class Streams:
             batch, delivered = await run_in_threadpool(self._read_now, stream_request)
         for one in delivered:
             self._count(stream_request, one)
-        self._relay.delivered.count(batch)
+        self._relay.counters.deliver_parts(batch.parts)
         return batch
 
     def _is_quick(self, stream_request: StreamRequest, partition: int, position: StreamPosition) -> bool:
@@ -139,10 +139,7 @@ class Streams:
     def _count(self, stream_request: StreamRequest, delivered: _Delivered) -> None:
         of_control = delivered.control * EOP_SIZE[self._relay.config.event_version]
         counts = (delivered.events, delivered.size - of_control, delivered.control, of_control)
-        stats = self._relay.partitions[delivered.partition].outbound
-        stats.count_out(*counts)
-        stats.put(numPeers=self._relay.usage.total["numPeers"])
-        self._relay.usage.count_out(stream_request.client.name, *counts)
+        self._relay.counters.deliver(delivered.partition, stream_request.client.name, *counts)
 
     async def _await_events(self, stream_request: StreamRequest, seconds: float) -> Batch:
         """Read, again after each append, until there are events or the time is over."""

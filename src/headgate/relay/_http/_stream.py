@@ -43,7 +43,7 @@ class _Stream:
         stream_request = build_stream_request(parameters, client_of(request), self._relay)
         latest = parameters["streamFromLatestScn"]
         scns = {number: -1 if latest else one.scn for number, one in stream_request.positions.items()}
-        self._relay.usage.record_start(stream_request.client.name, stream_request.sources or (), scns)
+        self._relay.counters.start(stream_request.client.name, stream_request.sources or (), scns)
         stream_request = replace(stream_request, unknown=partial(self._registered.newer, request))
         batch = await self._streams.read(stream_request)
         headers = dict(HEADERS)
