@@ -19,7 +19,8 @@ from headgate.files import write_all
 from headgate.gtid import GtidSet
 from headgate.offsets import Last
 from headgate.relay import _feeder, _position, _segments
-from headgate.relay._buffer import Batch, EventBuffer
+from headgate.relay._buffer import EventBuffer
+from headgate.relay._cursor import Batch
 from headgate.relay._position import State, load_state
 from headgate.relay._relay import Relay
 from headgate.relay._warm import warm

@@ -314,13 +314,13 @@ class GroupMember:
         self._error = self._error or (None if worker.state is PartitionState.LOST else worker.error)
         self._dropped(number)
 
-    def _post_reports(self, done: Mapping[int, PartitionReport], *, leave: bool = False) -> Mapping[int, Owned]:
+    def _post_reports(self, reports: Mapping[int, PartitionReport], *, leave: bool = False) -> Mapping[int, Owned]:
         report = MemberReport(
             self.name,
             self._partitions,
             self._sources,
             round(self._lease_seconds * 1000),
-            done,
+            reports,
             leave=leave,
             bootstrap=self._bootstrap,
         )

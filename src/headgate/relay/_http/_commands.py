@@ -36,8 +36,8 @@ from headgate.databus import (
     SERVER_SERVICE,
 )
 from headgate.errors import HeadgateError, ScnNotFoundError, UnsupportedError
-from headgate.relay._buffer import KeyIsNoNumberError
 from headgate.relay._counters import SERVER, Counters, Outcome
+from headgate.relay._cursor import KeyIsNoNumberError
 from headgate.relay._http._parameters import (
     InvalidParameterError,
     Parameter,

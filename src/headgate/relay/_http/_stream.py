@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from headgate.databus import CHECKPOINT, PENDING_EVENT_SIZE, StreamPosition, checkpoint_json
 from headgate.kernels import text_bytes
-from headgate.relay._buffer import Batch
+from headgate.relay._cursor import Batch
 from headgate.relay._http._commands import HEADERS, Command, compact, events_response
 from headgate.relay._http._decoded import arrow_streams, positions_after, row_lines
 from headgate.relay._http._reading import Streams, encoded
