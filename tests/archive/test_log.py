@@ -36,6 +36,7 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
 from headgate.relay import Relay, RelayConfig, RelayTimes, Tenant, create_app, load_relay
+from headgate.relay._counters import OUTBOUND_CONNECTIONS
 from headgate.testing import pass_time, wait_until
 from headgate.web import Token
 from headgate.web.serving import Serving
@@ -62,7 +63,7 @@ def kept(folder: Path, *, sources: int = 1, tls: Any = None, **config: Any) -> I
             assert one.spool is not None
             one.spool.begin(gtids(0))
             feed(one.spool, A, server.dump(0), 1000)
-        with Serving(create_app(relay), "127.0.0.1", 0, tls=tls, connections=relay.traffic) as serving:
+        with Serving(create_app(relay), "127.0.0.1", 0, tls=tls, connections=relay.counters) as serving:
             yield relay, serving.url.rstrip("/")
     finally:
         relay.close()
@@ -86,7 +87,7 @@ def read(log: LogOfRelay, **options: Any) -> int:
 def test_bytes_of_an_answer_in_pieces_are_counted(tmp_path: Path) -> None:
     with kept(tmp_path) as (relay, url):
         size = read(LogOfRelay(url), executed_before=gtids(0), server_uuid=A)
-        assert relay.traffic.total.to_json()["numBytes"] >= size > 500
+        assert relay.counters.read(*OUTBOUND_CONNECTIONS)["numBytes"] >= size > 500
 
 
 def test_what_cannot_be_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +143,7 @@ def test_requests_that_wait_block_nobody(tmp_path: Path) -> None:
         log, spool = LogOfRelay(url), relay.partitions[1].spool
         assert spool is not None
         waiting = [pool.submit(read, log, executed_before=gtids(3), executed=gtids(11)) for _ in range(80)]
-        wait_until(lambda: relay.traffic.total.to_json()["numOpenConns"] >= 80)
+        wait_until(lambda: len(relay.counters.open_lives(*OUTBOUND_CONNECTIONS)) >= 80)
         assert log.head().gtid == gtids(10)
         assert read(log, executed_before=gtids(3)) > 500
         assert not any(one.done() for one in waiting)

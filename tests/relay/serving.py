@@ -105,6 +105,6 @@ def served(*sources: PhysicalSource, **config: Any) -> Iterator[Served]:
     relay = Relay(RelayConfig(physical=sources or (physical(1, "person", PERSON, PET),), **config), lambda _: GtidSet())
     load(relay.config.event_version)
     app = create_app(relay)
-    with Serving(app, "127.0.0.1", 0, connections=relay.traffic) as serving:
+    with Serving(app, "127.0.0.1", 0, connections=relay.counters) as serving:
         yield Served(relay, app, serving.port)
     relay.close()

@@ -96,13 +96,13 @@ def test_however_the_log_is_cut(log: list[list[int]], cuts: set[int], data: Any)
 
 def test_a_long_transaction_is_put_in_order_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[int] = []
-    really = module._in_order
+    really = module.Ordered.of
 
-    def in_order(images: list[tuple[int, ImageBatch]]) -> Any:
+    def in_order(images: list[tuple[int, ImageBatch]]) -> module.Ordered:
         counted.append(len(images))
         return really(images)
 
-    monkeypatch.setattr(module, "_in_order", in_order)
+    monkeypatch.setattr(module.Ordered, "of", in_order)
     one = assembler()
     for number in range(50):
         assert one.add(block(rows(0, [number], [1], [number]))) is None

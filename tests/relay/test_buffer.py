@@ -20,7 +20,8 @@ from headgate import files
 from headgate.databus import FIRST, StreamPosition, scan_windows, skip
 from headgate.errors import ConfigError, ScnNotFoundError, StorageError, TargetError
 from headgate.relay import _segments
-from headgate.relay._buffer import Batch, BufferLimits, EventBuffer
+from headgate.relay._buffer import BufferLimits, EventBuffer
+from headgate.relay._cursor import Batch
 from headgate.relay._events._choice import choice_of, select
 from headgate.relay._segments import Windows
 from tests.databus.test_events import WRITERS, Spec, eop
@@ -147,8 +148,8 @@ def test_a_large_window_in_pieces_is_not_counted_from_its_beginning_each_time(mo
         passed.append(arguments[7])
         return select(*arguments)
 
-    monkeypatch.setattr("headgate.relay._buffer.skip", counting_skip)
-    monkeypatch.setattr("headgate.relay._buffer.select", counting_select)
+    monkeypatch.setattr("headgate.relay._cursor.skip", counting_skip)
+    monkeypatch.setattr("headgate.relay._cursor.select", counting_select)
     choices = [None, choice_of([40]), choice_of([41]), choice_of([41], [(41, 1, 1, 0, 200)])]
     whole = [buffer.read(StreamPosition(10, 0), 1 << 20, choice) for choice in choices]
     later = [buffer.read(StreamPosition(10), 1 << 20, choice).size for choice in choices]
@@ -468,12 +469,12 @@ def test_what_comes_before_the_first_window_with_a_schema(
             break
         wanted += b"".join(parts[n - 1][done if n == begin else 0 :])
     actual = b""
-    for window_range in buffer.ranges(StreamPosition(scn, offset), each=each):
-        known = window_range.cut_before(sorted(unknown))
+    for cursor in buffer.cursors(StreamPosition(scn, offset), each=each):
+        known = cursor.cut_before(sorted(unknown))
         batch = Batch([])
-        assert batch.add(known, 1 << 30)
+        assert known.take(batch, 1 << 30)
         actual += b"".join(part.tobytes() for part in batch.parts)
-        if known.end < window_range.end:
+        if known.end < cursor.end:
             break
     assert actual == wanted
     buffer.close()

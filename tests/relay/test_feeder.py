@@ -19,7 +19,8 @@ from headgate.files import write_all
 from headgate.gtid import GtidSet
 from headgate.offsets import Last
 from headgate.relay import _feeder, _position, _segments
-from headgate.relay._buffer import Batch, EventBuffer
+from headgate.relay._buffer import EventBuffer
+from headgate.relay._cursor import Batch
 from headgate.relay._position import State, load_state
 from headgate.relay._relay import Relay
 from headgate.relay._warm import warm
@@ -28,7 +29,6 @@ from headgate.replication._transport import Transport
 from headgate.retrying import Failures, RetryPolicy
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, anywhere, served
-from tests.relay.test_app import pets
 from tests.relay.test_avro import TABLE
 
 
@@ -250,13 +250,3 @@ def test_a_state_that_cannot_be_saved_stops_nothing(tmp_path: Path, monkeypatch:
 def iter_and_stop(feeder: _feeder.Feeder) -> Iterator[Any]:
     feeder._stop.set()
     yield Idle(GtidSet.parse(f"{UUID}:1"))
-
-
-def test_counters_of_a_new_source_while_others_read_them() -> None:
-    with served() as server:
-        feeder = server.relay.partitions[1].feeder
-        server.put(block(people([1], gtids=[f"{UUID}:1"], pos=[100])))
-        reading = iter(feeder.source_stats.items())
-        server.put(block(pets([7], gtids=[f"{UUID}:2"], pos=[200])))
-        assert [number for number, _ in reading] == [40]
-        assert sorted(feeder.source_stats) == [40, 41]

@@ -60,7 +60,7 @@ def test_a_group_that_bootstraps_begins_with_no_checkpoint(tmp_path: Path) -> No
         "snapshot_offset": 7,
         "headgate_catchup": True,
     }
-    report(folder, "g", "a", done={1: PartitionReport(1, point)}, leave=True, **begun)
+    report(folder, "g", "a", reports={1: PartitionReport(1, point)}, leave=True, **begun)
     again = report(GroupFolder(tmp_path, clock=lambda: 0.0), "g", "b", **begun)  # it does not say so
     assert [(one.generation, one.checkpoint, one.bootstrap) for one in again.values()] == [
         (2, None, True), (2, point, True),
@@ -300,7 +300,7 @@ def test_what_a_tenant_may_write(tmp_path: Path) -> None:
     with pytest.raises(GroupRefusedError, match="there are 2 groups, the most"):
         report(folder, "i", "a", **common)
     with pytest.raises(GroupRefusedError, match="more than 4096 bytes"):
-        report(folder, "g", "a", **common, done={0: PartitionReport(1, {"snapshot_source": "x" * 5000})})
+        report(folder, "g", "a", **common, reports={0: PartitionReport(1, {"snapshot_source": "x" * 5000})})
     now[0] += LEASE + 1  # members that are gone take no place
     assert list(report(folder, "g", "c", **common)) == [0]
     assert sorted(file.name for file in tmp_path.glob("*.json")) == ["g.json", "h.json"]
@@ -312,7 +312,7 @@ def test_members_at_once_in_one_folder(tmp_path: Path) -> None:
     def work(name: str) -> None:
         folder = GroupFolder(tmp_path)
         for n in range(20):
-            owned = report(folder, name, name, sources=[], partitions=1, done={0: PartitionReport(1, at(n))})
+            owned = report(folder, name, name, sources=[], partitions=1, reports={0: PartitionReport(1, at(n))})
             assert list(owned) == [0]
             report(folder, "all", name, sources=[], partitions=4, lease_ms=600_000)
 

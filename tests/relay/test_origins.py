@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.relay import Tenant
+from headgate.relay._counters import REQUESTS
 from headgate.web import Token
 from tests.relay.rows import block, people
 from tests.relay.serving import Served, served
@@ -40,7 +41,7 @@ def test_pages_of_other_servers_are_refused(relay: Served, headers: dict[str, st
             assert (answer.status, answer.json["error"]) == (403, "Forbidden")
             assert "let the page's server read the relay" in answer.json["message"]
             assert not {name for name in answer.headers if name.startswith("access-control")}
-    assert relay.relay.usage.total["numStreamCalls"] == 0
+    assert relay.relay.counters.read(*REQUESTS)["numStreamCalls"] == 0
 
 
 def test_the_relays_user_and_programs_are_answered(relay: Served) -> None:

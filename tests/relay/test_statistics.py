@@ -16,8 +16,7 @@ import pytest
 import uvicorn
 
 from headgate.relay import Tenant
-from headgate.relay._counters import ContainerStats, EventStats
-from headgate.relay._usage import Traffic
+from headgate.relay._counters import OUTBOUND_CONNECTIONS, REQUESTS, SERVER, Counters, Kind
 from headgate.web import Token
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served
@@ -168,26 +167,46 @@ def test_who_may(relay: Served) -> None:
 
 
 def test_no_count_is_lost_or_half_reset() -> None:
-    """While one thread counts, another one resets: all counters are of the same events."""
-    stats, rounds = EventStats("x"), 20_000
+    """While one thread counts, another one resets and reads: all figures of a row are of the same events."""
+    counters, rounds = Counters([1], 10), 20_000
     ready = threading.Barrier(2)
 
     def count() -> None:
         ready.wait()
-        for _ in range(rounds):
-            stats.count_in(1, 10, 5, 1, 61)
+        for number in range(rounds):
+            counters.receive(1, {number % 500: (1, 10, 5)}, (1, 61, number, number), 1)
+
+    def check() -> int:
+        row = counters.read(Kind.RECEIVED, 1)
+        assert (row["sizeDataEvents"], row["sizeDataEventsPayload"], row["sizeSysEvents"]) == (
+            10 * row["numDataEvents"], 5 * row["numDataEvents"], 61 * row["numSysEvents"],
+        )  # fmt: skip
+        return row["numDataEvents"]
 
     thread = threading.Thread(target=count)
     thread.start()
     ready.wait()
     while thread.is_alive():
-        stats.reset()
-        with stats._lock:
-            assert (stats["sizeDataEvents"], stats["sizeDataEventsPayload"], stats["sizeSysEvents"]) == (
-                10 * stats["numDataEvents"], 5 * stats["numDataEvents"], 61 * stats["numSysEvents"],
-            )  # fmt: skip
+        counters.reset(Kind.RECEIVED, 1)
+        check()
+        counters.names(Kind.RECEIVED_SOURCE)  # rows appear meanwhile
     thread.join()
-    assert stats["sizeDataEvents"] == 10 * stats["numDataEvents"]
+    check()
+    sources = [counters.read(Kind.RECEIVED_SOURCE, one)["numDataEvents"] for one in range(500)]
+    assert sources == [rounds // 500] * 500
+
+
+def test_a_forgotten_client_is_in_no_row() -> None:
+    counters = Counters([1], 2)
+    for client in "abcb":
+        counters.start(client, (40,), {1: 7})
+        counters.answer(client, "stream", "good", 0.001)
+        counters.deliver(1, client, 1, 10, 1, 61)
+    for kind in (Kind.REQUESTS_CLIENT, Kind.SENT_CLIENT):
+        assert sorted(map(str, counters.names(kind))) == ["b", "c"]
+    assert counters.names(Kind.LAST_START) == [("c", 1), ("b", 1)]
+    assert (counters.read(*REQUESTS)["numStreamCalls"], counters.peers) == (4, 2)
+    assert counters.read(Kind.REQUESTS_SOURCE, 40)["numStreamCalls"] == 4
 
 
 # --- connections
@@ -216,7 +235,7 @@ TOTAL, BY_CLIENT = "containerStats/outbound/total", "containerStats/outbound/cli
 def test_connections(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn, "Config", partial(uvicorn.Config, timeout_keep_alive=3600))  # it ends no idle one
     with served() as relay:
-        assert not relay.relay.traffic.clients
+        assert not relay.relay.counters.names(Kind.CONNECTIONS_CLIENT)
         first, second = Connection(relay), Connection(relay)
         with contextlib.closing(first), contextlib.closing(second):
             stats, size = first.get(path)
@@ -244,25 +263,27 @@ def test_connections(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_error_of_a_connection() -> None:
-    traffic = Traffic(1000)
+    counters = Counters([], 1000)
     for number, error in enumerate([None, ConnectionResetError(), TimeoutError()]):
-        traffic.opened(number, "a")
-        traffic.lost(number, "a", error)
-    for stats in (traffic.total, traffic.clients["a"]):
-        values = stats.to_json()
+        counters.opened(number, "a")
+        counters.lost(number, "a", error)
+    for subject in (OUTBOUND_CONNECTIONS, (Kind.CONNECTIONS_CLIENT, "a")):
+        values = counters.read(*subject)
         assert (values["numClosedConns"], values["errorTotalCount"], values["errorTimeoutCount"]) == (3, 2, 1)
 
 
 def test_addresses_may_be_any_number() -> None:
-    traffic = Traffic(2)
+    counters = Counters([], 2)
     for number, client in enumerate("abcb"):
-        traffic.opened(number, client)
-    assert sorted(traffic.clients) == ["b", "c"]
+        counters.opened(number, client)
+    assert sorted(map(str, counters.names(Kind.CONNECTIONS_CLIENT))) == ["b", "c"]
+    assert [len(counters.open_lives(*one)) for one in (OUTBOUND_CONNECTIONS, (Kind.CONNECTIONS_CLIENT, "b"))] == [4, 2]
     for number, client in enumerate("abcb"):
-        traffic.sent(client, 10)
-        traffic.lost(number, client, None)
-    values = traffic.total.to_json()
-    assert (values["numClosedConns"], values["numOpenConns"], values["numBytes"], values["numClients"]) == (4, 0, 40, 3)
+        counters.sent(client, 10)
+        counters.lost(number, client, None)
+    values = counters.read(*OUTBOUND_CONNECTIONS)
+    assert (values["numClosedConns"], values["numBytes"], values["numClients"]) == (4, 40, 3)
+    assert counters.open_lives(*OUTBOUND_CONNECTIONS) == []
 
 
 def test_the_relay_itself_connects_to_nobody_by_http(relay: Served) -> None:
@@ -309,13 +330,13 @@ def test_requests_and_errors_of_the_server(relay: Served, monkeypatch: pytest.Mo
 
 
 def test_maxima_are_those_that_were_seen() -> None:
-    stats = ContainerStats()
+    counters = Counters([], 10)
     samples = []
     for requests, threads in ((7, 1), (3, 4), (5, 0), (2, 2)):
         for _ in range(requests):
-            stats.answered(good=True)
-        stats.update(threads, waiting=threads + 1)
-        values = stats.to_json()
+            counters.answer("a", "sources", "good", 0.001)
+        counters.observe_workers(threads, waiting=threads + 1)
+        values = counters.read(*SERVER)
         samples.append((values["workerTaskCount"], values["workerTaskMax"], values["workerThreadMax"]))
         assert (values["workerThreadRate"], values["workerTaskQueueSize"]) == (threads, threads + 1)
     assert samples == [(7, 0, 1), (10, 3, 4), (15, 5, 4), (17, 5, 4)]

@@ -26,6 +26,7 @@ from tests.relay.rows import PERSON as TABLE
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served
 from tests.relay.test_app import pets
+from tests.relay_client.story import switch
 
 NUMBER = 1 << 48
 PETS = range(101, 110)
@@ -376,7 +377,7 @@ def test_a_table_that_appears_later_where_all_are_wanted() -> None:
         if (name, value) == ("checkpoint", NUMBER + 1):
             relay.put(block(pets([7], gtids=[f"{UUID}:2"], pos=[200])))
         if (name, value) == ("checkpoint", NUMBER + 2):
-            consumer.client._switch()
+            switch(consumer.client)
             relay.put(block(pets([8], gtids=[f"{UUID}:3"], pos=[300])))
 
     consumer = Keys(3, hook)
@@ -396,7 +397,7 @@ def test_a_table_that_appears_in_an_open_window() -> None:
             persons = people(ids, gtids=[gtid] * 9, pos=[200] * 9, ordinals=list(range(1, 10)))
             relay.put(block(pets([7], gtids=[gtid], pos=[200]), persons))
         if (name, value) == ("event", 11) and "rollback" not in consumer.callbacks:
-            consumer.client._switch()
+            switch(consumer.client)
 
     consumer = Keys(2, hook)
     with served(a_pattern()) as relay:
@@ -417,7 +418,7 @@ def test_a_relay_that_is_behind_is_waited_for(tmp_path: Path, monkeypatch: pytes
 
         def hook(name: str, value: Any) -> None:
             if (name, value) == ("checkpoint", NUMBER + 2):
-                consumer.client._switch()
+                switch(consumer.client)
 
         really, waits = Reader.recognises, iter([True])
 
@@ -467,7 +468,7 @@ def switching(first: Served, second: Served, sources: Any = (PERSON.name,)) -> K
 
     def hook(name: str, value: Any) -> None:
         if (name, value) == ("checkpoint", newest):
-            consumer.client._switch()
+            switch(consumer.client)
         if (name, value) == ("event", 9):
             consumer.client.finish()
 
@@ -579,9 +580,7 @@ def test_the_two_relays_of_the_article(tmp_path: Path) -> None:
 
         feed(one, range(1, 51))
         feed(other, range(1, 101))
-        consumer = Keys(
-            100, lambda name, value: consumer.client._switch() if (name, value) == ("checkpoint", 150) else 0
-        )
+        consumer = Keys(100, lambda name, value: switch(consumer.client) if (name, value) == ("checkpoint", 150) else 0)
         run([url(one), url(other)], consumer, sources=[PERSON.name])
         assert consumer.keys == list(range(1, 101))
         feed(one, range(51, 101))

@@ -19,7 +19,8 @@ from headgate.relay._http import _groups as groups
 from headgate.relay._http._commands import reply as new_reply
 from headgate.relay._http._parameters import InvalidParameterError
 from headgate.relay_client import ClientTuning, Consumer, Event, GroupMember, Result, Retry
-from headgate.relay_client._member import MemberState, PartitionCheckpoint, PartitionState
+from headgate.relay_client._member import PartitionCheckpoint
+from headgate.relay_client._states import MemberState, PartitionState
 from headgate.relay_client._transport import Transport
 from headgate.testing import Proxy, wait_until
 from tests.relay.rows import UUID, block, people

@@ -21,6 +21,7 @@ from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PERSON, PET, Served, served
 from tests.relay.test_app import pets
 from tests.relay.test_bootstrap import GENERATION, Shelf, bootstrap, point, put, serving, start, taken
+from tests.relay_client.story import switch
 
 QUICK = Retry(first_seconds=0.001, longest_seconds=0.001)
 
@@ -262,7 +263,7 @@ def test_a_checkpoint_that_cannot_be_stored_and_a_lost_connection() -> None:
 
     def answer(what: Any, turn: int) -> Any:
         if (what, turn) == ("on_checkpoint", 2):
-            consumer.client._switch()
+            switch(consumer.client)
             put(relay, 3)
         return "stop" if (what, turn) == ("on_checkpoint", 3) else None
 
@@ -443,7 +444,7 @@ def test_a_schema_that_cannot_be_asked_for_within_a_transaction(monkeypatch: pyt
 
     def answer(what: Any, turn: int) -> Any:
         if (what, turn) == ("on_checkpoint", 2):
-            consumer.client._switch()
+            switch(consumer.client)
             put(relay, 3)
         return "stop" if (what, turn) == ("on_checkpoint", 3) else None
 
@@ -498,7 +499,7 @@ def test_a_transaction_that_was_begun_by_another_client_and_a_lost_connection() 
 
     def answer(what: Any, turn: int) -> Any:
         if (what, turn) == ("on_checkpoint", 1):
-            consumer.client._switch()
+            switch(consumer.client)
             put(relay, 3)
         return "stop" if (what, turn) == ("on_checkpoint", 2) else None
 

@@ -1,47 +1,97 @@
-"""The states of clients and of members of groups, and what their tables say."""
+"""The states of clients, of members of groups and of their partitions: what follows from what."""
 
 from __future__ import annotations
 
-import re
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from headgate.databus import StreamPosition, checkpoint_json
-from headgate.relay_client import RelayClient
-from headgate.relay_client._client import _NEXT, ClientState
+from headgate.relay_client import _client
+from headgate.relay_client._states import (
+    ClientState,
+    Decision,
+    GroupAnswer,
+    MemberEvent,
+    MemberState,
+    Outcome,
+    PartitionState,
+    Pause,
+    decide,
+    decide_member,
+    decide_partition,
+)
 from tests.relay.serving import served
 from tests.relay.test_bootstrap import GENERATION, Shelf, put, serving
+from tests.relay_client.story import switch
 from tests.relay_client.test_mishaps import Calls, Memory, fail_once, run
 
+TABLE: Final = """
+                 S     L     C     E     B
+LOADED           L     .     .     .     .
+KNOWN            .     C     .     .     .
+KNOWN_FOR_ROWS   .     B     .     .     .
+SAME_HISTORY     .     .     E     .     .
+ANSWERED         .     .     .     E     B
+WAITED           .     .     C     E     B
+COMPLETE         .     .     .     .     E
+ROLLED_BACK      S2    L2    C2    E2    B2
+INTERRUPTED      S     L     C     E     B
+SILENT           .     .     L>    L>    .
+GONE_HERE        .     .     .     L>    L>
+GONE             .     .     .     B     B2
+LOST             .     .     L     L     L
+FAILED           S1    L1>   L1>   L1>   L1>
+"""
+"""Starting, looking up, confirming, streaming (E), bootstrapping. ``1``: a pause that grows with failures, ``2``: with
+setbacks; ``>``: at the next relay."""
 
-def test_the_docstring_has_the_table() -> None:
-    """But for what a lost relay means, which is the same for all."""
-    documented = set()
-    for line in (RelayClient.__doc__ or "").splitlines():
-        if match := re.fullmatch(r" {8}([A-Z_]+) .*", line):
-            documented |= {(match[1], one) for one in re.findall(r"[A-Z]{2,}(?:_[A-Z]+)*", line)[1:]}
-    table = {
-        (state.name, following.name)
-        for state, follow in _NEXT.items()
-        for following in follow
-        if following is not state and (following is not ClientState.LOOKING_UP or state is ClientState.STARTING)
-    }
-    assert {pair for pair in documented if pair[0] != pair[1]} == table
-    assert all(ClientState.LOOKING_UP in follow for follow in _NEXT.values())
+
+def test_what_follows_from_each_outcome() -> None:
+    states = dict(zip("SLCEB", ClientState, strict=True))
+    _, *lines = TABLE.strip().splitlines()
+    assert [line.split()[0] for line in lines] == [one.name for one in Outcome]
+    for name, *cells in map(str.split, lines):
+        for state, cell in zip(ClientState, cells, strict=True):
+            if cell == ".":
+                with pytest.raises(KeyError):
+                    decide(state, Outcome[name])
+                continue
+            pause = {"1": Pause.FAILURES, "2": Pause.SETBACKS}.get(cell[1:2], Pause.NONE)
+            assert decide(state, Outcome[name]) == Decision(states[cell[0]], pause, ">" in cell), (state, name)
+
+
+def test_partitions_and_members() -> None:
+    owned, reclaimed, lost = PartitionState
+    assert [[decide_partition(state, answer) for answer in GroupAnswer] for state in PartitionState] == [
+        [owned, reclaimed, lost],
+        [reclaimed, reclaimed, lost],
+        [lost, lost, lost],
+    ]
+    joined, cut_off, leaving, left = MemberState
+    assert [[decide_member(state, event) for event in list(MemberEvent)[:2]] for state in list(MemberState)[:3]] == [
+        [joined, cut_off],
+        [joined, cut_off],
+        [leaving, leaving],
+    ]
+    assert [decide_member(state, MemberEvent.STOPPED) for state in (joined, cut_off)] == [leaving, leaving]
+    assert decide_member(leaving, MemberEvent.RELEASED) is left
+    with pytest.raises(KeyError):
+        decide_member(left, MemberEvent.SYNCED)
 
 
 @pytest.fixture
 def states(monkeypatch: pytest.MonkeyPatch) -> list[ClientState]:
     """Those that clients come to."""
     entered: list[ClientState] = []
-    really = RelayClient._move
 
-    def move(self: RelayClient, state: ClientState) -> None:
-        really(self, state)
-        entered.append(self._state)
+    def deciding(state: ClientState, outcome: Outcome) -> Decision:
+        decision = decide(state, outcome)
+        if decision.state is not state:
+            entered.append(decision.state)
+        return decision
 
-    monkeypatch.setattr(RelayClient, "_move", move)
+    monkeypatch.setattr(_client, "decide", deciding)
     return entered
 
 
@@ -55,7 +105,7 @@ def test_rows_a_lost_relay_and_the_stream(states: list[ClientState], monkeypatch
         if what == "on_stop_bootstrap":
             put(relay, 2)
         if (what, turn) == (2, 1):
-            consumer.client._switch()
+            switch(consumer.client)
             put(relay, 3)
         return "stop" if what == 3 else None
 

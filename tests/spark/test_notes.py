@@ -11,7 +11,7 @@ from headgate.spark._notes import Notes
 
 STORED: dict[str, Any] = {
     "actions": [{"id": "x", "refused": {"b": ["S", "r"]}, "tables": ["a"], "type": "y"}],
-    "anew": True,
+    "full_restart": True,
     "append": ["a"],
     "begin": {"file": "f", "pos": 4, "server_uuid": "u", "created_s": 7},
     "behind": 3,

@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit
 
 from headgate import errors
 from headgate.archive._wire import FILES, HEAD, RANGE, SERVER_UUID, LogFile, LogHead, RangeRequest
+from headgate.databus import ERROR, ERROR_CAUSE, ERROR_MESSAGE
 from headgate.errors import (
     AccessError,
     BinlogPurgedError,
@@ -143,8 +144,8 @@ class LogOfRelay:
         return None if file is None else read_token(file, f"the file {file} with the relay's token")
 
     def _problem(self, answer: http.client.HTTPResponse) -> HeadgateError:
-        status, error, body = answer.status, answer.getheader("x-dbus-error") or "", _object(answer.read())
-        message = body.get("message") or answer.getheader("x-dbus-error-message") or f"HTTP status {status}"
+        status, error, body = answer.status, answer.getheader(ERROR) or "", _object(answer.read())
+        message = body.get("message") or answer.getheader(ERROR_MESSAGE) or f"HTTP status {status}"
         text = f"{message} (relay {self.url})"
         if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
             return AccessError(f"{text}: relay_token_file names a file with the token")
@@ -152,7 +153,7 @@ class LogOfRelay:
             return ConfigError(f"the relay at {self.url} cannot give the log: it is of an older version")
         if not is_retryable(status):
             return ConfigError(text)
-        kind = _CAUSES.get(answer.getheader("x-dbus-error-cause") or "", ConnectError)
+        kind = _CAUSES.get(answer.getheader(ERROR_CAUSE) or "", ConnectError)
         fields = body.get("fields")
         return kind(text, **(fields if isinstance(fields, dict) else {}))
 

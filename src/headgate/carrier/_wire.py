@@ -73,8 +73,6 @@ _CHANGE_NAMES: Final[Mapping[type, str]] = {AddedColumn: "add", DroppedColumn: "
 _CHANGES: Final = {name: kind for kind, name in _CHANGE_NAMES.items()}
 _IMAGES: Final = get_args(ImagesKind)
 _VERSION: Final = 1
-_FULL_RESTART: Final = "anew"
-"""The key of :attr:`Header.full_restart` in JSON."""
 
 
 def encode(message: Message) -> pa.RecordBatch:
@@ -108,9 +106,7 @@ def _plain(value: Any) -> Any:
         case AddedColumn():
             return asdict(value)
         case Header():
-            values = dict(vars(value))
-            values[_FULL_RESTART] = values.pop("full_restart")
-            return {**values, "v": _VERSION}
+            return {**vars(value), "v": _VERSION}
         case HeaderTable():
             optional = ("partial", "filtered", "signals")
             return {name: one for name, one in vars(value).items() if one or name not in optional}
@@ -161,7 +157,7 @@ def _header(_table: None, value: dict[str, Any]) -> Header:
     }
     readings = {table: _known(ReadingProgress, reading) for table, reading in value["readings"].items()}
     decoded = {"actions": tuple(value["actions"]), "tables": tables, "readings": readings}
-    return _known(Header, value, **decoded, full_restart=value.get(_FULL_RESTART, False))
+    return _known(Header, value, **decoded)
 
 
 def _ddl(table: str, value: dict[str, Any]) -> DdlRow:

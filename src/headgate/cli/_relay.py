@@ -209,7 +209,7 @@ def _serve(config: RelayConfig, start: str, *, reset: bool) -> None:
         config.port,
         name="headgate-relay-http",
         tls=tls,
-        connections=relay.traffic,
+        connections=relay.counters,
         idle_seconds=_IDLE_SECONDS,
     )
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)

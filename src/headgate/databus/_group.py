@@ -45,7 +45,7 @@ class MemberReport:
     """Names of logical sources; none: all."""
     lease_ms: Annotated[int, Field(ge=100, le=600_000, strict=True)] = 10_000
     """How long the member owns its partitions without another report."""
-    done: Annotated[Mapping[int, PartitionReport], Field(max_length=LARGEST_GROUP)] = field(default_factory=dict)
+    reports: Annotated[Mapping[int, PartitionReport], Field(max_length=LARGEST_GROUP)] = field(default_factory=dict)
     """By partition."""
     leave: bool = False
     """The member leaves the group."""

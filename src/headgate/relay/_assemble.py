@@ -57,16 +57,61 @@ class Finished:
     """Source id → events, their bytes, the bytes of their values."""
 
 
-@dataclass
+_ROW: Final = np.dtype([(name, np.int64) for name in ("block", "file", "pos", "ordinal", "us", "transaction")])
+"""A row image: where it is in the log, when it was committed (µs since 1970), and its transaction's number."""
+
+
+@dataclass(frozen=True)
 class _Part:
-    """One batch's rows: their transactions, and their ranks in binlog order."""
+    """Rows of one batch, with their ranks in binlog order, ascending."""
 
     block: int
     image: ImageBatch
-    txn: Int64s
     ranks: Int64s
-    rows: int = 0
-    """How many leading rows belong to whole transactions."""
+
+    def split(self, rank: int) -> tuple[_Part, _Part]:
+        """Return the rows below a rank, and the others."""
+        rows, batch = int(np.searchsorted(self.ranks, rank)), self.image.batch
+        below, above = (ImageBatch(self.image.table, one) for one in (batch.slice(0, rows), batch.slice(rows)))
+        return _Part(self.block, below, self.ranks[:rows]), _Part(self.block, above, self.ranks[rows:])
+
+
+@dataclass(frozen=True)
+class Ordered:
+    """Row images in binlog order."""
+
+    parts: Sequence[_Part]
+    rows: Any
+    """``_ROW[rows]``, in order."""
+    gtids: Sequence[str]
+    """By transaction's number."""
+
+    @classmethod
+    def of(cls, waiting: Sequence[tuple[int, ImageBatch]]) -> Ordered:
+        """Order images that come with the numbers of their blocks."""
+        numbers: dict[str, int] = {}
+        rows = np.concatenate([_rows_of(block, image.batch, numbers) for block, image in waiting])
+        keys = [np.ascontiguousarray(rows[name]) for name in ("block", "file", "pos", "ordinal")]
+        ranks = np.arange(len(rows))
+        if not _is_ordered(*keys):  # rows of one table are
+            order = np.lexsort(keys[::-1])
+            ranks[order], rows = np.arange(len(rows)), rows[order]
+        bounds = np.cumsum([image.batch.num_rows for _, image in waiting])[:-1]
+        parts = [_Part(*one, part_ranks) for one, part_ranks in zip(waiting, np.split(ranks, bounds), strict=True)]
+        return cls(parts, rows, list(numbers))
+
+    @property
+    def firsts(self) -> Int64s:
+        """Ranks of the transactions' first rows."""
+        transaction = self.rows["transaction"]
+        return np.flatnonzero(np.concatenate((np.ones(1, np.bool_), transaction[1:] != transaction[:-1])))
+
+    def split(self) -> tuple[Ordered, Ordered]:
+        """Return all transactions but the last one, which may go on, and the last one."""
+        rank = int(self.firsts[-1])
+        split = [part.split(rank) for part in self.parts]
+        whole, rest = ([one for one in parts if len(one.ranks)] for parts in zip(*split, strict=True))
+        return Ordered(whole, self.rows[:rank], self.gtids), Ordered(rest, self.rows[rank:], self.gtids)
 
 
 @dataclass(frozen=True)
@@ -131,31 +176,28 @@ class Assembler:
     def _finish(self, *, everything: bool) -> Finished | None:
         if not self._waiting:
             return None
-        parts, gtids, seqs = _in_order(self._waiting)
-        txn = np.empty(len(seqs[0]), np.int64)
-        for part in parts:
-            txn[part.ranks] = part.txn
-        firsts = np.flatnonzero(np.concatenate((np.ones(1, np.bool_), txn[1:] != txn[:-1])))
-        whole = len(firsts) if everything else len(firsts) - 1
-        rows = len(txn) if everything else int(firsts[-1])
-        if not whole:
+        whole, rest = Ordered.of(self._waiting), None
+        if not everything:
+            whole, rest = whole.split()
+        if not len(whole.rows):
             return None
-        lasts = np.concatenate((firsts[1:], [len(txn)]))[:whole] - 1
-        names = [gtids[code] for code in txn[firsts[:whole]].tolist()]
-        for part in parts:
-            part.rows = int(np.searchsorted(part.ranks, rows))
-        encoded = [self._encode(part) for part in parts if part.rows]
-        values = self._values(encoded, np.repeat(np.arange(whole), lasts - firsts[:whole] + 1), whole)
-        scns = self._scn.number(Transactions(names, seqs[0][lasts], seqs[1][lasts], seqs[3][lasts], values))
-        windows = self._write(encoded, rows, firsts[:whole], lasts, scns, seqs[3] * _NS_PER_US)
-        self._waiting = [_rest(part) for part in parts if part.rows < part.image.batch.num_rows]
-        self._open = {gtids[int(txn[-1])]} if self._waiting else set()
+        rows, firsts = whole.rows, whole.firsts
+        lasts = np.append(firsts[1:], len(rows)) - 1
+        names = [whole.gtids[number] for number in rows["transaction"][firsts].tolist()]
+        encoded = [self._encode(part) for part in whole.parts]
+        window_of = np.repeat(np.arange(len(firsts)), lasts - firsts + 1)
+        ends = rows[lasts]
+        values = self._values(encoded, window_of, len(firsts))
+        scns = self._scn.number(Transactions(names, ends["file"], ends["pos"], ends["us"], values))
+        windows = self._write(encoded, window_of, lasts, scns, ends["us"] * _NS_PER_US)
+        self._waiting = [] if rest is None else [(part.block, part.image) for part in rest.parts]
+        self._open = set() if rest is None else {rest.gtids[int(rest.rows["transaction"][0])]}
         return Finished(windows, names, _counts(encoded))
 
     def _encode(self, part: _Part) -> _Encoded:
-        table, batch, ranks = part.image.table, part.image.batch.slice(0, part.rows), part.ranks[: part.rows]
+        table, batch, ranks = part.image.table, part.image.batch, part.ranks
         _refuse_partial(table, batch)
-        writer, before_images = self._writers.of(table, part.image.batch.schema), None
+        writer, before_images = self._writers.of(table, batch.schema), None
         if self._with_before_images:
             before_images, is_event = self._choose_events(batch, writer, len(table.columns))
             batch, ranks = batch.filter(pa.array(is_event)), ranks[is_event]
@@ -201,51 +243,33 @@ class Assembler:
         return names.index(lower_name(name)) if lower_name(name) in names else -1
 
     def _write(
-        self, encoded: Sequence[_Encoded], rows: int, firsts: Int64s, lasts: Int64s, scns: Int64s, stamps: Int64s
+        self, encoded: Sequence[_Encoded], window_of: Int64s, lasts: Int64s, scns: Int64s, stamps: Int64s
     ) -> Windows:
         eop = EOP_SIZE[self._version]
-        sizes = np.zeros(rows, np.int64)
+        sizes = np.zeros(len(window_of), np.int64)
         for one in encoded:
             sizes[one.ranks] = one.events.sizes
-        window_of = np.repeat(np.arange(len(scns)), lasts - firsts + 1)
         offsets = np.cumsum(sizes) - sizes + window_of * eop
         eops = offsets[lasts] + sizes[lasts]
         out = np.empty(int(eops[-1]) + eop, np.uint8)
         for one in encoded:
             one.events.put(out, offsets[one.ranks], scns[window_of[one.ranks]], self._partition)
-        put_eops(out, eops, self._version, stamps[lasts], scns, self._partition)
+        put_eops(out, eops, self._version, stamps, scns, self._partition)
         seal(out, 0, len(out))
-        return Windows(out, scns, eops + eop, stamps[lasts])
+        return Windows(out, scns, eops + eop, stamps)
 
 
-def _in_order(
-    images: Sequence[tuple[int, ImageBatch]],
-) -> tuple[list[_Part], list[str], tuple[Int64s, Int64s, Int64s, Int64s]]:
-    """Return the batches with ranks in binlog order, GTIDs by number, and ``file, pos, ordinal, µs`` so ordered."""
-    codes: dict[str, int] = {}
-    columns: list[list[Int64s]] = [[], [], [], [], []]
-    txns = []
-    for block, image in images:
-        seq, gtid = image.batch.column(1), image.batch.column(2)
-        for column, name in zip(columns, ("file", "pos", "ordinal"), strict=False):
-            column.append(np.asarray(seq.field(name)).astype(np.int64, copy=False))
-        columns[3].append(np.asarray(image.batch.column(3).view(pa.int64())))
-        columns[4].append(np.full(image.batch.num_rows, block, np.int64))
-        code_of = np.array([codes.setdefault(name, len(codes)) for name in gtid.dictionary.to_pylist()], np.int64)
-        txns.append(code_of[np.asarray(gtid.indices)])
-    file, pos, ordinal, stamp, blocks = (np.concatenate(arrays) for arrays in columns)
-    if _is_ordered(blocks, file, pos, ordinal):  # rows of one table are
-        order = ranks = np.arange(len(file))
-    else:
-        order = np.lexsort((ordinal, pos, file, blocks))
-        ranks = np.empty(len(order), np.int64)
-        ranks[order] = np.arange(len(order))
-    bounds = np.cumsum([len(txn) for txn in txns])[:-1]
-    parts = [
-        _Part(*image, txn, part_ranks)
-        for image, txn, part_ranks in zip(images, txns, np.split(ranks, bounds), strict=True)
-    ]
-    return parts, list(codes), (file[order], pos[order], ordinal[order], stamp[order])
+def _rows_of(block: int, batch: pa.RecordBatch, numbers: dict[str, int]) -> Any:
+    """Return ``_ROW[rows]`` of images; ``numbers`` gets the numbers of new GTIDs."""
+    seq, gtid = batch.column(1), batch.column(2)
+    rows = np.empty(batch.num_rows, _ROW)
+    rows["block"] = block
+    for name in ("file", "pos", "ordinal"):
+        rows[name] = np.asarray(seq.field(name))
+    rows["us"] = np.asarray(batch.column(3).view(pa.int64()))
+    number_of = np.array([numbers.setdefault(name, len(numbers)) for name in gtid.dictionary.to_pylist()], np.int64)
+    rows["transaction"] = number_of[np.asarray(gtid.indices)]
+    return rows
 
 
 @njit(cache=True, nogil=True)
@@ -264,10 +288,6 @@ def _counts(encoded: Sequence[_Encoded]) -> dict[int, tuple[int, int, int]]:
         sizes = one.events.sizes
         counts[number] = (events + len(sizes), size + int(sizes.sum()), payload + int(one.events.rows.sizes.sum()))
     return counts
-
-
-def _rest(part: _Part) -> tuple[int, ImageBatch]:
-    return part.block, ImageBatch(part.image.table, part.image.batch.slice(part.rows))
 
 
 def _letters(op: pa.Array) -> Any:

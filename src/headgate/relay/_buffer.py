@@ -22,20 +22,21 @@ import logging
 import threading
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final
 
 import numpy as np
 
-from headgate.databus import EOP_SIZE, FIRST, StreamPosition, fit, seal, skip
+from headgate.databus import FIRST, StreamPosition
 from headgate.errors import ConfigError, ScnNotFoundError
-from headgate.relay._events._choice import Choice, digest_of, first_window_of, gather, gather_smaller, select
+from headgate.relay._cursor import Batch, Cursor, Stops
+from headgate.relay._events._choice import Choice
 from headgate.relay._recent import Recent
 from headgate.relay._segments import Segment, Windows, segment_memory, stored_segments
 
-__all__ = ["Batch", "BufferInfo", "BufferLimits", "EventBuffer", "KeyIsNoNumberError", "Stops", "WindowRange"]
+__all__ = ["BufferInfo", "BufferLimits", "EventBuffer"]
 
 log = logging.getLogger("headgate")
 
@@ -44,111 +45,7 @@ _SEGMENTS: Final = 16
 """``memory_bytes`` divided by the usual segment size: one eviction drops a small part of a full buffer."""
 _VIEWS_KEPT: Final = 4
 """Stored segments that stay in memory after a read: slow readers follow each other through them."""
-_CHOSEN_AT_ONCE: Final = 65_536
 _STOPS_KEPT: Final = 1024
-
-
-class KeyIsNoNumberError(Exception):
-    """A RANGE filter met a key that is not a number."""
-
-
-Stops: TypeAlias = Recent[tuple[int, int, bytes], int]
-"""A window's SCN, how many of its events a reader had, and the reader's choice → the offset where it stopped inside the
-window, to continue there: counting events from the window's beginning takes longer the more of it readers have, and
-large windows take many reads."""
-
-
-class WindowRange(NamedTuple):
-    """Windows of one segment: ``data[begin:end]``, of which the reader has had the first ``done`` events."""
-
-    data: Any
-    begin: int
-    end: int
-    done: int
-    scn: int = -1
-    """SCN of the window that the reader is inside, then the only one; otherwise -1."""
-    stops: Stops | None = None
-    """Of the buffer, if the reader is inside a window."""
-
-    def cut_before(self, schemas: Sequence[bytes]) -> WindowRange:
-        """Return the range without the first window that has an event by one of these schemas (their ids), and what
-        follows. A window that the reader has begun stays.
-        """
-        if not schemas or self.done:
-            return self
-        ids = np.frombuffer(b"".join(schemas), np.uint8).reshape(len(schemas), -1)
-        return self._replace(end=int(first_window_of(self.data, self.begin, self.end, ids)))
-
-
-@dataclass
-class Batch:
-    """Events of one read, as they are in the buffer."""
-
-    parts: list[Any]
-    """uint8 arrays; valid as long as they are referenced."""
-    size: int = 0
-    events: int = 0
-    """Data events."""
-    control: int = 0
-    """Control events."""
-    pending: int = 0
-    """Bytes of the next event, if the batch is empty because that event does not fit; else 0."""
-    cut: bool = False
-    """Whether the batch ends before a window with an event by a schema that its reader does not know."""
-
-    def joined(self) -> Any:
-        """Return the events one after the other, uint8[]."""
-        return self.parts[0] if len(self.parts) == 1 else np.concatenate([np.zeros(0, np.uint8), *self.parts])
-
-    def add(self, window_range: WindowRange, size: int, choice: Choice | None = None) -> bool:
-        """Add what fits in ``size`` bytes altogether; return False if there is more."""
-        choice_digest, done, before = b"", window_range.done, self.events + self.control
-        stops = window_range.stops
-        if stops is not None:
-            choice_digest = b"" if choice is None else digest_of(choice)
-            at = stops.find((window_range.scn, done, choice_digest))
-            window_range = window_range if at is None else window_range._replace(begin=at, done=0)
-        stop, next_size = self._take(window_range, size) if choice is None else self._choose(window_range, size, choice)
-        if next_size and not self.size:
-            self.pending = next_size
-        if next_size and stops is not None:
-            stops.keep((window_range.scn, done + self.events + self.control - before, choice_digest), stop)
-        return not next_size
-
-    def _take(self, window_range: WindowRange, size: int) -> tuple[int, int]:
-        begin = int(skip(window_range.data, window_range.begin, window_range.end, window_range.done))
-        stop, events, control, next_size = fit(window_range.data, begin, window_range.end, size - self.size)
-        if stop > begin:
-            self._add(window_range.data[begin:stop], events, control)
-        return int(stop), int(next_size)
-
-    def _choose(self, window_range: WindowRange, size: int, choice: Choice) -> tuple[int, int]:
-        data, at, drop = window_range.data, window_range.begin, window_range.done
-        starts = np.empty(min(_CHOSEN_AT_ONCE, (window_range.end - at) // EOP_SIZE[2] + 1), np.int64)
-        while at < window_range.end:
-            chosen, used, events, stop, next_size = select(
-                data, at, window_range.end, size - self.size, *choice, drop, starts
-            )
-            if chosen < 0:
-                raise KeyIsNoNumberError("RANGE needs integer keys; use MOD or HASH")
-            if chosen:
-                part = np.empty(int(used), np.uint8)
-                if choice.row_filters.smaller:
-                    part = part[: int(gather_smaller(data, starts, chosen, choice.row_filters, part))]
-                    seal(part, 0, len(part))
-                else:
-                    gather(data, starts, chosen, part)
-                self._add(part, events, chosen - events)
-            at, drop = int(stop), 0
-            if next_size:
-                return at, int(next_size)
-        return at, 0
-
-    def _add(self, part: Any, events: int, control: int) -> None:
-        self.parts.append(part)
-        self.size += len(part)
-        self.events += int(events)
-        self.control += int(control)
 
 
 @dataclass(frozen=True)
@@ -344,8 +241,8 @@ class EventBuffer:
             later = [one for one in segments if one.last_scn >= position.scn]
             return sum(one.used for one in later) if all(one.memory for one in later) else None
 
-    def ranges(self, position: StreamPosition, *, each: bool = False) -> Iterator[WindowRange]:
-        """Yield the current content from ``position`` on: a range per segment, or per window if ``each``.
+    def cursors(self, position: StreamPosition, *, each: bool = False) -> Iterator[Cursor]:
+        """Yield the current content from ``position`` on: a cursor per segment, or per window if ``each``.
 
         :raises ScnNotFoundError: something after ``position`` may be missing.
         :raises TargetError: a file cannot be read.
@@ -362,7 +259,7 @@ class EventBuffer:
         _check(position, oldest_resumable, segments[0].first_scn if segments else -1)
         begin = bisect_left(segments, position.scn, hi=max(len(segments) - 1, 0), key=lambda one: one.last_scn)
         for segment in segments[begin:]:
-            yield from _ranges_of(self._view(segment), position, each, self._stops)
+            yield from _cursors_of(self._view(segment), position, each, self._stops)
             position = StreamPosition(-1)
 
     def _view(self, segment: Segment) -> Windows:
@@ -392,8 +289,8 @@ class EventBuffer:
         :raises KeyIsNoNumberError: a RANGE filter met a key that is not a number.
         """
         batch = Batch([])
-        for window_range in self.ranges(position):
-            if not batch.add(window_range, size, choice):
+        for cursor in self.cursors(position):
+            if not cursor.take(batch, size, choice):
                 break
         return batch
 
@@ -409,19 +306,21 @@ def _check(position: StreamPosition, oldest_resumable: int, first_scn: int) -> N
         )
 
 
-def _ranges_of(view: Windows, position: StreamPosition, each: bool, stops: Stops) -> Iterator[WindowRange]:
-    window, done = 0, 0
+def _cursors_of(view: Windows, position: StreamPosition, each: bool, stops: Stops) -> Iterator[Cursor]:
+    window, had = 0, 0
     if position.scn >= 0:
         window = int(np.searchsorted(view.scns, position.scn, "left"))
         if window < len(view.scns) and int(view.scns[window]) == position.scn:
-            window, done = (window + 1, 0) if position.offset < 0 else (window, position.offset)
+            window, had = (window + 1, 0) if position.offset < 0 else (window, position.offset)
         elif window < len(view.scns) and position.offset > 0:
             raise ScnNotFoundError(
                 f"the checkpoint is inside SCN {position.scn}, which the relay does not have", scn=position.scn
             )
     last = len(view.scns)
+    if had and window < last:
+        yield Cursor(view.data, view.start(window), int(view.ends[window]), had, position.scn, stops)
+        window += 1
     while window < last:
-        to = window + 1 if each or done else last
-        begin, end = view.start(window), int(view.ends[to - 1])
-        yield WindowRange(view.data, begin, end, done, *((position.scn, stops) if done else (-1, None)))
-        window, done = to, 0
+        following = window + 1 if each else last
+        yield Cursor(view.data, view.start(window), int(view.ends[following - 1]))
+        window = following

@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from headgate._policies import MASKS
 from headgate.catalog import TableDef, load_tables
-from headgate.columns import check_rules, column_rules, rules_mark, written_table
+from headgate.columns import check_rules, column_rules, written_table
 from headgate.databus import EOP_SIZE
 from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ServerBehindError, Transient
 from headgate.gtid import GtidSet
@@ -32,10 +31,10 @@ from headgate.mysql import Connection, gtid_executed
 from headgate.names import lower_name
 from headgate.relay._assemble import Assembler, Finished
 from headgate.relay._buffer import EventBuffer
-from headgate.relay._counters import EventStats
+from headgate.relay._counters import Counters
 from headgate.relay._events._schemas import Registry
 from headgate.relay._names import SourceNames
-from headgate.relay._position import Position, State, StateFile
+from headgate.relay._position import State, StateFile
 from headgate.relay._scn import Scn
 from headgate.relay._segments import Windows
 from headgate.relay._sources import PhysicalSource, RelayConfig
@@ -51,7 +50,6 @@ _RETRY: Final = RetryPolicy.every(5.0)
 _GATHER_SECONDS: Final = 0.004
 """Shortest time between two blocks' starts. Decoding, numbering and announcing a block takes 1 to 2 ms however small it
 is. Under load each takes what has come meanwhile, and half the time is left to serve consumers."""
-_NS_PER_MS: Final = 1_000_000
 _NS_PER_US: Final = 1000
 
 
@@ -65,9 +63,8 @@ def _behind_message(missing: str) -> str:
 class Feeder(Retrying):
     """Reads the binlog of one source into its buffer.
 
-    :param position: where to begin, moved as it reads.
+    :param state_file: with the position where to begin, moved as it reads.
     :param start: returns what counts as already read, if the position has not begun.
-    :param file: where to save the position; None: nowhere.
     """
 
     def __init__(
@@ -77,10 +74,10 @@ class Feeder(Retrying):
         registry: Registry,
         buffer: EventBuffer,
         scn: Scn,
+        counters: Counters,
         *,
-        position: Position,
+        state_file: StateFile,
         start: Callable[[PhysicalSource], GtidSet],
-        file: Path | None,
         config: RelayConfig,
     ) -> None:
         super().__init__(f"headgate-relay-{source.name}", source.name, _RETRY)
@@ -88,14 +85,8 @@ class Feeder(Retrying):
         self._source_of = partial(names.find, source.id)
         self._config, self._policies = config, config.policies
         self._transport = Transport().retrying(sleep=self._pause)
-        self._start, self._is_postponed = start, False
-        self.position = position
-        """The state of the buffer."""
-        self._file = StateFile(file, scn.kind, self.position, source.name, rules=rules_mark(self._policies))
-        self.stats = EventStats(f"{source.name}.inbound", buffer=buffer.info)
-        """Totals, counted as windows are appended."""
-        self.source_stats: Mapping[int, EventStats] = {}
-        """Source id → its counters; replaced, never changed, because other threads iterate over it."""
+        self._start, self._is_postponed, self._counters = start, False, counters
+        self._file, self.position = state_file, state_file.position
 
     def prepare(self) -> None:
         """Set where to begin, and give every existing table an id and a schema, so that consumers can register before
@@ -270,14 +261,8 @@ class Feeder(Retrying):
 
     def _count(self, finished: Finished) -> None:
         windows = finished.windows
-        stamp = int(windows.stamps[-1])
-        latency = max(0, (time.time_ns() - stamp) // _NS_PER_MS)
-        for number, (events, size, payload) in finished.counts.items():
-            if number not in self.source_stats:
-                source_stats = EventStats(f"{self._source.name}.inbound.{number}")
-                self.source_stats = {**self.source_stats, number: source_stats}
-            for one in (self.stats, self.source_stats[number]):
-                one.count_in(events, size, payload)
-        self.stats.count_in(0, 0, 0, len(windows.scns), EOP_SIZE[self._config.event_version] * len(windows.scns))
-        for one in (self.stats, *(self.source_stats[number] for number in finished.counts)):
-            one.record_windows(int(windows.scns[0]), int(windows.scns[-1]), stamp, latency)
+        count = len(windows.scns)
+        scns = int(windows.scns[0]), int(windows.scns[-1])
+        control_size = EOP_SIZE[self._config.event_version] * count
+        newest_us = int(windows.stamps[-1]) // _NS_PER_US
+        self._counters.receive(self._source.id, finished.counts, (count, control_size, *scns), newest_us)

@@ -116,10 +116,16 @@ class Group:
             one.until = max(one.until, now + one.lease_seconds)
 
     def sync(
-        self, member: str, lease_seconds: float, now: float, done: Mapping[int, PartitionReport], *, leave: bool = False
+        self,
+        member: str,
+        lease_seconds: float,
+        now: float,
+        reports: Mapping[int, PartitionReport],
+        *,
+        leave: bool = False,
     ) -> dict[int, Owned]:
         """Take a member's report; return what it owns until ``lease_seconds`` after it sent the request."""
-        for number, report in done.items():
+        for number, report in reports.items():
             self._take_report(member, number, report)
         if leave:
             self._forget(member)
@@ -210,7 +216,7 @@ class GroupFolder:
             group.bootstrap = group.bootstrap or report.bootstrap
             if start is not None and not group.bootstrap:
                 group.start_at(start)
-            owned = group.sync(report.member, report.lease_ms / 1000, now, report.done, leave=report.leave)
+            owned = group.sync(report.member, report.lease_ms / 1000, now, report.reports, leave=report.leave)
             write_json(file, _to_json(group))
             self._prolonged.add(name)
         return owned
@@ -231,7 +237,7 @@ class GroupFolder:
 
     def _check_limits(self, file: Path, report: MemberReport) -> None:
         """:raises GroupRefusedError: the report would take more of the disk than a group may."""
-        for one in report.done.values():
+        for one in report.reports.values():
             if len(json.dumps(one.checkpoint)) > _CHECKPOINT_BYTES:
                 raise GroupRefusedError(f"a checkpoint has more than {_CHECKPOINT_BYTES} bytes")
         if not file.exists() and sum(1 for _ in self._folder.glob("*.json")) >= self._limits.groups:

@@ -156,7 +156,7 @@ class StateFile:
     """
 
     def __init__(self, file: Path | None, kind: str, position: Position, name: str, *, rules: str = "") -> None:
-        self._file, self._position, self._name = file, position, name
+        self._file, self.position, self._name = file, position, name
         self._constants = {"v": 1, "kind": kind, **({"rules": rules} if rules else {})}
         self._saved: State | None = None
         self._ended = threading.Event()
@@ -194,7 +194,7 @@ class StateFile:
 
         :raises HeadgateError: the file cannot be written.
         """
-        state = self._position.now()
+        state = self.position.now()
         if self._file is not None and state != self._saved:
             value: dict[str, Any] = {
                 **self._constants,

@@ -23,15 +23,14 @@ from headgate.errors import ConfigError
 from headgate.files import lock_folder
 from headgate.gtid import GtidSet
 from headgate.relay._buffer import EventBuffer
-from headgate.relay._counters import EventStats
+from headgate.relay._counters import Counters
 from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder
 from headgate.relay._names import SourceNames
-from headgate.relay._position import Position, State, load_state
+from headgate.relay._position import Position, State, StateFile, load_state
 from headgate.relay._scn import GenerationMap, Scn, scn_after_reset
 from headgate.relay._segments import newest_stored_scn
 from headgate.relay._sources import PhysicalSource, RelayConfig
-from headgate.relay._usage import DeliveredEvents, Traffic, Usage
 
 __all__ = ["Partition", "Relay", "StartOf"]
 
@@ -51,7 +50,6 @@ class Partition:
     source: PhysicalSource
     buffer: EventBuffer
     feeder: Feeder
-    outbound: EventStats
     log_feeder: LogFeeder | None = None
     """Copies the log to the binlog archive, if that is configured; then the feeder reads the archive."""
 
@@ -109,9 +107,7 @@ class Relay:
         schemas = config.schemas or (None if folder is None else folder / "schemas")
         self.registry = Registry(schemas, config.types, before_images=config.before_images)
         shared = config.generations or (None if folder is None else folder / "generations.json")
-        self.usage = Usage(config.limits.clients)
-        self.traffic = Traffic(config.limits.clients)
-        self.delivered = DeliveredEvents()
+        self.counters = Counters([one.id for one in config.physical], config.limits.clients)
         self.generations = GenerationMap(shared)
         # All servers are queried before a reset changes anything.
         starts = {source.id: start(source) for source in config.physical} if reset else {}
@@ -148,13 +144,20 @@ class Relay:
         scn = Scn(config.scn, self.generations, -1 if state is None else state.scn)
         position = Position(state)
         feeder = Feeder(
-            followed, self.names, self.registry, buffer, scn, position=position, start=start, file=file, config=config
+            followed,
+            self.names,
+            self.registry,
+            buffer,
+            scn,
+            self.counters,
+            state_file=StateFile(file, scn.kind, position, source.name, rules=rules),
+            start=start,
+            config=config,
         )
         log_feeder = None
         if spool is not None:
             log_feeder = LogFeeder(source.name, source.settings, spool, source.patterns, partial(_begin_of, position))
-        outbound = EventStats(f"{source.name}.outbound", buffer=buffer.info)
-        return Partition(source, buffer, feeder, outbound, log_feeder)
+        return Partition(source, buffer, feeder, log_feeder)
 
     def _state_after_reset(self, state: State | None, events: Path | None, start: GtidSet, rules: str) -> State:
         if state is None:

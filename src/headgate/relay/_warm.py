@@ -84,7 +84,7 @@ def _answers_of(finished: Finished, source: int, versions: Sequence[Schema], ver
     fewer = compile_filters({source: RowFilter(columns=(first,))}, lambda _: versions)
     for choice in (choice_of([]), choice_of([source], row_filters=fewer)):  # end-of-period events pass any choice
         buffer.read(StreamPosition(-1), _BUFFER_BYTES, choice)
-    next(buffer.ranges(StreamPosition(-1))).cut_before([versions[-1].digest])
+    next(buffer.cursors(StreamPosition(-1))).cut_before([versions[-1].digest])
     count_sources(data, np.zeros((3, 1), np.int64), 0)
     if version > 1:
         convert_to_v1(data)

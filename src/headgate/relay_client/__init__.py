@@ -6,7 +6,8 @@
 ``_retry``        intervals and sizes; pauses and limits of retries
 ``_transport``    requests to a relay, or to one of several
 ``_reading``      requests for events and rows, and the parsing of events
-``_client``       from a relay to callbacks: states, back-off, checkpoints, switching relays
+``_states``       states of clients, partitions and members, and what follows from what
+``_client``       from a relay to callbacks: back-off, checkpoints, switching relays
 ``_bootstrap``    a bootstrap: rows before the stream
 ``_checkpoints``  checkpoint files in Databus's form
 ``_member``       a consumer as member of a group

@@ -132,18 +132,18 @@ class Bootstrapper:
     def _next_source(self) -> None:
         names = list(self._reader.sources.values())
         index = self._point.snapshot_index + 1
-        done = replace(self._point, offset=-1)
+        finished = replace(self._point, offset=-1)
         if index < len(names):
-            self._point = replace(done, offset=0, snapshot_index=index, snapshot_source=names[index])
+            self._point = replace(finished, offset=0, snapshot_index=index, snapshot_source=names[index])
             return
-        target = self._reader.scn("targetSCN", {"source": self._point.snapshot_source}, done)
+        target = self._reader.scn("targetSCN", {"source": self._point.snapshot_source}, finished)
         self._point = replace(
-            done,
+            finished,
             mode=CATCHUP,
             target=target,
             snapshot_index=index,
             snapshot_source="",
-            other={**done.other, _OURS: True},
+            other={**finished.other, _OURS: True},
         )
 
     def _follow(self, to: int) -> bool:

@@ -17,12 +17,11 @@ The order of callbacks is in ``_consumer``, the calls of several consumers are i
 
 from __future__ import annotations
 
-import enum
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from headgate.databus import FIRST, BootstrapPoint, StreamPosition, without_schema_ids
@@ -40,9 +39,10 @@ from headgate.relay_client._checkpoints import CheckpointStore, Keeper
 from headgate.relay_client._consumer import Consumer, Result, Subscription
 from headgate.relay_client._reading import Reader, Share, Trail
 from headgate.relay_client._retry import ClientTuning, ConsumerFailures, Retry, Setbacks
+from headgate.relay_client._states import ClientState, Outcome, Pause, decide
 from headgate.relay_client._transport import Access, Transport
 
-__all__ = ["CHECKPOINT_SECONDS", "ClientState", "RelayClient"]
+__all__ = ["CHECKPOINT_SECONDS", "RelayClient"]
 
 log = logging.getLogger("headgate")
 
@@ -51,47 +51,12 @@ CHECKPOINT_SECONDS: Final = 0.1
 _AFTER_BOOTSTRAP: Final = (1.0,)
 
 
-class ClientState(enum.Enum):
-    """Next action of a client."""
-
-    STARTING = enum.auto()
-    """Load the checkpoint and call ``on_start_consumption``."""
-    LOOKING_UP = enum.auto()
-    """Look up the relay's sources."""
-    CONFIRMING = enum.auto()
-    """Check that the relay has the newest consumed window."""
-    STREAMING = enum.auto()
-    """Request events and deliver them."""
-    BOOTSTRAPPING = enum.auto()
-    """Request rows and events, and deliver them."""
-
-
-_NEXT: Final[Mapping[ClientState, Collection[ClientState]]] = {
-    ClientState.STARTING: [ClientState.LOOKING_UP],
-    ClientState.LOOKING_UP: [ClientState.LOOKING_UP, ClientState.CONFIRMING, ClientState.BOOTSTRAPPING],
-    ClientState.CONFIRMING: [ClientState.LOOKING_UP, ClientState.STREAMING],
-    ClientState.STREAMING: [ClientState.LOOKING_UP, ClientState.BOOTSTRAPPING],
-    ClientState.BOOTSTRAPPING: [ClientState.LOOKING_UP, ClientState.BOOTSTRAPPING, ClientState.STREAMING],
-}
-"""The states that may follow each; :class:`RelayClient` names the reasons."""
-
-
 class RelayClient:
     """Client that pulls from a relay and calls consumers, until :meth:`stop` or :meth:`finish`.
 
-    States, with the event that leads to the next one::
-
-        STARTING       loaded, and the consumers agree   LOOKING_UP
-        LOOKING_UP     the relay has the sources         CONFIRMING, or BOOTSTRAPPING if rows come first
-        CONFIRMING     the newest window is the same     STREAMING
-        STREAMING      no relay has the next event       BOOTSTRAPPING
-        BOOTSTRAPPING  all rows and changes delivered    STREAMING
-        BOOTSTRAPPING  no relay has the next event       BOOTSTRAPPING, from its start
-        all except STARTING: the relay fails             LOOKING_UP, at the next relay
-        all except STARTING: the connection has ended    LOOKING_UP, at the same relay
-
-    If a callback returns ``ERROR``, the stream or the bootstrap is reset to the checkpoint, without a change of state.
-    :meth:`stop` and :meth:`finish` end every state.
+    It acts by its state; ``_states`` has the table of what follows from which outcome. After a failure it looks up the
+    next relay, after the end of an idle connection the same one. If a callback returns ``ERROR``, the stream or the
+    bootstrap is reset to the checkpoint, without a change of state. :meth:`stop` and :meth:`finish` end every state.
 
     :param urls: ``http://host:port``; or several relays that give the same SCNs: if one fails, the next is used.
     :param sources: names of logical sources, all of one physical source; none: all that the relay has, looked up again
@@ -157,6 +122,9 @@ class RelayClient:
         self._may_deliver, self._may_bootstrap = may_deliver, bootstrap
         self._stop, self._finish = threading.Event(), threading.Event()
         self._state = ClientState.STARTING
+        self._has_answered = False
+        """Whether the relay has answered, or delivery was suspended, since the sources were looked up. Only then may
+        the end of a connection be that of an idle one."""
         self._rows: Bootstrapper | None = None
         """The bootstrap that must end before the stream continues."""
         self._position = self._first = StreamPosition(-1)
@@ -202,56 +170,61 @@ class RelayClient:
 
     # --- states
 
-    def _move(self, state: ClientState) -> None:
-        assert state in _NEXT[self._state], (self._state, state)
-        self._state = state
-
     def _step(self) -> None:
-        """Do one step of the state; wait if it failed."""
-        began = self._state
-        failed: ConsumerFailures | None = None
+        """Act as the state demands, go to the state that follows, and pause if something failed."""
         try:
-            self._work_settled()
-            self._failures.clear()
-            self._setbacks.clear_beyond(self._progress())
+            outcome = self._act_settled()
         except Rollback as rollback:
+            outcome = Outcome.INTERRUPTED
             if self._may_call():  # else it only means that posted calls could not begin
                 self._setbacks.add_at(rollback, self._progress())
-                failed = self._setbacks
+                outcome = Outcome.ROLLED_BACK
             self._roll_back()
         except ScnNotFoundError as error:
-            failed = self._handle_missing_scn(error)
+            outcome = self._gone(error)
         except ConnectionLostError as error:
-            failed = self._handle_lost_connection(error, began)
+            # A relay closes idle connections, and over a new one another relay may answer.
+            outcome = Outcome.LOST if self._has_answered else self._failed(error)
         except HeadgateError as error:
-            failed = self._handle_error(error)
-        if failed is not None:
-            self._stop.wait(failed.pause(self._reader.transport.requested_wait_seconds()))
+            outcome = self._failed(error)
+        decision = decide(self._state, outcome)
+        if decision.next_relay:
+            self._reader.transport.switch()
+        self._state = decision.state
+        if decision.pause is not Pause.NONE:
+            counter = self._failures if decision.pause is Pause.FAILURES else self._setbacks
+            self._stop.wait(counter.pause(self._reader.transport.requested_wait_seconds()))
 
-    def _work_settled(self) -> None:
-        """Work. If that fails, wait for the posted calls first: some may have failed, or may not have begun."""
+    def _act_settled(self) -> Outcome:
+        """Act. If that fails, wait for the posted calls first: some may have failed, or may not have begun."""
         try:
-            self._work()
+            return self._act()
         except HeadgateError as error:
             if not isinstance(error, RelayConsumerError):
                 self._callbacks.wait()
             raise
 
-    def _work(self) -> None:
+    def _act(self) -> Outcome:
         if self._state is ClientState.STARTING:
-            self._start()
-            self._move(ClientState.LOOKING_UP)
+            return self._start()
         if self._state is ClientState.LOOKING_UP:
-            self._look_up()
-            self._move(ClientState.CONFIRMING if self._rows is None else ClientState.BOOTSTRAPPING)
+            return self._look_up()
         if not self._may_deliver():
             self._stop.wait(self._tuning.resume_check)
-        elif self._rows is not None:
-            self._bootstrap(self._rows)
+            outcome = Outcome.WAITED
+        elif self._state is ClientState.BOOTSTRAPPING:
+            outcome = self._bootstrap()
+        elif self._state is ClientState.CONFIRMING:
+            outcome = self._confirm()
         else:
-            self._pull()
+            outcome = self._pull()
+        if outcome is not Outcome.SAME_HISTORY:  # that alone does not show that the relay has the next event
+            self._has_answered = True
+            self._failures.clear()
+            self._setbacks.clear_beyond(self._progress())
+        return outcome
 
-    def _start(self) -> None:
+    def _start(self) -> Outcome:
         """Load the checkpoint and call ``on_start_consumption``, both again if one of them fails."""
         checkpoint = self._keeper.load(bootstrap=self._may_bootstrap)
         self._position = checkpoint if isinstance(checkpoint, StreamPosition) else StreamPosition(-1)
@@ -259,22 +232,24 @@ class RelayClient:
         if isinstance(checkpoint, BootstrapPoint) or (self._may_bootstrap and checkpoint.scn == -1):
             self._begin_bootstrap(checkpoint if isinstance(checkpoint, BootstrapPoint) else None)
         self._callbacks.call_checked("on_start_consumption")
+        return Outcome.LOADED
 
-    def _look_up(self) -> None:
+    def _look_up(self) -> Outcome:
         """Look up the sources. If all are wanted and there are others now, the newest window cannot be compared, and
         the offset in an open one counts other events: begin that one again.
         """
-        before = set(self._reader.sources.values())
+        before, self._has_answered = set(self._reader.sources.values()), False
         self._reader.look_up()
         if before and before != set(self._reader.sources.values()):
             self._trail = Trail()
             if self._rows is not None or self._position.offset > 0:
                 self._roll_back()
+        return Outcome.KNOWN if self._rows is None else Outcome.KNOWN_FOR_ROWS
 
-    def _handle_missing_scn(self, error: ScnNotFoundError) -> ConsumerFailures | None:
-        """Switch to the next relay; if none has the next event, bootstrap. A relay that does not answer may have it, so
-        the stream waits for that one, if it can bootstrap for a limited time. A bootstrap loses nothing where it begins
-        again, so it waits for one round only.
+    def _gone(self, error: ScnNotFoundError) -> Outcome:
+        """Return what it means that the relay no longer has the next event. If none has it, begin a bootstrap. A relay
+        that does not answer may have it, so the stream waits for that one, if it can bootstrap for a limited time. A
+        bootstrap loses nothing where it begins again, so it waits for one round only.
         """
         relay, again, now = self._reader.transport.number, self._rows is not None, time.monotonic()
         if not self._missing:
@@ -284,39 +259,22 @@ class RelayClient:
             has_waited = True
         self._missing.add(relay)
         if len(self._missing) < len(self._reader.transport) and not has_waited:
-            self._switch()
-            return None
-        if not self._may_bootstrap or self._state not in (ClientState.STREAMING, ClientState.BOOTSTRAPPING):
+            return Outcome.GONE_HERE
+        if not self._may_bootstrap:
             raise error
         if again:  # the bootstrap took longer than the buffer reaches back
             self._setbacks.add_at(error, _AFTER_BOOTSTRAP)
         self._begin_bootstrap()
-        self._move(ClientState.BOOTSTRAPPING)
-        return self._setbacks if again else None
+        return Outcome.GONE
 
-    def _handle_lost_connection(self, error: ConnectionLostError, began: ClientState) -> ConsumerFailures | None:
-        """Look the relay up again: over a new connection another one may answer. A relay closes idle connections, so
-        this is no failure, except within the step that opened the connection.
-        """
-        if began in (ClientState.STARTING, ClientState.LOOKING_UP):
-            return self._handle_error(error)
-        self._move(ClientState.LOOKING_UP)
-        return None
-
-    def _handle_error(self, error: HeadgateError) -> ConsumerFailures:
-        """Switch to the next relay if the error is transient. Before the start it is the store's, not the relay's."""
+    def _failed(self, error: HeadgateError) -> Outcome:
+        """Count a transient error, and tell the consumers."""
         if not isinstance(error, Transient):
             raise error
         if self._callbacks.call("on_error", error) is Result.ERROR_FATAL:
             raise RelayConsumerError(f"a callback ended the consumer after: {error}") from error
-        if self._state is not ClientState.STARTING:
-            self._switch()
         self._failures.add(error)
-        return self._failures
-
-    def _switch(self) -> None:
-        self._reader.transport.switch()
-        self._move(ClientState.LOOKING_UP)
+        return Outcome.FAILED
 
     def _roll_back(self) -> None:
         if self._rows is not None:
@@ -347,8 +305,10 @@ class RelayClient:
         self._missing.clear()
         self._runs.forget()
 
-    def _bootstrap(self, rows: Bootstrapper) -> None:
+    def _bootstrap(self) -> Outcome:
         """Do one step of the bootstrap."""
+        rows = self._rows
+        assert rows is not None
         # Deliver rows only under a stored start: from an older checkpoint a bootstrap begins again, and never reports
         # which of the delivered rows are deleted by then.
         self._keeper.save()
@@ -356,28 +316,39 @@ class RelayClient:
         self._keeper.checkpoint = rows.checkpoint
         if end is not None:
             self._rows, self._position, self._keeper.checkpoint, self._trail = None, end, end, Trail()
-            self._move(ClientState.STREAMING)
         self._missing.clear()
         self._keeper.save()
+        return Outcome.ANSWERED if end is None else Outcome.COMPLETE
 
     # --- the stream
 
-    def _pull(self) -> None:
+    def _confirm(self) -> Outcome:
+        if self._reader.recognises(self._trail):
+            return Outcome.SAME_HISTORY
+        outcome = self._idle()
+        self._keeper.save()
+        return outcome
+
+    def _pull(self) -> Outcome:
         """Make one request, and deliver its events."""
-        if self._state is ClientState.CONFIRMING and self._reader.recognises(self._trail):
-            self._move(ClientState.STREAMING)
-        body = b""
-        if self._state is ClientState.STREAMING:
-            body = self._reader.stream(self._position)
-            self._missing.clear()
+        body = self._reader.stream(self._position)
+        self._missing.clear()
+        outcome = Outcome.ANSWERED
         if body:
             self._last_data_at = time.monotonic()
             self._deliver(body)
-        elif len(self._reader.transport) > 1 and time.monotonic() - self._last_data_at >= self._tuning.stalled:
+        else:
+            outcome = self._idle()
+        self._keeper.save()
+        return outcome
+
+    def _idle(self) -> Outcome:
+        """Return what it means that the relay sent nothing: with several relays, check that it is running."""
+        if len(self._reader.transport) > 1 and time.monotonic() - self._last_data_at >= self._tuning.stalled:
             self._last_data_at = time.monotonic()
             if self._state is ClientState.CONFIRMING or not self._reader.is_running():
-                self._switch()
-        self._keeper.save()
+                return Outcome.SILENT
+        return Outcome.WAITED
 
     def _deliver(self, body: bytes) -> None:
         begin = delivered = 0

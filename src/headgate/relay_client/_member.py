@@ -16,7 +16,6 @@ The guarantees of the group are in ``relay._groups``. The member's part of them:
 
 from __future__ import annotations
 
-import enum
 import logging
 import os
 import socket
@@ -34,6 +33,14 @@ from headgate.relay_client._client import RelayClient
 from headgate.relay_client._consumer import Consumer, Subscription
 from headgate.relay_client._reading import Share
 from headgate.relay_client._retry import ClientTuning, ConsumerFailures, Retry
+from headgate.relay_client._states import (
+    GroupAnswer,
+    MemberEvent,
+    MemberState,
+    PartitionState,
+    decide_member,
+    decide_partition,
+)
 from headgate.relay_client._transport import Access, Transport, valid_answer
 
 __all__ = ["ConsumerOf", "GroupMember"]
@@ -90,22 +97,6 @@ def _start_of(checkpoint: Mapping[str, Any] | None) -> int | None:
     return None if point is None else point.start
 
 
-class PartitionState(enum.Enum):
-    """State of an owned partition.
-
-    ::
-
-        OWNED             the group reclaims it                       RECLAIMED
-        OWNED, RECLAIMED  another member has it, or a new generation  LOST
-    """
-
-    OWNED = enum.auto()
-    RECLAIMED = enum.auto()
-    """The client finishes its window, then the partition is released."""
-    LOST = enum.auto()
-    """Nothing is reported for it."""
-
-
 class _Worker:
     """One owned partition and its thread."""
 
@@ -126,10 +117,10 @@ class _Worker:
 
     def follow(self, mine: Owned | None) -> None:
         """Apply the group's answer; None: the partition is not this member's."""
-        if mine is None or mine.generation != self.generation:
-            self.state = PartitionState.LOST
-        elif mine.release_requested and self.state is PartitionState.OWNED:
-            self.state = PartitionState.RECLAIMED
+        answer = GroupAnswer.NOT_YOURS
+        if mine is not None and mine.generation == self.generation:
+            answer = GroupAnswer.RELEASE if mine.release_requested else GroupAnswer.KEEP
+        self.state = decide_partition(self.state, answer)
         if self.state is PartitionState.LOST:
             self.client.stop()
         elif self.state is PartitionState.RECLAIMED:
@@ -153,23 +144,6 @@ class _Worker:
     @property
     def ended(self) -> bool:
         return not self.thread.is_alive()
-
-
-class MemberState(enum.Enum):
-    """State of a member.
-
-    ::
-
-        JOINED           the relay does not answer     CUT_OFF: its lease runs out
-        CUT_OFF          it answers again              JOINED
-        JOINED, CUT_OFF  stop, or an error             LEAVING: open windows are finished
-        LEAVING          all partitions are released   LEFT
-    """
-
-    JOINED = enum.auto()
-    CUT_OFF = enum.auto()
-    LEAVING = enum.auto()
-    LEFT = enum.auto()
 
 
 class GroupMember:
@@ -289,14 +263,13 @@ class GroupMember:
                 raise
             if self._state is MemberState.JOINED:
                 log.warning("group %s: %s", self._group, error)
-                self._state = MemberState.CUT_OFF
+            self._state = decide_member(self._state, MemberEvent.UNANSWERED)
             self._transport.switch()
             if self._state is not MemberState.LEAVING:  # which takes a limited time anyway
                 self._failures.add(error)
             return False
         self._failures.clear()
-        if self._state is MemberState.CUT_OFF:
-            self._state = MemberState.JOINED
+        self._state = decide_member(self._state, MemberEvent.SYNCED)
         for number, value in checkpoints.items():
             self._workers[number].checkpoint.acknowledge(value)
         for number in ended:
@@ -314,13 +287,13 @@ class GroupMember:
         self._error = self._error or (None if worker.state is PartitionState.LOST else worker.error)
         self._dropped(number)
 
-    def _post_reports(self, done: Mapping[int, PartitionReport], *, leave: bool = False) -> Mapping[int, Owned]:
+    def _post_reports(self, reports: Mapping[int, PartitionReport], *, leave: bool = False) -> Mapping[int, Owned]:
         report = MemberReport(
             self.name,
             self._partitions,
             self._sources,
             round(self._lease_seconds * 1000),
-            done,
+            reports,
             leave=leave,
             bootstrap=self._bootstrap,
         )
@@ -368,7 +341,7 @@ class GroupMember:
 
     def _leave(self) -> None:
         """Finish open windows, report, and release all partitions."""
-        self._state = MemberState.LEAVING
+        self._state = decide_member(self._state, MemberEvent.STOPPED)
         end = time.monotonic() + _FINISH_SECONDS
         for worker in self._workers.values():
             worker.client.finish()
@@ -388,7 +361,7 @@ class GroupMember:
             self._transport.close()
             for number in list(self._workers):
                 self._drop(number)
-            self._state = MemberState.LEFT
+            self._state = decide_member(self._state, MemberEvent.RELEASED)
 
     def _end_workers(self) -> None:
         """Stop all partitions, and wait until their running callbacks have ended."""

@@ -95,7 +95,7 @@ class Notes:
     """By ``db.table``: approximate rows of the batch's chunks."""
     fresh: bool = False
     """Whether the stream begins here: no batch ends at this offset."""
-    anew: bool = False
+    full_restart: bool = False
     """Whether it begins by reading all tables, regardless of the sinks' state."""
 
     def is_another(self, name: str, signals: Mapping[str, Mapping[str, Any]]) -> bool:
@@ -137,7 +137,7 @@ class Notes:
                 behind=int(values.get("behind", 0)),
                 reads={str(table): int(rows) for table, rows in values.get("reads", {}).items()},
                 fresh=bool(values.get("fresh", False)),
-                anew=bool(values.get("anew", False)),
+                full_restart=bool(values.get("full_restart", False)),
             )
         except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
             raise OffsetFormatError(f"damaged offset: the planner's notes cannot be read ({error!r})") from None

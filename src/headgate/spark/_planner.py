@@ -269,7 +269,7 @@ class Planner:
         reads_everything = self._options.follows_tables and resumed is None
         if self._forwarder is not None:
             self._forwarder.forward(wait=True)
-        notes = replace(plan.notes(server_uuid=state.uuid), fresh=True, anew=reads_everything)
+        notes = replace(plan.notes(server_uuid=state.uuid), fresh=True, full_restart=reads_everything)
         now = self._wall_us()
         return SourceOffset(
             gtid=str(had),

@@ -185,7 +185,7 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> He
         tuple(dict(action) for action in notes.actions),
         notes.behind,
         _snapshot_progress(end, notes),
-        Notes.from_dict(start.signals).anew,
+        Notes.from_dict(start.signals).full_restart,
         start.epoch,
     )
 

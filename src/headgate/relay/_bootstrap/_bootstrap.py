@@ -57,7 +57,7 @@ from headgate.mysql import Connection, gtid_executed
 from headgate.offsets import Hint
 from headgate.relay._bootstrap._sessions import DONE, PartRead, Session, Sessions, offset_of, split_offset
 from headgate.relay._bootstrap._suppliers import ChunkSupplier, PartGoneError, PlanGoneError, Rows, Supplier
-from headgate.relay._buffer import Batch, WindowRange
+from headgate.relay._cursor import Batch, Cursor
 from headgate.relay._events._choice import Choice
 from headgate.relay._position import State
 from headgate.relay._recent import Recent
@@ -84,7 +84,7 @@ class Piece:
     batch: Batch
     after: BootstrapPoint
     """Where to continue."""
-    done: bool = False
+    is_last: bool = False
     """Whether the phase is complete."""
 
 
@@ -182,7 +182,7 @@ class Bootstrap:
         :raises HeadgateError: rows cannot be read, temporarily or permanently.
         """
         if not _has_rows(point):
-            return Piece(Batch([]), replace(point, offset=-1), done=True)
+            return Piece(Batch([]), replace(point, offset=-1), is_last=True)
         session, scn, offset = self._session(point), point.start, point.offset
         number, events = split_offset(offset)
         part = 0
@@ -198,12 +198,12 @@ class Bootstrap:
         while True:
             numbered_events = self._part(session, source, part, point.window)
             if numbered_events is None:
-                return Piece(Batch([]), replace(point, offset=-1), done=True)
+                return Piece(Batch([]), replace(point, offset=-1), is_last=True)
             number, data = numbered_events
             if number != before:
                 events = 0
             batch = Batch([])
-            whole = batch.add(WindowRange(data, 0, len(data), events), size, choice())
+            whole = Cursor(data, 0, len(data), events).take(batch, size, choice())
             if not whole:
                 return Piece(batch, replace(point, offset=offset_of(number, events + batch.events)))
             if batch.size or time.monotonic() > end:
@@ -300,8 +300,8 @@ class Bootstrap:
         if position.scn <= scn:
             position = StreamPosition(scn) if scn else FIRST
         read = Batch([])
-        for window_range in self._partition.buffer.ranges(position):
-            if not read.add(window_range, size, choice()):
+        for cursor in self._partition.buffer.cursors(position):
+            if not cursor.take(read, size, choice()):
                 break
         data = read.joined()
         fields = event_fields(data)
@@ -312,10 +312,10 @@ class Bootstrap:
         if len(fields.scn):
             last = int(fields.scn[-1])
             inside = int(((fields.scn == last) & is_change).sum()) + (inside if last == position.scn else 0)
-        done, pending = target <= scn or bool(end.any()), read.pending
-        if read.size and not len(part) and not done and last == position.scn:
+        is_last, pending = target <= scn or bool(end.any()), read.pending
+        if read.size and not len(part) and not is_last and last == position.scn:
             # Only the end of the open window fits, which the checkpoint does not count: both have to fit.
             following = self._partition.buffer.read(StreamPosition(last), 0, choice()).pending
             pending = read.size + following if following else 0
         batch = Batch([part] if len(part) else [], len(part), int(is_change.sum()), pending=pending)
-        return Piece(batch, replace(point, window=last, window_offset=inside), done)
+        return Piece(batch, replace(point, window=last, window_offset=inside), is_last)

@@ -45,7 +45,7 @@ def create_app(relay: Relay, *, suppliers: Mapping[int, Supplier] | None = None)
     """
     config, commands = relay.config, [command for module in _MODULES for command in module(relay)]
     commands += _bootstrap_commands.commands(relay, suppliers)
-    routes = [route(one, relay.usage, relay.traffic) for one in commands]
+    routes = [route(one, relay.counters) for one in commands]
     app = Starlette(
         routes=routes,
         middleware=[

@@ -137,7 +137,7 @@ class _Commands:
         if not piece.batch.size and 0 < piece.batch.pending <= size:
             piece = await run_sync(read, piece.batch.pending, choice, limiter=self._threads)
         headers = _headers(request)
-        if piece.done:
+        if piece.is_last:
             headers[PHASE_COMPLETED] = "TRUE"
         if not piece.batch.size and piece.batch.pending:
             headers[PENDING_EVENT_SIZE] = str(piece.batch.pending + head)
@@ -152,7 +152,7 @@ class _Commands:
 
     def _body(self, source: LogicalSource, piece: Piece, parameters: Mapping[str, Any]) -> bytes | memoryview[int]:
         version, data = self._relay.config.event_version, piece.batch.joined()
-        if not piece.done and not piece.batch.pending:
+        if not piece.is_last and not piece.batch.pending:
             partition = self._relay.names.physical_of(source.id)
             data = np.concatenate([data, checkpoint_event(piece.after, version, partition)])
         return encoded(data, parameters["output"], version=version, accepted=max(parameters["maxev"], 1))

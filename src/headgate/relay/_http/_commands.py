@@ -36,8 +36,8 @@ from headgate.databus import (
     SERVER_SERVICE,
 )
 from headgate.errors import HeadgateError, ScnNotFoundError, UnsupportedError
-from headgate.relay._buffer import KeyIsNoNumberError
-from headgate.relay._counters import Outcome
+from headgate.relay._counters import SERVER, Counters, Outcome
+from headgate.relay._cursor import KeyIsNoNumberError
 from headgate.relay._http._parameters import (
     InvalidParameterError,
     Parameter,
@@ -46,7 +46,6 @@ from headgate.relay._http._parameters import (
     read_parameters,
 )
 from headgate.relay._tenants import Client, NotAllowedError, client_of
-from headgate.relay._usage import Traffic, Usage
 from headgate.web import read_body
 
 __all__ = [
@@ -122,9 +121,9 @@ class Command:
         return self.path.split("/")[1]
 
 
-def route(command: Command, usage: Usage, traffic: Traffic) -> Route:
+def route(command: Command, counters: Counters) -> Route:
     """Return the command as a Starlette route; its errors have Databus's form."""
-    return Route(command.path, _Served(command, usage, traffic), methods=list(command.methods))
+    return Route(command.path, _Served(command, counters), methods=list(command.methods))
 
 
 class _Served:
@@ -132,8 +131,8 @@ class _Served:
     poll notice every layer between the server and the buffer.
     """
 
-    def __init__(self, command: Command, usage: Usage, traffic: Traffic) -> None:
-        self._command, self._usage, self._traffic = command, usage, traffic
+    def __init__(self, command: Command, counters: Counters) -> None:
+        self._command, self._counters = command, counters
         self._read_cached = lru_cache(_KNOWN_QUERIES)(self._read)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -145,14 +144,14 @@ class _Served:
         except ClientDisconnect:  # before all of its request came
             return
         except Exception:
-            self._usage.container.answered(good=False)
+            self._counters.add(SERVER, workerTaskCount=1, errorUncaughtCount=1)
             raise
         address = "unknown" if request.client is None else request.client.host
         if isinstance(response, StreamingResponse):
-            response.body_iterator = _counted(response.body_iterator, self._traffic, address)
+            response.body_iterator = _counted(response.body_iterator, self._counters, address)
         else:
-            self._traffic.sent(address, len(response.body))
-        self._usage.count(client.name, self._command.name, outcome, time.monotonic() - began)
+            self._counters.sent(address, len(response.body))
+        self._counters.answer(client.name, self._command.name, outcome, time.monotonic() - began)
         response.raw_headers.extend(_SERVER)
         await response(scope, receive, send)
 
@@ -186,10 +185,10 @@ class _Served:
         return read_parameters(self._command.name, self._command.takes(method), QueryParams(query), path)
 
 
-async def _counted(parts: AsyncIterable[Any], traffic: Traffic, address: str) -> AsyncIterator[Any]:
+async def _counted(parts: AsyncIterable[Any], counters: Counters, address: str) -> AsyncIterator[Any]:
     """Yield an answer's parts, counted as they are sent."""
     async for part in parts:
-        traffic.sent(address, len(part))
+        counters.sent(address, len(part))
         yield part
 
 

@@ -1,12 +1,14 @@
 """``/metrics``: the relay's metrics in Prometheus' text format, collected on request.
 
-They are the figures of ``/containerStats``, ``/relayStats`` and ``/bufferInfo`` by Prometheus' conventions: in seconds
-and bytes, with ``_total`` for counters. A reset of the former also resets these, which Prometheus handles.
+They are read from the relay's counters and buffers, with the figures of ``/containerStats``, ``/relayStats`` and
+``/bufferInfo``, by Prometheus' conventions: in seconds and bytes, with ``_total`` for counters. A reset of the former
+also resets these, which Prometheus handles.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -15,10 +17,9 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.relay._counters import HttpStats
+from headgate.relay._counters import CALLS, OUTBOUND_CONNECTIONS, REQUESTS, Kind
 from headgate.relay._http._commands import Command
 from headgate.relay._relay import Partition, Relay
-from headgate.relay._usage import OfClient
 
 __all__ = ["METRICS", "commands"]
 
@@ -39,26 +40,35 @@ def _source(about: str, value: Callable[[Partition], float | None]) -> _Figure:
     return _Figure(("source",), about, samples)
 
 
+def _counter(about: str, kind: Kind, value: Callable[[Mapping[str, int]], float | None]) -> _Figure:
+    """Return a figure of the relay's counters, by physical source or by client."""
+
+    def samples(relay: Relay) -> _Samples:
+        for name in relay.counters.names(kind):
+            label = relay.partitions[name].name if isinstance(name, int) else str(name)
+            yield (label,), value(relay.counters.read(kind, name))
+
+    return _Figure(("client",) if kind is Kind.SENT_CLIENT else ("source",), about, samples)
+
+
 def _command(about: str, which: int) -> _Figure:
     def samples(relay: Relay) -> _Samples:
-        return [((name,), relay.usage.total[figures[which]]) for name, figures in HttpStats.CALLS.items()]
+        row = relay.counters.read(*REQUESTS)
+        return [((name,), row[figures[which]]) for name, figures in CALLS.items()]
 
     return _Figure(("command",), about, samples)
 
 
-def _client(about: str, value: Callable[[OfClient], float]) -> _Figure:
-    def samples(relay: Relay) -> _Samples:
-        return [((name,), value(one)) for name, one in relay.usage.clients.items()]
-
-    return _Figure(("client",), about, samples)
-
-
 def _lags(relay: Relay) -> _Samples:
+    counters, clients = relay.counters, relay.counters.names(Kind.REQUESTS_CLIENT)
     newest = {number: one.buffer.info().max_scn for number, one in relay.partitions.items()}
-    for name, client in relay.usage.clients.items():
-        for number, scn in client.last_scns.items():
-            if min(scn, newest[number]) >= 0:  # a client may be ahead of a relay that was started with ``--anew``
-                yield (name, relay.partitions[number].name), max(0, newest[number] - scn)
+    for start in counters.names(Kind.LAST_START):
+        assert isinstance(start, tuple)
+        client, number = start
+        scn = counters.read(Kind.LAST_START, start)["lastScn"]
+        # A client may be ahead of a relay that was started with ``--anew``.
+        if client in clients and min(scn, newest[number]) >= 0:
+            yield (client, relay.partitions[number].name), max(0, newest[number] - scn)
 
 
 def _seconds(ns: int) -> float | None:
@@ -70,37 +80,42 @@ METRICS: Final[Mapping[str, _Figure]] = {
         "1 while the relay reads the source's log, 0 while it retries or has stopped", lambda one: not one.problems
     ),
     "failed": _source("1 if the source has stopped and needs a restart of the relay, else 0", lambda one: one.failed),
-    "events_total": _source("changes that came in", lambda one: one.feeder.stats["numDataEvents"]),
-    "event_bytes_total": _source("bytes of the changes that came in", lambda one: one.feeder.stats["sizeDataEvents"]),
-    "newest_commit_timestamp_seconds": _source(
+    "events_total": _counter("changes that came in", Kind.RECEIVED, itemgetter("numDataEvents")),
+    "event_bytes_total": _counter("bytes of the changes that came in", Kind.RECEIVED, itemgetter("sizeDataEvents")),
+    "newest_commit_timestamp_seconds": _counter(
         "when the newest change was committed, seconds since 1970 UTC",
-        lambda one: _seconds(one.feeder.stats["timeSinceLastEvent"]),
+        Kind.RECEIVED,
+        lambda row: _seconds(row["newestNs"]),
     ),
-    "delay_seconds": _source(
+    "delay_seconds": _counter(
         "from the newest change's commit until it could be read here",
-        lambda one: one.feeder.stats["latencyEvent"] / 1e3 if one.feeder.stats["timeSinceLastEvent"] else None,
+        Kind.RECEIVED,
+        lambda row: row["latencyEvent"] / 1e3 if row["newestNs"] else None,
     ),
     "buffer_bytes": _source("memory that the buffer takes", lambda one: one.buffer.info().used),
     "buffer_file_bytes": _source("bytes of the buffer's files", lambda one: one.buffer.info().stored),
     "buffer_oldest_timestamp_seconds": _source(
         "when the oldest change in the buffer was committed", lambda one: _seconds(one.buffer.info().first_stamp)
     ),
-    "sent_events_total": _source("changes that went out, to all consumers", lambda one: one.outbound["numDataEvents"]),
-    "sent_event_bytes_total": _source("bytes of the changes that went out", lambda one: one.outbound["sizeDataEvents"]),
+    "sent_events_total": _counter("changes that went out, to all consumers", Kind.SENT, itemgetter("numDataEvents")),
+    "sent_event_bytes_total": _counter("bytes of the changes that went out", Kind.SENT, itemgetter("sizeDataEvents")),
     "requests_total": _command("requests that were answered", 0),
     "request_errors_total": _command("requests that were answered with an error", 1),
     "scn_not_found_total": _Figure(
         (),
         "stream requests from positions that had already left the buffer",
-        lambda relay: [((), relay.usage.total["numScnNotFoundStream"])],
+        lambda relay: [((), relay.counters.read(*REQUESTS)["numScnNotFoundStream"])],
     ),
-    "connections": _Figure((), "connections that are open", lambda relay: [((), len(relay.traffic.total.open))]),
-    "client_events_total": _client(
+    "connections": _Figure(
+        (), "connections that are open", lambda relay: [((), len(relay.counters.open_lives(*OUTBOUND_CONNECTIONS)))]
+    ),
+    "client_events_total": _counter(
         "changes that went out to a tenant, or to an address if there are no tenants",
-        lambda one: one.events["numDataEvents"],
+        Kind.SENT_CLIENT,
+        itemgetter("numDataEvents"),
     ),
-    "client_event_bytes_total": _client(
-        "bytes of the changes that went out to a client", lambda one: one.events["sizeDataEvents"]
+    "client_event_bytes_total": _counter(
+        "bytes of the changes that went out to a client", Kind.SENT_CLIENT, itemgetter("sizeDataEvents")
     ),
     "client_lag_scns": _Figure(
         ("client", "source"),

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from starlette.concurrency import run_in_threadpool
 
 from headgate.databus import EOP_SIZE, EventFields, StreamPosition, convert_to_v1, event_fields
-from headgate.relay._buffer import Batch, WindowRange
+from headgate.relay._cursor import Batch, Cursor
 from headgate.relay._events._choice import Choice
 from headgate.relay._events._json import json_lines
 from headgate.relay._http._choices import Choices
@@ -77,7 +77,7 @@ class Streams:
             batch, delivered = await run_in_threadpool(self._read_now, stream_request)
         for one in delivered:
             self._count(stream_request, one)
-        self._relay.delivered.count(batch)
+        self._relay.counters.deliver_parts(batch.parts)
         return batch
 
     def _is_quick(self, stream_request: StreamRequest, partition: int, position: StreamPosition) -> bool:
@@ -97,35 +97,35 @@ class Streams:
     def _read_up_to(self, size: int, stream_request: StreamRequest) -> tuple[Batch, Sequence[_Delivered]]:
         batch, delivered = Batch([]), list[_Delivered]()
         choices: dict[tuple[int, int, int], Choice | None] = {}
-        for partition, window_range in self._turns(stream_request.positions):
+        for partition, cursor in self._turns(stream_request.positions):
             events, control, before = batch.events, batch.control, batch.size
-            # Only here: the range may have events of a table that was discovered after the previous range was read, or
-            # by a schema that was made since; compiled filters have the versions that are known.
+            # Only here: the windows may have events of a table that was discovered since the previous ones were read,
+            # or by a new schema; compiled filters have the versions that are known.
             known = (partition, self._relay.names.changes, self._relay.registry.changes)
             if known not in choices:
                 choices[known] = self._choice(stream_request, partition)
-            known_range = window_range.cut_before(stream_request.unknown())
-            more = batch.add(known_range, size, choices[known])
-            batch.cut = more and known_range.end < window_range.end
+            until_unknown = cursor.cut_before(stream_request.unknown())
+            more = until_unknown.take(batch, size, choices[known])
+            batch.cut = more and until_unknown.end < cursor.end
             delivered.append(_Delivered(partition, batch.events - events, batch.control - control, batch.size - before))
             if batch.cut or not more:
                 break
         return batch, delivered
 
-    def _turns(self, positions: Mapping[int, StreamPosition]) -> Iterator[tuple[int, WindowRange]]:
-        """Yield all ranges of one partition; of several partitions a window of each in turn."""
+    def _turns(self, positions: Mapping[int, StreamPosition]) -> Iterator[tuple[int, Cursor]]:
+        """Yield all cursors of one partition; of several partitions one of a window of each in turn."""
         several = len(positions) > 1
         waiting = [
-            (number, self._relay.partitions[number].buffer.ranges(position, each=several))
+            (number, self._relay.partitions[number].buffer.cursors(position, each=several))
             for number, position in positions.items()
         ]
         while waiting:
             left = []
-            for partition, ranges in waiting:
-                for window_range in ranges:
-                    yield partition, window_range
+            for partition, cursors in waiting:
+                for cursor in cursors:
+                    yield partition, cursor
                     if several:
-                        left.append((partition, ranges))
+                        left.append((partition, cursors))
                         break
             waiting = left
 
@@ -139,10 +139,7 @@ class Streams:
     def _count(self, stream_request: StreamRequest, delivered: _Delivered) -> None:
         of_control = delivered.control * EOP_SIZE[self._relay.config.event_version]
         counts = (delivered.events, delivered.size - of_control, delivered.control, of_control)
-        stats = self._relay.partitions[delivered.partition].outbound
-        stats.count_out(*counts)
-        stats.put(numPeers=self._relay.usage.total["numPeers"])
-        self._relay.usage.count_out(stream_request.client.name, *counts)
+        self._relay.counters.deliver(delivered.partition, stream_request.client.name, *counts)
 
     async def _await_events(self, stream_request: StreamRequest, seconds: float) -> Batch:
         """Read, again after each append, until there are events or the time is over."""

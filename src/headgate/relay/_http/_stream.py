@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from headgate.databus import CHECKPOINT, PENDING_EVENT_SIZE, StreamPosition, checkpoint_json
 from headgate.kernels import text_bytes
-from headgate.relay._buffer import Batch
+from headgate.relay._cursor import Batch
 from headgate.relay._http._commands import HEADERS, Command, compact, events_response
 from headgate.relay._http._decoded import arrow_streams, positions_after, row_lines
 from headgate.relay._http._reading import Streams, encoded
@@ -43,7 +43,7 @@ class _Stream:
         stream_request = build_stream_request(parameters, client_of(request), self._relay)
         latest = parameters["streamFromLatestScn"]
         scns = {number: -1 if latest else one.scn for number, one in stream_request.positions.items()}
-        self._relay.usage.record_start(stream_request.client.name, stream_request.sources or (), scns)
+        self._relay.counters.start(stream_request.client.name, stream_request.sources or (), scns)
         stream_request = replace(stream_request, unknown=partial(self._registered.newer, request))
         batch = await self._streams.read(stream_request)
         headers = dict(HEADERS)
