@@ -8,11 +8,12 @@ The order is the guarantee:
    target that is not ours, contradictory images) writes nothing.
 4. The tables are written, several at once, then the messages are sent to Kafka (``_kafka``), then the schema history.
    Each step is repeatable; messages may come twice, unless they are sent in transactions.
-5. Requests to the planner (read a chunk or a table again) go to the inbox. The planner takes them only after this
-   batch, and a replay writes the same files.
+5. Requests to the planner (read a chunk or a table again), and signals from the log, go to the inbox. The planner takes
+   them only after this batch, and a replay writes the same files.
 6. The ledger row commits the batch, with its notifications (``control/_events.py``).
-7. What depends on the commit (processed signals, signals from the log, finished tables, the position hint) is handed
-   back. This is repeated for a batch that the ledger has, because the previous run may have been killed in between.
+7. What depends on the commit (processed signals, finished tables, the position hint) is handed back. This is repeated
+   for a batch that the ledger has, because the previous run may have been killed in between. Without a checkpoint
+   Spark repeats nothing, so a run first reports the finished tables of the ledger (:meth:`BatchWriter.resume`).
 """
 
 from __future__ import annotations
@@ -155,6 +156,10 @@ class BatchWriter:
                     " back",
                     table=table,
                 )
+
+    def resume(self) -> None:
+        """Report to the planner which tables the ledger has as complete, before the stream begins."""
+        self._planner_messages.resume(self.ledger.tables())
 
     def start(self) -> None:
         """Start the work in the background, until :meth:`close`: maintaining the tables, heartbeats to Kafka."""
