@@ -139,9 +139,10 @@ def test_a_tagged_gtid_event() -> None:
     fields += varint(6) + varint(1_700_000_000_123_456)
     head = varint(1) + varint(99) + varint(0)
     (event,) = begins(codes.GTID_TAGGED, head + fields)
-    assert event == (Gtid(sid.bytes, "tag", 77), 1_700_000_000_123_456, 120)
-    assert begins(codes.GTID_TAGGED, head + fields + varint(7) + varint(5))[0].commit_us == 5
-    assert begins(codes.GTID_TAGGED, head + fields + varint(7) + varint(0))[0].commit_us == 1_700_000_000_123_456
+    assert event == (Gtid(sid.bytes, "tag", 77), 1_700_000_000_123_456, 120, True)
+    for original_us, *expected in ((5, 5, True), (0, 1_700_000_000_123_456, False)):
+        (event,) = begins(codes.GTID_TAGGED, head + fields + varint(7) + varint(original_us))
+        assert [event.commit_us, event.is_original] == expected
 
 
 def segment_of(*events: bytes) -> Segment:
@@ -173,7 +174,7 @@ def test_begins_of_transactions() -> None:
     assert list(gtid_events(segment)) == [
         GtidEvent(Gtid(sid.bytes, "", 7), 1000, at[0]),
         GtidEvent(Gtid(sid.bytes, "", 8), 900, at[3]),
-        GtidEvent(Gtid(sid.bytes, "", 9), 1000, at[4]),
+        GtidEvent(Gtid(sid.bytes, "", 9), 1000, at[4], False),
         GtidEvent(Gtid(sid.bytes, "", 10), 1_600_000_000_000_000, at[5]),
         GtidEvent(None, 1000, at[6]),
     ]

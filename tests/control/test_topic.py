@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.carrier import ControlFolder
-from headgate.control import KafkaCluster, KafkaTopic, SignalForwarder, _topic
+from headgate.control import KafkaCluster, KafkaTopic, NoForwarder, SignalForwarder, _topic
 from headgate.errors import ConfigError, ConnectError
 
 pytest.importorskip("confluent_kafka")
@@ -128,6 +128,13 @@ def begun(inbox: Inbox) -> SignalForwarder:
     return forwarder
 
 
+def plan_without(inbox: Inbox) -> None:
+    """As a run whose configuration has no topic."""
+    inbox.dies_in = None
+    NoForwarder(inbox).forward()
+    inbox.plan()
+
+
 def stored(inbox: Inbox) -> Any:
     return (inbox.read("forwarded.json") or {}).get("offset")
 
@@ -161,14 +168,17 @@ def test_messages_become_files(broker: Broker, inbox: Inbox, caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["", "and Kafka does not answer the next process at first"])
+@pytest.mark.parametrize("without", [False, True], ids=["", "and the next process has no topic"])
 @pytest.mark.parametrize("dies_in", range(2 * 5))
-def test_a_kill_between_any_two_steps(broker: Broker, inbox: Inbox, dies_in: int, away: bool) -> None:
+def test_a_kill_between_any_two_steps(broker: Broker, inbox: Inbox, dies_in: int, without: bool, away: bool) -> None:
     """Before and after the range, each of three files, and the position."""
     forwarder = begun(inbox)
     broker.messages += [("us", "{}"), ("them", ""), ("us", "{}"), ("us", "{}"), ("them", "")]
     inbox.dies_in = dies_in
     with pytest.raises(Killed):
         forwarder.forward()
+    if without:
+        plan_without(inbox)
     forwarder, broker.away = SignalForwarder(TOPIC, inbox), away
     for _ in range(2):
         forwarder.forward(wait=True)
@@ -181,9 +191,10 @@ def test_a_kill_between_any_two_steps(broker: Broker, inbox: Inbox, dies_in: int
 @given(
     st.lists(
         st.sampled_from(["send", "send", "other", "forward", "plan", "away", "back", 0, 1, 2, 3, 4, 5, 6]), max_size=25
-    )
+    ),
+    st.booleans(),
 )
-def test_each_message_is_executed_once_in_order_whatever_happens(steps: list[str | int]) -> None:
+def test_each_message_is_executed_once_in_order_whatever_happens(steps: list[str | int], without: bool) -> None:
     broker, sent = Broker(), list[str]()
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(_topic, "_connect", broker.connect)
@@ -204,6 +215,8 @@ def test_each_message_is_executed_once_in_order_whatever_happens(steps: list[str
                 try:
                     forwarder.forward(wait=not broker.away)
                 except Killed:
+                    if without:
+                        plan_without(inbox)
                     forwarder = SignalForwarder(TOPIC, inbox)
                     forwarder.forward(wait=not broker.away)  # as each planning does first
                 inbox.dies_in = None

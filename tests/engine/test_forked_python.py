@@ -166,6 +166,20 @@ def test_who_ends_the_launcher_ends_the_process(python: str, modules: Path) -> N
         forked.wait(30)  # raises if it takes longer
 
 
+def test_a_driver_ends_without_a_word_about_its_server(modules: Path, kind: str) -> None:
+    """Which ends later."""
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-m", "holds", kind],
+        input="",
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *sys.path])},
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("killed", [True, False])
 def test_the_server_ends_after_the_driver_and_the_last_process(
     modules: Path, tmp_path: Path, kind: str, *, killed: bool

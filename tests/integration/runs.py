@@ -17,6 +17,7 @@ from headgate.errors import ConfigError
 from headgate.lake import Lake, Ledger, ledger_notifications
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
+from headgate.sinks._answers import PlannerMessages
 from headgate.testing import MySQLServer
 from tests.integration.outside import lake_dicts
 
@@ -50,6 +51,19 @@ def killed_before_the_ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "append", fail)
         with pytest.raises(ConfigError, match="killed before the ledger"):
+            yield
+
+
+@contextmanager
+def killed_after_the_ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The run in the block commits a batch, and reports nothing of it to the planner."""
+
+    def fail(*_: object) -> None:
+        raise ConfigError("killed after the ledger")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PlannerMessages, "hand_back", fail)
+        with pytest.raises(ConfigError, match="killed after the ledger"):
             yield
 
 

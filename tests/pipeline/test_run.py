@@ -202,16 +202,24 @@ class FakeRun:
 
     begun: ClassVar[list[tuple[str, ...]]] = []
     warned: ClassVar[list[int]] = []
+    open: ClassVar[list[FakeRun]] = []
 
     def __init__(self, pipeline: Pipeline, *_: Any) -> None:
         self.begun.append(pipeline.config.source.tables)
         self.pipeline, self.writer, self.batches, self.superseded, self.ended = pipeline, self, 0, False, False
+        self.open.append(self)
+
+    def close(self) -> None:
+        self.open.remove(self)
 
     def warn_of_stopped(self) -> None:
         self.warned.append(len(self.begun))
 
     def check_targets(self, _spark: Any, tables: list[str]) -> None:
         self.begun.append(tuple(tables))
+
+    def resume(self) -> None:
+        pass
 
     def until_end(self, _once: bool, _stop: Any, reloaded: Callable[[], bool]) -> None:
         self.superseded = reloaded()
@@ -233,6 +241,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ConfigFile:
     monkeypatch.setattr(_pipeline, "image_folder", lambda *_: contextlib.nullcontext())
     monkeypatch.setattr(FakeRun, "begun", [])
     monkeypatch.setattr(FakeRun, "warned", [])
+    monkeypatch.setattr(FakeRun, "open", [])
     return ConfigFile(path)
 
 
@@ -350,7 +359,7 @@ def test_a_store_that_does_not_answer_when_a_query_begins_is_asked_again(
     assert pipeline._follow(None, status, ["a.*"], True, ["a.b"], None)  # type: ignore[arg-type]
     assert waits == [1, 2, 4]
     again = "no answer"
-    assert done == [again, "closed", again, "reads ('a.*', 'a.b')", again]
+    assert done == [again, "closed", again, "reads ('a.*', 'a.b')", "closed", again, "closed"]
     assert Run.warned == [2, 3]
     problems.append([TargetError("not ours")])
     with pytest.raises(TargetError):
@@ -570,6 +579,25 @@ def test_a_run_without_a_right_to_the_lake_touches_no_images(file: ConfigFile, m
     monkeypatch.setattr(_pipeline, "image_folder", lambda *_: pytest.fail("the folder was opened"))
     with pytest.raises(TargetError, match="another pipeline"):
         Pipeline(file.config, file=file)._follow(None, None, [], False, [], None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("step", ["_courier", "image_folder", "check_targets", "resume", "until_end"])
+def test_the_writer_of_each_try_is_closed(file: ConfigFile, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """Also if the try ended before its query began."""
+    tries = []
+
+    def fail(*_: Any, **__: Any) -> None:
+        assert len(FakeRun.open) == 1
+        tries.append(step)
+        raise StorageError("the store does not answer") if len(tries) < 3 else TargetError("it refuses")
+
+    monkeypatch.setattr(FakeRun if hasattr(FakeRun, step) else _pipeline, step, fail)
+    monkeypatch.setattr(RetryBudget, "pause", lambda _self, error, **_: 0.0 if isinstance(error, Transient) else None)
+    monkeypatch.setattr(ControlFolder, "trouble", lambda _: None)
+    status = SimpleNamespace(tries_again=lambda _: None)
+    with pytest.raises(TargetError, match="it refuses"):
+        Pipeline(file.config, file=file)._follow(None, status, [], False, [], None)  # type: ignore[arg-type]
+    assert (len(tries), FakeRun.open) == (3, [])
 
 
 def test_batches_begin_so_often_at_most_and_a_run_that_ends_waits_for_none() -> None:

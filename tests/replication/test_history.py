@@ -101,6 +101,25 @@ def test_a_transaction_with_an_original_time_is_recognised(reader: str, original
     assert header.commit_us == (original_us or server.began_us + 2)
 
 
+OTHER = "7e11fa47-71ca-11e1-9e33-c80aa9429562"
+
+
+@pytest.mark.parametrize(("original_us", "uuid", "rewritten"), [(0, OTHER, False), (0, UUID, True), (77, OTHER, True)])
+def test_a_transaction_without_an_original_time_has_another_one_on_each_server(
+    original_us: int, uuid: str, rewritten: bool
+) -> None:
+    """So nothing can be compared after a failover."""
+    server = PretendedServer(uuid)
+    server.original_us, server.began_us = original_us, 1_800_000_000_000_000
+    server.commit([1])
+    read, last = LogRead(SETTINGS, had_by=UUID), Last(f"{UUID}:1", 1_700_000_000_000_001)
+    if not rewritten:
+        check_history(read, last, Network(server).transport())
+        return
+    with pytest.raises(HistoryRewrittenError, match="another commit time"):
+        check_history(read, last, Network(server).transport())
+
+
 def test_numbers_of_one_source_may_come_in_any_order_but_once() -> None:
     def written(*numbers: int) -> GtidSet:
         log, decoder = WrittenLog(), LogDecoder(gtids(1, 9), DecodeOptions(TablePatterns([])))

@@ -23,3 +23,29 @@ def test_a_re_read_is_requested_of_any_table(table: str, tmp_path: Path) -> None
     db, _, name = table.partition(".")
     assert pending.matches(db, name)
     assert not pending.matches(db, f"{name}x")
+
+
+SIGNAL = {"id": "s1", "type": "log", "data": '{"message": "hello"}'}
+
+
+def test_signals_of_a_committed_batch_outlast_a_kill(tmp_path: Path) -> None:
+    """Without a checkpoint the batch is not repeated, so its files exist before the ledger has it."""
+    inbox = ControlFolder(str(tmp_path))
+    messages, batch = PlannerMessages(inbox), FakeBatch(9).signal("shop.signals", SIGNAL).described()
+    messages.request(batch, [], {})
+    (signal,) = inbox.signals().values()
+    assert signal["id"] == "s1"
+    messages.hand_back(batch, {})
+    assert len(inbox.signals()) == 1
+
+
+def test_tables_that_a_stream_without_a_checkpoint_reads(tmp_path: Path) -> None:
+    """The kill prevented the report of a batch in which one table was complete and the re-read of another began."""
+    inbox = ControlFolder(str(tmp_path))
+    PlannerMessages(inbox).resume({"shop.a": TableState("shop.a", "live")})
+    assert inbox.finished() == frozenset()  # no stream was here
+    end = FakeBatch(8).end(FakeBatch(8).gtid).described()
+    PlannerMessages(inbox).hand_back(end, {"shop.b": TableState("shop.b", "live")})
+    states = {"shop.a": TableState("shop.a", "live"), "shop.b": TableState("shop.b", "snapshotting", since_epoch=9)}
+    PlannerMessages(inbox).resume(states)
+    assert inbox.finished() == frozenset({"shop.a"})

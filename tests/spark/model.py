@@ -74,6 +74,7 @@ class FakeServer:
     refuses: ServerSettingError | None = None
     """Raised for a setting that exactness rests on, wherever the planner must not go on without it."""
     commit_times: dict[int, int] = field(default_factory=dict)
+    knows_original_times: bool = True
     replicates: bool = False
     probes: list[tuple[GtidSet, Hint | None]] = field(default_factory=list)
     created_s: int = 0
@@ -210,6 +211,7 @@ class FakeServer:
             TransactionHeader(
                 gtid,
                 self.commit_times.get(gtid.number, gtid.number * 1000),
+                self.knows_original_times,
                 self.uuid,
                 f"binlog.{(gtid.number - 1) // self.per_file + 1:06d}",
                 4 + gtid.number,

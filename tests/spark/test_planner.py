@@ -586,6 +586,25 @@ def test_a_rewritten_history_is_noticed_at_the_next_planning() -> None:
     assert run.batch(), "what is purged cannot be compared"
 
 
+def test_a_promotion_with_transactions_that_have_no_original_time() -> None:
+    """Each server's log has another time for them, so only one server's own are compared."""
+    server = source(("d.a", 1))
+    server.knows_original_times = False
+    run = stream(server)
+    run.drain()
+    for number in (1, 2):
+        server.commit(("d.a", "put", 1, number))
+        assert run.batch()
+        server.uuid = f"{UUID[:-1]}{number}"
+        server.commit_times |= {one: one * 1000 + number for one in range(1, 9)}
+    server.commit(("d.a", "put", 1, 3))
+    assert run.batch()
+    assert run.offset.last == Last(f"{UUID}:3", 3002)
+    rewrite(server, 3)
+    with pytest.raises(HistoryRewrittenError):
+        run.planner.latest(run.offset)
+
+
 @pytest.mark.parametrize("way", ["goes on", "ends", "restarts"])
 def test_a_rewritten_history_is_noticed_before_a_stream_ends_or_waits(way: str) -> None:
     """Nothing is new, so only the comparison shows it."""

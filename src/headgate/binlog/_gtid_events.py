@@ -28,6 +28,8 @@ _KINDS: Final = (c.GTID, c.GTID_TAGGED, c.ANONYMOUS_GTID)
 _NUMBER: Final = 17
 """Offset of the number in the body of a GTID event, behind flags (1) and UUID (16)."""
 _SMALLEST_BODY: Final = _NUMBER + 8
+_TIMES: Final = 42
+"""Offset of the commit times in the body: :func:`commit_time`."""
 
 
 class GtidEvent(NamedTuple):
@@ -40,6 +42,9 @@ class GtidEvent(NamedTuple):
     before MySQL 8.0.1 the time of the event in whole seconds."""
     pos: int
     """Position in the file."""
+    is_original: bool = True
+    """Whether ``commit_us`` is the same in the log of each server. If not, the original time is unknown: the
+    transaction comes from a server before MySQL 8.0.1."""
 
 
 def gtid_events(segment: Segment) -> Iterator[GtidEvent]:
@@ -64,12 +69,15 @@ def gtid_event(segment: Segment, index: int) -> GtidEvent:
     kind = int(segment.buf[start + c.TYPE_OFFSET])
     body = bytes(segment.buf[start + c.HEADER_SIZE : end].tobytes())
     if kind == c.GTID_TAGGED:
-        return GtidEvent(*_parse_tagged(body), pos)
+        tagged, commit_us, is_original = _parse_tagged(body)
+        return GtidEvent(tagged, commit_us, pos, is_original)
     if len(body) < _SMALLEST_BODY:
         raise DecodeError(f"a GTID event has only {len(body)} bytes")
     number = int.from_bytes(body[_NUMBER:_SMALLEST_BODY], "little")
     gtid = Gtid(body[1:_NUMBER], "", number) if kind == c.GTID else None
-    return GtidEvent(gtid, int(commit_time(segment.buf, start, end)), pos)
+    times = body[_TIMES : _TIMES + 14]
+    is_original = len(times) < 14 or times[6] < 0x80 or any(times[7:])
+    return GtidEvent(gtid, int(commit_time(segment.buf, start, end)), pos, is_original)
 
 
 @njit(cache=True, nogil=True)
@@ -79,7 +87,7 @@ def commit_time(buf: Any, p: int, end: int) -> Any:
     Behind the number are a clock type (1), two logical clocks (8 each), and the time of this server's commit (7), whose
     highest bit is set if the original time (7) differs and follows.
     """
-    at = p + c.HEADER_SIZE + 42
+    at = p + c.HEADER_SIZE + _TIMES
     if at + 7 > end:
         return u32(buf, p) * 1000000
     immediate = np.int64(u64(buf, at - 1) >> 8)
@@ -91,8 +99,8 @@ def commit_time(buf: Any, p: int, end: int) -> Any:
     return immediate
 
 
-def _parse_tagged(body: bytes) -> tuple[Gtid, int]:
-    """Return GTID and commit time of a GTID_TAGGED (42) event.
+def _parse_tagged(body: bytes) -> tuple[Gtid, int, bool]:
+    """Return GTID, commit time and ``is_original`` of a GTID_TAGGED (42) event.
 
     It is a message of the server's serialization library: a format version, the message's size and the last field that
     a reader must know, then fields, each after its number. All numbers are variable-length.
@@ -101,7 +109,8 @@ def _parse_tagged(body: bytes) -> tuple[Gtid, int]:
     cursor.varint()
     cursor.varint()
     cursor.varint()
-    sid, tag, number, immediate, original = b"", "", 0, 0, 0
+    sid, tag, number, immediate = b"", "", 0, 0
+    original: int | None = None  # the same
     while cursor.left:
         field = cursor.varint()
         if field == 0:
@@ -122,4 +131,4 @@ def _parse_tagged(body: bytes) -> tuple[Gtid, int]:
             break
     if len(sid) != 16 or number <= 0:
         raise DecodeError("a GTID_TAGGED event names no GTID")
-    return Gtid(sid, tag, number), original or immediate
+    return Gtid(sid, tag, number), original or immediate, original != 0

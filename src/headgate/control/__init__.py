@@ -22,7 +22,7 @@ from headgate.control._signals import (
     submit,
 )
 from headgate.control._table import SIGNAL_COLUMNS, inbox_files, inserted_rows
-from headgate.control._topic import KafkaTopic, SignalForwarder, check_topic
+from headgate.control._topic import KafkaTopic, NoForwarder, SignalForwarder, check_topic
 from headgate.control._webhook import WebhookChannel
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "KafkaCluster",
     "KafkaTopic",
     "LogChannel",
+    "NoForwarder",
     "Notification",
     "OpenSnapshots",
     "Outbox",

@@ -8,13 +8,14 @@ Guarantees
 ==========
 
 - **Each insert takes effect once.** The reader of the binlog range passes the rows on unchanged
-  (:func:`inserted_rows`). When the batch is committed, the sinks put a file for each row into the inbox
+  (:func:`inserted_rows`). Before the batch is committed, the sinks put a file for each row into the inbox
   (:func:`inbox_files`). The next batch is planned after that, and takes the file like any other. The file is named by
   the insert's transaction and its number in it (without GTIDs: by its binlog position, since the log then belongs to
   one server), so a repeated batch writes the same file. A batch is repeated only until the stream continues from it, so
   before any planning takes its signals.
-- **None is lost.** If the run is killed between the batch's ledger row and the files, Spark repeats the batch. The
-  ledger has it, so it is only handed back, and that writes the files.
+- **None is lost.** A batch that the ledger has, so that its rows are not read again, has left its files, also if
+  Spark's checkpoint is lost. If it is lost before the ledger has the batch, the next one takes the files, reads the
+  rows, writes the files again and removes them.
 - **In order of the log.** Signals of one planning are taken in order of ``submitted_us``, the commit time, increased
   where it would not grow from each to the next.
 

@@ -11,7 +11,8 @@ Guarantees
   ``forwarded.json`` there has the offset of the next message, which moves only after the files are durable. Before the
   files are written, it has the range that they are of. The planner calls :meth:`SignalForwarder.forward` and reads and
   removes files in one thread. So if it was killed between the files and their offset, no file of the range was taken
-  yet, and the next process continues after the last one that exists.
+  yet, and the next process continues after the last one that exists. A planner without a topic settles that offset, too
+  (:class:`NoForwarder`), before it takes the files.
 - **In order.** A topic with several partitions has no order, so it is refused. So is a compacted topic: Kafka keeps
   only the newest message of a key, and all signals of a pipeline have one key. Both are checked again every minute,
   because they can be altered. ``submitted_us`` of the files grows with the offset.
@@ -33,7 +34,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,7 +47,7 @@ from headgate.extras import require_extra
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-__all__ = ["KafkaTopic", "SignalForwarder", "check_topic"]
+__all__ = ["KafkaTopic", "NoForwarder", "SignalForwarder", "check_topic"]
 
 log = logging.getLogger("headgate")
 
@@ -202,6 +203,47 @@ class _Cursor:
     submitted_us: int
     """``submitted_us`` of the last file."""
 
+    def store(self, inbox: ControlFolder) -> _Cursor:
+        """Write the file."""
+        inbox.write(ControlFile.FORWARDED, asdict(self))
+        return self
+
+
+def _settled(inbox: ControlFolder) -> _Cursor | None:
+    """Return the stored position, after moving it behind everything that is in the inbox; None: there is none."""
+    content = inbox.read(ControlFile.FORWARDED) or {}
+    names = _Cursor.__dataclass_fields__.keys()
+    if not names <= content.keys():
+        return None
+    cursor = _Cursor(**{name: content[name] for name in names})
+    if cursor.until <= cursor.offset:
+        return cursor
+    files = inbox.signals()
+    done = [n + 1 for n in range(cursor.offset, cursor.until) if _name(cursor.topic, n) in files]
+    offset = max(done, default=cursor.offset)
+    return replace(cursor, offset=offset, until=offset).store(inbox)
+
+
+def _name(topic: str, offset: int) -> str:
+    """Return the name of a message's signal."""
+    return f"kafka-{topic[:_NAME_LIMIT]}-{offset}"
+
+
+class NoForwarder:
+    """Forwarder of a planner without a signal topic. An earlier planner may have had one."""
+
+    def __init__(self, inbox: ControlFolder) -> None:
+        self._inbox: ControlFolder | None = inbox
+
+    def forward(self, *, wait: bool = False) -> None:  # noqa: ARG002 - as SignalForwarder's
+        """The first time, settle how far an earlier planner came: its files are taken now.
+
+        :raises HeadgateError: the inbox cannot be read or written. Call it again before the inbox is read.
+        """
+        if self._inbox is not None:
+            _settled(self._inbox)
+            self._inbox = None
+
 
 class SignalForwarder:
     """Forwarder of the messages of a signal topic into the inbox. For the thread of the planner that reads the inbox.
@@ -229,7 +271,7 @@ class SignalForwarder:
         :raises HeadgateError: the inbox cannot be written. Call it again before the inbox is read.
         """
         deadline = self._clock() + 2 * self._topic.cluster.answer_seconds if wait else None
-        cursor = self._cursor = self._cursor or self._settled()
+        cursor = self._cursor = self._cursor or self._stored()
         try:
             consumer = self._connected(deadline)
             if consumer is None:
@@ -260,22 +302,14 @@ class SignalForwarder:
 
     # --- the inbox
 
-    def _settled(self) -> _Cursor | None:
+    def _stored(self) -> _Cursor | None:
         """Return the stored position behind everything that is in the inbox; None: there is none in this topic."""
-        content = self._inbox.read(ControlFile.FORWARDED) or {}
-        names = _Cursor.__dataclass_fields__.keys()
-        if content.get("topic") != self._topic.topic or not names <= content.keys():
-            return None
-        cursor = _Cursor(**{name: content[name] for name in names})
-        if cursor.until > cursor.offset:
-            files = self._inbox.signals()
-            done = [offset + 1 for offset in range(cursor.offset, cursor.until) if self._name(offset) in files]
-            cursor = self._record(max(done, default=cursor.offset), submitted_us=cursor.submitted_us)
-        return cursor
+        cursor = _settled(self._inbox)
+        return cursor if cursor is not None and cursor.topic == self._topic.topic else None
 
     def _store(self, cursor: _Cursor, messages: Sequence[_FetchedMessage]) -> None:
         """Write a file for each message to this pipeline, then the position behind all messages."""
-        ours = [(self._name(one.offset), one.signal) for one in messages if one.signal is not None]
+        ours = [(_name(self._topic.topic, one.offset), one.signal) for one in messages if one.signal is not None]
         keys = [one.key for one in messages if one.signal is None]
         last_us = cursor.submitted_us
         if ours:
@@ -291,12 +325,8 @@ class SignalForwarder:
 
     def _record(self, offset: int, *, until: int | None = None, submitted_us: int = 0) -> _Cursor:
         cursor = _Cursor(self._topic.topic, offset, offset if until is None else until, submitted_us)
-        self._inbox.write(ControlFile.FORWARDED, asdict(cursor))
-        self._cursor = cursor
+        self._cursor = cursor.store(self._inbox)
         return cursor
-
-    def _name(self, offset: int) -> str:
-        return f"kafka-{self._topic.topic[:_NAME_LIMIT]}-{offset}"
 
     # --- connecting
 

@@ -27,6 +27,7 @@ from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_
 from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, ColumnNames, is_mapped_otherwise
 from headgate.delta._parquet import CODECS, VARIANT, as_column, as_rows, is_plain, write_files
+from headgate.delta._restore import restoration
 from headgate.delta._successor import new_successor, retire_successor, successors, take_over
 from headgate.delta._union import DifferentColumnsError, UnionLayout, UnionPart, changed_files, union_actions
 from headgate.delta._vectors import VectorFile, positions_of
@@ -91,6 +92,7 @@ __all__ = [
     "prepare_fold",
     "read_rows",
     "renaming",
+    "restoration",
     "retire_successor",
     "snapshot_at",
     "successors",

@@ -247,6 +247,11 @@ class TableLog:
         self._snapshot = Snapshot()
         self._newest: FileIdentity | None = None
 
+    @property
+    def seen(self) -> Snapshot:
+        """The version that was last read; version −1 before that."""
+        return self._snapshot
+
     def refresh(self, *, files: bool = True) -> Snapshot:
         """Return the newest version.
 

@@ -24,7 +24,6 @@ import atexit
 import os
 import pkgutil
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -50,7 +49,7 @@ _JEMALLOCS: Final = "jemalloc_bg_thd"
 
 _executables: dict[str, str | None] = {}
 """Loading function → path of the executable file; None: not possible."""
-_open_inputs: list[object] = []
+_open_inputs: list[int] = []
 """Ends of the servers' standard inputs, open until this process ends."""
 
 
@@ -128,17 +127,23 @@ def _has_one_thread() -> bool:
 
 
 def _start_server(listening: socket.socket, load: str) -> None:
+    # Not by ``subprocess``, whose object warns if the process outlives it.
+    reading, writing = os.pipe()
     with listening:
         number = listening.fileno()
-        server = subprocess.Popen(
+        os.posix_spawn(
+            sys.executable,
             [sys.executable, "-m", _PROGRAM, str(number), load],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            env={**_ONE_THREAD, "PYTHONHASHSEED": "0", **os.environ},
-            pass_fds=[number],
-            start_new_session=True,
+            {**_ONE_THREAD, "PYTHONHASHSEED": "0", **os.environ},
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, number, number),  # so the server inherits it
+                (os.POSIX_SPAWN_DUP2, reading, 0),
+                (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+            ],
+            setsid=True,
         )
-    _open_inputs.append(server)
+    os.close(reading)
+    _open_inputs.append(writing)
 
 
 def _fork(listening: socket.socket, leave: Callable[[], None]) -> None:

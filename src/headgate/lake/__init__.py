@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.lake._append import Marker, append, append_frame, append_rows
+from headgate.lake._append import append, append_frame, append_rows
 from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._differences import Difference, TableResult
 from headgate.lake._file_removal import Amount
@@ -26,6 +26,7 @@ from headgate.lake._ledger import (
     read_as_of,
 )
 from headgate.lake._maintain import Maintained, Maintenance
+from headgate.lake._marker import Marker, batch_marker
 from headgate.lake._merged import MergedTables, epochs_shown
 from headgate.lake._notifications import TableChannel
 from headgate.lake._places import Place, Places
@@ -68,6 +69,7 @@ from headgate.lake._status_text import (
     table_text,
 )
 from headgate.lake._takeover import begin_successor, take_over
+from headgate.lake._unentered import UnenteredBatches
 from headgate.lake._upkeep import Upkeep
 from headgate.lake._verify import verify_table
 from headgate.lake._workers import Workers
@@ -131,6 +133,7 @@ __all__ = [
     "TableResult",
     "TableState",
     "TableStatus",
+    "UnenteredBatches",
     "Upkeep",
     "Upserts",
     "VersionChanges",
@@ -143,6 +146,7 @@ __all__ = [
     "append",
     "append_frame",
     "append_rows",
+    "batch_marker",
     "begin_successor",
     "commit_errors",
     "counted",

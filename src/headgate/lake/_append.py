@@ -26,38 +26,17 @@ import pyarrow as pa
 from headgate.delta import ColumnNames, CommitPlan, Snapshot, is_plain, write_files
 from headgate.errors import CommitConflictError
 from headgate.lake._delta import DeltaPath, commit_errors, spark_schema
+from headgate.lake._marker import Marker
 from headgate.lake._write_methods import OTHER_TYPES, codec_of, spark_writes
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "CommitBase",
-    "Marker",
-    "append",
-    "append_frame",
-    "append_rows",
-    "find_base",
-    "fit",
-    "inspect_base",
-    "table_schema",
-]
+__all__ = ["CommitBase", "append", "append_frame", "append_rows", "find_base", "fit", "inspect_base", "table_schema"]
 
 _TRIES = 100
 
 Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-@dataclass(frozen=True)
-class Marker:
-    """Delta transaction marker: a second append under the same marker adds nothing."""
-
-    application: str
-    version: int
-
-    def action(self) -> dict[str, Any]:
-        """Return the commit's ``txn`` action."""
-        return {"txn": {"appId": self.application, "version": self.version}}
 
 
 def append(delta: DeltaPath, data: DataFrame, expand: Expand, ddl: str, columns: Sequence[str], marker: Marker) -> bool:

@@ -32,10 +32,12 @@ from headgate.delta import (
     renaming,
     snapshot_at,
     sync_commits,
+    unsupported_requirements,
     with_properties,
 )
 from headgate.errors import CommitConflictError, TargetError
-from headgate.lake._log_store import delta_log, put_by_hadoop, share_access
+from headgate.lake._log_store import delta_log, log_transactions, put_by_hadoop, share_access
+from headgate.lake._marker import Marker
 from headgate.lake._properties import PIPELINE, TABLE
 from headgate.names import quote_name
 from headgate.stores import is_remote, obstacle
@@ -94,10 +96,14 @@ def followed_log(path: str) -> TableLog:
 
 @dataclass(frozen=True)
 class DeltaPath:
-    """One Delta table by path, in one session."""
+    """One Delta table by path, in one session.
+
+    :param marker: of the batch that writes the table: each commit gets it, or the one before it, if it is Spark's.
+    """
 
     spark: SparkSession
     path: str
+    marker: Marker | None = None
 
     @property
     def sql(self) -> str:
@@ -131,7 +137,32 @@ class DeltaPath:
     ) -> CommitPlan | None:
         """Commit what is planned; see :func:`headgate.delta.commit`."""
         bounds = {} if tries is None else {"tries": tries}
-        return commit(self.path, plan, self.put, staged=staged, **bounds)
+
+        def marked() -> CommitPlan | None:
+            planned = plan()
+            if planned is None or self.marker is None:
+                return planned
+            return replace(planned, actions=[*planned.actions, self.marker.action()])
+
+        return commit(self.path, marked, self.put, staged=staged, **bounds)
+
+    @contextmanager
+    def committing(self) -> Iterator[None]:
+        """Commit by Spark within the block: see :func:`commit_errors`. The batch's marker is committed before that.
+
+        :raises CommitConflictError: another program committed at the same time.
+        """
+
+        def mark() -> CommitPlan | None:
+            table = None if self.marker is None else self.followed()
+            if table is None or table.version < 0 or self.marker is None or unsupported_requirements(table):
+                return None
+            is_marked = table.transactions.get(self.marker.application) == self.marker.version
+            return None if is_marked else CommitPlan(table, [self.marker.action()], "BATCH", {}, blind=True)
+
+        commit(self.path, mark, self.put)
+        with commit_errors(self.path):
+            yield
 
     def snapshot(self) -> Snapshot:
         """Return the newest version."""
@@ -141,6 +172,12 @@ class DeltaPath:
         _, theirs = delta_log(self.spark, self.path)
         metadata = json.loads(theirs.metadata().json())["metaData"]
         return Snapshot(version=int(theirs.version()), metadata=metadata)
+
+    def transactions(self) -> Mapping[str, int]:
+        """Return by application the newest version of its transaction markers, as of the last look at the table."""
+        if not self.obstacle():
+            return followed_log(self.path).seen.transactions
+        return log_transactions(self.spark, self.path)
 
     def version(self) -> int:
         """Return the newest version's number; −1 if there is no Delta table."""

@@ -16,7 +16,7 @@ from headgate.stores import grant, is_granted, is_remote
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["delta_log", "put_by_hadoop", "share_access"]
+__all__ = ["delta_log", "log_transactions", "put_by_hadoop", "share_access"]
 
 _EXISTS_ERROR: Final = "FileAlreadyExistsException"
 _IF_ABSENT: Final = "fs.option.create.conditional.overwrite"
@@ -41,6 +41,13 @@ def delta_log(spark: SparkSession, path: str) -> tuple[Any, Any]:
     log_class, nothing, _, _ = _classes(spark._jvm)
     table = log_class.forTable(spark._jsparkSession, path)
     return table, table.update(False, nothing, nothing)
+
+
+def log_transactions(spark: SparkSession, path: str) -> dict[str, int]:
+    """Return by application the newest version of its transaction markers: a Spark job for a long log."""
+    _, newest = delta_log(spark, path)
+    converters = _classes(spark._jvm)[2]
+    return {str(one.appId()): int(one.version()) for one in converters.asJava(newest.setTransactions())}
 
 
 def put_by_hadoop(spark: SparkSession, folder: str, name: str, text: str) -> None:

@@ -44,10 +44,10 @@ from headgate.delta import (
     union_actions,
 )
 from headgate.errors import TargetError
-from headgate.lake._append import Marker
 from headgate.lake._delta import followed_log
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import MergedState, ShownShard, TableState
+from headgate.lake._marker import Marker
 from headgate.lake._properties import MERGED, key_of, key_property
 
 __all__ = ["MergedTables", "epochs_shown"]

@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from headgate.control import Notification
-from headgate.lake._append import Marker, append_rows
+from headgate.lake._append import append_rows
 from headgate.lake._delta import DeltaPath, spark_schema
 from headgate.lake._layout import Lake
+from headgate.lake._marker import Marker
 from headgate.lake._properties import PIPELINE, TABLE
 
 if TYPE_CHECKING:

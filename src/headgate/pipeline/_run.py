@@ -216,13 +216,14 @@ class Pipeline:
                 error: BaseException | None
                 try:
                     run = _Run(self, spark, status, on_progress)
-                    courier = courier or stack.enter_context(_courier(self.config, spark, run.writer, status))
-                    images = images or stack.enter_context(image_folder(spark, self.lake))  # the lake is ours
-                    run.courier, run.names, run.images = courier, names, images
-                    self._prepare(run, spark, tables, resnapshot, is_first=is_first)
-                    is_first, resnapshot = False, []
-                    error = run.until_end(ends, self._stop, self.reloaded)
-                    batches = run.batches
+                    with contextlib.closing(run.writer):
+                        courier = courier or stack.enter_context(_courier(self.config, spark, run.writer, status))
+                        images = images or stack.enter_context(image_folder(spark, self.lake))  # the lake is ours
+                        run.courier, run.names, run.images = courier, names, images
+                        self._prepare(run, spark, tables, resnapshot, is_first=is_first)
+                        is_first, resnapshot = False, []
+                        error = run.until_end(ends, self._stop, self.reloaded)
+                        batches = run.batches
                 except HeadgateError as problem:  # before the query has begun: a store did not answer
                     error = problem
                 applied = applied or batches > 0
@@ -263,17 +264,14 @@ class Pipeline:
         :raises HeadgateError: a table in the lake is not this pipeline's, or cannot be read.
         """
         writer = run.writer
-        try:
-            if is_first:
-                writer.warn_of_stopped()
-            writer.check_targets(spark, tables)
-            if is_first and self.config.source.snapshot_mode == "always" and writer.ledger.last is not None:
-                resnapshot = [*self.config.source.tables, *resnapshot]
-            if resnapshot:
-                writer.inbox.send_request(f"run-{uuid.uuid4().hex}", Resnapshot(tuple(resnapshot)))
-        except HeadgateError:
-            writer.close()
-            raise
+        if is_first:
+            writer.warn_of_stopped()
+        writer.check_targets(spark, tables)
+        writer.resume()
+        if is_first and self.config.source.snapshot_mode == "always" and writer.ledger.last is not None:
+            resnapshot = [*self.config.source.tables, *resnapshot]
+        if resnapshot:
+            writer.inbox.send_request(f"run-{uuid.uuid4().hex}", Resnapshot(tuple(resnapshot)))
 
 
 def _restarts_from_now(error: BaseException, mode: str) -> bool:
@@ -381,16 +379,15 @@ class _Run:
         In the last case (None, and ``superseded``) the next query resumes from the checkpoint, with the new one.
         """
         self._batch_seconds = 0.0 if once else self.config.target.batch_ms / 1000
-        with contextlib.closing(self.writer):
-            self._rewritten.request_rereads()
-            query = self._start(once)
-            try:
-                self.writer.start()
-                return self._watch(query, stop, reloaded)
-            finally:  # Ctrl-C in a notebook, or an error while a new configuration is checked, leaves it running
-                self._ending.set()
-                with contextlib.suppress(Exception):
-                    query.stop()
+        self._rewritten.request_rereads()
+        query = self._start(once)
+        try:
+            self.writer.start()
+            return self._watch(query, stop, reloaded)
+        finally:  # Ctrl-C in a notebook, or an error while a new configuration is checked, leaves it running
+            self._ending.set()
+            with contextlib.suppress(Exception):
+                query.stop()
 
     def _watch(
         self, query: StreamingQuery, stop: threading.Event, reloaded: Callable[[], bool]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import astuple, replace
 from typing import NamedTuple
 
-from headgate.binlog import Segment, gtid_events
+from headgate.binlog import GtidEvent, Segment, gtid_events
 from headgate.binlog_positions import TAG, BinlogPosition, file_number, number_at
 from headgate.errors import BinlogPurgedError, HeadgateError, HistoryRewrittenError, IncompleteReadError
 from headgate.gtid import Gtid, GtidSet
@@ -28,7 +28,9 @@ class TransactionHeader(NamedTuple):
 
     gtid: Gtid
     commit_us: int
-    """Original commit time, microseconds since 1970-01-01 UTC; 0: it carries none."""
+    """:attr:`headgate.binlog.GtidEvent.commit_us`"""
+    is_original: bool
+    """Whether this is the time in each server's log."""
     server_uuid: str
     """Server in whose log it is."""
     file: str
@@ -46,6 +48,14 @@ class TransactionHeader(NamedTuple):
         """Return the form that offsets hold."""
         return Last(str(self.gtid), self.commit_us)
 
+    @classmethod
+    def of(cls, gtid: Gtid, event: GtidEvent, hint: Hint) -> TransactionHeader:
+        """Return the header of an event.
+
+        :param hint: its position.
+        """
+        return cls(gtid, event.commit_us, event.is_original, *astuple(hint))
+
 
 def check_history(read: LogRead, last: Last, transport: Transport = TRANSPORT) -> None:
     """Check that the log still has a transaction that was read. Without an error it does, or has purged it.
@@ -60,15 +70,17 @@ def check_history(read: LogRead, last: Last, transport: Transport = TRANSPORT) -
         (header,) = transaction_headers(one, transport)
     except BinlogPurgedError:
         return
-    check_header(header, last)
+    check_header(header, last, read.had_by)
 
 
-def check_header(header: TransactionHeader, last: Last) -> None:
-    """Check that a header is of the transaction that was read.
+def check_header(header: TransactionHeader, last: Last, read_on: str | None) -> None:
+    """Check that a header is of the transaction that was read. If the original time is unknown, each server's log has
+    another time, so transactions on two servers cannot be compared.
 
+    :param read_on: UUID of the server on which it was read; None: unknown.
     :raises HistoryRewrittenError: it is of another one with the same GTID.
     """
-    if header.commit_us != last.ts_us:
+    if header.commit_us != last.ts_us and (header.is_original or header.server_uuid == read_on):
         raise HistoryRewrittenError(
             REWRITTEN.format("a transaction that was read has another commit time"), gtid=last.gtid
         )
@@ -123,7 +135,7 @@ def last_header(read: LogRead, header: TransactionHeader, transport: Transport =
             for event in gtid_events(item) if isinstance(item, Segment) else ():
                 if event.gtid is None or event.gtid not in executed:
                     return last
-                last = TransactionHeader(event.gtid, event.commit_us, *astuple(dump.hint(item.file, event.pos)))
+                last = TransactionHeader.of(event.gtid, event, dump.hint(item.file, event.pos))
             if read.is_complete(position_of(item)):
                 return last
     if read.until is None:  # an archive, whose end is one
@@ -143,7 +155,7 @@ def _first_header(read: LogRead, begin: BinlogPosition, transport: Transport) ->
                     continue
                 if stop is not None and at >= stop:
                     return []
-                return [TransactionHeader(position, event.commit_us, *astuple(dump.hint(item.file, event.pos)))]
+                return [TransactionHeader.of(position, event, dump.hint(item.file, event.pos))]
             if stop is not None and position_of(item) >= stop:
                 return []
     raise read.incomplete_error()
@@ -162,7 +174,7 @@ def _dumped(read: LogRead, transport: Transport) -> Iterator[TransactionHeader]:
             size += int(segment.end[-1]) - int(segment.start[0])
             for event in gtid_events(segment):
                 if event.gtid is not None and event.gtid in wanted:
-                    yield TransactionHeader(event.gtid, event.commit_us, *astuple(dump.hint(segment.file, event.pos)))
+                    yield TransactionHeader.of(event.gtid, event, dump.hint(segment.file, event.pos))
                     left, size = left - 1, 0
             if not left or (left < wanted.count() and size > _LARGE_BYTES):
                 return

@@ -71,14 +71,14 @@ def _transactions(settings: ConnectionSettings, file: str) -> Iterator[tuple[Gti
     """Yield GTIDs and original commit times, from the beginning of a file to the log's end."""
     with open_dump(LogRead(settings, start=(file, FIRST_EVENT))) as dump:
         for segment in dump.segments():
-            for gtid, commit_us, _ in gtid_events(segment):
-                if gtid is None:
+            for event in gtid_events(segment):
+                if event.gtid is None:
                     raise ServerSettingError(
                         "a transaction in the log has no GTID, so the position at a time is unknown",
                         setting="gtid_mode",
                         expected="ON",
                     )
-                yield gtid, commit_us
+                yield event.gtid, event.commit_us
 
 
 def _text(time_us: int | None) -> str:

@@ -29,11 +29,13 @@ class PlannerMessages:
         return TablePatterns(patterns) if patterns else None
 
     def request(self, batch: Batch, decisions: Sequence[Decision], before: Mapping[str, TableState]) -> None:
-        """Request the work that a batch leaves; a replay writes the same files.
+        """Request the work that a batch leaves, and pass on its signals; a replay writes the same files.
 
         :param before: the tables in the last ledger row.
         """
         epoch = batch.header.epoch
+        for name, value in inbox_files(batch.signals):
+            self._inbox.write(name, value)
         for number, redo in enumerate(batch.redo):
             self._inbox.send_request(f"redo-{epoch}-{number}", redo)
         gtids = _settling_gtids(decisions, before)
@@ -49,21 +51,31 @@ class PlannerMessages:
 
         :param states: all tables after it.
         """
+        self._report_finished(states)
         for action in batch.header.actions:
             name = (action.get("file") or action.get("id")) if isinstance(action, dict) else action
             if name:
                 self._inbox.remove_signal(name)
-        for name, value in inbox_files(batch.signals):
-            self._inbox.write(name, value)
+        if len(batch.ends) == 1:
+            (end,) = batch.ends
+            if GtidSet.parse(end.gtid) == GtidSet.parse(batch.header.gtid):
+                self._inbox.record_hint(end)
+
+    def resume(self, states: Mapping[str, TableState]) -> None:
+        """Report the results of the ledger's newest batch again: a kill may have prevented that, and a stream without
+        its checkpoint does not repeat the batch. If the position was removed, too, such a stream begins again.
+
+        :param states: the tables in the last ledger row.
+        """
+        if self._inbox.hint() is not None:
+            self._report_finished(states)
+
+    def _report_finished(self, states: Mapping[str, TableState]) -> None:
         # For the planner, suspended tables are finished too: only a signal starts a re-read.
         finished = sorted(table for table, state in states.items() if state.is_read or state.is_suspended)
         if finished != self._finished:
             self._inbox.record_finished(finished)
             self._finished = finished
-        if len(batch.ends) == 1:
-            (end,) = batch.ends
-            if GtidSet.parse(end.gtid) == GtidSet.parse(batch.header.gtid):
-                self._inbox.record_hint(end)
 
 
 def _settling_gtids(decisions: Iterable[Decision], before: Mapping[str, TableState]) -> GtidSet:

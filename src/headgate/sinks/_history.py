@@ -8,7 +8,17 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from headgate.carrier import SEQ_DDL, Batch
-from headgate.lake import PIPELINE, TABLE, DeltaPath, Lake, Marker, append_rows, spark_schema, split_table
+from headgate.lake import (
+    PIPELINE,
+    TABLE,
+    DeltaPath,
+    Lake,
+    Marker,
+    UnenteredBatches,
+    append_rows,
+    spark_schema,
+    split_table,
+)
 from headgate.sinks._course import Outcome
 from headgate.sinks._decide import Decision
 
@@ -37,6 +47,11 @@ class SchemaHistory:
         self._delta = DeltaPath(spark, lake.schema_history)
         self._pipeline = pipeline
         self._exists = self._delta.check_ours(pipeline, _TABLE_PROPERTY) is not None
+
+    def undo(self, unentered: UnenteredBatches) -> None:
+        """Delete the statements of batches that the ledger lacks."""
+        if self._exists:
+            unentered.restored(self._delta, None, "epoch")
 
     def write(self, batch: Batch, decisions: Sequence[Decision]) -> None:
         """Append the rows of a batch, once; statements on tables that are not ours are ``ignored``."""

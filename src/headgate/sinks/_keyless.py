@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headgate.errors import TargetError
-from headgate.lake import DeltaPath, commit_errors
+from headgate.lake import DeltaPath
 from headgate.names import quote_name
 from headgate.sinks._expand import HEADGATE_COLUMNS
 
@@ -59,7 +59,7 @@ def overwrite(delta: DeltaPath, rows: DataFrame, columns: list[str]) -> None:
     row_number = functions.row_number().over(Window.partitionBy("_row_hash").orderBy("_seq"))
     numbered = hashed.withColumn("_row_copy", row_number - 1)
     frame = numbered.select(*[quote_name(name) for name in (*columns, *HEADGATE_COLUMNS, *ROW)])
-    with commit_errors(delta.path):
+    with delta.committing():
         frame.write.format("delta").mode("overwrite").save(delta.path)
 
 
@@ -157,7 +157,7 @@ def _merge(delta: DeltaPath, copies: DataFrame, columns: list[str]) -> None:
         .whenMatchedUpdate("s._op = 'c'", set=values)
         .whenNotMatchedInsert("s._op = 'c'", values=values)
     )
-    with commit_errors(delta.path):
+    with delta.committing():
         merge.execute()
 
 

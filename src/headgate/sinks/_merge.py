@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headgate.carrier import Seq, sortable
-from headgate.lake import DELETED, DeltaPath, Form, commit_errors
+from headgate.lake import DELETED, DeltaPath, Form
 from headgate.names import quote_name
 from headgate.sinks._actions import RowAction
 from headgate.sinks._expand import HEADGATE_COLUMNS, row_columns
@@ -41,7 +41,7 @@ def merge_images(delta: DeltaPath, rows: DataFrame, images: RowAction, form: For
         .whenMatchedUpdate("s._op NOT IN ('b', 'd') AND t._seq < s._seq", set=values)
         .whenNotMatchedInsert("s._op NOT IN ('b', 'd')", values=values)
     )
-    with commit_errors(delta.path):
+    with delta.committing():
         merge.execute()
     return 1
 
@@ -53,14 +53,14 @@ def fill_columns(
     casts: dict[str, str | Column] = {
         quote_name(name): f"CAST('{text}' AS {types[name]})" for name, text in values.items()
     }
-    with commit_errors(delta.path):
+    with delta.committing():
         _table(delta).update(f"_seq.epoch < {epoch} AND {condition}", casts)
     return 1
 
 
 def delete_rows(delta: DeltaPath, condition: str) -> int:
     """Delete the rows that fulfil a condition."""
-    with commit_errors(delta.path):
+    with delta.committing():
         _table(delta).delete(condition)
     return 1
 
@@ -68,7 +68,7 @@ def delete_rows(delta: DeltaPath, condition: str) -> int:
 def mark_rows(delta: DeltaPath, marking: Marking) -> int:
     """Mark rows as deleted, without known GTID and time."""
     mark: dict[str, str | Column] = {DELETED: "true", "_seq": seq_literal(marking.seq), "_gtid": "NULL", "_ts": "NULL"}
-    with commit_errors(delta.path):
+    with delta.committing():
         _table(delta).update(marking.condition, mark)
     return 1
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headgate.lake import ColumnsAfter, DeltaPath, commit_errors, reshape_files, schema_of, spark_schema
+from headgate.lake import ColumnsAfter, DeltaPath, reshape_files, schema_of, spark_schema
 from headgate.names import quote_name
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _rewrite(
         value = functions.lit(None) if field.name in after.emptied else functions.col(quote_name(field.name))
         value = value.cast(kind) if kind != field.dataType or field.name in after.emptied else value
         columns.append(value.alias(after.renamed.get(field.name, field.name)))
-    with commit_errors(delta.path):
+    with delta.committing():
         writer = delta.read(delta.version()).select(*columns).write.format("delta").mode("overwrite")
         writer.option("overwriteSchema", "true").save(delta.path)
 

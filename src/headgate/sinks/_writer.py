@@ -8,11 +8,12 @@ The order is the guarantee:
    target that is not ours, contradictory images) writes nothing.
 4. The tables are written, several at once, then the messages are sent to Kafka (``_kafka``), then the schema history.
    Each step is repeatable; messages may come twice, unless they are sent in transactions.
-5. Requests to the planner (read a chunk or a table again) go to the inbox. The planner takes them only after this
-   batch, and a replay writes the same files.
+5. Requests to the planner (read a chunk or a table again), and signals from the log, go to the inbox. The planner takes
+   them only after this batch, and a replay writes the same files.
 6. The ledger row commits the batch, with its notifications (``control/_events.py``).
-7. What depends on the commit (processed signals, signals from the log, finished tables, the position hint) is handed
-   back. This is repeated for a batch that the ledger has, because the previous run may have been killed in between.
+7. What depends on the commit (processed signals, finished tables, the position hint) is handed back. This is repeated
+   for a batch that the ledger has, because the previous run may have been killed in between. Without a checkpoint
+   Spark repeats nothing, so a run first reports the finished tables of the ledger (:meth:`BatchWriter.resume`).
 """
 
 from __future__ import annotations
@@ -35,12 +36,15 @@ from headgate.lake import (
     Lake,
     Ledger,
     LedgerRow,
+    Marker,
     MergedState,
     MergedTables,
     Place,
     TableState,
+    UnenteredBatches,
     Upkeep,
     WriteMethod,
+    batch_marker,
     split_table,
 )
 from headgate.sinks._answers import PlannerMessages
@@ -55,6 +59,7 @@ from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress, log_signals
 from headgate.sinks._shape import Target
 from headgate.sinks._span import KeySpan
+from headgate.sinks._states import State
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,6 +107,7 @@ class BatchWriter:
         self.targets: dict[str, Target] = {}
         """The current tables as they were when they were checked."""
         self._spans: dict[str, KeySpan] = {}
+        self._has_written = False  # whether a batch of this run was written
         self.upkeep: Upkeep | None = None
         if not DeltaPath(spark, lake.schema_history).obstacle():
             codec = spark.conf.get("spark.sql.parquet.compression.codec")
@@ -151,6 +157,10 @@ class BatchWriter:
                     table=table,
                 )
 
+    def resume(self) -> None:
+        """Report to the planner which tables the ledger has as complete, before the stream begins."""
+        self._planner_messages.resume(self.ledger.tables())
+
     def start(self) -> None:
         """Start the work in the background, until :meth:`close`: maintaining the tables, heartbeats to Kafka."""
         if self.upkeep is not None:
@@ -194,6 +204,8 @@ class BatchWriter:
             report = BatchReport.of(batch, batch_id, before, (), self._notifications(), replayed=True)
             return replace(report, merged=self._shown())
         self.ledger.fence(batch.header.epoch)
+        if not self._has_written:
+            before = self._without_unentered(spark, batch, before)
         batch.name_dropped_tables(before)
         decisions, write_methods = self._write_tables(spark, batch, self._decide(spark, batch))
         if self._kafka is not None:
@@ -214,6 +226,7 @@ class BatchWriter:
             states = self.upkeep.commit_pending(states, {decision.table for decision in decisions})
         row = replace(self._row(batch, batch_id, states), merged=merged)
         self.ledger.append(row)
+        self._has_written = True
         committed_us = time.time_ns() // 1000
         self._planner_messages.hand_back(batch, states)
         if self.upkeep is not None:
@@ -258,16 +271,43 @@ class BatchWriter:
             suspended={table: (state.state, state.reason) for table, state in states.items() if state.is_suspended},
         )
 
-    def _current(self, spark: SparkSession, table: str) -> CurrentTable:
+    def _without_unentered(
+        self, spark: SparkSession, batch: Batch, before: dict[str, TableState]
+    ) -> dict[str, TableState]:
+        """Undo batches that the ledger lacks (``lake/_unentered.py``), before the run's first one is written.
+
+        :param before: the tables in the last ledger row.
+        :returns: these, as they are now.
+        """
+        if self.ledger.last is None:
+            return before
+        unentered = UnenteredBatches(self.pipeline, self.ledger.last.epoch, batch.header.epoch)
+        self.check_targets(spark, [*batch.parts])
+        after = dict(before)
+        for table in sorted(self._checked):
+            policy, known = self._policy(table), before.get(table) or TableState(table, State.SNAPSHOTTING)
+            current = DeltaPath(spark, self.lake.current(table, policy.place)) if policy.form is not None else None
+            changelog = DeltaPath(spark, self.lake.changelog(table, policy.place)) if policy.changelog else None
+            state = unentered.undo(known, current, changelog)
+            if table in before:
+                after[table] = state
+        self._history.undo(unentered)
+        return after
+
+    def _current(self, spark: SparkSession, table: str, epoch: int | None = None) -> CurrentTable:
+        """Return a current table; with ``epoch`` for the batch that writes it."""
         state = self.ledger.table(table)
         policy, successor = self._policy(table), state.successor if state is not None else None
-        visible = DeltaPath(spark, self.lake.current(table, policy.place))
+        visible = DeltaPath(spark, self.lake.current(table, policy.place), self._marker(epoch))
         form = policy.form or Form.PLAIN
         return CurrentTable(visible, self.pipeline, table, self._spans, self._upserts, form, successor)
 
-    def _changelog(self, spark: SparkSession, table: str) -> ChangelogTable:
+    def _changelog(self, spark: SparkSession, table: str, epoch: int | None = None) -> ChangelogTable:
         path = self.lake.changelog(table, self._policy(table).place)
-        return ChangelogTable(DeltaPath(spark, path), self.pipeline, table)
+        return ChangelogTable(DeltaPath(spark, path, self._marker(epoch)), self.pipeline, table)
+
+    def _marker(self, epoch: int | None) -> Marker | None:
+        return None if epoch is None else batch_marker(self.pipeline, epoch)
 
     def _decide(self, spark: SparkSession, batch: Batch) -> list[Decision]:
         """Decide for all tables of the batch."""
@@ -322,7 +362,9 @@ class BatchWriter:
         epoch, policy = batch.header.epoch, self._policy(decision.table)
         write_methods: Mapping[WriteMethod, str] = {}
         if policy.form is not None and not decision.state.is_suspended:
-            applied = self._current(spark, decision.table).apply(decision.actions, epoch, batch.header.planned_us)
+            applied = self._current(spark, decision.table, epoch).apply(
+                decision.actions, epoch, batch.header.planned_us
+            )
             state = replace(decision.state, version=applied.version, successor=applied.successor)
             decision, write_methods = replace(decision, state=state), applied.write_methods
             if applied.reread_reason is not None:
@@ -330,7 +372,7 @@ class BatchWriter:
             if applied.stop_reason is not None:
                 decision = suspend(decision, applied.stop_reason, epoch, strict=True)
         if policy.changelog:
-            logged = self._changelog(spark, decision.table).apply(decision.log_actions, epoch)
+            logged = self._changelog(spark, decision.table, epoch).apply(decision.log_actions, epoch)
             decision = replace(decision, state=replace(decision.state, changelog_version=logged))
         self.progress.wrote(decision.table)
         return decision, write_methods

@@ -7,7 +7,8 @@ offset that shows it: the offset carries its GTID, its commit time, and its posi
 - The planner reads that transaction's header from the log while it plans the batch that the transaction ends. A new
   stream begins with the newest transaction of its start.
 - Each later planning, and one after the last batch, reads the header again. A transaction with another commit time ends
-  the stream. So does a server that lacks what it had executed, unless it may receive it again (``mysql/_missing.py``).
+  the stream; on another server only if the log has the original time, which transactions of MySQL 5.7 lack. So does a
+  server that lacks what it had executed, unless it may receive it again (``mysql/_missing.py``).
 - A batch that is replayed is compared with its own newest transaction first.
 
 What is read between two plannings is of the history that both have met. One dump reads both headers, the old one and
@@ -73,7 +74,8 @@ class HistoryCheck:
         """
         check_executed(GtidSet.parse(position.gtid), state, self._server, position.server_uuid)
         if position.last_gtid:
-            self._headers(Last(position.last_gtid, position.last_us), None, GtidSet(), state, GtidSet())
+            last = Last(position.last_gtid, position.last_us)
+            self._headers(last, None, GtidSet(), state, GtidSet(), read_on=position.server_uuid)
 
     def advance(
         self, start: SourceOffset, new: GtidSet, state: ServerState, epoch: int
@@ -109,14 +111,23 @@ class HistoryCheck:
         return state.uuid
 
     def _headers(
-        self, last: Last | None, hint: Hint | None, new: GtidSet, state: ServerState, executed: GtidSet
+        self,
+        last: Last | None,
+        hint: Hint | None,
+        new: GtidSet,
+        state: ServerState,
+        executed: GtidSet,
+        read_on: str | None = None,
     ) -> tuple[Last | None, Hint | None]:
         """Compare ``last`` with the server's, and return the newest of ``last`` and ``new`` with its position.
 
         :param hint: position of ``last``.
         :param executed: the log's transactions up to the end of ``new``.
+        :param read_on: UUID of the server on which ``last`` was read, if there is no hint.
         """
         from headgate.replication import check_header
+
+        read_on = read_on if hint is None else hint.server_uuid
 
         known = GtidSet() if last is None else GtidSet.parse(last.gtid) - state.purged
         at = hint if hint is not None and hint.server_uuid == state.uuid else None
@@ -130,7 +141,7 @@ class HistoryCheck:
         for gtids, position in reads:
             for header in self._server.headers(gtids, position) if gtids else ():
                 if last is not None and known and str(header.gtid) == last.gtid:
-                    check_header(header, last)
+                    check_header(header, last, read_on)
                 last, hint = header.last, header.hint
                 known = GtidSet()
                 newest = header

@@ -54,7 +54,7 @@ _T = TypeVar("_T")
 
 
 class Forwarder(Protocol):
-    """:class:`headgate.control.SignalForwarder`: puts signals into the control folder."""
+    """:class:`headgate.control.SignalForwarder` or :class:`headgate.control.NoForwarder`: fills the control folder."""
 
     def forward(self, *, wait: bool = False) -> None:
         """Put what has arrived into the folder; with ``wait``, all that was sent."""

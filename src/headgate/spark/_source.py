@@ -98,13 +98,15 @@ class _ReaderBase:
     def planner(self) -> Planner:
         """Return a new planner with a separate connection."""
         from headgate.carrier import ControlFolder
-        from headgate.control import SignalForwarder
+        from headgate.control import NoForwarder, SignalForwarder
         from headgate.spark._planner import Planner
         from headgate.spark._relayed import server_of
 
         path, topic = self._parsed.control_path, self._parsed.signal_topic
         folder = ControlFolder(path) if path else None
-        forwarder = SignalForwarder(topic, folder) if topic is not None and folder is not None else None
+        forwarder: SignalForwarder | NoForwarder | None = None
+        if folder is not None:
+            forwarder = NoForwarder(folder) if topic is None else SignalForwarder(topic, folder)
         return Planner(self._parsed, server_of(self._parsed), folder, forwarder=forwarder)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -22,7 +22,7 @@ from headgate.pipeline import check_source
 from headgate.testing import KafkaBroker, MySQLServer, wait_until
 from tests.fix_webhook import Receiver
 from tests.integration.outside import logged
-from tests.integration.runs import Runs
+from tests.integration.runs import Runs, killed_after_the_ledger
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -263,6 +263,29 @@ def test_a_checkpoint_that_is_torn_or_older_than_the_tables(runs: Runs) -> None:
     assert (runs.state(one), runs.rows(one)) == ("live", runs.source(one))
     changes = [(row["_op"], row["v"]) for row in logged(runs.lake.changelog(one)) if row["id"] == 1]
     assert changes == [("r", 1), ("u", 70), ("u", 71), ("u", 72)]
+
+
+@WITH_GTIDS
+def test_a_checkpoint_lost_after_a_kill_behind_the_ledger_row(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the last batch the snapshot of a table begins, which was followed before, and a row of the signal table."""
+    one, two = runs.table("one", 5), runs.table("two", 900)
+    runs.do("CREATE TABLE signals (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32), data VARCHAR(2048))")
+    runs.reads = f'signal_table = "{runs.db}.signals"'
+    runs.run()
+    both, runs.tables = runs.tables, f'["{one}"]'
+    runs.do("UPDATE one SET v = 70 WHERE id = 1")
+    runs.run()
+    runs.tables = both
+    runs.do("UPDATE two SET v = 70 WHERE id < 9", """INSERT INTO signals VALUES ('s', 'log', '{"message": "hello"}')""")
+    with killed_after_the_ledger(monkeypatch):
+        runs.run()
+    shutil.rmtree(runs.lake.checkpoint)
+    caplog.set_level(logging.INFO, "headgate")
+    runs.run()
+    assert (runs.state(two), runs.rows(two)) == ("live", runs.source(two))
+    assert "hello" in caplog.text
 
 
 @WITH_GTIDS
