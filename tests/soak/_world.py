@@ -234,13 +234,13 @@ class Pipeline:
 
     def children(self, name: str) -> list[psutil.Process]:
         """Return the processes below the driver whose command line has ``name``."""
-        found = []
+        matching = []
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(self.pid).children(recursive=True):
                 with contextlib.suppress(psutil.Error):
                     if name in " ".join(child.cmdline()):
-                        found.append(child)
-        return found
+                        matching.append(child)
+        return matching
 
     def kill(self) -> None:
         """``kill -9`` of the process and all that it started."""
