@@ -172,7 +172,7 @@ def test_rows_by_a_schema_that_their_reading_makes_are_filtered() -> None:
     """As after an ALTER TABLE without changes since."""
     with serving(Shelf([1, 2, 3])) as relay:
         begin = start(relay)
-        filters = {"40": {"partitionType": "NONE", "where": ["=", "id", 2]}}
+        filters = {"40": {"partitionType": "NONE", "where": "id = 2"}}
         rows, _ = taken(bootstrap(relay, point(bootstrap_start_scn=begin), filters=filters))
     assert [key for _, key in rows] == [2]
 

@@ -92,12 +92,12 @@ def test_rows_are_written_and_read_and_compared(policies: Policies) -> None:
     from headgate.relay._events._rows import row_passes
 
     for where, expected in (
-        (["=", "done", 1], [True, False, False]),
-        (["!=", "done", 1], [False, True, False]),
-        (["in", "done", [0, 1]], [True, True, False]),
-        (["null", "done"], [False, False, True]),
-        (["and", ["=", "first_name", "A"], ["=", "kind", 1]], [True, False, False]),
-        (["=", "price", "-"], [True, False, True]),
+        ("done = TRUE", [True, False, False]),
+        ("done <> 1", [False, True, False]),
+        ("done IN (FALSE, TRUE)", [True, True, False]),
+        ("done IS NULL", [False, False, True]),
+        ("first_name = 'A' AND kind = 1", [True, False, False]),
+        ("price = '-'", [True, False, True]),
     ):
         compiled = compile_filters({1: RowFilter(where)}, lambda _: [schema])
         passes = [
@@ -106,12 +106,12 @@ def test_rows_are_written_and_read_and_compared(policies: Policies) -> None:
         ]
         assert passes == expected, where
     for where, message in (
-        ([">", "done", 0], "compare boolean columns"),
-        (["=", "done", 2], "compare boolean columns"),
-        (["=", "done", "1"], "compare boolean columns"),
-        (["=", "name", "Anna"], "there is no column name"),
-        (["=", "gone", "x"], "there is no column gone"),
-        (["=", "n", 5], "compare text columns"),
+        ("done > 0", "compare boolean columns"),
+        ("done = 2", "compare boolean columns"),
+        ("done = '1'", "compare boolean columns"),
+        ("name = 'Anna'", "there is no column name"),
+        ("gone = 'x'", "there is no column gone"),
+        ("n = 5", "compare n with a text"),
     ):
         with pytest.raises(ValueError, match=message):
             compile_filters({1: RowFilter(where)}, lambda _: [schema])

@@ -120,7 +120,7 @@ def test_a_filter_that_cannot_be_asked_ends_the_client() -> None:
         relay.put(block(people([1]), pets([7])))
         for filters, message in (
             ({"com.example.Pet": ranges}, "are made of owner, name"),
-            ({"com.example.Pet": {"partitionType": "NONE", "where": ["=", "owner", "x"]}}, "'x' is not a number"),
+            ({"com.example.Pet": {"partitionType": "NONE", "where": "owner = 'x'"}}, "'x' is not a number"),
             ({"com.example.Pet": {"partitionType": "HASH", "filters": [{}]}}, "Invalid value for parameter filters"),
         ):
             for bootstrap in (False, True):

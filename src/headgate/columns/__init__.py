@@ -1,7 +1,23 @@
 """Column codecs: wire values to Arrow, one codec per column, for the log and for result sets."""
 
 from headgate.columns._chosen_keys import check_chosen_keys, with_chosen_key
-from headgate.columns._expressions import parse_expression
+from headgate.columns._expressions import (
+    And,
+    Compare,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Name,
+    Not,
+    Or,
+    columns_of,
+    days_of,
+    microseconds_of,
+    parse_expression,
+    pattern_parts,
+)
 from headgate.columns._hooks import HookedTable, hooked_table, mysql_type
 from headgate.columns._json_diff import apply_json_differences
 from headgate.columns._rows import check_row_filters, filter_images
@@ -21,8 +37,18 @@ __all__ = [
     "HEX_MARK",
     "PASSES_FIELD",
     "ZERO",
+    "And",
+    "Compare",
+    "Expression",
     "HexKey",
     "HookedTable",
+    "In",
+    "IsNull",
+    "Like",
+    "Literal",
+    "Name",
+    "Not",
+    "Or",
     "TableCodec",
     "apply_json_differences",
     "check_chosen_keys",
@@ -30,12 +56,16 @@ __all__ = [
     "check_rules",
     "codec_for",
     "column_rules",
+    "columns_of",
+    "days_of",
     "excluded_by_name",
     "filter_images",
     "hooked_table",
+    "microseconds_of",
     "mysql_type",
     "needs_hex",
     "parse_expression",
+    "pattern_parts",
     "read_hex_key",
     "rules_mark",
     "with_chosen_key",

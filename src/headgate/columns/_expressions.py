@@ -1,7 +1,7 @@
-"""Row expressions: the language of the Spark source's option ``rows``, as a tree.
+"""Row expressions: the language of ``rows`` and of the filters of a relay's consumers, as a tree.
 
 A dozen productions, in the order of precedence: ``OR``, ``AND``, ``NOT``, then one comparison. A parser of all of SQL
-would mostly have to be told what to refuse, so this is one of its own::
+would mostly have to be taught what to refuse, so this is one of its own::
 
     comparison  = operand ("=" | "<>" | "!=" | "<" | "<=" | ">" | ">=") operand
                 | column ["NOT"] "IN" "(" literal {"," literal} ")"
@@ -11,13 +11,15 @@ would mostly have to be told what to refuse, so this is one of its own::
     literal     = number | 'text' | X'hex' | TRUE | FALSE | (DATE | TIME | TIMESTAMP) 'text'
 
 Text is in single quotes, with MySQL's backslash escapes. A name is a word, or anything in backticks. Keywords and names
-ignore letter case. This module knows no types: ``headgate.columns`` binds a tree to a table.
+ignore letter case. This module knows no types. ``_rows`` binds a tree to a table and evaluates it on Arrow columns, a
+relay binds it to a schema and evaluates it on events.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date, datetime
 from decimal import Decimal
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -37,7 +39,10 @@ __all__ = [
     "Operand",
     "Or",
     "columns_of",
+    "days_of",
+    "microseconds_of",
     "parse_expression",
+    "pattern_parts",
 ]
 
 _DEEPEST: Final = 50
@@ -158,6 +163,33 @@ def columns_of(tree: Expression) -> frozenset[str]:
             return columns_of(part)
         case And(parts=parts) | Or(parts=parts):
             return frozenset().union(*map(columns_of, parts))
+
+
+def days_of(text: str) -> int:
+    """Return the days since 1970 of a literal for a DATE.
+
+    :raises ValueError: it is not ``2026-01-31``.
+    """
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+        raise ValueError
+    return date.fromisoformat(text).toordinal() - date(1970, 1, 1).toordinal()
+
+
+def microseconds_of(text: str) -> int:
+    """Return the µs since 1970 of a literal for a DATETIME or TIMESTAMP.
+
+    :raises ValueError: it is not ``2026-01-31``, perhaps with `` 12:00:00`` and up to 6 digits of seconds.
+    """
+    if not re.fullmatch(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)?", text):
+        raise ValueError
+    seconds, _, fraction = text.partition(".")
+    moment = datetime.fromisoformat(seconds) - datetime(1970, 1, 1)  # noqa: DTZ001 - both are naive
+    return (moment.days * 86_400 + moment.seconds) * 1_000_000 + int(fraction.ljust(6, "0") or "0")
+
+
+def pattern_parts(pattern: str) -> list[str]:
+    """Return the parts of a LIKE pattern: ``%``, ``_``, or a backslash and one letter, or another letter."""
+    return re.findall(r"\\.|.", pattern, re.DOTALL)
 
 
 class _Parser:

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import date, datetime
 from decimal import Context, Decimal
 from typing import Any, Final
 
@@ -44,7 +43,10 @@ from headgate.columns._expressions import (
     Operand,
     Or,
     columns_of,
+    days_of,
+    microseconds_of,
     parse_expression,
+    pattern_parts,
 )
 from headgate.errors import ConfigError, SchemaChangedError
 
@@ -243,11 +245,9 @@ def _scalar(value: Decimal | str | bytes, kind: str) -> pa.Scalar:
         case "bytes", bytes():
             return pa.scalar(value, pa.binary())
         case "date", str():
-            if not re.fullmatch(r"\d{4}-\d\d-\d\d", value):
-                raise ValueError
-            return pa.scalar(date.fromisoformat(value), pa.date32())
+            return pa.scalar(days_of(value), pa.int32()).cast(pa.date32())
         case "datetime", str():
-            return pa.scalar(_microseconds(value), pa.int64())
+            return pa.scalar(microseconds_of(value), pa.int64())
         case "time", str():
             match_ = _TIME.fullmatch(value)
             if match_ is None:
@@ -259,19 +259,10 @@ def _scalar(value: Decimal | str | bytes, kind: str) -> pa.Scalar:
     raise ValueError
 
 
-def _microseconds(text: str) -> int:
-    if not re.fullmatch(r"\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:\.\d{1,6})?)?", text):
-        raise ValueError
-    seconds, _, fraction = text.partition(".")
-    moment = datetime.fromisoformat(seconds) - datetime(1970, 1, 1)  # noqa: DTZ001 - both are naive
-    return (moment.days * 86_400 + moment.seconds) * 1_000_000 + int(fraction.ljust(6, "0") or "0")
-
-
 def _regex(pattern: str) -> str:
     """Return RE2's form of a LIKE pattern; ``%`` and ``_`` also match line breaks."""
-    parts = re.findall(r"\\.|.", pattern, re.DOTALL)
     plain = {"%": ".*", "_": "."}
-    return f"(?s)\\A{''.join(plain.get(one) or _quoted(one[-1]) for one in parts)}\\z"
+    return f"(?s)\\A{''.join(plain.get(one) or _quoted(one[-1]) for one in pattern_parts(pattern))}\\z"
 
 
 def _quoted(letter: str) -> str:

@@ -5,7 +5,7 @@ row as an Avro record in a Databus event, and puts them under the transaction's 
 the buffer over HTTP, each at its own pace. Modules:
 
 ================  ====================================================================================================
-``_sources``      configured sources: Databus's files, or TOML; ``_names``: their names and ids
+``_sources``      the configuration; ``_load``, ``_toml``: from Databus's files, or TOML; ``_names``: names and ids
 ``_scn``          SCNs: how transactions are numbered
 ``_events``       rows as Avro and back, events as JSON; filters of consumers
 ``_writers``      rows of one table definition as events
@@ -28,9 +28,10 @@ survive kills. ``databus`` defines events byte by byte; ``relay_client`` has con
 
 from headgate.relay._buffer import BufferLimits
 from headgate.relay._http._app import create_app
+from headgate.relay._load import load_relay
 from headgate.relay._relay import Relay
 from headgate.relay._scn import KINDS, Kind
-from headgate.relay._sources import LogicalSource, PhysicalSource, RelayConfig, RelayLimits, RelayTimes, load_relay
+from headgate.relay._sources import LogicalSource, PhysicalSource, RelayConfig, RelayLimits, RelayTimes
 from headgate.relay._tenants import Tenant
 
 __all__ = [

@@ -233,7 +233,7 @@ class Keeper(Consumer):
 
 FILTER = {
     "partitionType": "MOD", "filters": [{"numBuckets": 2, "bktRange": {"start": 1, "end": 2}}],
-    "where": ["or", [">", "part", 1], ["=", "n", 0]],
+    "where": "part > 1 OR n = 0",
 }  # fmt: skip
 
 

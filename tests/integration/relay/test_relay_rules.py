@@ -112,18 +112,19 @@ def test_nothing_has_a_hidden_value(
         assert b'"before":{"customer":11' in bodies["rows"], bodies["rows"]
 
         # Predicates see what is served.
-        def rows_where(where: list[Any]) -> int:
+        def rows_where(where: str) -> int:
             filters = json.dumps({"1": {"partitionType": "NONE", "where": where}})
             status, _, body = consumer.get("stream", sources="1", size="1000000", output="rows", filters=filters)
             return len(body.splitlines()) if status == 200 else -status
 
-        assert rows_where(["=", "mail", f"{SECRET}10@x.org"]) == 0
-        assert rows_where(["=", "mail", hashed(f"{SECRET}10@x.org")]) == 3, "with the row before the update"
-        assert rows_where(["starts", "short", f"An{SECRET}"]) == 0
-        assert rows_where(["=", "admin", 1]) + rows_where(["=", "admin", 0]) == 5
+        in_events = hashed(f"{SECRET}10@x.org")
+        assert rows_where(f"mail = '{SECRET}10@x.org'") == 0
+        assert rows_where(f"mail = '{in_events}'") == 3, "with the row before the update"
+        assert rows_where(f"short LIKE 'An{SECRET}%'") == 0
+        assert rows_where("admin = 1") + rows_where("admin = 0") == 5
         for unknown in ("email", "notes", "id"):
-            assert rows_where(["=", unknown, SECRET]) == -400
-        assert rows_where([">", "salary", "1000"]) >= 0, "by the text of hashes"
+            assert rows_where(f"{unknown} = '{SECRET}'") == -400
+        assert rows_where("salary > '1000'") >= 0, "by the text of hashes"
 
         # A column that a rule hides is added, with a default.
         server.execute(f"ALTER TABLE {db}.people ADD webmail VARCHAR(80) DEFAULT '{SECRET}' FIRST")

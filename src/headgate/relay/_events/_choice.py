@@ -5,7 +5,7 @@ Filters are Databus's (``KeyFilterConfigJSONFactory.java``, ``KeyModFilter.java`
     {"40": {"partitionType": "MOD", "filters": [{"numBuckets": 4, "bktRange": {"start": 0, "end": 1}}]},
      "41": {"partitionType": "RANGE", "filters": [{"keyRange": {"start": 100, "end": 200}}]},
      "42": {"partitionType": "HASH", "filters": [{"numBuckets": 4, "bktRange": {"start": 0, "end": 1}}]},
-     "43": {"partitionType": "NONE", "where": [">", "amount", 10], "columns": ["status", "amount"]}}
+     "43": {"partitionType": "NONE", "where": "amount > 10", "columns": ["status", "amount"]}}
 
 Several filters of one source are joined by OR. Sources without an entry pass whole, and so do control events.
 

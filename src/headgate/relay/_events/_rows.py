@@ -21,9 +21,9 @@ from headgate.kernels import copy, u8
 from headgate.relay._events._decode import varint
 
 __all__ = [
-    "ALWAYS", "AND", "BYTES", "BYTES_OF", "DECIMAL", "DECIMAL_OF", "DOUBLE", "DOUBLE_OF", "EQ", "FLOAT", "FLOATS", "GE",
-    "GT", "LE", "LONG", "LONG_OF", "LT", "MOST_SLOTS", "MOST_STEPS", "NE", "NOT", "NULL_OF", "OR", "PAIR", "STARTS",
-    "put_row", "row_passes",
+    "ALWAYS", "AND", "ANY", "BYTES", "BYTES_OF", "DECIMAL", "DECIMAL_OF", "DOUBLE", "DOUBLE_OF", "EQ", "FLOAT",
+    "FLOATS", "GE", "GT", "LE", "LIKE", "LONG", "LONG_OF", "LT", "MOST_SLOTS", "MOST_STEPS", "NE", "NOT",
+    "NULL_OF", "ONE", "OR", "PAIR", "put_row", "row_passes",
 ]  # fmt: skip
 
 LONG: Final = 0
@@ -42,8 +42,8 @@ BYTES_OF: Final = 2
 """Compares with the bytes from the first argument to the second one, byte by byte."""
 DECIMAL_OF: Final = 3
 """Compares with a number of 128 bits, the high ones in the first argument."""
-STARTS: Final = 4
-"""Whether the value begins with the bytes from the first argument to the second one."""
+LIKE: Final = 4
+"""Whether the text is like the pattern from the first argument to the second one: UTF-8, :data:`ANY`, :data:`ONE`."""
 NULL_OF: Final = 5
 AND: Final = 6
 OR: Final = 7
@@ -52,6 +52,11 @@ ALWAYS: Final = 9
 """Pushes the first argument: 0 false, 1 true, 2 neither."""
 
 EQ, NE, LT, LE, GT, GE = range(6)
+
+ANY: Final = b"\xff"
+"""In a pattern: any text (``%``). UTF-8 has no such byte."""
+ONE: Final = b"\xfe"
+"""In a pattern: one code point (``_``)."""
 
 MOST_STEPS: Final = 200
 MOST_SLOTS: Final = 64
@@ -142,6 +147,35 @@ def _floating(buf: Any, at: Any, layout: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
+def _is_like(buf: Any, at: Any, end: Any, text: Any, pattern: Any, pattern_end: Any) -> Any:
+    """Whether ``buf[at:end]`` is like the pattern. After a failure the last ``ANY`` takes one byte more."""
+    any_at, resume = np.int64(-1), at
+    while at < end:
+        sign = u8(text, pattern) if pattern < pattern_end else np.int64(-1)
+        if sign == 0xFF:
+            pattern += 1
+            any_at, resume = pattern, at
+        elif sign == 0xFE:
+            pattern += 1
+            at += 1
+            while at < end and (u8(buf, at) & 0xC0) == 0x80:
+                at += 1
+        elif sign == u8(buf, at):
+            pattern += 1
+            at += 1
+        elif any_at >= 0:
+            resume += 1
+            while resume < end and (u8(buf, resume) & 0xC0) == 0x80:
+                resume += 1
+            pattern, at = any_at, resume
+        else:
+            return False
+    while pattern < pattern_end and u8(text, pattern) == 0xFF:
+        pattern += 1
+    return pattern == pattern_end
+
+
+@njit(cache=True, nogil=True)
 def _compared(buf: Any, at: Any, layout: Any, step: Any, text: Any, floats: Any) -> Any:
     """Return the result of a comparison with a value that is not null."""
     kind, comparison = step[0], step[2]
@@ -154,9 +188,8 @@ def _compared(buf: Any, at: Any, layout: Any, step: Any, text: Any, floats: Any)
     size, start = varint(buf, at, buf.shape[0])
     if kind == DECIMAL_OF:
         return _holds(comparison, _sign_of_decimal(buf, start, size, step[3], step[4]))
-    if kind == STARTS:
-        wanted = step[4] - step[3]
-        return size >= wanted and _sign_of_bytes(buf, start, wanted, text, step[3], step[4]) == 0
+    if kind == LIKE:
+        return _is_like(buf, start, start + size, text, step[3], step[4])
     return _holds(comparison, _sign_of_bytes(buf, start, size, text, step[3], step[4]))
 
 

@@ -1,18 +1,15 @@
 """Row filters of consumers: predicates, and wanted columns; compiled for each schema version.
 
-A predicate is a list in prefix form, in JSON: it contains no code, and needs no parser::
+A predicate is a row expression, the language of ``rows`` (``columns._expressions``)::
 
-    ["=", "status", "paid"]                        also != < <= > >=
-    ["in", "status", ["paid", "sent"]]
-    ["starts", "note", "gift"]
-    ["null", "note"]                               NULL
-    ["and", …, …]  ["or", …, …]  ["not", …]
+    status IN ('paid', 'sent') AND amount >= 99.95 AND note LIKE 'gift%'
 
-A column is named as in MySQL, in any letter case, or else as in the Avro schema. Numbers are compared exactly, with
-columns of DECIMAL too (a number in text is valid); dates and times with text as MySQL prints it (a TIMESTAMP in UTC),
-unless the schema has them as numbers; text by its code points, whatever the column's collation, so case counts. A
-comparison with NULL is neither true nor false, and only true passes. A column that a version of the schema lacks is
-NULL.
+It has the same tree and meaning there and here. There it is evaluated on Arrow columns, here on the bytes of events,
+without decoding a row. A poll mostly brings a few events: with Arrow, five take 170 µs more, and polls with HTTP keep
+only 40 to 55 % of their events a second.
+
+A column is named as in MySQL, in any letter case, or else as in the Avro schema. A column that a version of the schema
+lacks is NULL. Types are the schema's: a TIME, for example, is text. A column is compared with a literal only.
 
 For an update the after image is tested, and the before image as well if the relay has it: one that passes is enough. So
 only with before images a consumer gets the update by which a row leaves its filter.
@@ -25,35 +22,51 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from headgate.columns import (
+    And,
+    Compare,
+    Expression,
+    In,
+    IsNull,
+    Like,
+    Literal,
+    Name,
+    Not,
+    Or,
+    columns_of,
+    days_of,
+    microseconds_of,
+    parse_expression,
+    pattern_parts,
+)
 from headgate.databus import Schema
 from headgate.names import lower_name
 from headgate.relay._events import _rows as rows
 from headgate.relay._events._schemas import field_attributes, key_fields
 
-__all__ = ["NO_ROW_FILTERS", "CompiledFilters", "RowFilter", "check_predicate", "compile_filters"]
+__all__ = ["NO_ROW_FILTERS", "CompiledFilters", "RowFilter", "compile_filters"]
 
 Int64s = npt.NDArray[np.int64]
 
-_COMPARISONS: Final = {"=": rows.EQ, "!=": rows.NE, "<": rows.LT, "<=": rows.LE, ">": rows.GT, ">=": rows.GE}
+_COMPARISONS: Final = {"=": rows.EQ, "<>": rows.NE, "<": rows.LT, "<=": rows.LE, ">": rows.GT, ">=": rows.GE}
 _INT64: Final = 2**63
 _INT128: Final = 2**127
-_DEEPEST: Final = 30
-_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_QUOTED: Final = ("a text", "X'…'")
+_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True)
 class RowFilter:
     """Filter of one source's rows; None: all."""
 
-    where: Any = None
+    where: str | None = None
     columns: tuple[str, ...] | None = None
 
 
@@ -72,44 +85,6 @@ class CompiledFilters(NamedTuple):
     floats: npt.NDArray[np.float64]
     smaller: bool
     """Whether any field is left out."""
-
-
-def _is_value(value: Any) -> bool:
-    return isinstance(value, (str, int, float)) and not isinstance(value, bool)
-
-
-def check_predicate(node: Any, depth: int = 0) -> Any:
-    """Return the predicate.
-
-    :raises ValueError: it is not a predicate.
-    """
-    if not isinstance(node, list) or not node or not isinstance(node[0], str) or depth > _DEEPEST:
-        raise ValueError("not a predicate")
-    name, rest = node[0], node[1:]
-    if name in ("and", "or", "not"):
-        if not rest or (name == "not" and len(rest) != 1):
-            raise ValueError("not a predicate")
-        for one in rest:
-            check_predicate(one, depth + 1)
-        return node
-    if not rest or not isinstance(rest[0], str):
-        raise ValueError("a predicate needs a column name")
-    if (name == "null" and len(rest) == 1) or (
-        len(rest) == 2
-        and (
-            (name in _COMPARISONS and _is_value(rest[1]))
-            or (name == "starts" and isinstance(rest[1], str))
-            or (name == "in" and isinstance(rest[1], list) and rest[1] and all(_is_value(one) for one in rest[1]))
-        )
-    ):
-        return node
-    raise ValueError("not a predicate")
-
-
-def _columns_in(node: Any) -> set[str]:
-    if node[0] in ("and", "or", "not"):
-        return {name for one in node[1:] for name in _columns_in(one)}
-    return {node[1]}
 
 
 # --- one schema version -----------------------------------------------------------------------------------------------
@@ -177,59 +152,69 @@ class _Program:
         self.slots: dict[int, int] = {}
         """Field → slot."""
 
-    def add(self, node: Any) -> None:
+    def add(self, tree: Expression) -> None:
         """:raises ValueError: a comparison that the column's type does not have; too long a predicate."""
-        name = node[0]
-        if name in ("and", "or"):
-            self.add(node[1])
-            for one in node[2:]:
-                self.add(one)
-                self._step(rows.AND if name == "and" else rows.OR)
-        elif name == "not":
-            self.add(node[1])
-            self._step(rows.NOT)
-        elif name == "in":
-            self.add(["or", *(["=", node[1], one] for one in node[2])])
-        else:
-            self._test_column(name, node[1], node[2] if len(node) > 2 else None)
+        match tree:
+            case And(parts=parts) | Or(parts=parts):
+                self._join(parts, rows.AND if isinstance(tree, And) else rows.OR)
+            case Not(part=part):
+                self.add(part)
+                self._step(rows.NOT)
+            case In(column=column, values=values):
+                self._join([Compare("=", column, one) for one in values], rows.OR)
+            case IsNull(column=column):
+                self._test(column, lambda _, slot: self._step(rows.NULL_OF, slot), otherwise=1)
+            case Like(column=column, pattern=pattern):
+                self._test(column, lambda field, slot: self._like(field, slot, pattern))
+            case Compare(sign=sign, left=Name() as column, right=Literal() as literal):
+                self._test(column, lambda field, slot: self._compare(field, slot, _COMPARISONS[sign], literal.value))
+            case Compare(sign=sign, left=Literal() as literal, right=Name() as column):
+                self.add(Compare(_MIRRORED.get(sign, sign), column, literal))
+            case _:
+                raise ValueError("compare a column with a number or a text")
         if len(self.steps) > rows.MOST_STEPS or len(self.slots) > rows.MOST_SLOTS:
             raise ValueError("the predicate is too long")
+
+    def _join(self, parts: Sequence[Expression], operation: int) -> None:
+        self.add(parts[0])
+        for one in parts[1:]:
+            self.add(one)
+            self._step(operation)
 
     def _step(self, kind: int, slot: int = 0, comparison: int = 0, first: int = 0, second: int = 0) -> None:
         self.steps.append((kind, slot, comparison, first, second))
 
-    def _test_column(self, name: str, column: str, value: Any) -> None:
-        field = _find(self._fields, column)
-        if field is None:  # only another version has it
-            self._step(rows.ALWAYS, first=1 if name == "null" else 2)
-            return
-        slot = self.slots.setdefault(field.number, len(self.slots))
-        if name == "null":
-            self._step(rows.NULL_OF, slot)
-        elif name == "starts":
-            if field.layout != rows.BYTES:
-                raise ValueError(f"{column} is not a text column")
-            self._step(rows.STARTS, slot, 0, *self._add_text(value))
+    def _test(self, column: Name, add: Callable[[_Field, int], None], *, otherwise: int = 2) -> None:
+        """:param otherwise: the truth if only another version of the schema has the column."""
+        field = _find(self._fields, column.text)
+        if field is None:
+            self._step(rows.ALWAYS, first=otherwise)
         else:
-            self._compare(field, slot, _COMPARISONS[name], value)
+            add(field, self.slots.setdefault(field.number, len(self.slots)))
 
-    def _add_text(self, value: str) -> tuple[int, int]:
+    def _like(self, field: _Field, slot: int, pattern: str) -> None:
+        if field.avro != "string":
+            raise ValueError(f"LIKE needs a column of text, which {field.column} is not")
+        marks = {"%": rows.ANY, "_": rows.ONE}
         begin = len(self._text)
-        self._text += value.encode("utf-8", "surrogatepass")
-        return begin, len(self._text)
+        for part in pattern_parts(pattern):
+            self._text += marks.get(part) or part[-1].encode("utf-8", "surrogatepass")
+        self._step(rows.LIKE, slot, 0, begin, len(self._text))
 
-    def _compare(self, field: _Field, slot: int, comparison: int, value: Any) -> None:
+    def _compare(self, field: _Field, slot: int, comparison: int, value: Decimal | str | bytes) -> None:
         if field.layout == rows.BYTES:
-            if not isinstance(value, str):
-                raise ValueError("compare text columns with text")
-            self._step(rows.BYTES_OF, slot, comparison, *self._add_text(value))
+            data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+            if not isinstance(data, bytes) or (field.avro == "bytes") != isinstance(value, bytes):
+                raise ValueError(f"compare {field.column} with {_QUOTED[field.avro == 'bytes']}")
+            self._text += data
+            self._step(rows.BYTES_OF, slot, comparison, len(self._text) - len(data), len(self._text))
         elif field.layout in (rows.FLOAT, rows.DOUBLE):
             self._floats.append(float(_number(value)))
             self._step(rows.DOUBLE_OF, slot, comparison, len(self._floats) - 1)
         elif field.avro == "boolean":
             if comparison not in (rows.EQ, rows.NE) or value not in (0, 1):
-                raise ValueError("compare boolean columns by = and != with 0 and 1")
-            self._step(rows.LONG_OF, slot, comparison, -int(value))  # its byte, read as a zigzag number
+                raise ValueError("compare boolean columns by = and <> with TRUE and FALSE")
+            self._step(rows.LONG_OF, slot, comparison, -int(_number(value)))  # its byte, read as a zigzag number
         elif field.layout == rows.LONG:
             comparison, number = _whole_comparison(_ticks(field.avro, value), comparison, _INT64)
             self._step(rows.LONG_OF, slot, comparison, number)
@@ -242,14 +227,10 @@ class _Program:
             raise ValueError("a column of this type cannot be compared")
 
 
-def _number(value: Any) -> Decimal:
-    try:
-        number = Decimal(str(value))
-    except InvalidOperation:
-        raise ValueError(f"{value!r} is not a number") from None
-    if not number.is_finite() or abs(number.adjusted()) > 100:
+def _number(value: Decimal | str | bytes) -> Decimal:
+    if not isinstance(value, Decimal) or abs(value.adjusted()) > 100:
         raise ValueError(f"{value!r} is not a number")
-    return number
+    return value
 
 
 def _whole_comparison(value: Decimal | Fraction, comparison: int, limit: int) -> tuple[int, int]:
@@ -267,19 +248,17 @@ def _whole_comparison(value: Decimal | Fraction, comparison: int, limit: int) ->
     return comparison, floor
 
 
-def _ticks(avro: Any, value: Any) -> Decimal:
-    """Return a value as the schema's whole number; dates and times may be text."""
+def _ticks(avro: Any, value: Decimal | str | bytes) -> Decimal:
+    """Return a literal as the schema's whole number."""
     logical = (avro.get("logicalType") if isinstance(avro, dict) else None) or ""
     if not isinstance(value, str) or not (logical == "date" or "timestamp" in logical):
         return _number(value)
     try:
         if logical == "date":
-            return Decimal(date.fromisoformat(value).toordinal() - _EPOCH_DAY)
-        at = datetime.fromisoformat(value.removesuffix("Z"))
+            return Decimal(days_of(value))
+        micros = microseconds_of(value)
     except ValueError:
         raise ValueError(f"{value!r} is not a {'date' if logical == 'date' else 'time'}") from None
-    since = at.replace(tzinfo=at.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-    micros = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     return Decimal(micros) if logical.endswith("micros") else Decimal(micros) / 1000
 
 
@@ -301,14 +280,15 @@ def compile_filters(
     program: list[Sequence[int]] = []
     for source, wanted in filters.items():
         versions = [(schema, _fields_of(schema)) for schema in versions_of(source)]
-        named = set(wanted.columns or ()) | (set() if wanted.where is None else _columns_in(wanted.where))
+        tree = None if wanted.where is None else parse_expression(wanted.where)
+        named = set(wanted.columns or ()) | (set() if tree is None else columns_of(tree))
         unknown = sorted(name for name in named if not any(_find(one, name) for _, one in versions))
         if versions and unknown:
             raise ValueError(f"there is no column {unknown[0]}")
         for schema, schema_fields in versions:
             compiled = _Program(schema_fields, text, floats)
-            if wanted.where is not None:
-                compiled.add(wanted.where)
+            if tree is not None:
+                compiled.add(tree)
             digests += schema.digest
             begin, first_step = len(fields), len(program)
             program += compiled.steps

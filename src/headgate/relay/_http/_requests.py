@@ -16,9 +16,10 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from headgate.columns import parse_expression
 from headgate.databus import StreamPosition, parse_position
 from headgate.relay._events._choice import KINDS, RANGE
-from headgate.relay._events._where import RowFilter, check_predicate
+from headgate.relay._events._where import RowFilter
 from headgate.relay._http._parameters import (
     LARGEST_INT,
     InvalidParameterError,
@@ -81,12 +82,18 @@ class _KeyFilter(_Sent):
         return buckets, span.start, span.end
 
 
+def _checked_expression(text: str) -> str:
+    """:raises ValueError: it is not a row expression."""
+    parse_expression(text)
+    return text
+
+
 class KeyFilters(_Sent):
     """The filter of one source, by its keys and rows."""
 
     partition_type: Literal["NONE", "RANGE", "MOD", "HASH"]
     filters: tuple[_KeyFilter, ...] | None = None
-    where: Annotated[list[Any], Field(min_length=2), AfterValidator(check_predicate)] | None = None
+    where: Annotated[str, AfterValidator(_checked_expression)] | None = None
     columns: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
