@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from headgate.errors import AccessError, DefiniteServerError
 from headgate.names import quote_name
 
-__all__ = ["QueryFunction", "check_visible", "hides_columns"]
+__all__ = ["QueryFunction", "check_visible", "hidden_reason", "hides_columns"]
 
 _NO_COLUMN: Final = "headgate: no such column"
 _COLUMN_DENIED: Final = 1143
@@ -38,7 +38,7 @@ class QueryFunction(Protocol):
 def hides_columns(query: QueryFunction, db: str, table: str) -> bool:
     """Return whether SELECT is granted on some columns of a table only. False if it is not granted at all."""
     try:
-        query(f"SELECT {quote_name(_NO_COLUMN)} FROM {quote_name(db)}.{quote_name(table)} LIMIT 0")
+        query(f"SELECT {quote_name(_NO_COLUMN)} FROM {_quoted(db, table)} LIMIT 0")
     except AccessError as error:
         return bool(error.code == _COLUMN_DENIED)
     except DefiniteServerError:
@@ -51,23 +51,33 @@ def check_visible(query: QueryFunction, db: str, table: str, excluded: Collectio
 
     ``SELECT *`` of a natural join has the common columns from the left side. So if the left side has the excluded
     names, MySQL checks the privileges on all others. ``*`` does not include INVISIBLE columns: of these, only those
-    before the last visible one are counted.
+    before the last visible one are counted. The log shows the others (``pipeline/_hidden_columns.py``).
 
     :param excluded: columns that rules exclude by their names, and that the account does not see.
     :raises AccessError: it does not; names the GRANT.
     """
     if not hides_columns(query, db, table):
         return
-    quoted = f"{quote_name(db)}.{quote_name(table)}"
     missing = int(query(_MISSING, (db, table))[0][0] or 0)
-    if excluded and missing <= len(excluded) and _sees_all_but(query, quoted, excluded):
+    if excluded and missing <= len(excluded) and _sees_all_but(query, _quoted(db, table), excluded):
         return
-    raise AccessError(
-        f"SELECT on {db}.{table} is granted on some of its columns only, so the others cannot be read: GRANT SELECT ON"
-        f" {quoted} to the account, or exclude each of the others by its name in [columns]",
-        code=_COLUMN_DENIED,
-        table=f"{db}.{table}",
+    raise AccessError(hidden_reason(db, table), code=_COLUMN_DENIED, table=f"{db}.{table}")
+
+
+def hidden_reason(db: str, table: str, column: str | None = None) -> str:
+    """Return why a table with hidden columns cannot be followed, and the remedy.
+
+    :param column: one of them, if its name is known.
+    """
+    named = "the others" if column is None else f"others, such as {column},"
+    return (
+        f"SELECT on {db}.{table} is granted on some of its columns only, so {named} cannot be read: GRANT SELECT ON"
+        f" {_quoted(db, table)} to the account, or exclude each of the others by its name in [columns]"
     )
+
+
+def _quoted(db: str, table: str) -> str:
+    return f"{quote_name(db)}.{quote_name(table)}"
 
 
 def _sees_all_but(query: QueryFunction, quoted: str, excluded: Collection[str]) -> bool:

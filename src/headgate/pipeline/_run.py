@@ -42,6 +42,7 @@ from headgate.pipeline._checks import (
 )
 from headgate.pipeline._excluded import Excluded
 from headgate.pipeline._foreign_keys import ForeignKeys
+from headgate.pipeline._hidden_columns import HiddenColumns
 from headgate.pipeline._image_folder import image_folder, remove_other_images
 from headgate.pipeline._retry_budget import RetryBudget
 from headgate.pipeline._rewritten import Rewritten
@@ -354,8 +355,14 @@ class _Run:
         self.writer.progress = status
         status.indexes, status.kafka = self.writer.indexes, self.writer.kafka
         self._rewritten = Rewritten(self.config, self.writer)
-        keys = ForeignKeys(self.config, connection_settings(self.config))
-        detectors = keys, self._rewritten, Skips(self.config, self.writer), Excluded(self.config, self.writer)
+        settings = connection_settings(self.config)
+        detectors = (
+            ForeignKeys(self.config, settings),
+            self._rewritten,
+            Skips(self.config, self.writer),
+            Excluded(self.config, self.writer),
+            HiddenColumns(self.config, self.writer, settings),
+        )
         self.writer.unseen = join(*(detector.unseen for detector in detectors))
         self.batches = 0
         self._may_have_company = True

@@ -15,7 +15,9 @@ from headgate.catalog import check_visible, hides_columns
 from headgate.cli import app
 from headgate.config import parse_config
 from headgate.errors import AccessError
+from headgate.lake import newest_row
 from headgate.mysql import Connection, ConnectionSettings, Secret
+from headgate.pipeline import Pipeline
 from headgate.pipeline._checks import check_source
 from headgate.testing import MySQLServer
 from tests.integration.outside import lake_dicts
@@ -131,6 +133,36 @@ def test_check_and_commands_refuse(world: World, monkeypatch: pytest.MonkeyPatch
         check_source(config)
     world.grant(f"SELECT ON {world.db}.p")
     assert check_source(config) == [f"{world.db}.p"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("metadata", ["FULL", "MINIMAL"])
+def test_a_hidden_column_that_only_the_log_shows(
+    spark: SparkSession, world: World, tmp_path: Path, metadata: str
+) -> None:
+    """It is INVISIBLE and the last one, so no SELECT tells that it exists."""
+    runs = Runs(spark, world.server, world.db, tmp_path)
+    runs._template_values["url"] = world.url
+    (tmp_path / "secret").write_text(PASSWORD)
+    runs.tables = f'["{world.db}.p"]'
+    runs.more = f'[columns."{world.db}.p"]\nssn = "exclude"\n'
+    table = f"{world.db}.p"
+    world.grant(f"SELECT (id, name, age) ON {table}")
+    runs.run()
+    world.server.execute(f"SET GLOBAL binlog_row_metadata = {metadata}")
+    try:
+        runs.do("INSERT INTO p (id, name, ssn, age, pin) VALUES (3, 'c', 's3', 32, 9)")
+    finally:
+        world.server.execute("SET GLOBAL binlog_row_metadata = FULL")
+    runs.run()
+    runs.run()
+    state = newest_row(runs.lake).tables[table]
+    assert state.state == "stopped"
+    assert f"GRANT SELECT ON `{world.db}`.`p`" in (state.reason or "")
+    world.grant(f"SELECT ON {table}")
+    Pipeline(runs.config(), spark).run(once=True, resnapshot=[table])
+    rows = lake_dicts(runs.lake.current(table))
+    assert sorted((row["id"], row["name"], row["pin"]) for row in rows) == [(1, "a", 7), (2, "b", 8), (3, "c", 9)]
 
 
 @pytest.mark.long
