@@ -506,7 +506,7 @@ def test_files_that_are_not_ours(run: Run) -> None:
     run.inbox.write("status.json", {"v": 3, "pipeline": "shop"})
     with pytest.raises(TargetError, match="newer headgate"):
         read_status(run.inbox)
-    run.inbox.write("status.json", {"v": 1, "pipeline": "shop"})
+    run.inbox.write("status.json", {"v": 2, "pipeline": "shop"})
     with pytest.raises(TargetError, match=r"damaged at pid"):
         read_status(run.inbox)
     with run.writer:
@@ -518,20 +518,6 @@ def test_what_is_added_later_is_understood(run: Run) -> None:
         value = json.loads((Path(run.inbox.path) / "status.json").read_text())
     run.inbox.write("status.json", {**value, "later": 1})
     assert run.read().pipeline == "shop"
-
-
-def test_a_status_of_the_version_before_is_understood(run: Run) -> None:
-    with run.writer as writer:
-        writer.ends(report(1, 10, changes={"shop.orders": 4}))
-    value = json.loads((Path(run.inbox.path) / "status.json").read_text())
-    for part in (value["batch"], value["recent"][0], *value["tables"].values()):
-        part["images"] = part.pop("changes")
-    old = {"v": 1, "lag": {"seconds": 0.0, "transactions": 0}}
-    run.inbox.write("status.json", {k: v for k, v in {**value, **old}.items() if k not in ("activity", "as_of_us")})
-    status = run.read()
-    assert (status.tables["shop.orders"].changes, status.recent[0].changes, status.v) == (4, 4, 1)
-    with Run(Path(run.inbox.path).parent).writer:
-        assert (run.read().v, run.read().as_of_us, run.read().lag.seconds) == (2, None, None)
 
 
 def test_who_is_told_of_the_status(tmp_path: Path) -> None:
