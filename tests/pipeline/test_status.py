@@ -550,3 +550,27 @@ def test_who_is_told_of_the_status(tmp_path: Path) -> None:
             written = read_status(inbox)
             count += written is not None and written.updated_us == statuses[-1].updated_us
         assert count == 5, "while something is under way, each two seconds"
+
+
+def test_statuses_are_passed_on_in_order(tmp_path: Path) -> None:
+    """One that is made while another is being taken waits, or totals would decrease for who takes them."""
+    taking, go_on = threading.Event(), threading.Event()
+    batches: list[int] = []
+
+    def take(status: Status) -> None:
+        if threading.current_thread() is looks:
+            taking.set()
+            assert go_on.wait(60)
+        batches.append(status.batches)
+
+    writer = StatusWriter(ControlFolder(str(tmp_path)), "shop", on_status=take)
+    looks = threading.Thread(target=writer._tick)
+    ends = threading.Thread(target=writer.ends, args=(report(1, 10),))
+    looks.start()
+    assert taking.wait(60)
+    ends.start()
+    ends.join(0.5)
+    go_on.set()
+    looks.join(60)
+    ends.join(60)
+    assert batches == [0, 1]
