@@ -18,10 +18,8 @@ from headgate.lake import (
     SnapshotStatus,
     Status,
     TableReadProgress,
-    TableState,
     TableStatus,
 )
-from headgate.sinks import BatchReport
 from tests.logged import logged_here
 
 NAME = "shop.[red]orders"
@@ -158,68 +156,66 @@ def test_columns_do_not_shrink_from_second_to_second() -> None:
 # --- without a terminal
 
 
-def report(state: str, *, rows: int = 0, changes: int = 0, seconds: float = 2.0, **more: Any) -> BatchReport:
-    table = TableState(NAME, state, rows_estimate=1000, reason=more.pop("reason", None))
-    return BatchReport(
-        1, 1, GTID, {NAME: table}, {NAME: 2 * changes} if changes else {}, {NAME: rows} if rows else {},
-        changes={NAME: changes} if changes else {}, seconds=seconds, **more,
-    )  # fmt: skip
-
-
-def logged(caplog: pytest.LogCaptureFixture, batch_report: BatchReport, known: Status | None = None) -> list[str]:
+def logged(
+    caplog: pytest.LogCaptureFixture, state: str, *, rows: int = 0, changes: int = 0, seconds: float = 2.0, **more: Any
+) -> list[str]:
+    """The lines of a batch, whose table had 70 rows and 700 changes before."""
     caplog.clear()
     caplog.set_level("INFO", "headgate")
     view = LogView()
-    if known is not None:
-        view.update(known)
-    view.take(batch_report)
+    view.update(status(batch=batch(), tables={NAME: TableStatus(state="live", rows=70, changes=700)}))
+    replayed, lag = more.pop("replayed", False), more.pop("lag", LagStatus())
+    table = TableStatus(state=state, rows=70 + rows, changes=700 + changes, **more)
+    new = {"epoch": 2, "batch_id": 2, "rows": rows, "changes": changes, "seconds": seconds, "replayed": replayed}
+    after = status(batch=batch().model_copy(update=new), tables={NAME: table}, lag=lag)
+    for _ in range(3):
+        view.update(after)
     return [record.getMessage() for record in logged_here(caplog)]
 
 
 def test_the_rows_of_a_snapshot_are_no_changes(caplog: pytest.LogCaptureFixture) -> None:
-    known = status(lag=LagStatus(seconds=124.2))
-    assert logged(caplog, report("live", rows=1_000_000, seconds=4.0), known) == [
+    assert logged(caplog, "live", rows=1_000_000, seconds=4.0, lag=LagStatus(seconds=124.2)) == [
         f"{NAME} live: 1,000,000 rows read",
-        f"batch 1: 4.0 s, 1,000,000 rows read, 250,000.0 rows/s, lag 2 min 4 s, up to {GTID}",
+        f"batch 2: 4.0 s, 1,000,000 rows read, 250,000.0 rows/s, lag 2 min 4 s, up to {GTID}",
     ]
 
 
 def test_changes_are_counted_over_the_time_of_their_batch(caplog: pytest.LogCaptureFixture) -> None:
-    assert logged(caplog, report("live", changes=63, seconds=1.5)) == [
+    assert logged(caplog, "live", changes=63, seconds=1.5) == [
         f"{NAME} live: 63 changes, 42.0 changes/s",
-        f"batch 1: 1.5 s, 63 changes, 42.0 changes/s, up to {GTID}",
+        f"batch 2: 1.5 s, 63 changes, 42.0 changes/s, lag not known yet, up to {GTID}",
     ]
-    assert logged(caplog, report("live", rows=1, changes=1)) == [
+    assert logged(caplog, "live", rows=1, changes=1) == [
         f"{NAME} live: 1 row read, 1 change, 0.5 changes/s",
-        f"batch 1: 2.0 s, 1 row read, 0.5 rows/s, 1 change, 0.5 changes/s, up to {GTID}",
+        f"batch 2: 2.0 s, 1 row read, 0.5 rows/s, 1 change, 0.5 changes/s, lag not known yet, up to {GTID}",
     ]
 
 
 def test_a_batch_that_took_no_time_has_no_rate(caplog: pytest.LogCaptureFixture) -> None:
-    assert logged(caplog, report("live", rows=5, changes=7, seconds=0.0)) == [
+    assert logged(caplog, "live", rows=5, changes=7, seconds=0.0) == [
         f"{NAME} live: 5 rows read, 7 changes",
-        f"batch 1: 0.0 s, 5 rows read, 7 changes, up to {GTID}",
+        f"batch 2: 0.0 s, 5 rows read, 7 changes, lag not known yet, up to {GTID}",
     ]
 
 
 def test_other_batches_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    table = TableStatus(state="snapshotting", rows_read=600, rows_estimate=1000, chunks_done=3, chunks_estimate=5)
-    known = status(tables={NAME: table})
-    assert logged(caplog, report("snapshotting", rows=400, changes=3), known)[0] == (
+    figures = {"rows_read": 600, "rows_estimate": 1000, "chunks_done": 3, "chunks_estimate": 5}
+    assert logged(caplog, "snapshotting", rows=400, changes=3, **figures)[0] == (
         f"{NAME} snapshotting: 600 of about 1,000 rows (60 %), 3 of 5 chunks, 3 changes, 1.5 changes/s"
     )
-    assert logged(caplog, report("stopped", reason="DROP TABLE"))[0] == f"{NAME} stopped: DROP TABLE"
-    replayed = logged(caplog, report("live", rows=9, changes=9, replayed=True))
-    assert replayed[1] == f"batch 1: it was in the ledger already, up to {GTID}"
+    assert logged(caplog, "stopped", reason="DROP TABLE")[0] == f"{NAME} stopped: DROP TABLE"
+    replayed = logged(caplog, "live", replayed=True)
+    assert replayed[1] == f"batch 2: it was in the ledger already, lag not known yet, up to {GTID}"
 
 
 def test_log_lines_only_where_something_happened(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "headgate")
     with LogView() as view:
-        view.take(report("live", changes=3))
-        view.take(report("live"))
+        for epoch, changes in enumerate((0, 3, 3)):
+            newest = batch().model_copy(update={"epoch": epoch})
+            view.update(status(batch=newest, tables={NAME: TableStatus(state="live", changes=changes)}))
     lines = [record.getMessage() for record in logged_here(caplog)]
-    assert [line.startswith(NAME) for line in lines] == [True, False, False]
+    assert [line.partition(" ")[0] for line in lines] == [NAME, "batch", "batch", "ended"]
 
 
 def test_what_takes_long_has_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
@@ -266,4 +262,4 @@ def test_the_run_goes_on_without_its_terminal() -> None:
     with LiveView(Console(file=gone, force_terminal=True)) as view:
         view.update(reading(1))
         gone.closed_by_user = True
-        view.take(BatchReport(1, 1, "", {}))
+        view.update(status())

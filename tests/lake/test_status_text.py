@@ -19,13 +19,12 @@ from headgate.lake import (
     activity_text,
     counted,
     duration,
-    freshness_text,
     index_text,
     lag_text,
     percent,
     table_text,
 )
-from headgate.lake._status_text import progress_text
+from headgate.lake._status_text import freshness_text, progress_text
 
 
 @pytest.mark.parametrize(

@@ -506,7 +506,7 @@ def test_files_that_are_not_ours(run: Run) -> None:
     run.inbox.write("status.json", {"v": 3, "pipeline": "shop"})
     with pytest.raises(TargetError, match="newer headgate"):
         read_status(run.inbox)
-    run.inbox.write("status.json", {"v": 1, "pipeline": "shop"})
+    run.inbox.write("status.json", {"v": 2, "pipeline": "shop"})
     with pytest.raises(TargetError, match=r"damaged at pid"):
         read_status(run.inbox)
     with run.writer:
@@ -518,20 +518,6 @@ def test_what_is_added_later_is_understood(run: Run) -> None:
         value = json.loads((Path(run.inbox.path) / "status.json").read_text())
     run.inbox.write("status.json", {**value, "later": 1})
     assert run.read().pipeline == "shop"
-
-
-def test_a_status_of_the_version_before_is_understood(run: Run) -> None:
-    with run.writer as writer:
-        writer.ends(report(1, 10, changes={"shop.orders": 4}))
-    value = json.loads((Path(run.inbox.path) / "status.json").read_text())
-    for part in (value["batch"], value["recent"][0], *value["tables"].values()):
-        part["images"] = part.pop("changes")
-    old = {"v": 1, "lag": {"seconds": 0.0, "transactions": 0}}
-    run.inbox.write("status.json", {k: v for k, v in {**value, **old}.items() if k not in ("activity", "as_of_us")})
-    status = run.read()
-    assert (status.tables["shop.orders"].changes, status.recent[0].changes, status.v) == (4, 4, 1)
-    with Run(Path(run.inbox.path).parent).writer:
-        assert (run.read().v, run.read().as_of_us, run.read().lag.seconds) == (2, None, None)
 
 
 def test_who_is_told_of_the_status(tmp_path: Path) -> None:
@@ -564,3 +550,27 @@ def test_who_is_told_of_the_status(tmp_path: Path) -> None:
             written = read_status(inbox)
             count += written is not None and written.updated_us == statuses[-1].updated_us
         assert count == 5, "while something is under way, each two seconds"
+
+
+def test_statuses_are_passed_on_in_order(tmp_path: Path) -> None:
+    """One that is made while another is being taken waits, or totals would decrease for who takes them."""
+    taking, go_on = threading.Event(), threading.Event()
+    batches: list[int] = []
+
+    def take(status: Status) -> None:
+        if threading.current_thread() is looks:
+            taking.set()
+            assert go_on.wait(60)
+        batches.append(status.batches)
+
+    writer = StatusWriter(ControlFolder(str(tmp_path)), "shop", on_status=take)
+    looks = threading.Thread(target=writer._tick)
+    ends = threading.Thread(target=writer.ends, args=(report(1, 10),))
+    looks.start()
+    assert taking.wait(60)
+    ends.start()
+    ends.join(0.5)
+    go_on.set()
+    looks.join(60)
+    ends.join(60)
+    assert batches == [0, 1]

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from headgate.cli._live import LiveView, LogView
     from headgate.config import PipelineConfig
+    from headgate.lake import Status
     from headgate.pipeline import Pipeline
-    from headgate.sinks import BatchReport
     from headgate.testing import FlightWriters, MySQLServer
 
 __all__ = ["command"]
@@ -119,9 +119,8 @@ class _Demo:
     def __init__(self, server: MySQLServer, writers: FlightWriters, config: Path, *, short: bool) -> None:
         self._server, self._writers, self._config = server, writers, config
         self._seconds = _SHORT_LIVE_SECONDS if short else _LIVE_SECONDS
-        self._reports = threading.Condition()
-        self._live: set[str] = set()
-        self._applied = 0
+        self._updates = threading.Condition()
+        self._live = self._applied = 0  # tables, changes
         self._error: BaseException | None = None
 
     def run(self) -> int:
@@ -148,21 +147,21 @@ class _Demo:
         director = threading.Thread(target=self._direct, args=(pipeline,), daemon=True)
         with _view() as view:
             director.start()
-            take = functools.partial(self._take, view)
-            pipeline.run(on_progress=take, on_start=view.spark_started, on_status=view.update)
+            update = functools.partial(self._update, view)
+            pipeline.run(on_start=view.spark_started, on_status=update)
         director.join(_PATIENCE_SECONDS)
 
-    def _take(self, view: LiveView | LogView, report: BatchReport) -> None:
-        view.take(report)
-        with self._reports:
-            self._live = {name for name, table in report.tables.items() if table.state == "live"}
-            self._applied += sum(report.changes.values())
-            self._reports.notify_all()
+    def _update(self, view: LiveView | LogView, status: Status) -> None:
+        view.update(status)
+        with self._updates:
+            self._live = sum(table.state == "live" for table in status.tables.values())
+            self._applied = sum(table.changes for table in status.tables.values())
+            self._updates.notify_all()
 
     def _direct(self, pipeline: Pipeline) -> None:
         """Wait for the snapshot, add a column, let the changes flow, stop."""
         try:
-            self._wait(lambda: len(self._live) == 5)
+            self._wait(lambda: self._live == 5)
             _print_step(
                 "5", "all tables are live; ALTER TABLE nyc.flights ADD COLUMN note VARCHAR(60), and rows that use it"
             )
@@ -180,8 +179,8 @@ class _Demo:
         from headgate.errors import TargetError
 
         assert callable(done)
-        with self._reports:
-            if not self._reports.wait_for(lambda: done() or self._writers.error, _PATIENCE_SECONDS):
+        with self._updates:
+            if not self._updates.wait_for(lambda: done() or self._writers.error, _PATIENCE_SECONDS):
                 raise TargetError(f"the demonstration made no progress for {_PATIENCE_SECONDS:.0f} s")
 
 

@@ -1,14 +1,15 @@
 """Output of `headgate run`: a live view on a terminal, plain log lines elsewhere.
 
-All data comes from the run's status and the batches' reports; neither Spark nor the server is queried. The view is
-drawn from the status alone: each table with its state and progress, the run's activity, and its lag. The log has a line
-for each table that a batch changed, one for the batch, and some while an activity takes long.
+All data comes from the run's status; neither Spark nor the server is queried. The view shows each table with its state
+and progress, the run's activity, and its lag. The log has a line for each table that a batch changed, one for the
+batch, and some while an activity takes long. A table's figures in a batch are the differences of its totals.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Self
@@ -20,21 +21,19 @@ from rich.text import Text
 
 from headgate.cli._common import TABLE_STYLES
 from headgate.lake import (
+    BatchStatus,
     Status,
     TableStatus,
     activity_lines,
     activity_text,
     counted,
     duration,
-    freshness_text,
-    index_text,
-    kafka_text,
+    figures_text,
+    gtid_text,
     lag_text,
-    rates_text,
-    snapshot_text,
+    progress_lines,
     table_text,
 )
-from headgate.sinks import BatchReport
 
 __all__ = ["LiveView", "LogView"]
 
@@ -56,11 +55,8 @@ class _View:
         """Note that the run is to stop. Called by signal handlers."""
 
     def update(self, status: Status) -> None:
-        """Take the run's status, every second; also after a batch, before :meth:`take`."""
+        """Take the run's status, every second and after each batch, in order."""
         self._status = status
-
-    def take(self, report: BatchReport) -> None:
-        """Take a finished batch."""
 
 
 class LogView(_View):
@@ -76,8 +72,11 @@ class LogView(_View):
         log.info("Spark has started")
 
     def update(self, status: Status) -> None:
-        """Log a long activity."""
+        """Log a batch that has ended, and a long activity."""
+        before = self._status
         super().update(status)
+        if before is not None and status.batch is not None and status.batch != before.batch:
+            self._log_batch(status, status.batch, before.tables)
         activity = status.activity
         if activity is None or activity.phase in ("waiting", "retrying"):
             return
@@ -89,15 +88,15 @@ class LogView(_View):
             self._due = seconds + min(max(least, seconds / 4), most)
             log.info("%s", activity_text(activity, status.updated_us))
 
-    def take(self, report: BatchReport) -> None:
-        """Log a batch."""
-        known = self._status.tables if self._status is not None else {}
-        for name, table in sorted(report.tables.items()):
-            if name in report.rows or name in report.changes or table.state != self._states.get(name):
-                log.info("%s %s: %s", name, table.state, _table_in_batch(report, name, known.get(name)))
+    def _log_batch(self, status: Status, batch: BatchStatus, before: Mapping[str, TableStatus]) -> None:
+        for name, table in sorted(status.tables.items()):
+            known = before.get(name, TableStatus(state=""))
+            changes, rows = table.changes - known.changes, table.rows - known.rows
+            if rows or changes or table.state != self._states.get(name):
+                log.info("%s %s: %s", name, table.state, _table_in_batch(table, rows, changes, batch.seconds))
             self._states[name] = table.state
-        lag = f", {lag_text(self._status.lag)}" if self._status is not None else ""
-        log.info("batch %d: %s%s, up to %s", report.batch_id, _batch_text(report), lag, _last(report.gtid))
+        what = "it was in the ledger already" if batch.replayed else _batch_text(batch)
+        log.info("batch %d: %s, %s, up to %s", batch.batch_id, what, lag_text(status.lag), gtid_text(batch.gtid))
 
     def __enter__(self) -> Self:
         return self
@@ -116,40 +115,35 @@ def _batches(number: int) -> str:
     return f"{number:,} batch{'' if number == 1 else 'es'}"
 
 
-def _batch_text(report: BatchReport) -> str:
-    if report.replayed:
-        return "it was in the ledger already"
-    parts = [duration(report.seconds)]
-    for counts, thing in ((report.rows, "row"), (report.changes, "change")):
-        number = sum(counts.values())
+def _batch_text(batch: BatchStatus) -> str:
+    parts = [duration(batch.seconds)]
+    for number, thing, read in ((batch.rows, "row", " read"), (batch.changes, "change", "")):
         if number:
-            parts += [counted(number, thing) + (" read" if thing == "row" else ""), _rate(number, report, thing)]
+            parts += [counted(number, thing) + read, _rate(number, batch.seconds, thing)]
     return ", ".join(filter(None, parts))
 
 
-def _rate(number: int, report: BatchReport, thing: str) -> str:
-    """Return the rate over the batch's duration."""
-    return f"{number / report.seconds:,.1f} {thing}s/s" if report.seconds > 0 else ""
+def _rate(number: int, seconds: float, thing: str) -> str:
+    """Return the rate over a batch's duration."""
+    return f"{number / seconds:,.1f} {thing}s/s" if seconds > 0 else ""
 
 
-def _table_in_batch(report: BatchReport, name: str, known: TableStatus | None) -> str:
+def _table_in_batch(table: TableStatus, rows: int, changes: int, seconds: float) -> str:
     """Return a batch's effect on a table."""
-    state = report.tables[name]
-    if state.state in ("stale", "stopped"):
-        return state.reason or ""
-    rows, changes = (0, 0) if report.replayed else (report.rows.get(name, 0), report.changes.get(name, 0))
+    if table.state in ("stale", "stopped"):
+        return table.reason or ""
     parts = []
-    if state.state == "snapshotting" and known is not None:
-        parts.append(table_text(known))
+    if table.state == "snapshotting":
+        parts.append(table_text(table))
     elif rows or not changes:
         parts.append(f"{counted(rows, 'row')} read")
     if changes:
-        parts += [counted(changes, "change"), _rate(changes, report, "change")]
+        parts += [counted(changes, "change"), _rate(changes, seconds, "change")]
     return ", ".join(filter(None, parts))
 
 
 class LiveView(_View):
-    """A view that is redrawn each second, and with each batch. Its methods may be called from any thread."""
+    """A view that is redrawn each second. Its methods may be called from any thread."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -176,12 +170,6 @@ class LiveView(_View):
     def update(self, status: Status) -> None:
         with self._lock:
             super().update(status)
-
-    def take(self, report: BatchReport) -> None:
-        """Redraw."""
-        del report  # the status has it already
-        with suppress(OSError):  # its terminal is gone, and the run goes on
-            self._live.refresh()
 
     def _draw(self) -> Group:
         with self._lock:
@@ -224,7 +212,7 @@ class LiveView(_View):
         return picture
 
     def _captions(self, status: Status) -> list[str]:
-        upto = [f"up to {_last(status.batch.gtid)}"] if status.batch is not None else []
+        upto = [f"up to {gtid_text(status.batch.gtid)}"] if status.batch is not None else []
         if self._ended or status.activity is None:
             return upto
         doing = activity_lines(status.activity, status.updated_us)
@@ -232,19 +220,10 @@ class LiveView(_View):
             doing.insert(0, "stopping when this is done, Ctrl-C again ends at once:")
         elif self._ending:
             doing = ["stopping; Ctrl-C again ends at once"]
-        snapshot = [snapshot_text(status.snapshot)] if status.snapshot is not None else []
-        notes = [text for text in (index_text(status.index), kafka_text(status.kafka)) if text]
         known = status.lag.seconds is not None  # unknown before the first batch, whose rates are in its activity
-        texts = lag_text(status.lag), freshness_text(status.freshness), rates_text(status)
-        figures = [", ".join(filter(None, texts))] if known else []
-        return [*doing, *snapshot, *notes, *figures, *upto]
+        return [*doing, *progress_lines(status), *([figures_text(status)] if known else []), *upto]
 
 
 def _line(text: str, style: str = "dim") -> Text:
     """Return a text of one line."""
     return Text(text, style, no_wrap=True, overflow="ellipsis")
-
-
-def _last(gtid: str) -> str:
-    """Return the end of a GTID set, as much as a line can hold."""
-    return gtid if len(gtid) <= 100 else f"… {gtid[-97:]}"

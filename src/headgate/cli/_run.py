@@ -171,9 +171,7 @@ def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]
         view.stop_requested()
 
     with _page(running.config, file), view, on_interrupt(stop), _on_hangup(running.reload):
-        return running.run(
-            once=once, resnapshot=resnapshot, on_progress=view.take, on_start=spark_started, on_status=view.update
-        )
+        return running.run(once=once, resnapshot=resnapshot, on_start=spark_started, on_status=view.update)
 
 
 def _check_page(config: PipelineConfig, path: Path) -> None:

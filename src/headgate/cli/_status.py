@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from headgate.carrier import ControlFolder
-    from headgate.lake import RecentBatch, Status
+    from headgate.lake import BatchStatus, Status
 
 __all__ = ["command"]
 
@@ -124,30 +124,22 @@ def _json(status: Status | None, name: str) -> str:
 
 
 def _head(status: Status) -> str:
-    from headgate.lake import freshness_text, lag_text, rates_text
+    from headgate.lake import figures_text
 
     written = f"written {_ago(status.updated_us)}"
-    if status.condition() not in ("running", "idle"):
-        return written
-    figures = lag_text(status.lag), freshness_text(status.freshness), rates_text(status), written
-    return ", ".join(filter(None, figures))
+    return f"{figures_text(status)}, {written}" if status.condition() in ("running", "idle") else written
 
 
 def _now(status: Status) -> Iterator[str]:
-    """Yield the run's activity."""
-    from headgate.lake import activity_lines, index_text, kafka_text, snapshot_text
+    """Yield the run's activity and progress."""
+    from headgate.lake import activity_lines, progress_lines
 
     if status.activity is not None:
         yield from activity_lines(status.activity, status.updated_us)
-        if status.snapshot is not None:
-            yield snapshot_text(status.snapshot)
-        if index_text(status.index):
-            yield index_text(status.index)
-    if status.kafka is not None:
-        yield kafka_text(status.kafka)
+    yield from progress_lines(status)
 
 
-def _batch(batch: RecentBatch) -> str:
+def _batch(batch: BatchStatus) -> str:
     from headgate.lake import counted, duration
 
     counts = (batch.transactions, "transaction"), (batch.changes, "change"), (batch.rows, "row")

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headgate.carrier import ControlFile, ControlFolder
 from headgate.errors import TargetError
@@ -27,7 +27,6 @@ __all__ = [
     "KafkaStatus",
     "LagStatus",
     "Phase",
-    "RecentBatch",
     "SnapshotStatus",
     "Status",
     "TableReadProgress",
@@ -45,9 +44,6 @@ class _Model(BaseModel):
     # Readers ignore fields that a later version adds; removing or changing a field raises ``v``.
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-
-_CHANGES = Field(0, validation_alias=AliasChoices("changes", "images"))
-"""Version 1 counted row images, of which an update may have two."""
 
 Phase = Literal["starting", "checking", "planning", "reading", "applying", "waiting", "retrying", "stopping"]
 """What a run does now: starts Spark; checks the lake's tables; plans a batch; reads it from MySQL; applies it to the
@@ -80,7 +76,7 @@ class TableStatus(_Model):
     reason: str | None = None
     place: str | None = None
     merged: str | None = None
-    changes: int = _CHANGES
+    changes: int = 0
     rows: int = 0
     changes_per_second: float = 0.0
     hook: str | None = None
@@ -95,29 +91,22 @@ class TableStatus(_Model):
 
 
 class BatchStatus(_Model):
-    """The newest batch; times in microseconds since 1970 UTC, its duration in ``seconds``."""
+    """A batch in the ledger; times in microseconds since 1970 UTC, its duration in ``seconds``.
+
+    ``transactions`` is null without GTIDs; ``tables`` is the number of those that it brought rows or changes for.
+    ``replayed``: an earlier attempt had committed it.
+    """
 
     batch_id: int
     epoch: int
     gtid: str
     committed_us: int
-    rows: int
-    changes: int = _CHANGES
+    transactions: int | None = None
+    rows: int = 0
+    changes: int = 0
+    tables: int = 0
     seconds: float
-
-
-class RecentBatch(_Model):
-    """A short ledger row. A long ``gtid`` is cut at its beginning; ``transactions`` is null without GTIDs."""
-
-    batch_id: int
-    epoch: int
-    gtid: str
-    committed_us: int
-    transactions: int | None
-    rows: int
-    changes: int = _CHANGES
-    tables: int
-    seconds: float
+    replayed: bool = False
 
 
 class LagStatus(_Model):
@@ -228,10 +217,11 @@ class Status(_Model):
     """The whole file. ``error``: the error that ended the run, or that it is retrying after.
 
     ``as_of_us``: the lake has everything that the server had committed at this time; None: not known yet. ``writes``:
-    by :class:`~headgate.lake.WriteMethod`, how often this run wrote a batch into a current table that way.
+    by :class:`~headgate.lake.WriteMethod`, how often this run wrote a batch into a current table that way. ``batch``:
+    the newest. ``recent``: the last ones, newest first; a long ``gtid`` of theirs is cut at its beginning.
     """
 
-    v: Literal[1, 2] = 2
+    v: Literal[2] = 2
     pipeline: str
     pid: int
     host: str
@@ -254,7 +244,7 @@ class Status(_Model):
     kafka: KafkaStatus | None = None
     snapshot: SnapshotStatus | None = None
     tables: dict[str, TableStatus] = Field(default_factory=dict)
-    recent: tuple[RecentBatch, ...] = ()
+    recent: tuple[BatchStatus, ...] = ()
     warnings: tuple[WarningStatus, ...] = ()
 
     def is_alive(self, now_us: int | None = None) -> bool:

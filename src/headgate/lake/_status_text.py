@@ -20,13 +20,16 @@ __all__ = [
     "activity_text",
     "counted",
     "duration",
+    "figures_text",
     "freshness_text",
+    "gtid_text",
     "index_text",
     "kafka_text",
     "lag_text",
     "merge_text",
     "percent",
     "place_text",
+    "progress_lines",
     "progress_text",
     "rates_text",
     "snapshot_text",
@@ -35,6 +38,7 @@ __all__ = [
 ]
 
 _SUSPENDED = ("stale", "stopped")
+_LONGEST_GTID = 100
 _NAMED = 2
 """Number of a batch's tables that are named; the others are counted."""
 _PHASES = {
@@ -67,6 +71,11 @@ def counted(number: int, thing: str) -> str:
 def percent(done: int, estimate: int | None) -> int | None:
     """Return the percentage done, if there is an estimate; 99 at most, because it may be too low."""
     return min(99, 100 * done // estimate) if estimate else None
+
+
+def gtid_text(gtid: str) -> str:
+    """Return the end of a GTID set, as much as a line can hold."""
+    return gtid if len(gtid) <= _LONGEST_GTID else f"…{gtid[1 - _LONGEST_GTID :]}"
 
 
 def lag_text(lag: LagStatus) -> str:
@@ -103,6 +112,17 @@ def rates_text(status: Status) -> str:
     """Return ``41.2 changes/s, 25,000 rows/s read``; rows only if there were some."""
     rows = f", {status.rows_per_second:,.0f} rows/s read" if status.rows_per_second else ""
     return f"{status.changes_per_second:,.1f} changes/s{rows}"
+
+
+def figures_text(status: Status) -> str:
+    """Return lag, freshness and rates in one line."""
+    return ", ".join(filter(None, [lag_text(status.lag), freshness_text(status.freshness), rates_text(status)]))
+
+
+def progress_lines(status: Status) -> list[str]:
+    """Return the progress of a run apart from its activity: of the snapshot, of key indexes, of messages to Kafka."""
+    snapshot = snapshot_text(status.snapshot) if status.activity is not None and status.snapshot is not None else ""
+    return [*filter(None, [snapshot, index_text(status.index), kafka_text(status.kafka)])]
 
 
 def progress_text(rows: int, estimate: int | None) -> str:

@@ -17,7 +17,7 @@ from headgate.binlog_positions import end_of, transactions
 from headgate.carrier import Commits
 from headgate.gtid import GtidSet
 from headgate.lake import Activity, FreshnessStatus, HistoryStatus, SnapshotStatus, TableReadProgress, TableStatus
-from headgate.sinks import Batch
+from headgate.sinks import Batch, BatchReport
 
 if TYPE_CHECKING:
     from headgate.spark import BatchPlan
@@ -60,17 +60,16 @@ class _Work:
     changes: Mapping[str, int]
     rows: int
 
-    def share(self, begin: float, end: float) -> float:
-        """Return which part of it was done between two moments: it counts evenly over its duration."""
-        if self.end <= self.begin:
-            return float(begin <= self.end <= end)
-        return max(0.0, min(self.end, end) - max(self.begin, begin)) / (self.end - self.begin)
+    def before(self, moment: float) -> float:
+        """Return which part of it was done before a moment: it counts evenly over its duration."""
+        return min(1.0, (moment - self.begin) / (self.end - self.begin)) if self.begin < min(moment, self.end) else 0.0
 
 
 class Rates:
     """Changes and rows per second over the last minute.
 
-    Work within it is kept as a sum, so a look costs little, however many batches and tables there are.
+    They are kept as a sum, so a look costs little, however many batches and tables there are. Batches do not overlap,
+    so only the oldest one may have begun before that minute.
 
     :param begun: when the run began.
     """
@@ -78,9 +77,8 @@ class Rates:
     def __init__(self, begun: float) -> None:
         self._begun = begun
         self._end = begun
-        self._recent: deque[_Work] = deque()  # begun within the last minute, as of the last look; in order of time
-        self._older: deque[_Work] = deque()  # begun before that
-        self._changes: Counter[str] = Counter()  # of ``_recent``
+        self._recent: deque[_Work] = deque()  # ended within the last minute, as of the last look; in order of time
+        self._changes: Counter[str] = Counter()
         self._rows = 0
 
     def add(self, end: float, seconds: float, changes: Mapping[str, int], rows: int) -> None:
@@ -94,25 +92,23 @@ class Rates:
     def at(self, now: float, under_way: BatchUnderWay | None = None) -> RatesNow:
         """Return the rates at a moment, with the current batch's work so far."""
         since = max(now - _RATE_SECONDS, self._begun)
-        while self._recent and self._recent[0].begin < since:
+        while self._recent and self._recent[0].end < since:
             work = self._recent.popleft()
             self._changes.subtract(work.changes)
             self._rows -= work.rows
-            self._older.append(work)
-        while self._older and self._older[0].end < since:
-            self._older.popleft()
         tables: dict[str, float] = dict(self._changes)
         rows = float(self._rows)
-        for work in self._older:
-            share = work.share(since, now)
-            rows += work.rows * share
-            for table, count in work.changes.items():
-                tables[table] = tables.get(table, 0.0) + count * share
+        if self._recent:
+            oldest = self._recent[0]
+            share = oldest.before(since)
+            rows -= oldest.rows * share
+            for table, count in oldest.changes.items():
+                tables[table] -= count * share
         span = max(1.0, now - since)
         changes = sum(tables.values())
         if under_way is not None:
             work = under_way.work(now)
-            share = work.share(since, now)
+            share = 1 - work.before(since)
             changes, rows = changes + sum(work.changes.values()) * share, rows + work.rows * share
         each = {table: round(count / span, 1) for table, count in tables.items() if count}
         return RatesNow(round(changes / span, 1), round(rows / span, 1), each)
@@ -247,11 +243,9 @@ class BatchUnderWay:
 
     def applies(self, batch: Batch) -> None:
         """Note that it was read."""
-        header = batch.header
-        new = count_transactions(header.start, header.gtid)
-        parts = [part for table_parts in batch.parts.values() for part in table_parts]
-        rows, changes = (_counts(parts, kind) for kind in ("chunk", "rows"))
-        self._final_facts = _Facts(new, None if new is None else header.behind, rows, changes)
+        report = BatchReport.of(batch, self._batch_id, {})
+        new = count_transactions(report.start, report.gtid)
+        self._final_facts = _Facts(new, None if new is None else report.behind, report.rows, report.changes)
 
     def counts_tasks(self, done: int, number: int, now: float) -> None:
         """Note how many of the tasks that read it are done."""
@@ -327,15 +321,6 @@ class BatchUnderWay:
                 rows_estimate=min(planned.rows, left) if left > 0 else planned.rows,
             )
         return progress
-
-
-def _counts(parts: list[Any], kind: str) -> dict[str, int]:
-    """Return snapshot rows (kind ``chunk``), or changes, by table."""
-    counts: dict[str, int] = {}
-    for part in parts:
-        if part.kind == kind:
-            counts[part.table] = counts.get(part.table, 0) + (part.images if kind == "chunk" else part.changes)
-    return counts
 
 
 def count_transactions(start: str, end: str) -> int | None:

@@ -159,7 +159,7 @@ class Pipeline:
         :param quiet: keep Spark's log off stderr; default: unless ``[spark]`` sets ``log.level``.
         :param on_start: called when the Spark session exists. Install signal handlers here: Spark installs one for
             Ctrl-C that cancels its jobs.
-        :param on_status: called after each batch and every second, in any thread.
+        :param on_status: called after each batch and every second, in any thread, one call at a time and in order.
         :raises HeadgateError: what ended the run, except :meth:`stop`.
         """
         inbox = ControlFolder(self.lake.inbox)

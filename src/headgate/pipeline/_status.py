@@ -39,11 +39,11 @@ from headgate.lake import (
     KafkaStatus,
     LagStatus,
     Phase,
-    RecentBatch,
     Status,
     TableStatus,
     WarningStatus,
     WriteMethod,
+    gtid_text,
     pid_namespace,
     place_text,
     read_status,
@@ -63,7 +63,6 @@ _BEAT_SECONDS = 5.0
 _BUSY_BEAT_SECONDS = 2.0
 _RECENT = 50
 _WARNINGS = 20
-_LONGEST_GTID = 100
 _LONGEST_TEXT = 2000
 
 
@@ -93,6 +92,7 @@ class StatusWriter(Progress):
         self._beat_seconds, self._tick_seconds = beat_seconds, tick_seconds
         self._clock, self._wall_us = clock, wall_us
         self._lock = threading.Lock()
+        self._order = threading.RLock()  # statuses are passed on in the order in which they were made
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="headgate-status", daemon=True)
         self._phase: Phase = "starting"
@@ -231,7 +231,7 @@ class StatusWriter(Progress):
 
     def _take(self, report: BatchReport) -> None:
         committed, before = report.committed_us or self._wall_us(), self._status
-        changes, rows = sum(report.changes.values()), sum(report.rows.values())
+        rows = sum(report.rows.values())
         self._epoch = report.epoch
         new = count_transactions(report.start, report.gtid)
         self._behind = report.behind if new is not None and report.behind else None
@@ -247,25 +247,18 @@ class StatusWriter(Progress):
             epoch=report.epoch,
             gtid=report.gtid,
             committed_us=committed,
-            rows=rows,
-            changes=changes,
-            seconds=round(report.seconds, 3),
-        )
-        short = RecentBatch(
-            batch_id=report.batch_id,
-            epoch=report.epoch,
-            gtid=_end(report.gtid),
-            committed_us=committed,
             transactions=new,
             rows=rows,
-            changes=changes,
+            changes=sum(report.changes.values()),
             tables=len({*report.changes, *report.rows}),
             seconds=round(report.seconds, 3),
+            replayed=report.replayed,
         )
+        short = batch.model_copy(update={"gtid": gtid_text(report.gtid)})
         known = any(row.epoch == report.epoch for row in before.recent)
         self._status = self._status.model_copy(
             update={
-                "batch": before.batch if known else batch,
+                "batch": before.batch.model_copy(update={"replayed": True}) if known and before.batch else batch,
                 "batches": before.batches + (not report.replayed),
                 "as_of_us": _as_of(report, before.as_of_us),
                 "tables": _tables(report, before.tables),
@@ -334,18 +327,26 @@ class StatusWriter(Progress):
         return 0 if self._phase == "waiting" else self._behind
 
     def _write(self) -> None:
-        with self._lock:
-            self._status = self._now()
-            self._written = self._clock()
-            try:
-                self._inbox.write(ControlFile.STATUS, self._status.to_dict())
-            except Exception as error:  # noqa: BLE001 - each file system has its own errors, and none may end a run
-                if not self._warned:
-                    log.warning("the status cannot be written to %s: %s", self._inbox.path, _line(error))
-                self._warned = True
-            status = self._status
-        if self._on_status is not None:
-            self._on_status(status)
+        self._notify(write=True)
+
+    def _notify(self, *, write: bool = False) -> None:
+        """Pass the status to ``on_status``: at each look and, so that short phases show, when a phase begins."""
+        with self._order:
+            with self._lock:
+                self._status = status = self._now()
+                if write:
+                    self._write_file(status)
+            if self._on_status is not None:
+                self._on_status(status)
+
+    def _write_file(self, status: Status) -> None:
+        self._written = self._clock()
+        try:
+            self._inbox.write(ControlFile.STATUS, status.to_dict())
+        except Exception as error:  # noqa: BLE001 - each file system has its own errors, and none may end a run
+            if not self._warned:
+                log.warning("the status cannot be written to %s: %s", self._inbox.path, _line(error))
+            self._warned = True
 
     def _watch(self) -> None:
         while not self._ending.wait(self._tick_seconds):
@@ -358,18 +359,7 @@ class StatusWriter(Progress):
         due = self._clock() - self._written >= beat
         if due or self._inbox.is_local:
             self._read_reports()
-        if due:
-            self._write()
-        else:
-            self._notify()
-
-    def _notify(self) -> None:
-        """Pass the status to ``on_status``: at each look and, so that short phases show, when a phase begins."""
-        if self._on_status is not None:
-            with self._lock:
-                self._status = self._now()
-                status = self._status
-            self._on_status(status)
+        self._notify(write=due)
 
     def _read_reports(self) -> None:
         """Read the planner's reports and the plan of the batch being read."""
@@ -490,10 +480,6 @@ def _as_of(report: BatchReport, before: int | None) -> int | None:
             ),
         )
     return max(as_of_us, before or 0) or None
-
-
-def _end(gtid: str) -> str:
-    return gtid if len(gtid) <= _LONGEST_GTID else f"…{gtid[1 - _LONGEST_GTID :]}"
 
 
 def _line(error: BaseException) -> str:
