@@ -33,9 +33,7 @@ A pattern's tables get ids from the pattern's id on (``_names``).
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,6 +58,7 @@ from headgate.config import explain
 from headgate.errors import ConfigError
 from headgate.files import file_errors
 from headgate.mysql import ConnectionSettings, Secret
+from headgate.parsing import parse_json, parse_toml
 from headgate.relay._buffer import BufferLimits
 from headgate.relay._events._schemas import Types
 from headgate.relay._groups import GroupLimits
@@ -325,7 +324,7 @@ def _text(file: Path) -> str:
 def _physical_sources(file: Path) -> list[PhysicalSource]:
     """Return those of one file, which is an object or a list of them."""
     try:
-        value = json.loads(_text(file))
+        value = parse_json(_text(file))
     except ValueError as error:
         raise ConfigError(f"{file} is not JSON: {error}") from None
     try:
@@ -430,9 +429,11 @@ def _without_password(uri: str) -> str:
 
 def _from_toml(text: str, file: Path) -> RelayConfig:
     try:
-        parsed = _Toml.model_validate(tomllib.loads(text), context=file.parent)
-    except tomllib.TOMLDecodeError as error:
+        value = parse_toml(text)
+    except ValueError as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
+    try:
+        parsed = _Toml.model_validate(value, context=file.parent)
     except ValidationError as error:
         raise ConfigError(f"{file}: {explain(error, _Toml)}") from None
     key_file = None if parsed.mask_key_file is None else str(parsed.mask_key_file)
