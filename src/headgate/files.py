@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from headgate.errors import ConfigError, HeadgateError, StorageError
+from headgate.parsing import parse_json
 
 __all__ = [
     "LockedError",
@@ -273,10 +274,10 @@ def read_json(file: Path) -> dict[str, Any] | None:
     """
     with file_errors(f"{file} cannot be read"):
         try:
-            value = json.loads(file.read_text("utf-8"))
+            value = parse_json(file.read_bytes())
         except FileNotFoundError:
             return None
-        except json.JSONDecodeError as error:
+        except ValueError as error:
             raise ConfigError(f"{file} cannot be read: {error}") from None
     if not isinstance(value, dict):
         raise ConfigError(f"{file} is not a JSON object")

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from headgate.errors import ConfigError, OffsetFormatError
 from headgate.gtid import GtidSet
+from headgate.parsing import parse_json
 
 __all__ = ["VERSION", "ChunkSpec", "Hint", "Last", "SnapshotProgress", "SnapshotState", "SourceOffset"]
 
@@ -332,6 +333,6 @@ def _dump(value: Any) -> str:
 
 def _load(text: str, what: str) -> Any:
     try:
-        return json.loads(text)
+        return parse_json(text)
     except ValueError as error:
         raise OffsetFormatError(f"the stored {what} is not JSON: {error}") from None

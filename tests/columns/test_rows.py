@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import time
 from decimal import Decimal
 from typing import Any
 
@@ -271,3 +272,16 @@ def test_filtered_images_make_the_filtered_table(
     assert fold(rows) == expected
     ops = [op for op, _, _ in rows]
     assert [ops[i + 1] for i, op in enumerate(ops) if op == "b"] == ["u"] * ops.count("u")
+
+
+@pytest.mark.parametrize("number", ["1e9999999999999999999", "-1e400", "1e-400", "9" * 400])
+def test_numbers_that_no_column_has(number: str) -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        parse_expression(f"a > {number}")
+
+
+def test_a_number_that_runs_into_a_word_is_refused_at_once() -> None:
+    began = time.process_time()
+    with pytest.raises(ValueError, match="unexpected"):
+        parse_expression("9" * 9000 + "x")
+    assert time.process_time() - began < 1

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from headgate.errors import (
     ServerBehindError,
 )
 from headgate.mysql import ArchivedLog, ByteStream, Connection, LogRequest, Prerequisite
+from headgate.parsing import parse_json
 from headgate.retrying import Failures, RetryPolicy
 from headgate.web import LONGEST_SECONDS, WebServer, answer_errors, is_retryable, read_token, seconds_to_wait
 
@@ -115,7 +115,7 @@ class LogOfRelay:
         query = "" if self.source is None else f"?source={quote(self.source, safe='')}"
         with self._response("GET", path + query) as answer:
             try:
-                value = json.loads(answer.read())
+                value = parse_json(answer.read())
             except (OSError, http.client.HTTPException, ValueError) as error:
                 raise self._lost(error) from None
         with answer_errors(f"{self.url}{path} does not describe a log: is this a relay?"):
@@ -178,7 +178,7 @@ def _stopped(head: Mapping[str, Any]) -> HeadgateError:
 def _object(body: bytes) -> dict[str, Any]:
     """Return a JSON object; empty: it is something else."""
     try:
-        value = json.loads(body)
+        value = parse_json(body)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

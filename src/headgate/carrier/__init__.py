@@ -23,7 +23,6 @@ from headgate.carrier._folder import (
     Settle,
     Trouble,
     Waiting,
-    parse_json,
     parse_request,
     signal_path,
 )
@@ -117,7 +116,6 @@ __all__ = [
     "encode",
     "op_letters",
     "open_images",
-    "parse_json",
     "parse_request",
     "serialised",
     "signal_path",

@@ -27,6 +27,7 @@ from headgate.errors import ConfigError, HeadgateError, OffsetFormatError
 from headgate.files import write_bytes
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
+from headgate.parsing import parse_json
 from headgate.stores import is_remote, open_store, store_errors
 
 __all__ = [
@@ -38,7 +39,6 @@ __all__ = [
     "Settle",
     "Trouble",
     "Waiting",
-    "parse_json",
     "parse_request",
     "signal_path",
 ]
@@ -104,19 +104,6 @@ class Waiting:
 def signal_path(name: str) -> str:
     """Return the file of a signal; ``name`` must be safe as a file's name."""
     return f"{_SIGNALS}/{name}.json"
-
-
-def parse_json(text: str | bytes) -> Any:
-    """Parse JSON from elsewhere.
-
-    :raises ValueError: it is not JSON, too deeply nested, or has half of a surrogate pair, which no file can hold.
-    """
-    try:
-        value = json.loads(text)
-        json.dumps(value, ensure_ascii=False).encode()
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
-    return value
 
 
 def parse_request(signal: Mapping[str, Any]) -> Request | None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import date, datetime
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -48,11 +48,13 @@ __all__ = [
 _DEEPEST: Final = 50
 _LONGEST: Final = 10_000
 """Limits of nesting, and of characters: definitions and table properties carry the text."""
+_LARGEST_EXPONENT: Final = 308
+"""Of the largest DOUBLE, and the smallest normal one."""
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<hex>[xX]'[0-9A-Fa-f]*')
     |(?P<string>'(?:[^'\\]|''|\\.)*')
     |(?P<name>`(?:[^`]|``)+`)
-    |(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)(?![\w$])
+    |(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)(?![\w$])
     |(?P<word>[^\W\d][\w$]*)
     |(?P<symbol><>|!=|<=|>=|[=<>(),+-])
     |(?P<end>\Z))""",
@@ -310,7 +312,7 @@ class _Parser:
             self._advance()
             if self._kind != "number":
                 raise self._unexpected("a number")
-            value = Decimal(f"{token}{self._token}")
+            value = _number(f"{token}{self._token}")
             self._advance()
             return Literal(value)
         if self._keyword == "NULL":
@@ -318,7 +320,7 @@ class _Parser:
         if self._keyword in ("TRUE", "FALSE"):
             literal = Literal(Decimal(int(self._keyword == "TRUE")))
         elif kind == "number":
-            literal = Literal(Decimal(token))
+            literal = Literal(_number(token))
         elif kind == "string":
             literal = Literal(_unescaped(token[1:-1]))
         elif kind == "hex" and len(token) % 2:
@@ -327,6 +329,16 @@ class _Parser:
             raise self._unexpected("a number or a text in single quotes")
         self._advance()
         return literal
+
+
+def _number(text: str) -> Decimal:
+    try:
+        value = Decimal(text)
+    except InvalidOperation:  # its exponent has more than 18 digits
+        value = Decimal("Infinity")
+    if not value.is_finite() or (value and abs(value.adjusted()) > _LARGEST_EXPONENT):
+        raise ValueError(f"{text[:30]!r} is out of range: exponents go to {_LARGEST_EXPONENT}")
+    return value
 
 
 def _unescaped(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tomllib
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -14,6 +13,7 @@ from headgate.config._model import FOLDER
 from headgate.config._pipeline import PipelineConfig
 from headgate.config._source import SnapshotMode, SourceConfig
 from headgate.errors import ConfigError
+from headgate.parsing import parse_toml
 
 __all__ = ["load_config", "parse_config", "with_snapshot_mode"]
 
@@ -47,8 +47,8 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
     :raises ConfigError: not TOML, or a wrong key or value.
     """
     try:
-        value = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        value = parse_toml(text)
+    except ValueError as error:
         raise ConfigError(f"{where} is not TOML: {error}") from None
     try:
         return PipelineConfig.model_validate(value, context={FOLDER: folder or Path.cwd()})

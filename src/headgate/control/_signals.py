@@ -34,8 +34,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 from urllib.parse import quote
 
-from headgate.carrier import SINK_SIGNALS, parse_json, signal_path
+from headgate.carrier import SINK_SIGNALS, signal_path
 from headgate.errors import ConfigError
+from headgate.parsing import parse_json
 
 __all__ = [
     "SIGNAL_TYPES",

@@ -38,11 +38,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.carrier import ControlFile, ControlFolder, parse_json, signal_path
+from headgate.carrier import ControlFile, ControlFolder, signal_path
 from headgate.control._kafka_client import KafkaCluster
 from headgate.control._signals import outside_signal
 from headgate.errors import ConfigError, ConnectError, HeadgateError, Transient
 from headgate.extras import require_extra
+from headgate.parsing import parse_json
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -86,7 +87,7 @@ class KafkaTopic:
         """
         names = {"bootstrap", "topic", "key", "settings_file"}
         try:
-            parsed = json.loads(text)
+            parsed = parse_json(text)
         except ValueError:
             parsed = None
         known = isinstance(parsed, dict) and names - {"settings_file"} <= parsed.keys() <= names

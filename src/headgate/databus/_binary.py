@@ -301,6 +301,29 @@ def seal(out: Any, start: int, end: int) -> None:
 
 
 @njit(cache=True, nogil=True)
+def _parts_fit(buf: Any, at: Any, behind: Any, end: Any) -> Any:
+    """Whether an event is exactly its header with the key, and its parts or value.
+
+    :param behind: index behind its header; ``end``: behind the event.
+    """
+    first = buf[at] == 0
+    key, count, is_long = key_at(buf, at)
+    if key > behind:
+        return False
+    if first:
+        return key + count <= end
+    if key + count != behind:
+        return False
+    part = behind
+    for flag in (0x40, 0x80):
+        if attributes_at(buf, at) & flag:
+            if part + PART_HEAD > end or part + PART_HEAD + u32_at(buf, part) > end:
+                return False
+            part += PART_HEAD + u32_at(buf, part)
+    return part == end
+
+
+@njit(cache=True, nogil=True)
 def _is_intact(buf: Any, at: Any, end: Any, tables: Any) -> Any:
     """Whether a whole, undamaged event is at ``at``."""
     if at + 45 > end or (buf[at] != 0 and buf[at] != 2):
@@ -314,7 +337,7 @@ def _is_intact(buf: Any, at: Any, end: Any, tables: Any) -> Any:
         header = u32_at(buf, at + 5)
         if header < 45 or u32_at(buf, at + 1) != _MAGIC:
             return False
-    if header > size:
+    if header > size or not _parts_fit(buf, at, at + header, at + size):
         return False
     body, crc, head, first, last = _crcs(buf, at, tables)
     return u32_at(buf, body) == np.int64(crc) and u32_at(buf, head) == np.int64(_crc(buf, first, last, tables))

@@ -10,7 +10,6 @@ The server id and the log prefix of the URI are ignored: the relay reads the bin
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,8 +19,9 @@ from urllib.parse import unquote, urlsplit
 from headgate.errors import ConfigError
 from headgate.files import file_errors
 from headgate.mysql import ConnectionSettings, Secret
+from headgate.parsing import parse_json
 from headgate.relay._sources import LARGEST_ID, LARGEST_PORT, LogicalSource, PhysicalSource, RelayConfig, check_table
-from headgate.relay._toml import parse_toml
+from headgate.relay._toml import relay_of_toml
 
 __all__ = ["load_relay"]
 
@@ -43,7 +43,7 @@ def load_relay(files: Sequence[Path], properties: Path | None = None) -> RelayCo
             raise ConfigError(f"{tomls[0]} has all the relay's settings: do not give properties")
         if len(files) > 1:
             raise ConfigError(f"{tomls[0]} has all sources: do not give other files")
-        return parse_toml(_read_text(tomls[0]), tomls[0])
+        return relay_of_toml(_read_text(tomls[0]), tomls[0])
     physical = [one for file in files for one in _physical_sources(file)]
     return _config_of(physical, {} if properties is None else _properties(_read_text(properties)))
 
@@ -56,7 +56,7 @@ def _read_text(file: Path) -> str:
 def _physical_sources(file: Path) -> list[PhysicalSource]:
     """Return those of one file, which is an object or a list of them."""
     try:
-        value = json.loads(_read_text(file))
+        value = parse_json(_read_text(file))
     except ValueError as error:
         raise ConfigError(f"{file} is not JSON: {error}") from None
     try:

@@ -20,7 +20,6 @@ table = "stock.*"          # each of these tables: com.example.stock.<table>, id
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from headgate._policies import MaskKey, checked_rules, parse_rules
 from headgate.config import explain
 from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings
+from headgate.parsing import parse_toml
 from headgate.relay._sources import (
     LARGEST_ID,
     FilePath,
@@ -43,7 +43,7 @@ from headgate.relay._sources import (
 from headgate.relay._tenants import Tenant
 from headgate.web import Token
 
-__all__ = ["parse_toml"]
+__all__ = ["relay_of_toml"]
 
 
 class _TomlSource(Model):
@@ -99,15 +99,17 @@ class _Toml(Settings):
         return self
 
 
-def parse_toml(text: str, file: Path) -> RelayConfig:
+def relay_of_toml(text: str, file: Path) -> RelayConfig:
     """Return the configuration in the text of a file.
 
     :raises ConfigError: it is not TOML, or has an invalid setting.
     """
     try:
-        parsed = _Toml.model_validate(tomllib.loads(text), context=file.parent)
-    except tomllib.TOMLDecodeError as error:
+        value = parse_toml(text)
+    except ValueError as error:
         raise ConfigError(f"{file} is not TOML: {error}") from None
+    try:
+        parsed = _Toml.model_validate(value, context=file.parent)
     except ValidationError as error:
         raise ConfigError(f"{file}: {explain(error, _Toml)}") from None
     key_file = None if parsed.mask_key_file is None else str(parsed.mask_key_file)

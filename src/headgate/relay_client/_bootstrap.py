@@ -13,7 +13,6 @@ reports what became of the rows delivered before.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -22,6 +21,7 @@ import numpy as np
 
 from headgate.databus import CATCHUP, CHECKPOINT_SOURCE, SNAPSHOT, BootstrapPoint, StreamPosition, event_fields
 from headgate.errors import ProtocolError, ScnNotFoundError
+from headgate.parsing import parse_json
 from headgate.relay_client._callbacks import Callbacks, Runs
 from headgate.relay_client._consumer import Result
 from headgate.relay_client._reading import Reader
@@ -191,6 +191,6 @@ def _offset(body: bytes) -> int:
         raise ProtocolError("the relay's rows do not end with a checkpoint")
     at, size = int(fields.value[-1]), int(fields.value_size[-1])
     try:
-        return BootstrapPoint.from_json(json.loads(body[at : at + size])).offset
+        return BootstrapPoint.from_json(parse_json(body[at : at + size])).offset
     except ValueError as error:
         raise ProtocolError(f"the relay's checkpoint is wrong: {error}") from None

@@ -23,6 +23,7 @@ from headgate.databus import (
     without_schema_ids,
 )
 from headgate.errors import ConfigError, ProtocolError, RelayDivergedError, ScnNotFoundError
+from headgate.parsing import parse_json
 from headgate.relay_client._consumer import Event
 from headgate.relay_client._retry import ClientTuning
 from headgate.relay_client._transport import Transport, valid_answer
@@ -149,7 +150,7 @@ class Reader:
         """Return the SCN with which ``startSCN`` or ``targetSCN`` answers."""
         body, _ = self.transport.get(command, {**more, "checkPoint": _text(point.to_json())}, scn=point.start)
         try:
-            return int(json.loads(body))
+            return int(parse_json(body))
         except (ValueError, TypeError):
             raise ProtocolError(f"/{command} gave no SCN: is this a relay?") from None
 
@@ -218,7 +219,7 @@ class Reader:
             parameters = {"sources": self._ids(), "protocolVersion": "4"}
             with valid_answer("register"):
                 for one in self.transport.json("register", parameters)["sourceSchemas"]:
-                    schema = Schema(self.sources[one["id"]], one["version"], one["schema"], json.loads(one["schema"]))
+                    schema = Schema(self.sources[one["id"]], one["version"], one["schema"], parse_json(one["schema"]))
                     self._schemas[schema.digest] = schema
         if digest not in self._schemas:
             raise self.transport.failure(f"the relay does not know the schema {digest.hex()} of its own event")

@@ -31,6 +31,7 @@ from headgate.errors import (
     ProtocolError,
     ScnNotFoundError,
 )
+from headgate.parsing import parse_json
 from headgate.web import WebServer, answer_errors, is_retryable, seconds_to_wait
 
 __all__ = ["Access", "Transport", "valid_answer"]
@@ -189,6 +190,6 @@ def valid_answer(path: str) -> AbstractContextManager[None]:
 
 def _parsed(path: str, body: bytes) -> Any:
     try:
-        return json.loads(body)
+        return parse_json(body)
     except ValueError:
         raise ProtocolError(f"/{path} is not JSON: is this a relay?") from None

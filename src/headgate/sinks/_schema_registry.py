@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlsplit
 
 from headgate.errors import ConfigError, ConnectError, TargetError
+from headgate.parsing import parse_json
 from headgate.retrying import Failures, RetryPolicy
 from headgate.web import WebServer, is_retryable, seconds_to_wait
 
@@ -116,7 +117,7 @@ class SchemaRegistry:
     @staticmethod
     def _answer(status: int, content: bytes, subject: str | None) -> Any:
         try:
-            answer = json.loads(content)
+            answer = parse_json(content)
         except ValueError:
             answer = None
         if status == http.client.OK and answer is not None:

@@ -10,7 +10,6 @@ variable or a file, which is read when a connection is opened.
 from __future__ import annotations
 
 import difflib
-import json
 import logging
 import os
 import re
@@ -24,6 +23,7 @@ from headgate.binlog_positions import parse_start
 from headgate.control import KafkaTopic
 from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
+from headgate.parsing import parse_json
 from headgate.spark._policy_options import POLICY_HELP, parse_policies
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _conditions(name: str, text: str) -> Mapping[str, str]:
     from headgate.control import check_filter
 
     try:
-        conditions = json.loads(text)
+        conditions = parse_json(text)
     except ValueError:
         conditions = None
     if not isinstance(conditions, dict) or not all(isinstance(one, str) for one in conditions.values()):
@@ -412,7 +412,7 @@ def _patterns(texts: Mapping[str, str]) -> tuple[str, ...]:
     patterns = [part.strip() for part in text.split(",") if part.strip()]
     if text.lstrip().startswith("["):
         try:
-            parsed = json.loads(text)
+            parsed = parse_json(text)
         except ValueError:
             parsed = None
         if isinstance(parsed, list) and parsed and all(isinstance(item, str) for item in parsed):

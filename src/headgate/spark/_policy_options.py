@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +19,7 @@ from headgate._policies import (
     parse_rules,
 )
 from headgate.errors import ConfigError
+from headgate.parsing import parse_json
 
 __all__ = ["POLICY_HELP", "parse_policies"]
 
@@ -135,7 +135,7 @@ def parse_policies(values: Mapping[str, str], signal_table: str | None) -> Polic
 def _chosen(name: str, text: str, allowed: tuple[str, ...]) -> dict[str, str]:
     """Return the value of each table, ``*`` for all others."""
     try:
-        by_table = json.loads(text) if text.startswith("{") else {"*": text}
+        by_table = parse_json(text) if text.startswith("{") else {"*": text}
     except ValueError:
         by_table = {}
     if not by_table or any(str(value).lower() not in allowed for value in by_table.values()):
@@ -148,7 +148,7 @@ def _values_by_table(name: str, text: str) -> dict[str, Any]:
     """Return the values of an option of ``_BY_TABLE``; of ``skip`` also ``*`` for all other tables."""
     option = _BY_TABLE[name]
     try:
-        values = json.loads(text)
+        values = parse_json(text)
         if name == "skip" and isinstance(values, list):
             values = {"*": values}
         if not isinstance(values, dict) or (name != "skip" and "*" in values):
@@ -161,7 +161,7 @@ def _values_by_table(name: str, text: str) -> dict[str, Any]:
 def _column_rules(values: Mapping[str, str], signal_table: str | None) -> ColumnRules:
     """Return the rules for columns. The signal table has none: signals are read from its columns."""
     try:
-        rules = parse_rules(json.loads(values.get("columns", "{}")))
+        rules = parse_rules(parse_json(values.get("columns", "{}")))
     except ValueError as error:
         raise ConfigError(f'option "columns": {error}') from None
     if not rules or signal_table is None:

@@ -26,6 +26,7 @@ from typing import Any, Final
 
 from headgate.errors import ConfigError
 from headgate.files import file_errors, open_private, write_all, write_bytes
+from headgate.parsing import parse_json
 
 __all__ = ["DONE", "PartRead", "Session", "Sessions", "offset_of", "split_offset"]
 
@@ -209,7 +210,7 @@ def _load(file: Path) -> Session | None:
     if not whole:
         return None
     try:
-        head, *rest = (json.loads(line) for line in whole)
+        head, *rest = (parse_json(line) for line in whole)
         session = Session(int(head["scn"]), file=file, base=int(head["base"]))
         for value in rest:
             source = value.pop("source")

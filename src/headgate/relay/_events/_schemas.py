@@ -38,6 +38,7 @@ from headgate.databus import Schema, avro_text
 from headgate.errors import ConfigError
 from headgate.files import file_errors, write_text
 from headgate.names import lower_name
+from headgate.parsing import parse_json
 
 __all__ = ["METADATA", "Registry", "Types", "field_attributes", "generate"]
 
@@ -306,7 +307,7 @@ def _files(folder: Path, begin: str = "") -> Iterator[tuple[str, Path]]:
 def _read(file: Path) -> str:
     try:
         text = file.read_text("utf-8").strip()
-        value = json.loads(text)
+        value = parse_json(text)
     except (OSError, ValueError) as error:
         raise ConfigError(f"the schema {file} cannot be read: {error}") from None
     fields = value.get("fields") if isinstance(value, dict) and value.get("type") == "record" else None

@@ -6,7 +6,6 @@ Parameters and their forms are Databus's (``ReadEventsRequestProcessor.java``, `
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from pydantic.alias_generators import to_camel
 
 from headgate.columns import parse_expression
 from headgate.databus import StreamPosition, parse_position
+from headgate.parsing import parse_json
 from headgate.relay._events._choice import KINDS, RANGE
 from headgate.relay._events._where import RowFilter
 from headgate.relay._http._parameters import (
@@ -200,14 +200,11 @@ def _parse_positions(value: Any) -> tuple[dict[int, StreamPosition], int | None]
     optionally with ``cursorPartition``; names and values are JSON again.
     """
     positions, first = {}, None
-    try:
-        for name, text in value.items():
-            if name == "cursorPartition":
-                first = int(json.loads(text)["id"])
-            else:
-                positions[int(json.loads(name)["id"])] = parse_position(json.loads(text))
-    except RecursionError:
-        raise ValueError("too deep") from None
+    for name, text in value.items():
+        if name == "cursorPartition":
+            first = int(parse_json(text)["id"])
+        else:
+            positions[int(parse_json(name)["id"])] = parse_position(parse_json(text))
     return positions, first
 
 

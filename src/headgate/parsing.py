@@ -1,0 +1,38 @@
+"""JSON and TOML from elsewhere: files, messages and answers that people, other programs or damage have made."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any
+
+__all__ = ["parse_json", "parse_toml"]
+
+
+def parse_json(text: str | bytes, **options: Any) -> Any:
+    """Parse JSON.
+
+    :param options: as of ``json.loads``.
+    :raises ValueError: it is not JSON, too deeply nested, has a number of thousands of digits, or half of a surrogate
+        pair, which no file can hold.
+    """
+    try:
+        if isinstance(text, bytes):
+            text = text.decode(json.detect_encoding(text))
+        value = json.loads(text, **options)
+        # Only an escape makes half of a pair where the text has none.
+        (json.dumps(value, ensure_ascii=False, default=str) if "\\u" in text else text).encode()
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    return value
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Parse TOML.
+
+    :raises ValueError: it is not TOML, too deeply nested, or has a number of thousands of digits.
+    """
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
