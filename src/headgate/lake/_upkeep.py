@@ -29,7 +29,6 @@ from headgate.delta import (
     LOG,
     DataFile,
     FoldLayout,
-    Put,
     Snapshot,
     checkpointed_version,
     choose_files,
@@ -49,13 +48,10 @@ from headgate.lake._keeper import Amount, TableKeeper, UpkeepTimes
 from headgate.lake._kept import KeptVersions, ledger_spans
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import find_newest, versions_of
-from headgate.lake._log_store import put_by_hadoop
 from headgate.lake._properties import key_of
 from headgate.lake._takeover import retire
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from headgate.lake._ledger import Ledger, LedgerRow, TableState
 
 __all__ = ["Upkeep", "fold_layout", "internal_tables", "load_kept", "oldest_needed", "small_files"]
@@ -127,22 +123,12 @@ class Upkeep:
 
     :param retention_seconds: how long ledger rows stay readable.
     :param codec: of folded files, by Spark's name.
-    :param spark: the session whose JVM commits, for a lake that is not in a local folder.
     """
 
     def __init__(
-        self,
-        lake: Lake,
-        retention_seconds: float,
-        codec: str | None = None,
-        spark: SparkSession | None = None,
-        times: UpkeepTimes | None = None,
+        self, lake: Lake, retention_seconds: float, codec: str | None = None, times: UpkeepTimes | None = None
     ) -> None:
         self.times = times or UpkeepTimes()
-        self.put: Put | None = None
-        """Creates the files of commits; None: in a local folder."""
-        if spark is not None and not lake.is_local:
-            self.put = partial(put_by_hadoop, spark)
         self._lake, self._retention, self._codec = lake, retention_seconds, (codec or "snappy").lower()
         self.background = Background()
         self.folds = Folds(self.background)
@@ -239,7 +225,7 @@ class Upkeep:
 
     def _commit_fold(self, folder: str, key: tuple[str, ...]) -> int | None:
         table = followed_log(folder).refresh()
-        return table.version + 1 if self.folds.finish(folder, table, key, self.put) else None
+        return table.version + 1 if self.folds.finish(folder, table, key) else None
 
     def round(self) -> Iterator[None]:
         """Check all tables once; pause now and then."""
