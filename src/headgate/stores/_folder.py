@@ -253,9 +253,9 @@ class _StoreFolder(Folder):
         start = f"{folder}/" if folder else ""
         with store_errors(self.path):
             client, path = self._open(folder)
-            found = client.list_with_delimiter(path)
-        yield from (one.rpartition("/")[2] for one in found["common_prefixes"])
-        for one in found["objects"]:
+            listing = client.list_with_delimiter(path)
+        yield from (one.rpartition("/")[2] for one in listing["common_prefixes"])
+        for one in listing["objects"]:
             if one["path"] != path:  # Hadoop's object for an empty folder
                 yield Listed(f"{start}{one['path'].rpartition('/')[2]}", _of_store(one))
 
@@ -315,8 +315,8 @@ def _put_errors(path: str) -> Iterator[None]:
 
 
 class _Upload(io.RawIOBase):
-    """A file that a store has once it is complete. Whoever drops it before leaves nothing but parts of an upload, which
-    the store's rules remove.
+    """A file that a store has once it is complete. If it is dropped before, parts of the upload may be left, which the
+    store's rules remove.
     """
 
     def __init__(self, folder: str, writer: Any) -> None:
