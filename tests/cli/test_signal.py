@@ -84,7 +84,7 @@ def test_an_inbox_that_cannot_be_written(pipeline: Path, monkeypatch: pytest.Mon
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("headgate.carrier._folder.write_bytes", refuse)
+    monkeypatch.setattr("headgate.stores._folder.write_bytes", refuse)
     code, out, err = run(str(pipeline), "pause-snapshot")
     inbox = pipeline.parent / "lake" / "_headgate" / "inbox"
     assert (code, out, err) == (3, "", f"error: {inbox} cannot be written: Permission denied\n")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headgate.delta import CommitPlan, Put, Snapshot
+from headgate.delta import CommitPlan, Snapshot
 from headgate.delta import commit as commit_plan
 
 __all__ = ["commit"]
@@ -19,7 +19,6 @@ def commit(
     parameters: Mapping[str, str],
     *,
     blind: bool,
-    put: Put | None = None,
 ) -> None:
     planned = CommitPlan(read, actions, operation, parameters, blind)
-    commit_plan(folder, lambda: planned, put, tries=1)
+    commit_plan(folder, lambda: planned, tries=1)

@@ -1,4 +1,4 @@
-"""A table's files behave alike in a folder and in a store, for which another of Arrow's file systems stands here."""
+"""A table's files behave alike in a folder and in a store, for which obstore's client of local files stands here."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from headgate.delta import TableLog, VectorFile, _parquet, creation, files_of, positions_of, write_files
-from headgate.delta._files import Files
+from headgate.delta import TableLog, VectorFile, _parquet, creation, files_of, open_parquet, positions_of, write_files
+from headgate.delta._files import is_visible
 from headgate.delta._vectors import read_vector, rows_of
 from headgate.errors import CommitConflictError
+from headgate.stores import Folder
 from tests.delta.commits import commit
 
 SCHEMA = pa.schema([("id", pa.int64())])
@@ -28,12 +29,12 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def files(table: str, tmp_path: Path) -> Files:
+def files(table: str, tmp_path: Path) -> Folder:
     (tmp_path / "t" / "sub").mkdir(parents=True)
     return files_of(table)
 
 
-def test_a_file_is_written_read_and_removed(files: Files) -> None:
+def test_a_file_is_written_read_and_removed(files: Folder) -> None:
     assert files.identity("sub/a") is None
     with files.create("sub/a") as sink:
         sink.write(b"0123456789")
@@ -44,23 +45,23 @@ def test_a_file_is_written_read_and_removed(files: Files) -> None:
     known = files.identity("sub/a")
     assert known is not None
     assert known.size == 10
-    assert [(file.name, file.identity()) for file in files.below("sub")] == [("sub/a", known)]
+    assert [(file.name, file.identity()) for file in files.below("sub", wanted=is_visible)] == [("sub/a", known)]
     files.put("sub/a", b"another")
     assert files.read("sub/a") == b"another"
-    assert [file.name for file in files.below("sub", hidden=True)] == ["sub/a"], "and nothing beside it"
+    assert [file.name for file in files.below("sub")] == ["sub/a"], "and nothing beside it"
     files.delete("sub/a")
     files.delete("sub/a")
     with pytest.raises(FileNotFoundError):
         files.read("sub/a")
 
 
-def test_what_is_in_a_folder(files: Files, tmp_path: Path) -> None:
+def test_what_is_in_a_folder(files: Folder, tmp_path: Path) -> None:
     for name in ("a", "sub/b", "sub/_c", "_hidden/d", "_hidden/.e", "sub/more/f%2E"):
         (tmp_path / "t" / name).parent.mkdir(exist_ok=True)
         files.put(name, b"x")
-    assert {file.name for file in files.below()} == {"a", "sub/b", "sub/more/f%2E"}
-    assert {file.name for file in files.below("_hidden", hidden=True)} == {"_hidden/d", "_hidden/.e"}
-    every = list(files.below(hidden=True))
+    assert {file.name for file in files.below(wanted=is_visible)} == {"a", "sub/b", "sub/more/f%2E"}
+    assert {file.name for file in files.below("_hidden")} == {"_hidden/d", "_hidden/.e"}
+    every = list(files.below())
     assert {file.name: file.identity() for file in every} == {file.name: files.identity(file.name) for file in every}
     assert len(every) == 6
     assert list(files.below("other")) == []
@@ -74,33 +75,26 @@ def test_links_to_folders_are_not_followed(tmp_path: Path) -> None:
     assert [file.name for file in files_of(str(tmp_path)).below()] == ["a"]
 
 
-def test_times_of_other_writers_are_microseconds(files: Files) -> None:
+def test_times_of_other_writers_are_microseconds(table: str, files: Folder) -> None:
     with files.create("old.parquet") as sink:
         times = pa.table({"at": pa.array([0], pa.timestamp("us"))})
         pq.write_table(times, sink, use_deprecated_int96_timestamps=True)
-    with files.open_parquet("old.parquet") as opened:
+    with open_parquet(table, "old.parquet") as opened:
         assert opened.read()["at"].type == pa.timestamp("us")
 
 
 def test_a_table_is_written_and_followed(table: str, tmp_path: Path) -> None:
-    def put(folder: str, name: str, text: str) -> None:
-        assert folder == table
-        path = tmp_path / "t" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x") as out:
-            out.write(text)
-
     (tmp_path / "t").mkdir()
     actions = creation(COLUMNS, {})
     assert actions is not None
     log = TableLog(table)
     made = log.refresh()
-    commit(table, made, actions, "CREATE TABLE", {}, blind=True, put=put)
+    commit(table, made, actions, "CREATE TABLE", {}, blind=True)
     rows = pa.record_batch({"id": pa.array(range(5000), pa.int64())})
     (added,) = write_files([rows], table, SCHEMA, "snappy")
-    commit(table, log.refresh(), [added], "WRITE", {}, blind=True, put=put)
+    commit(table, log.refresh(), [added], "WRITE", {}, blind=True)
     with pytest.raises(CommitConflictError, match="committed version 0"):
-        commit(table, made, [], "WRITE", {}, blind=True, put=put)
+        commit(table, made, [], "WRITE", {}, blind=True)
     (file,) = log.refresh().files.values()
     assert file.size == (tmp_path / "t" / file.name).stat().st_size
     gone = np.arange(0, 5000, 7, dtype=np.uint32)

@@ -19,6 +19,7 @@ from headgate.delta import FoldLayout, TableLog, data_files_in, keys_of, prepare
 from headgate.delta._vectors import vector_file
 from headgate.lake import IS_CURRENT, SEEN, VALID_TO, Ending, Fill, Marker, Upserts, VersionChanges
 from headgate.lake import _append as append_module
+from headgate.lake import _delta as delta_module
 from headgate.lake import _upsert as upsert_module
 from headgate.lake._append import CommitBase, append_rows, table_schema
 from headgate.lake._delta import DeltaPath
@@ -116,8 +117,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what a commit is planned on read without Spark."""
 
     def inspect(delta: DeltaPath, *_: Any, files: bool = False) -> CommitBase:
-        snapshot = delta.followed(files=files)
-        assert snapshot is not None
+        snapshot = delta.snapshot(files=files)
         schema = table_schema(snapshot.schema_json)
         assert schema is not None
         return CommitBase(snapshot, schema, "snappy")
@@ -125,7 +125,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upsert_module, "inspect_base", inspect)
     monkeypatch.setattr(append_module, "inspect_base", inspect)
     monkeypatch.setattr(append_module, "spark_schema", lambda _: SimpleNamespace(fieldNames=lambda: ROWS.names))
-    monkeypatch.setattr(DeltaPath, "obstacle", lambda _: None)
+    monkeypatch.setattr(delta_module, "share_access", lambda *_: None)
 
 
 BEGUN = [(i, 0) for i in range(20)]
@@ -206,7 +206,7 @@ def fold(scene: Scene) -> tuple[Callable[[], object], Expected]:
         prepared: Future[Any] = Future()
         prepared.set_result(prepare_fold(path, files, FoldLayout(ROWS, "snappy", ("id",))) if len(files) > 1 else None)
         scene.folds._prepared[path] = _Prepared(("id",), frozenset(file.path for file in files), prepared)
-        scene.folds.finish(path, read, ("id",), scene.delta().put)
+        scene.folds.finish(path, read, ("id",))
 
     return prepare_and_finish, BEGUN
 
@@ -225,7 +225,7 @@ def merged(scene: Scene) -> tuple[Callable[[], object], Expected]:
         place = Place("shop.t", name, "part")
         scene.make(rows(1, *values), path=scene.path / (place.folder or ""))
         states[f"{name}.t"] = TableState(f"{name}.t", "live", 0, place=place)
-    return lambda: MergedTables(scene.lake, "p", scene.delta().put).show(states, (), 1), BEGUN
+    return lambda: MergedTables(scene.lake, "p").show(states, (), 1), BEGUN
 
 
 def properties(scene: Scene) -> tuple[Callable[[], object], Expected]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pyarrow as pa
 from deltalake import Schema
 
 from headgate.delta import files_of, write_files
-from headgate.stores import is_remote
 
 __all__ = ["ledger_line", "make_table"]
 
@@ -49,6 +47,4 @@ def make_table(
     ]  # fmt: skip
     for rows in files:
         actions += write_files(rows.to_batches(), path, rows.schema, "snappy")
-    if not is_remote(path) or path.startswith("file://"):
-        Path(path.removeprefix("file://"), "_delta_log").mkdir(parents=True)
     files_of(path).put(f"_delta_log/{0:020}.json", ("\n".join(actions) + "\n").encode())

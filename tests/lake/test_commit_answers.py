@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import pytest
 from headgate.delta import Snapshot, TableLog
 from headgate.delta import _commit as commit_module
 from headgate.errors import CommitConflictError, CommitUnknownError
-from headgate.lake import _delta as delta_module
 from headgate.lake._append import append_rows
 from headgate.lake._file_removal import FileRemover, UpkeepTimes
+from headgate.stores._folder import _StoreFolder
 from tests.delta.answers import Answer, Faulty
 from tests.lake.commit_kinds import KINDS, Kind, Scene, as_file_uri, rows, upsert, without_spark
 
@@ -39,23 +40,11 @@ def answer(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Callable[[Sequence[
             faulty = Faulty(os.link, answers)
             monkeypatch.setattr(os, "link", faulty)
             return faulty
-        faulty = Faulty(put_new, answers)
-        monkeypatch.setattr(delta_module, "put_by_hadoop", lambda _, *request: faulty(*request))
+        faulty = Faulty(_StoreFolder._put_new, answers)
+        monkeypatch.setattr(_StoreFolder, "_put_new", partialmethod(faulty))
         return faulty
 
     return begin
-
-
-def put_new(folder: str, name: str, text: str) -> None:
-    """As a store creates an object: whole, and if it does not exist."""
-    path = Path(folder.removeprefix("file://"), name)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}")
-    aside.write_text(text)
-    try:
-        path.hardlink_to(aside)
-    finally:
-        aside.unlink()
 
 
 @pytest.mark.parametrize("answers", SETTLED, ids=lambda answers: "-".join(one.name for one in answers))

@@ -14,9 +14,9 @@ from headgate.errors import ConfigError
 from headgate.files import try_lock
 from headgate.lake import Amount, Lake, Maintained, Maintenance
 from headgate.lake import _maintain as maintain_module
-from tests.lake.test_upkeep import HOUR, NAME, STILL, Written, ended, whole_files
+from tests.lake.test_upkeep import HOUR, NAME, STILL, Written, ended
 
-__all__ = ["ended", "whole_files"]  # fixtures of all tests here: threads end, stored files are whole
+__all__ = ["ended"]  # a fixture of all tests here: threads end
 
 
 def written(path: Path | str) -> Written:

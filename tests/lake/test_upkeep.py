@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,18 +21,17 @@ from headgate.delta import (
     RETENTION_PROPERTIES,
     TableLog,
     data_files_in,
-    files_of,
     worth_checkpoint,
     write_checkpoint,
     write_files,
 )
-from headgate.delta import _files as files_module
 from headgate.delta._log import find_checkpoints
 from headgate.lake import Lake, LedgerRow, TableState, Upkeep
 from headgate.lake import _file_removal as file_removal_module
 from headgate.lake._file_removal import UpkeepTimes
 from headgate.lake._retained_versions import LedgerSpan, RetainedVersions
 from headgate.lake._table_upkeep import IDLE_FILES, load_retained
+from headgate.stores._folder import _StoreFolder
 from tests.delta.commits import commit
 from tests.lake.tables import make_table
 
@@ -54,32 +52,11 @@ BEGUN: list[Upkeep] = []
 
 
 @pytest.fixture(autouse=True)
-def whole_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store's files are there once they are whole; those of the folder that stands for one, too."""
-
-    def put(self: Any, name: str, data: bytes | pa.Buffer) -> None:
-        system, path = self._open(name)
-        aside = str(Path(path).with_name(f".{uuid.uuid4().hex}.tmp"))
-        with system.open_output_stream(aside) as sink:
-            sink.write(data)
-        system.move(aside, path)
-
-    monkeypatch.setattr(files_module.Files, "put", put)
-
-
-@pytest.fixture(autouse=True)
 def ended() -> Iterator[None]:
     """Whatever the test leaves open ends with it, threads among it."""
     yield
     while BEGUN:
         BEGUN.pop().close()
-
-
-def put(folder: str, name: str, text: str) -> None:
-    """Put the file of a commit into a store, for one writer."""
-    if files_of(folder).identity(name) is not None:
-        raise FileExistsError(name)
-    files_of(folder).put(name, text.encode())
 
 
 AT_ONCE = UpkeepTimes(listing=0.0)
@@ -101,7 +78,6 @@ class Written:
     ) -> None:
         self.times, self.options = times, options
         self.lake = Lake(path) if isinstance(path, str) else Lake.at(path)
-        self.put = None if self.lake.is_local else put
         self.states: dict[str, TableState] = {}
         self.rows: list[LedgerRow] = []
         self.expected: dict[tuple[str, int], list[int]] = {}
@@ -117,7 +93,6 @@ class Written:
     def restart(self) -> None:
         """A new run, which knows what the ledger says."""
         self.upkeep = Upkeep(self.lake, HOUR, times=self.times)
-        self.upkeep.put = self.put
         BEGUN.append(self.upkeep)
 
     def write(self, table: str, values: Sequence[int], *, anew: bool = False) -> None:
@@ -126,7 +101,7 @@ class Written:
         rows = pa.table({"id": values, "v": values}, schema=ROWS)
         removed = [file.removal(data_change=True) for file in read.files.values()]
         actions: list[Any] = [*(removed if anew else []), *write_files(rows.to_batches(), folder, ROWS, "snappy")]
-        commit(folder, read, actions, "WRITE", {}, blind=not anew, put=self.put)
+        commit(folder, read, actions, "WRITE", {}, blind=not anew)
         self.states[table] = replace(self.states[table], version=read.version + 1)
         before = [] if anew else self.expected.get((folder, read.version), [])
         self.expected[folder, read.version + 1] = sorted([*before, *values])
@@ -141,7 +116,7 @@ class Written:
         line = {"batch_id": row.batch_id, "epoch": row.epoch, "gtid": "", "committed_at": when, "tables": tables}
         rows = pa.Table.from_pylist([line], LEDGER)
         added = write_files(rows.to_batches(), self.lake.ledger, LEDGER, "snappy")
-        commit(self.lake.ledger, read, [*added], "WRITE", {}, blind=True, put=self.put)
+        commit(self.lake.ledger, read, [*added], "WRITE", {}, blind=True)
         for state in states.values():
             folder = self.lake.current(state.table)
             if (folder, state.version) not in self.expected:
@@ -345,7 +320,7 @@ def test_a_store_is_not_asked_for_tables_that_rest(tmp_path: Path, monkeypatch: 
     paths = set[str]()
 
     def opened(files: Any, name: str = "") -> Any:
-        paths.add(files._path)
+        paths.add(files.path)
         return open_file(files, name)
 
     def look() -> set[str]:
@@ -353,8 +328,8 @@ def test_a_store_is_not_asked_for_tables_that_rest(tmp_path: Path, monkeypatch: 
         made.round()
         return paths & {made.lake.current(NAME), made.lake.current(STILL)}
 
-    open_file = files_module.Files._open
-    monkeypatch.setattr(files_module.Files, "_open", opened)
+    open_file = _StoreFolder._open
+    monkeypatch.setattr(_StoreFolder, "_open", opened)
     assert look() == set()
     made.write(NAME, [2])
     made.end()

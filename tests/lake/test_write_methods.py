@@ -60,10 +60,6 @@ def test_reasons(
 def test_a_table_that_is_not_there_yet(tmp_path: Path) -> None:
     settings: dict[str, str] = {}
     assert merge_reason(Lake.at(tmp_path), NAME, settings.get) is None
-    assert (
-        merge_reason(Lake.at("gs://bucket/lake"), NAME, settings.get)
-        == "the lake is neither in a local folder nor on S3"
-    )
 
 
 def test_the_names_of_the_ways_are_those_of_monitors() -> None:

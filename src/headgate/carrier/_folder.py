@@ -17,18 +17,14 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final, TypeAlias
-
-import pyarrow.fs as pafs
 
 from headgate.carrier._messages import End, Redo
 from headgate.errors import ConfigError, HeadgateError, OffsetFormatError
-from headgate.files import write_bytes
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
 from headgate.parsing import parse_json
-from headgate.stores import is_remote, open_store, store_errors
+from headgate.stores import folder_of, is_remote
 
 __all__ = [
     "SINK_SIGNALS",
@@ -56,7 +52,6 @@ class ControlFile(StrEnum):
     WAITING = "waiting.json"
 
 
-_LOCAL: Final = pafs.LocalFileSystem()
 _SIGNALS: Final = "signals"
 
 
@@ -146,7 +141,7 @@ class ControlFolder:
     A store that does not answer is a StorageError, one that refuses a TargetError; a local folder's errors are the
     system's.
 
-    :param path: an absolute local path, or a URI (``s3a://``, or of another kind that ``pyarrow.fs`` knows).
+    :param path: an absolute local path, or a URI.
     """
 
     def __init__(self, path: str) -> None:
@@ -161,16 +156,7 @@ class ControlFolder:
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Write ``value`` to file ``name`` (:class:`ControlFile`, :func:`signal_path`), replacing an existing one."""
-        data = json.dumps(value, ensure_ascii=False, sort_keys=True).encode()
-        if self.is_local:
-            write_bytes(Path(self.path, name), data, shared=True)
-            return
-        with store_errors(self.path):
-            fs, path = self._open(name)
-            if not isinstance(fs, pafs.S3FileSystem):  # S3 has no folders
-                fs.create_dir(path.rpartition("/")[0], recursive=True)
-            with fs.open_output_stream(path) as out:
-                out.write(data)
+        folder_of(self.path).put(name, json.dumps(value, ensure_ascii=False, sort_keys=True).encode())
 
     def read(self, name: str) -> dict[str, Any] | None:
         """Return the value of file ``name``; None if it does not exist.
@@ -191,22 +177,13 @@ class ControlFolder:
     def text(self, name: str) -> str | None:
         """Return a file's text; None if it does not exist."""
         try:
-            with store_errors(self.path):
-                fs, path = self._open(name)
-                with fs.open_input_stream(path) as source:
-                    return bytes(source.read()).decode()
+            return folder_of(self.path).read(name).decode()
         except FileNotFoundError:
             return None
 
     def delete(self, name: str) -> None:
         """Remove file ``name``; no error if it does not exist."""
-        with contextlib.suppress(FileNotFoundError), store_errors(self.path):
-            fs, path = self._open(name)
-            fs.delete_file(path)
-
-    def _open(self, name: str) -> tuple[pafs.FileSystem, str]:
-        fs, root = (_LOCAL, self.path) if self.is_local else open_store(self.path)
-        return fs, f"{root}/{name}"
+        folder_of(self.path).delete(name)
 
     # --- signals
 
@@ -215,16 +192,14 @@ class ControlFolder:
 
         A file that is not a JSON object becomes ``{"problem": …}``, to be answered like any other signal.
         """
-        with store_errors(self.path):
-            fs, path = self._open(_SIGNALS)
-            files = fs.get_file_info(pafs.FileSelector(path, allow_not_found=True))
         by_name = {}
-        for info in files:
-            name = info.base_name.removesuffix(".json")
-            if info.is_file and name != info.base_name and info.base_name[0] != ".":
+        for file in folder_of(self.path).files(_SIGNALS):
+            base_name = file.name.rpartition("/")[2]
+            name, identity = base_name.removesuffix(".json"), file.identity()
+            if identity is not None and name != base_name and base_name[0] != ".":
                 signal = self._signal(name)
                 if signal is not None:
-                    by_name[name] = _submitted(signal, (info.mtime_ns or 0) // 1000), signal
+                    by_name[name] = _submitted(signal, identity.modified_ns // 1000), signal
         return {name: by_name[name][1] for name in sorted(by_name, key=lambda name: (by_name[name][0], name))}
 
     def _signal(self, name: str) -> Mapping[str, Any] | None:

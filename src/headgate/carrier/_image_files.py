@@ -24,11 +24,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.fs as pafs
 
-from headgate.errors import EngineError
+from headgate.errors import EngineError, HeadgateError
 from headgate.files import open_private
-from headgate.stores import is_remote, open_store
+from headgate.stores import folder_of, is_remote
 
 __all__ = ["ImageFolder", "open_images", "serialised"]
 
@@ -71,10 +70,7 @@ class ImageFolder:
     def _create(self, file: str) -> Iterator[Any]:
         """Open a new file, and its folder if it does not exist; remove the file if it cannot be completed."""
         if is_remote(file):
-            store, path = open_store(file)
-            if not isinstance(store, pafs.S3FileSystem):  # S3 has no folders
-                store.create_dir(path.rpartition("/")[0], recursive=True)
-            with store.open_output_stream(path) as sink:
+            with folder_of(self.path).create(file.rpartition("/")[2]) as sink:
                 yield sink
             return
         try:
@@ -89,16 +85,16 @@ class ImageFolder:
         if not is_remote(self.path):
             shutil.rmtree(self.path, ignore_errors=True)
             return
-        with suppress(OSError, pa.ArrowException):
-            store, path = open_store(self.path)
-            store.delete_dir(path)
+        folder = folder_of(self.path)
+        with suppress(HeadgateError, OSError):
+            folder.each(folder.delete, [file.name for file in folder.below()])
 
 
 @contextmanager
 def _file_errors(file: str, done: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, pa.ArrowException, HeadgateError) as error:
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise EngineError(f"images cannot be {done}: {file}: {reason}") from None
 
@@ -137,9 +133,8 @@ def open_images(blobs: Iterable[Any]) -> Iterator[pa.RecordBatch]:
 def _read(file: str) -> list[pa.RecordBatch]:
     with _file_errors(file, "read"):
         if is_remote(file):
-            store, path = open_store(file)
-            with store.open_input_stream(path) as stream:
-                source = pa.BufferReader(stream.read_buffer())
+            folder, _, name = file.rpartition("/")
+            source = pa.BufferReader(folder_of(folder).read(name))
         else:
             source = pa.memory_map(file)
         with source, pa.ipc.open_stream(source) as reader:

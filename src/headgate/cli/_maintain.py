@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from headgate.cli._common import console, on_terminal, write_lines
-from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
@@ -49,8 +48,6 @@ def maintain(
 
     config = load_config(pipeline)
     lake = Lake.of(config)
-    if lake.obstacle is not None:
-        raise ConfigError(f"{lake.path}: {lake.obstacle}. Run OPTIMIZE and VACUUM in Spark.")
     codec = config.spark.get(_CODEC, "snappy")
     work = Maintenance(lake, config.target.retention_hours * 3600.0, codec, dry=dry_run)
     done = list(work.tables())

@@ -131,8 +131,8 @@ class TargetConfig(Model):
 
     path: FilePath | None = Field(
         None,
-        description="folder of the lake, or a URI for Spark, such as `s3a://bucket/lake` (folders and S3 are tested,"
-        " see [object stores](operations.md#object-stores)); a relative path starts at the working directory",
+        description="folder of the lake, or a URI of S3, GCS or Azure, such as `s3a://bucket/lake` (see"
+        " [object stores](operations.md#object-stores)); a relative path starts at the working directory",
     )
     catalog: str | None = Field(
         None,
@@ -170,7 +170,7 @@ class TargetConfig(Model):
         ge=1,
         le=87_600,
         description="hours for which old batches stay readable: headgate removes the files that only older batches"
-        " need, in local folders and on S3. The newest batch always stays readable. A program that streams one of the"
+        " need. The newest batch always stays readable. A program that streams one of the"
         " tables may pause for so long. See [upkeep](operations.md#upkeep) for its cost",
     )
 

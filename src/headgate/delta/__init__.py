@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.delta._checkpoint import worth_checkpoint, write_checkpoint
 from headgate.delta._column_copies import ColumnCopies
-from headgate.delta._commit import CommitPlan, Outcome, Put, commit, newest_commit, sync_commits
+from headgate.delta._commit import CommitPlan, Outcome, commit, newest_commit, sync_commits
 from headgate.delta._copy import copy_file, live_rows, read_rows
 from headgate.delta._definition import (
     RETENTION_PROPERTIES,
@@ -20,7 +20,7 @@ from headgate.delta._definition import (
     unsupported_requirements,
     with_properties,
 )
-from headgate.delta._files import Listed, discard_files, files_of
+from headgate.delta._files import Listed, discard_files, files_of, open_parquet
 from headgate.delta._fold import Fold, FoldLayout, choose_files, prepare_fold
 from headgate.delta._history import FileHistory, data_files_in
 from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_version, snapshot_at
@@ -61,7 +61,6 @@ __all__ = [
     "Listed",
     "NewColumn",
     "Outcome",
-    "Put",
     "Sequences",
     "Snapshot",
     "TableLog",
@@ -88,6 +87,7 @@ __all__ = [
     "new_successor",
     "newest_commit",
     "old_log_files",
+    "open_parquet",
     "positions_of",
     "prepare_fold",
     "read_rows",

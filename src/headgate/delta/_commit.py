@@ -25,40 +25,29 @@ Only tables that require nothing of writers except these actions may be written 
 from __future__ import annotations
 
 import enum
-import errno
 import json
-import os
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.delta._files import discard_files, is_inside
+from headgate.delta._files import discard_files, files_of, is_inside
 from headgate.delta._log import LOG, DataFile, Snapshot, commit_name, read_commit
 from headgate.delta._vectors import vector_file
 from headgate.errors import CommitConflictError, CommitUnknownError
-from headgate.files import sync, temporary
+from headgate.files import sync
 from headgate.retrying import RetryPolicy
 from headgate.stores import is_remote
 
-__all__ = ["CommitPlan", "Outcome", "Put", "commit", "newest_commit", "sync_commits"]
-
-Put = Callable[[str, str, str], None]
-"""Creates a whole file of a table's folder if it does not exist: ``(folder, name, text)``. Raises ``FileExistsError``
-if the name exists, perhaps because an earlier request of the same call has created it. After any other exception the
-file may exist, or be created later."""
+__all__ = ["CommitPlan", "Outcome", "commit", "newest_commit", "sync_commits"]
 
 _TRIES: Final = 4
 """Plans of one commit, each on a newer version."""
 _RETRY: Final = RetryPolicy(0.15, tries=5, errors=CommitUnknownError)
 """Looks at the log after a commit without an answer."""
-_NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
-"""Errors of file systems without hard links. There two programs that commit at the same moment can lose one commit, as
-with Delta's own writers, which check and then rename."""
 
 
 class Outcome(enum.Enum):
@@ -108,18 +97,12 @@ class CommitPlan:
 
 
 def commit(
-    folder: str,
-    plan: Callable[[], CommitPlan | None],
-    put: Put | None = None,
-    *,
-    tries: int = _TRIES,
-    staged: Collection[str] = (),
+    folder: str, plan: Callable[[], CommitPlan | None], *, tries: int = _TRIES, staged: Collection[str] = ()
 ) -> CommitPlan | None:
     """Commit the next version of the table in ``folder``, or its first one. Return the plan that was committed; None:
     there was nothing to commit.
 
     :param plan: plans on the newest version; None: there is nothing to commit. Called again after a conflict.
-    :param put: creates the commit's file; by default in a local folder.
     :param tries: number of plans.
     :param staged: names of files that were written for all plans. Those that no commit names are removed.
     :raises CommitConflictError: another program committed first, each time, or ``plan`` raised it. Nothing was
@@ -137,7 +120,7 @@ def commit(
         if planned is None:
             discard_files(folder, staged)
             return None
-        if _make(folder, planned, put) is Outcome.COMMITTED:
+        if _make(folder, planned) is Outcome.COMMITTED:
             if staged:
                 discard_files(folder, {*staged} - {str(add["path"]) for add in planned.of_kind("add")})
             return planned
@@ -146,7 +129,7 @@ def commit(
     raise CommitConflictError(f"{folder}: another program committed version {version}")
 
 
-def _make(folder: str, plan: CommitPlan, put: Put | None) -> Outcome:
+def _make(folder: str, plan: CommitPlan) -> Outcome:
     """Make a planned version, and settle the outcome.
 
     :raises CommitUnknownError: it cannot be settled.
@@ -166,7 +149,7 @@ def _make(folder: str, plan: CommitPlan, put: Put | None) -> Outcome:
     lines = [{"commitInfo": about}, *plan.actions]
     text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
     name = commit_name(plan.version)
-    with _prepared(folder, name, text, put) as create:
+    with files_of(folder).new_file(name, text.encode(), first=plan.version == 0) as create:
 
         def settle() -> Outcome:
             try:
@@ -205,43 +188,6 @@ def _outcome(folder: str, version: int, transaction: str) -> Outcome:
 
 def _first_line(error: Exception | None) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-@contextmanager
-def _prepared(folder: str, name: str, text: str, put: Put | None) -> Iterator[Callable[[], None]]:
-    """Yield what creates the commit's file, and may be repeated.
-
-    :raises OSError: the file cannot be prepared.
-    """
-    if put is not None:
-        yield partial(put, folder, name, text)
-        return
-    path = Path(folder, name)
-    is_new = name == commit_name(0)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = temporary(path)
-    try:
-        with aside.open("xb") as out:
-            out.write(text.encode())
-            out.flush()
-            os.fsync(out.fileno())
-        for above in path.parents[1:] if is_new else path.parents[1:2]:
-            sync(above)
-        yield partial(_link, aside, path)
-    finally:
-        with suppress(OSError):  # a second name of the file, or none of any version: the upkeep removes it, too
-            aside.unlink()
-
-
-def _link(aside: Path, path: Path) -> None:
-    try:
-        os.link(aside, path)
-    except OSError as error:
-        if error.errno not in _NO_LINKS:
-            raise
-        if path.exists():
-            raise FileExistsError(path) from None
-        aside.rename(path)
 
 
 def newest_commit(folder: str) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import unquote
 
-from headgate.delta._files import SUCCESSOR, FileIdentity, Listed, files_of, is_inside
+from headgate.delta._files import SUCCESSOR, FileIdentity, Listed, files_of, is_inside, is_visible
 from headgate.delta._log import commit_identity, find_checkpoints, read_checkpoint, read_commit
 from headgate.delta._successor import is_building
 from headgate.delta._vectors import vector_file
@@ -212,7 +212,7 @@ def data_files_in(folder: str) -> Iterator[Listed]:
     being built, are not the table's.
     """
     building: dict[str, bool] = {}
-    for file in files_of(folder).below():
+    for file in files_of(folder).below(wanted=is_visible):
         top = file.name.partition("/")[0]
         if top.startswith(SUCCESSOR) and top not in building:
             building[top] = is_building(folder, top)

@@ -24,7 +24,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from headgate.delta._files import FileIdentity, files_of, is_inside
+from headgate.delta._files import FileIdentity, files_of, is_inside, is_visible, open_parquet
 from headgate.delta._mapping import MAPPING_FEATURE, UNMAPPED, ColumnNames, NamedFile, names_of, without_mapping
 from headgate.delta._statistics import Statistics
 from headgate.errors import TargetError
@@ -115,7 +115,7 @@ class DataFile:
         """
         if self.statistics.rows is not None:
             return self.statistics.rows
-        with files_of(folder).open_parquet(self.name) as opened:
+        with open_parquet(folder, self.name) as opened:
             return int(opened.metadata.num_rows)
 
     def bounds(self, path: tuple[str, ...], kind: pa.DataType) -> tuple[Any, Any] | None:
@@ -133,7 +133,7 @@ class DataFile:
         :param folder: the table's.
         :raises OSError: it cannot be read.
         """
-        with files_of(folder).open_parquet(self.name) as file:
+        with open_parquet(folder, self.name) as file:
             yield NamedFile(file, self.names)
 
     def removal(self, *, data_change: bool) -> dict[str, Any]:
@@ -342,7 +342,7 @@ def _noted_checkpoint(folder: str) -> int | None:
 
 def find_checkpoints(folder: str) -> dict[int, list[str]]:
     """List the log; return the file names of each complete checkpoint of a classic kind, by version."""
-    return checkpoints_among(file.name for file in files_of(folder).below(LOG))
+    return checkpoints_among(file.name for file in files_of(folder).below(LOG, wanted=is_visible))
 
 
 def checkpoints_among(names: Iterable[str]) -> dict[int, list[str]]:
@@ -372,7 +372,7 @@ def _is_whole(names: list[str]) -> bool:
 
 def read_checkpoint(folder: str, name: str, kinds: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield the actions of these kinds in a file of a checkpoint."""
-    with files_of(folder).open_parquet(name) as file:
+    with open_parquet(folder, name) as file:
         present = [kind for kind in kinds if kind in file.schema_arrow.names]
         for batch in file.iter_batches(_CHECKPOINT_ROWS, columns=present):
             for kind in present:

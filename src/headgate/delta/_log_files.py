@@ -47,7 +47,7 @@ def old_log_files(folder: str, oldest: int, before: float) -> list[str]:
 
     :param before: that moment, in seconds since 1970 UTC.
     """
-    files = list(files_of(folder).below(LOG, hidden=True))
+    files = list(files_of(folder).below(LOG))
     checkpoints = checkpoints_among(file.name for file in files)
     base = max((version for version in checkpoints if version <= oldest), default=-1)
     names = []

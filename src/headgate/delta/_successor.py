@@ -59,7 +59,7 @@ def retire_successor(folder: str, name: str) -> bool:
 
 
 def _log_files(folder: str, name: str) -> Iterator[str]:
-    return (file.name for file in files_of(folder).below(f"{name}/{LOG}", hidden=True))
+    return (file.name for file in files_of(folder).below(f"{name}/{LOG}"))
 
 
 def take_over(table: Snapshot, successor: Snapshot, name: str) -> list[dict[str, Any]] | None:

@@ -7,7 +7,7 @@ compile it first. The commits are ``headgate.delta``'s, too.
 version or a later one, nothing is appended. Files of a failed commit are orphans.
 
 **Only plain tables.** Spark writes tables whose properties or protocol require more of a writer than rows in Parquet
-files (constraints, clustering, generated columns, change data feed, …), and lakes on object stores other than S3.
+files (constraints, clustering, generated columns, change data feed, …).
 
 **Other programs** may commit meanwhile. An append depends only on the table's columns and the marker: it checks both
 again, and commits after the other program.
@@ -156,10 +156,7 @@ def inspect_base(delta: DeltaPath, ddl: str, columns: Sequence[str], *, files: b
 
     :param files: the version has its data files.
     """
-    reason, snapshot = delta.obstacle(), delta.followed(files=files)
-    if snapshot is None:
-        return str(reason)
-    setting = delta.spark.conf.get
+    snapshot, setting = delta.snapshot(files=files), delta.spark.conf.get
     refused = spark_writes(snapshot, setting)
     if refused is not None:
         return refused

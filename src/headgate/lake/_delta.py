@@ -1,7 +1,6 @@
 """A Delta table's version, schema, properties and ownership: what headgate needs besides reading and writing rows.
 
-headgate follows the log of a table in a local folder or on S3 (``headgate.delta``). Elsewhere it queries the table's
-``DeltaLog`` in the JVM: 10 ms a call in a warm session, where the equivalent SQL commands take a Spark job.
+headgate follows the logs of tables and commits to them without Spark (``headgate.delta``).
 
 Ownership: every table that headgate creates carries the properties ``headgate.pipeline`` and ``headgate.table``. A path
 that holds anything else is refused before the first byte is written.
@@ -12,7 +11,7 @@ from __future__ import annotations
 import json
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from headgate.delta import (
@@ -21,7 +20,6 @@ from headgate.delta import (
     TYPE_FEATURES,
     CommitPlan,
     NewColumn,
-    Put,
     Snapshot,
     TableLog,
     addition,
@@ -36,11 +34,11 @@ from headgate.delta import (
     with_properties,
 )
 from headgate.errors import CommitConflictError, TargetError
-from headgate.lake._log_store import delta_log, log_transactions, put_by_hadoop, share_access
 from headgate.lake._marker import Marker
 from headgate.lake._properties import PIPELINE, TABLE
+from headgate.lake._session_access import share_access
 from headgate.names import quote_name
-from headgate.stores import is_remote, obstacle
+from headgate.stores import folder_of, is_remote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -114,23 +112,13 @@ class DeltaPath:
         """Return the table in a folder of this one."""
         return replace(self, path=f"{self.path}/{name}")
 
-    def obstacle(self) -> str | None:
-        """Return why Spark has to read and write the table's files; None: headgate does."""
-        if is_remote(self.path):
-            share_access(self.spark, self.path)
-        return obstacle(self.path)
-
-    def followed(self, *, files: bool = False) -> Snapshot | None:
-        """Return the newest version; None if Spark has to read the table's files.
+    def snapshot(self, *, files: bool = False) -> Snapshot:
+        """Return the newest version.
 
         :param files: with its data files.
         """
-        return None if self.obstacle() else followed_log(self.path).refresh(files=files)
-
-    @property
-    def put(self) -> Put | None:
-        """Function that puts commits into the log; None: as in a local folder."""
-        return partial(put_by_hadoop, self.spark) if is_remote(self.path) else None
+        share_access(self.spark, self.path)
+        return followed_log(self.path).refresh(files=files)
 
     def commit(
         self, plan: Callable[[], CommitPlan | None], *, tries: int | None = None, staged: Collection[str] = ()
@@ -144,7 +132,7 @@ class DeltaPath:
                 return planned
             return replace(planned, actions=[*planned.actions, self.marker.action()])
 
-        return commit(self.path, marked, self.put, staged=staged, **bounds)
+        return commit(self.path, marked, staged=staged, **bounds)
 
     @contextmanager
     def committing(self) -> Iterator[None]:
@@ -154,30 +142,19 @@ class DeltaPath:
         """
 
         def mark() -> CommitPlan | None:
-            table = None if self.marker is None else self.followed()
-            if table is None or table.version < 0 or self.marker is None or unsupported_requirements(table):
+            table = self.snapshot()
+            if table.version < 0 or self.marker is None or unsupported_requirements(table):
                 return None
             is_marked = table.transactions.get(self.marker.application) == self.marker.version
             return None if is_marked else CommitPlan(table, [self.marker.action()], "BATCH", {}, blind=True)
 
-        commit(self.path, mark, self.put)
+        commit(self.path, mark)
         with commit_errors(self.path):
             yield
 
-    def snapshot(self) -> Snapshot:
-        """Return the newest version."""
-        snapshot = self.followed()
-        if snapshot is not None:
-            return snapshot
-        _, theirs = delta_log(self.spark, self.path)
-        metadata = json.loads(theirs.metadata().json())["metaData"]
-        return Snapshot(version=int(theirs.version()), metadata=metadata)
-
     def transactions(self) -> Mapping[str, int]:
         """Return by application the newest version of its transaction markers, as of the last look at the table."""
-        if not self.obstacle():
-            return followed_log(self.path).seen.transactions
-        return log_transactions(self.spark, self.path)
+        return followed_log(self.path).seen.transactions
 
     def version(self) -> int:
         """Return the newest version's number; −1 if there is no Delta table."""
@@ -193,16 +170,7 @@ class DeltaPath:
 
     def occupied(self) -> bool:
         """Return whether the path holds any file, except hidden ones: a commit that was killed leaves such a file."""
-        hadoop: Any = self.spark._jvm.org.apache.hadoop.fs  # type: ignore[union-attr]
-        path = hadoop.Path(self.path)
-        fs = path.getFileSystem(self.spark._jsparkSession.sessionState().newHadoopConf())
-        if not fs.exists(path):
-            return False
-        files = fs.listFiles(path, True)
-        while files.hasNext():
-            if not files.next().getPath().getName().startswith("."):
-                return True
-        return False
+        return any(not file.name.rpartition("/")[2].startswith(".") for file in folder_of(self.path).below())
 
     def check_ours(self, pipeline: str, table: str) -> Snapshot | None:
         """Return the newest version if the table is ours, None if the path is free; else raise ``TargetError``."""
@@ -229,13 +197,13 @@ class DeltaPath:
             )
         return snapshot
 
-    def create(self, schema: StructType, properties: Mapping[str, str], *, replace: bool = False) -> None:
-        """Create an empty table in one commit. ``replace`` drops the columns and rows of an existing table.
+    def create(self, schema: StructType, properties: Mapping[str, str]) -> None:
+        """Create an empty table in one commit.
 
-        Where headgate can, it alone removes the table's old files (:data:`RETENTION_PROPERTIES`).
+        headgate alone removes the table's old files (:data:`RETENTION_PROPERTIES`).
         """
-        values = {**({} if self.obstacle() else RETENTION_PROPERTIES), **properties}
-        actions = None if replace or not self._is_plain() else creation(schema.json(), values)
+        values = {**RETENTION_PROPERTIES, **properties}
+        actions = creation(schema.json(), values) if self._is_plain() else None
         if actions is not None:
             about = {"properties": json.dumps(values), "partitionBy": "[]", "isManaged": "false"}
             planned = CommitPlan(Snapshot(), actions, "CREATE TABLE", about, blind=True)
@@ -243,12 +211,9 @@ class DeltaPath:
             return
         from delta.tables import DeltaTable
 
-        builder = DeltaTable.replace(self.spark) if replace else DeltaTable.create(self.spark)
-        builder = builder.location(self.path).addColumns(schema)
+        builder = DeltaTable.create(self.spark).location(self.path).addColumns(schema)
         if any(needs_mapping(name) for name in _all_names(schema)):
             values[MAPPING_MODE] = "name"
-        if replace:
-            values |= _features(schema.simpleString())
         for name, value in values.items():
             builder = builder.property(name, value)
         with commit_errors(self.path):
@@ -256,7 +221,7 @@ class DeltaPath:
 
     def _is_plain(self) -> bool:
         """Return whether headgate creates a table here without Spark: the session gives it no properties."""
-        return not self.obstacle() and not any(name.startswith(_DEFAULTS) for name in self.spark.conf.getAll)
+        return not any(name.startswith(_DEFAULTS) for name in self.spark.conf.getAll)
 
     def add_columns(self, columns: Sequence[NewColumn], properties: Mapping[str, str] | None = None) -> None:
         """Add columns to the table, and first the properties that Delta requires for them.
@@ -306,10 +271,10 @@ class DeltaPath:
 
         def planned() -> CommitPlan | None:
             nonlocal is_ours
-            table = self.followed()
-            actions = None if table is None else plan(table)
+            table = self.snapshot()
+            actions = plan(table)
             is_ours = actions is not None
-            return CommitPlan(table, actions, operation, about) if table is not None and actions else None
+            return CommitPlan(table, actions, operation, about) if actions else None
 
         self.commit(planned)
         return is_ours
@@ -325,12 +290,11 @@ class DeltaPath:
                 self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({', '.join(missing)})")
 
     def count(self, version: int) -> int:
-        """Return the number of rows at ``version``, by the log where headgate reads it."""
+        """Return the number of rows at ``version``, by the log if headgate reads it."""
         with suppress(TargetError):  # a log that only Spark reads
-            table = self.followed(files=True)
-            if table is not None:
-                table = table if table.version == version else snapshot_at(self.path, version)
-                return sum(file.rows(self.path) - file.deleted for file in table.files.values())
+            table = self.snapshot(files=True)
+            table = table if table.version == version else snapshot_at(self.path, version)
+            return sum(file.rows(self.path) - file.deleted for file in table.files.values())
         return self.read(version).count()
 
     def read(self, version: int | None = None) -> DataFrame:

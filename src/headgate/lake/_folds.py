@@ -18,7 +18,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headgate.delta import DataFile, Fold, FoldLayout, Put, Snapshot, choose_files, commit, prepare_fold
+from headgate.delta import DataFile, Fold, FoldLayout, Snapshot, choose_files, commit, prepare_fold
 from headgate.errors import CommitConflictError, HeadgateError, StorageError
 from headgate.lake._background import Background
 from headgate.lake._workers import StoppedError
@@ -90,10 +90,9 @@ class Folds:
         if path in self._prepared:
             self._prepared[path].emptied.update(files)
 
-    def finish(self, path: str, table: Snapshot, key: Sequence[str], put: Put | None = None) -> bool:
+    def finish(self, path: str, table: Snapshot, key: Sequence[str]) -> bool:
         """Commit the table's fold, if it is prepared. Return whether it was committed.
 
-        :param put: puts commits into the table's log; None: as in a local folder.
         :raises CommitUnknownError: it is not known whether it was committed.
         """
         prepared = self._prepared.get(path)
@@ -121,7 +120,7 @@ class Folds:
             fold.discard()
             return False
         try:
-            commit(path, lambda: plan, put, tries=1)
+            commit(path, lambda: plan, tries=1)
         except (CommitConflictError, StorageError, OSError) as error:
             log.info("%s: a fold of small files was not committed: %s", path, error)
             return False

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import ConfigError, TargetError
 from headgate.lake._places import Place
 from headgate.names import path_segment
-from headgate.stores import check_bucket, grant, is_remote, obstacle
+from headgate.stores import check_bucket, check_scheme, grant, is_remote
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
@@ -46,12 +46,16 @@ class Lake:
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> Lake:
-        """Return the lake at ``path``: a local path (made absolute here) or a URI for Spark."""
+        """Return the lake at ``path``: a local path (made absolute here) or a URI.
+
+        :raises ConfigError: there are no lakes in stores of this URI's kind.
+        """
         text = os.fspath(path)
         if text.startswith("file:"):
             text = "/" + text[len("file:") :].lstrip("/")
         if not is_remote(text):
             text = os.path.abspath(Path(text).expanduser())  # noqa: PTH100 - does not resolve links
+        check_scheme(text)
         return cls(text.rstrip("/"))
 
     @classmethod
@@ -66,11 +70,6 @@ class Lake:
     def is_local(self) -> bool:
         """Whether the lake is a folder of this machine's file system."""
         return not is_remote(self.path)
-
-    @property
-    def obstacle(self) -> str | None:
-        """Why only Spark reads and writes the lake's files; None: headgate does so, too."""
-        return obstacle(self.path)
 
     def current(self, table: str, place: Place | None = None) -> str:
         """Return the path of the Delta table with the current rows of ``db.table``.

@@ -305,10 +305,7 @@ class Ledger:
             self.last = self._newest()
 
     def _newest(self) -> LedgerRow | None:
-        if not self._lake.obstacle:
-            return find_newest(self._lake)
-        rows = ledger_rows(self._delta.read(), limit=1)
-        return rows[0] if rows else None
+        return find_newest(self._lake)
 
     def tables(self) -> dict[str, TableState]:
         """Return the tables of the last row."""

@@ -186,7 +186,7 @@ class Maintenance:
             elif since is not None and since > base:
                 gone += file
                 grown += fresh + file.times(-1)
-        gone += _sum(files_of(folder).below(LOG, hidden=True), self._hour_begun)
+        gone += _sum(files_of(folder).below(LOG), self._hour_begun)
         hours, kept = self.seconds / _HOUR, min(self._retention / _HOUR, _WEEK)
         rows = live + Amount(max(0, grown.files), max(0, grown.bytes)).times(_WEEK / hours)
         rows = Amount(min(rows.files, _SMALL_FILES + rows.bytes // _LARGE_BYTES), rows.bytes)
@@ -195,7 +195,7 @@ class Maintenance:
 
 def _amount(folder: str) -> Amount:
     """Return the amount of a table's files. Shards of a merged table are tables of their own."""
-    return _sum(file for file in files_of(folder).below(hidden=True) if not file.name.startswith(f"{SHARDS}/"))
+    return _sum(file for file in files_of(folder).below() if not file.name.startswith(f"{SHARDS}/"))
 
 
 def _sum(files: Iterable[Listed], since: float = 0.0) -> Amount:

@@ -33,7 +33,6 @@ from headgate.delta import (
     RETENTION_PROPERTIES,
     CommitPlan,
     DifferentColumnsError,
-    Put,
     Snapshot,
     TableLog,
     UnionLayout,
@@ -59,13 +58,10 @@ _FIRST_OF_LAST: Final = {"version": "_seq", "changelog_version": "_before"}
 
 
 class MergedTables:
-    """Writer of the merged tables of one pipeline.
+    """Writer of the merged tables of one pipeline."""
 
-    :param put: creates the file of a commit; by default in a local folder.
-    """
-
-    def __init__(self, lake: Lake, pipeline: str, put: Put | None = None) -> None:
-        self._lake, self._application, self._put = lake, f"{_START}{pipeline}{_END}", put
+    def __init__(self, lake: Lake, pipeline: str) -> None:
+        self._lake, self._application = lake, f"{_START}{pipeline}{_END}"
         self._read: dict[str, Snapshot] = {}
         """The shards' tables as they were last read, by folder."""
 
@@ -135,7 +131,7 @@ class MergedTables:
             actions = union_actions(union, layout, [*parts.values()], gone, unchanged)
             return self._plan(union, actions, epoch) if actions else None
 
-        done = commit(folder, plan, self._put)
+        done = commit(folder, plan)
         version = union.version if done is None else done.version
         after = {one.table: one for one in merged.shards}
         for table, part in parts.items():

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta import DataFile, files_of
+from headgate.delta import DataFile, open_parquet
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import ledger_files
 from headgate.lake._places import PLACE_FIELDS, Place
@@ -133,7 +133,7 @@ def ledger_moments(lake: Lake, span_seconds: float) -> list[float]:
     """Return the commit times of the ledger's batches, newest first: at least those of its last ``span_seconds``."""
     moments: list[float] = []
     for file in ledger_files(lake):
-        with files_of(lake.ledger).open_parquet(file.name) as opened:
+        with open_parquet(lake.ledger, file.name) as opened:
             moments += [
                 moment.timestamp() for moment in opened.read(columns=["committed_at"])["committed_at"].to_pylist()
             ]
@@ -195,7 +195,7 @@ def _merged_place(row: Mapping[str, Any]) -> Place:
 
 def _read_versions(ledger: str, file: DataFile) -> pa.Table:
     """Read of a ledger's file when its rows were committed, and which versions of which tables they name."""
-    with files_of(ledger).open_parquet(file.name) as opened:
+    with open_parquet(ledger, file.name) as opened:
         paths = [column.path for column in map(opened.schema.column, range(len(opened.schema)))]
         wanted = [path for path in paths if path in _COLUMNS or _names_version(path)]
         return opened.read(columns=wanted).combine_chunks()

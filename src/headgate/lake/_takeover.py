@@ -38,10 +38,10 @@ def take_over(visible: DeltaPath, successor: DeltaPath) -> None:
 
     def plan() -> CommitPlan | None:
         nonlocal is_ours
-        table, built = visible.followed(files=True), successor.followed(files=True)
-        actions = None if table is None or built is None else actions_of(table, built, name)
+        table, built = visible.snapshot(files=True), successor.snapshot(files=True)
+        actions = actions_of(table, built, name)
         is_ours = actions is not None
-        return CommitPlan(table, actions, "REPLACE TABLE", {"from": name}) if table is not None and actions else None
+        return CommitPlan(table, actions, "REPLACE TABLE", {"from": name}) if actions else None
 
     visible.commit(plan)
     if not is_ours:

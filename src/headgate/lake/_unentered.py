@@ -7,7 +7,7 @@ batch stop none of its appends. And a table may have changes beyond its end, or 
 each table that a lost batch wrote first gets the content of its version in the ledger, in one commit.
 
 **Which tables.** Each commit of a batch has a marker with its epoch (``batch_marker``). A batch after the ledger's
-newest that is not the one to write is lost. Where only Spark commits, just the markers of appends are known.
+newest that is not the one to write is lost.
 
 **Repeatable.** A restored table keeps the lost batch's marker. So after another kill it is restored again, unless the
 next batch has written it: then it has the marker of that one, whose replay restores nothing.
@@ -87,11 +87,10 @@ def _restore(delta: DeltaPath, version: int) -> int:
 
     def plan() -> CommitPlan | None:
         nonlocal is_ours
-        table = delta.followed(files=True)
-        actions = None if table is None else restoration(table, snapshot_at(delta.path, version))
+        table = delta.snapshot(files=True)
+        actions = restoration(table, snapshot_at(delta.path, version))
         is_ours = actions is not None
-        about = {"version": str(version)}
-        return CommitPlan(table, actions, "RESTORE", about) if table is not None and actions else None
+        return CommitPlan(table, actions, "RESTORE", {"version": str(version)}) if actions else None
 
     delta.commit(plan)
     if not is_ours:

@@ -25,7 +25,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from headgate.delta import Put, checkpointed_version, worth_checkpoint, write_checkpoint
+from headgate.delta import checkpointed_version, worth_checkpoint, write_checkpoint
 from headgate.errors import HeadgateError
 from headgate.lake._background import Background
 from headgate.lake._delta import followed_log
@@ -33,7 +33,6 @@ from headgate.lake._file_removal import Amount, UpkeepTimes
 from headgate.lake._folds import Folds
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import versions_of
-from headgate.lake._log_store import put_by_hadoop
 from headgate.lake._retained_versions import RetainedVersions
 from headgate.lake._table_upkeep import (
     IDLE_FILES,
@@ -45,8 +44,6 @@ from headgate.lake._table_upkeep import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from headgate.lake._ledger import Ledger, LedgerRow, TableState
 
 __all__ = ["Upkeep"]
@@ -65,22 +62,12 @@ class Upkeep:
 
     :param retention_seconds: how long ledger rows stay readable.
     :param codec: of folded files, by Spark's name.
-    :param spark: the session whose JVM commits, for a lake that is not in a local folder.
     """
 
     def __init__(
-        self,
-        lake: Lake,
-        retention_seconds: float,
-        codec: str | None = None,
-        spark: SparkSession | None = None,
-        times: UpkeepTimes | None = None,
+        self, lake: Lake, retention_seconds: float, codec: str | None = None, times: UpkeepTimes | None = None
     ) -> None:
         self.times = times or UpkeepTimes()
-        self.put: Put | None = None
-        """Creates the files of commits; None: in a local folder."""
-        if spark is not None and not lake.is_local:
-            self.put = partial(put_by_hadoop, spark)
         self._lake, self._retention, self._codec = lake, retention_seconds, (codec or "snappy").lower()
         self.background = Background()
         self.folds = Folds(self.background)
@@ -173,7 +160,7 @@ class Upkeep:
 
     def _commit_fold(self, folder: str, key: tuple[str, ...]) -> int | None:
         table = followed_log(folder).refresh()
-        return table.version + 1 if self.folds.finish(folder, table, key, self.put) else None
+        return table.version + 1 if self.folds.finish(folder, table, key) else None
 
     def round(self) -> Iterator[None]:
         """Check all tables once; pause now and then."""

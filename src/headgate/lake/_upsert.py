@@ -89,7 +89,7 @@ class Upserts:
         base = self._find_base(delta, changes.ddl, changes.columns)
         if base is None:
             return None
-        folded = self._folds.finish(delta.path, base.snapshot, changes.key, delta.put)
+        folded = self._folds.finish(delta.path, base.snapshot, changes.key)
         written = write_changes(changes, base, delta.path)
         if written is None:
             return int(folded)
@@ -117,7 +117,7 @@ class Upserts:
         :raises TargetError: the table needs Spark's writer.
         """
         base = self._history_base(delta, changes.ddl, changes.columns)
-        folded = self._folds.finish(delta.path, base.snapshot, changes.key, delta.put)
+        folded = self._folds.finish(delta.path, base.snapshot, changes.key)
 
         def plan(base: CommitBase) -> CommitPlan | None:
             return None if base.has(changes.marker) else self._plan_versions(delta, base, changes)
@@ -129,9 +129,8 @@ class Upserts:
 
     def _begin_fold(self, delta: DeltaPath, base: CommitBase, key: Sequence[str], form: Form = Form.PLAIN) -> None:
         """Start to fold the table's small files as of now, if there are enough of them."""
-        table = delta.followed(files=True)
-        if table is not None:
-            self._folds.begin(delta.path, table, FoldLayout(base.schema, base.codec, tuple(key), form.divides))
+        layout = FoldLayout(base.schema, base.codec, tuple(key), form.divides)
+        self._folds.begin(delta.path, delta.snapshot(files=True), layout)
 
     def _plan_versions(self, delta: DeltaPath, base: CommitBase, changes: VersionChanges) -> CommitPlan | None:
         """Write the rows of the changes, and plan their commit."""

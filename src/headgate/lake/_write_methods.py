@@ -71,8 +71,6 @@ def merge_reason(lake: Lake, table: str, setting: Setting, place: Place | None =
 
     :raises DecodeError: its log is damaged.
     """
-    if lake.obstacle is not None:
-        return lake.obstacle
     snapshot = TableLog(lake.current(table, place)).refresh(files=False)
     if snapshot.version < 0:
         return None

@@ -89,11 +89,10 @@ def _check_routes(config: PipelineConfig, tables: Collection[str]) -> dict[str, 
             raise ConfigError(f"{table} would be at {folder}, where [routes] merges other tables: choose another name")
     for place in merged.values():
         root = lake if place.path is None else Lake.at(place.path)
-        obstacle = lake.obstacle or root.obstacle
-        if obstacle is not None:
-            raise ConfigError(f"[routes] with shard needs a lake that headgate writes itself: {obstacle}")
         if root.is_local != lake.is_local:
-            raise ConfigError(f"[routes]: {root.path} and {lake.path} must both be local folders, or both be on S3")
+            raise ConfigError(
+                f"[routes]: {root.path} and {lake.path} must both be local folders, or both in an object store"
+            )
     return placed
 
 

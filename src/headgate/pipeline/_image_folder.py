@@ -8,13 +8,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-import pyarrow.fs as pafs
-
 from headgate.carrier import ImageFolder
 from headgate.engine import is_local
+from headgate.errors import HeadgateError
 from headgate.files import LockedError, lock_file, try_lock
-from headgate.stores import open_store
+from headgate.stores import folder_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,10 +64,9 @@ def remove_other_images(lake: Lake, images: ImageFolder | None) -> None:
     """
     if images is None or not images.path.startswith(f"{lake.images}/"):
         return
-    with suppress(OSError, pa.ArrowException):
-        store, path = (pafs.LocalFileSystem(), lake.images) if lake.is_local else open_store(lake.images)
-        for info in store.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
-            folder = ImageFolder(f"{lake.images}/{info.base_name}")
+    with suppress(HeadgateError, OSError):
+        for name in folder_of(lake.images).folders():
+            folder = ImageFolder(f"{lake.images}/{name}")
             if folder.path != images.path:
                 folder.clear()
 

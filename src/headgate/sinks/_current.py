@@ -225,9 +225,7 @@ class CurrentTable:
 
     def _create(self, action: do.Create, epoch: int) -> int:
         definition = action.definition
-        # Only Spark reads the logs of lakes elsewhere: there the table is replaced at once.
-        in_place = bool(self.visible.obstacle())
-        self.delta = begin_successor(self.visible, epoch) if action.replace and not in_place else self.visible
+        self.delta = begin_successor(self.visible, epoch) if action.replace else self.visible
         mapping = SourceMapping(
             action.source_types, definition.source_names, definition.rules, definition.rows, definition.hook
         )
@@ -243,11 +241,7 @@ class CurrentTable:
         if action.since is not None:
             properties[SINCE] = str(action.since)
         headgate_ddl = TABLE_META_DDL if definition.key else f"{TABLE_META_DDL}, {ROW_DDL}"
-        self.delta.create(
-            spark_schema(f"{definition.ddl}, {headgate_ddl}{action.form.ddl}"),
-            properties,
-            replace=action.replace and in_place,
-        )
+        self.delta.create(spark_schema(f"{definition.ddl}, {headgate_ddl}{action.form.ddl}"), properties)
         return 1
 
     def _take_over(self) -> None:
@@ -322,7 +316,7 @@ class CurrentTable:
     @property
     def _history_writer(self) -> Upserts:
         if self._upserts is None:
-            raise TargetError(f"{self.delta.path}: a history cannot be written there: {self.delta.obstacle()}")
+            raise TargetError(f"{self.delta.path}: a history cannot be written there")
         return self._upserts
 
     def _clear(self, bound: Seq, condition: str) -> int:
@@ -389,7 +383,7 @@ class CurrentTable:
 
     def _merge_reason(self) -> str:
         """Return why upserts cannot write this table."""
-        return self.delta.obstacle() or (self._upserts.refusal(self.delta) if self._upserts is not None else "")
+        return self._upserts.refusal(self.delta) if self._upserts is not None else ""
 
     def _merge_partial(self, action: do.MergePartial) -> int:
         definition, parts, form = action.definition, action.parts, self._form

@@ -108,17 +108,15 @@ class BatchWriter:
         """The current tables as they were when they were checked."""
         self._spans: dict[str, KeySpan] = {}
         self._has_written = False  # whether a batch of this run was written
-        self.upkeep: Upkeep | None = None
-        if not DeltaPath(spark, lake.schema_history).obstacle():
-            codec = spark.conf.get("spark.sql.parquet.compression.codec")
-            self.upkeep = Upkeep(lake, retention_hours * 3600, codec, spark)
+        codec = spark.conf.get("spark.sql.parquet.compression.codec")
+        self.upkeep = Upkeep(lake, retention_hours * 3600, codec)
         self._upserts: Upserts | None = None
-        if self.upkeep is not None and every.form is not None:
+        if every.form is not None:
             from headgate.lake import Upserts  # loads numba
 
             self._upserts = Upserts(folds=self.upkeep.folds)
         self._kafka = KafkaTarget(kafka, pipeline) if kafka is not None else None
-        self._merged = MergedTables(lake, pipeline, self.upkeep.put if self.upkeep is not None else None)
+        self._merged = MergedTables(lake, pipeline)
         self.progress = Progress()
         self.unseen: Callable[[Batch], Mapping[str, Unseen]] | None = None  # tables whose rows change without images
         self.after_tables: Callable[[Batch], None] | None = None  # test hook: between the tables and the ledger
@@ -163,8 +161,7 @@ class BatchWriter:
 
     def start(self) -> None:
         """Start the work in the background, until :meth:`close`: maintaining the tables, heartbeats to Kafka."""
-        if self.upkeep is not None:
-            self.upkeep.start()
+        self.upkeep.start()
         if self._kafka is not None:
             self._kafka.start()
 
@@ -180,8 +177,7 @@ class BatchWriter:
         """Stop the background work, and the connection to Kafka."""
         if self._kafka is not None:
             self._kafka.close()
-        if self.upkeep is not None:
-            self.upkeep.close()
+        self.upkeep.close()
 
     def warn_of_stopped(self) -> None:
         """Warn of each stopped table, at the start of every run."""
@@ -222,16 +218,14 @@ class BatchWriter:
             log.warning("%s", text)
         if self.after_tables is not None:
             self.after_tables(batch)
-        if self.upkeep is not None:
-            states = self.upkeep.commit_pending(states, {decision.table for decision in decisions})
+        states = self.upkeep.commit_pending(states, {decision.table for decision in decisions})
         row = replace(self._row(batch, batch_id, states), merged=merged)
         self.ledger.append(row)
         self._has_written = True
         committed_us = time.time_ns() // 1000
         self._planner_messages.hand_back(batch, states)
-        if self.upkeep is not None:
-            self.upkeep.note(row, self.ledger.version)
-            self.upkeep.commit_pending_internal(self.ledger)
+        self.upkeep.note(row, self.ledger.version)
+        self.upkeep.commit_pending_internal(self.ledger)
         report = BatchReport.of(batch, batch_id, states, warnings, self._notifications())
         return replace(report, committed_us=committed_us, write_methods=write_methods, merged=merged)
 

@@ -1,8 +1,9 @@
-"""For tests and demonstrations: MySQL servers, replica pairs, a Kafka broker, a schema registry, an S3 object store, a
-Spark cluster, a network proxy with faults, a store that loses answers, what a loss of power leaves, the tables of the
-demonstration, and waiting. docs/architecture/testing.md describes the modules.
+"""For tests and demonstrations: MySQL servers, replica pairs, a Kafka broker, a schema registry, object stores (S3 and
+Azure), a Spark cluster, a network proxy with faults, a store that loses answers, what a loss of power
+leaves, the tables of the demonstration, and waiting. docs/architecture/testing.md describes the modules.
 """
 
+from headgate.testing._blob_store import BlobStore
 from headgate.testing._flights import FLIGHT_TABLES, FlightWriters, load_flights
 from headgate.testing._jars import s3_jars
 from headgate.testing._kafka import KafkaBroker
@@ -20,6 +21,7 @@ __all__ = [
     "FLIGHT_TABLES",
     "UNLOGGED_CASCADES",
     "URL_VARIABLE",
+    "BlobStore",
     "FlightWriters",
     "KafkaBroker",
     "Loss",

@@ -4,8 +4,8 @@ network.
 Prints the versions that tests and demonstrations will use; of a named server the URL, without connecting to it. If one
 is not available, exits with code 3 and one line.
 
-``python -m headgate.testing object-store`` builds the object store instead, which takes minutes, and prints the path of
-its program.
+``python -m headgate.testing object-store`` builds the object store of S3 instead, which takes minutes, and prints the
+path of its program. ``blob-store`` installs that of Azure.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import sys
 
 from headgate.errors import HeadgateError
+from headgate.testing._blob_store import prepare_blob_store
 from headgate.testing._kafka import prepare_kafka
 from headgate.testing._mysql_program import URL_VARIABLE
 from headgate.testing._mysql_server import MySQLServer, prepare_mysql
@@ -21,11 +22,14 @@ from headgate.testing._object_store import prepare_object_store
 
 
 def main() -> int:
-    """Prepare both, or the object store; return the exit code."""
+    """Prepare both, or an object store; return the exit code."""
     named = os.environ.get(URL_VARIABLE)
     try:
         if sys.argv[1:] == ["object-store"]:
             print(f"MinIO {prepare_object_store()}")  # noqa: T201
+            return 0
+        if sys.argv[1:] == ["blob-store"]:
+            print(f"Azurite {prepare_blob_store()}")  # noqa: T201
             return 0
         print(f"MySQL at {MySQLServer.attach(named).url}" if named else f"MySQL {prepare_mysql()}")  # noqa: T201
         print(f"Kafka {prepare_kafka()}")  # noqa: T201

@@ -23,9 +23,9 @@ if __name__ == "__main__":
         setattr(module, name, value)
     begin = _upkeep.Upkeep.__init__
 
-    def hurried(upkeep: _upkeep.Upkeep, lake: Lake, retention_seconds: float, codec: str | None, spark: Any) -> None:
+    def hurried(upkeep: _upkeep.Upkeep, lake: Lake, retention_seconds: float, codec: str | None) -> None:
         times = UpkeepTimes(listing=10.0, orphan=300.0)  # the latter is longer than a batch takes on any machine
-        begin(upkeep, lake, retention_seconds / 3600, codec, spark, times)
+        begin(upkeep, lake, retention_seconds / 3600, codec, times)
 
     _upkeep.Upkeep.__init__ = hurried  # type: ignore[assignment, method-assign]
     main()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from functools import partial, reduce
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +13,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from headgate.delta import NewColumn, Snapshot, TableLog, write_files
+from headgate.delta import NewColumn
 from headgate.errors import CommitConflictError
 from headgate.lake import DeltaPath, Marker, _append, append, append_rows, spark_schema
-from headgate.lake._log_store import put_by_hadoop
-from tests.delta.commits import commit
 from tests.integration.outside import lake_rows
 
 if TYPE_CHECKING:
@@ -230,34 +227,11 @@ def test_a_constraint_is_sparks_to_check(spark: SparkSession, tmp_path: Path) ->
     assert not append(delta, spark.range(3), same, "id bigint", ["id"], Marker("p/t", 1))
 
 
-def test_other_types_and_places_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_other_types_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
     delta = table_at(spark, tmp_path / "t", "id int")
     assert not append(delta, spark.range(3), same, "id bigint", ["id"], Marker("p/t", 1))
-    elsewhere = DeltaPath(spark, f"file:{tmp_path}/t")
-    assert not append(elsewhere, spark.range(3), same, "id int", ["id"], Marker("p/t", 1))
     append_rows(delta, [(1, "x")], "id int, more string")
     assert [tuple(row) for row in delta.read().collect()] == [(1, "x")]
-
-
-def test_a_commit_by_hadoop_takes_a_version_that_is_free(spark: SparkSession, tmp_path: Path) -> None:
-    """As tables on S3 are committed to, beside commits of Spark."""
-    delta = table_at(spark, tmp_path / "t", "id bigint")
-    log, put = TableLog(delta.path), partial(put_by_hadoop, spark)
-    rows = pa.RecordBatch.from_pydict({"id": [1, 2]})
-
-    def commit_rows(read: Snapshot) -> None:
-        added = write_files([rows], delta.path, rows.schema, "snappy")
-        commit(delta.path, read, list(added), "WRITE", {"mode": "Append"}, blind=True, put=put)
-
-    read = log.refresh()
-    commit_rows(read)
-    with pytest.raises(CommitConflictError, match="committed version 1"):
-        commit_rows(read)
-    spark.range(3).write.format("delta").mode("append").save(delta.path)
-    with pytest.raises(CommitConflictError, match="committed version 2"):
-        commit_rows(replace(read, version=1))
-    commit_rows(log.refresh())
-    assert (len(ids(delta)), log.refresh().version) == (7, 3)
 
 
 def test_a_task_that_fails_commits_nothing_and_leaves_no_file(spark: SparkSession, tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_lake_on_s3(
     pipeline.do("UPDATE names SET n = n + 1 WHERE a = 'a3'")
     pipeline.command("run", "--once")
     pipeline.command("maintain")
-    assert list(folder.below(f"{successor}/{LOG}", hidden=True)) == []
+    assert list(folder.below(f"{successor}/{LOG}")) == []
     assert list(folder.below(successor)) != []
     assert "all 3 tables are equal" in pipeline.command("verify")
 

@@ -29,6 +29,7 @@ from headgate.lake import (
 )
 from headgate.sinks import BatchReport, BatchWriter, Policy
 from headgate.sinks._current import CurrentTable
+from headgate.stores import _folder
 from tests.fix_carrier import UUID, Crash, FakeBatch, FakeTable, crash_before_ledger
 from tests.integration.outside import lake_dicts, lake_rows, logged, operations
 
@@ -178,7 +179,7 @@ def test_a_ledger_row_that_arrives_late(bench: Bench, monkeypatch: pytest.Monkey
     """The store does not answer, the run is retried, and then the row appears."""
     bench.write(first_read((1, "a")))
     late: list[tuple[Path, bytes]] = []
-    link = _commit._link
+    link = _folder._link
 
     def lost(aside: Path, path: Path) -> None:
         if path.is_relative_to(bench.lake.ledger):
@@ -187,7 +188,7 @@ def test_a_ledger_row_that_arrives_late(bench: Bench, monkeypatch: pytest.Monkey
         link(aside, path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_commit, "_link", lost)
+        patch.setattr(_folder, "_link", lost)
         patch.setattr(_commit, "_RETRY", replace(_commit._RETRY, first_seconds=0.0))
         with pytest.raises(CommitUnknownError):
             bench.write(live(2, ("c", 10, 4, "d")))

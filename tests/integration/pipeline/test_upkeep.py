@@ -33,7 +33,6 @@ class Upkept:
 
     def restart(self) -> None:
         self.writer = BatchWriter(self.spark, self.lake, "shop", ("current", "changelog"))
-        assert self.writer.upkeep is not None
         self.writer.upkeep.times = UpkeepTimes(idle=0.0)
 
     def write(self, *tables: FakeTable) -> None:
@@ -86,7 +85,7 @@ def test_folds_and_removal_beside_batches(spark: SparkSession, tmp_path: Path, m
     folders = [made.lake.current(STILL.name), made.lake.current(KEYLESS.name), made.lake.changelog(KEYED.name)]
     assert min(made.files(folder) for folder in folders) >= 3
     made.upkeep()
-    ready = {folder for folder, _ in made.writer.upkeep.folds.ready()} if made.writer.upkeep else set()
+    ready = {folder for folder, _ in made.writer.upkeep.folds.ready()}
     assert {*folders, made.lake.ledger} <= ready
 
     def crash(_row: object) -> None:

@@ -1,0 +1,23 @@
+"""Folders on this machine and in object stores (S3, GCS, Azure), by one interface with put-if-absent.
+
+A *folder* is a path or a URI. :func:`folder_of` returns what reads, writes, lists and removes the files in it. Paths of
+this machine use the operating system, URIs obstore. Other URIs than those of S3, GCS and Azure are refused
+(:func:`check_scheme`).
+"""
+
+from headgate.stores._access import VARIABLE, check_bucket, check_scheme, grant, is_granted, is_remote, store_errors
+from headgate.stores._folder import FileIdentity, Folder, Listed, folder_of
+
+__all__ = [
+    "VARIABLE",
+    "FileIdentity",
+    "Folder",
+    "Listed",
+    "check_bucket",
+    "check_scheme",
+    "folder_of",
+    "grant",
+    "is_granted",
+    "is_remote",
+    "store_errors",
+]
