@@ -158,12 +158,12 @@ class Stream:
 
     def changes_of(self, batches: list[int]) -> int:
         """Transactions that these batches brought."""
-        ends = {arrival.batch: arrival.end.gtid_set.count() for arrival in self.arrivals}
+        ends = {arrival.batch: arrival.end.position.count() for arrival in self.arrivals}
         return sum(ends[batch] - ends[batch - 1] for batch in batches)
 
     def delays(self, commits: Commits) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Seconds from each commit to the end of the batch that had it."""
-        ends = np.array([arrival.end.gtid_set.count() for arrival in self.arrivals])
+        ends = np.array([arrival.end.position.count() for arrival in self.arrivals])
         done = np.array([arrival.done_us for arrival in self.arrivals])
         numbers = np.arange(commits.first, commits.first + len(commits.at_us))
         return (done[np.searchsorted(ends, numbers)] - commits.at_us) / 1e6
@@ -192,7 +192,7 @@ def warm_up(stream: Stream, load: Workloads) -> None:
     """The first batches of a session load and compile: a change, and a chunk."""
     load.mysql.execute(f"UPDATE {TABLE} SET flag = flag ^ 1 WHERE id = 0")
     wanted = executed(load)
-    stream.until(lambda arrival: wanted <= arrival.end.gtid_set)
+    stream.until(lambda arrival: wanted <= arrival.end.position)
     stream.read(f"id < {min(load.rows, 50_000)}")
 
 
@@ -229,8 +229,8 @@ def beside(stream: Stream, load: Workloads, args: argparse.Namespace) -> tuple[l
             rows = check_rows(stream.rows_of(batches) - stream.changes_of(batches), load)
             readings.append(Reading(reading.signalled_us, reading.first_us, reading.last_us, rows))
     wanted = executed(load)
-    if not wanted <= stream.arrivals[-1].end.gtid_set:
-        stream.until(lambda arrival: wanted <= arrival.end.gtid_set)
+    if not wanted <= stream.arrivals[-1].end.position:
+        stream.until(lambda arrival: wanted <= arrival.end.position)
     spans = [(reading.signalled_us, reading.last_us) for reading in readings]
     while_reading = np.concatenate([stream.delays(writer.commits.between(*span)) for span in spans])
     without = stream.delays(writer.commits.between(quiet_from, quiet_to))

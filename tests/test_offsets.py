@@ -54,7 +54,7 @@ def test_gtid_is_normalised_and_parsed() -> None:
     fields = SourceOffset(gtid="", epoch=1).to_dict() | {"gtid": f"{A.upper()}:3:1-2"}
     offset = SourceOffset.from_json(fields)
     assert offset.gtid == f"{A}:1-3"
-    assert offset.gtid_set == GtidSet.parse(f"{A}:1-3")
+    assert offset.position == GtidSet.parse(f"{A}:1-3")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", '{"offset": 3}', '{"v": "1"}', '{"v": true}', '{"v": 0}'])

@@ -16,10 +16,13 @@ from typing import Any
 from pydantic import BaseModel
 
 import headgate
+from headgate.positions import LogPlace, Position
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "api.md"
 NAMES = ROOT / "tests" / "api.txt"
+_LOG_READING = {*vars(LogPlace), "newest", "only", "parts", "transactions"} - {"parse"}
+"""Members of positions that only readers of a log call."""
 
 HEAD = """\
 # The Python API
@@ -135,12 +138,13 @@ def _members(name: str, thing: Any) -> Iterator[tuple[str, str]]:
 
 
 def _public(thing: type) -> dict[str, Any]:
-    """The public members that classes of headgate define, by name."""
+    """The public members that classes of headgate define, by name; without those that only readers of a log call."""
     members: dict[str, Any] = {}
     for kind in reversed(thing.__mro__):
         if kind.__module__.partition(".")[0] == "headgate":
             members |= {key: value for key, value in vars(kind).items() if not key.startswith("_")}
-    return dict(sorted(members.items()))
+    internal = _LOG_READING if issubclass(thing, Position) else ()
+    return {key: members[key] for key in sorted(members.keys() - internal)}
 
 
 def _summary(thing: Any) -> str:

@@ -1,7 +1,8 @@
-"""Sets of MySQL transaction identifiers (GTIDs), with exact algebra.
+"""Sets of MySQL transaction identifiers (GTIDs), with exact algebra, which is that of every position in a log.
 
-A position in the log is such a set: everything in it was already read. Its form is ``(uuid, tag) -> inclusive
-intervals``, sorted, disjoint, adjacent intervals joined. So equal sets are equal objects, print alike and encode alike.
+A position is such a set: everything in it was already read (``headgate.positions``). Its form is ``(uuid, tag) ->
+inclusive intervals``, sorted, disjoint, adjacent intervals joined. So equal sets are equal objects, print alike and
+encode alike.
 
 Text is MySQL's (MySQL Reference Manual, "GTID Format and Storage"): ``uuid:1-5:7:tag:1-2, uuid2:9``. Bytes are the two
 layouts that the server uses in COM_BINLOG_DUMP_GTID and in PREVIOUS_GTIDS events (MySQL source sql/rpl_gtid_set.cc,
@@ -20,22 +21,22 @@ from __future__ import annotations
 import re
 import struct
 import uuid as _uuid
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from headgate.errors import ConfigError, DecodeError
+from headgate.errors import ConfigError, DecodeError, ServerSettingError
 
-__all__ = ["MAX_NUMBER", "Gtid", "GtidSet", "GtidSetBuilder", "Interval"]
+__all__ = ["MAX_NUMBER", "DumpStart", "Gtid", "GtidSet", "GtidSetBuilder", "LogServer", "Position", "mixed_log_error"]
 
 MAX_NUMBER = 2**63 - 2
 """The largest transaction number MySQL assigns: ``last + 1`` still fits a signed 64-bit integer."""
 
 Interval: TypeAlias = tuple[int, int]
-"""First and last transaction number, both included."""
-
+"""First and last number, both included."""
 _Key: TypeAlias = tuple[bytes, str]
 _Intervals: TypeAlias = tuple[Interval, ...]
 
@@ -69,7 +70,233 @@ class Gtid(NamedTuple):
         return next(iter(gtids))
 
 
-class GtidSet:
+class DumpStart(NamedTuple):
+    """What a dump asks for."""
+
+    executed_before: bytes | None
+    """A GTID set in the server's layout: everything outside it. None: everything from a position in a file on."""
+    file: str = ""
+    pos: int = 0
+
+
+class LogServer(Protocol):
+    """A connection to the server whose log is read."""
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a small query."""
+
+    def log_status(self) -> tuple[str, int]:
+        """Return the file and position of the log's current end."""
+
+
+class Position(ABC):
+    """A part of a log, mostly everything up to some point: an immutable, hashable set.
+
+    ``|``, ``&`` and ``-`` make sets, ``<=`` tests for a subset, ``str`` and :func:`headgate.positions.parse_position`
+    are inverse. Empty sets are equal, whatever their kind. Sets of two kinds have nothing in common.
+    """
+
+    __slots__ = ("_hash", "_sets")
+
+    _sets: dict[_Key, _Intervals]
+    _hash: int | None
+    names_transactions: ClassVar[bool] = True
+    """Whether the log names its transactions: changes have a ``_gtid``, and transactions can be counted and requested
+    one by one."""
+
+    def __init__(self, intervals: Mapping[_Key, Iterable[Interval]] | None = None) -> None:
+        """Build from ``(16 UUID bytes, tag) -> inclusive intervals`` in any order; intervals may overlap or touch."""
+        self._sets = _sorted({key: _normalise(list(numbers)) for key, numbers in (intervals or {}).items()})
+        self._hash = None
+
+    @classmethod
+    def _of(cls, sets: dict[_Key, _Intervals]) -> Self:
+        """Build from normalised parts; empty ones are dropped."""
+        position = cls.__new__(cls)
+        position._sets, position._hash = _sorted(sets), None
+        return position
+
+    # -- inspection
+
+    def __bool__(self) -> bool:
+        return bool(self._sets)
+
+    def count(self) -> int:
+        """Return how many transactions the set has; without GTIDs, how many bytes."""
+        return sum(b - a + 1 for intervals in self._sets.values() for a, b in intervals)
+
+    def intervals(self) -> Iterator[tuple[bytes, str, int, int]]:
+        """Yield ``(uuid bytes, tag, first, last)`` by UUID, tag (none first), number."""
+        for (uuid, tag), intervals in self._sets.items():
+            for first, last in intervals:
+                yield uuid, tag, first, last
+
+    def parts(self) -> Iterator[Self]:
+        """Yield the intervals as sets."""
+        return (self._of({(uuid, tag): ((first, last),)}) for uuid, tag, first, last in self.intervals())
+
+    def only(self, key: Gtid) -> Self:
+        """Return the set of this transaction alone."""
+        return self._of({(key.uuid, key.tag): ((key.number, key.number),)})
+
+    def __contains__(self, key: object) -> bool:
+        if not isinstance(key, Gtid):
+            return False
+        intervals = self._sets.get((key.uuid, key.tag), ())
+        low, high = 0, len(intervals)
+        while low < high:
+            middle = (low + high) // 2
+            if intervals[middle][1] < key.number:
+                low = middle + 1
+            else:
+                high = middle
+        return low < len(intervals) and intervals[low][0] <= key.number
+
+    def as_arrays(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return untagged intervals, sorted: ``sid uint8[n, 16]``, ``first int64[n]``, ``last int64[n]``."""
+        untagged = [(uuid, first, last) for uuid, tag, first, last in self.intervals() if not tag]
+        sid = np.frombuffer(b"".join(uuid for uuid, _, _ in untagged), dtype=np.uint8).reshape(len(untagged), 16).copy()
+        first = np.array([a for _, a, _ in untagged], dtype=np.int64)
+        last = np.array([b for _, _, b in untagged], dtype=np.int64)
+        return sid, first, last
+
+    # -- algebra
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Position) and self._sets == other._sets
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(tuple(self._sets.items()))
+        return self._hash
+
+    def __or__(self, other: Self) -> Self:
+        if not other or not self:
+            return self or other
+        if type(self) is not type(other):
+            raise ConfigError(f"positions of two kinds, {self} and {other}: give both as the server has them")
+        sets = dict(self._sets)
+        for key, intervals in other._sets.items():
+            mine = sets.get(key)
+            sets[key] = intervals if mine is None else _normalise([*mine, *intervals])
+        return self._of(sets)
+
+    def __and__(self, other: Self) -> Self:
+        return self._of({key: _intersect(mine, other._sets.get(key, ())) for key, mine in self._sets.items()})
+
+    def __sub__(self, other: Self) -> Self:
+        return self._of({key: _subtract(mine, other._sets.get(key, ())) for key, mine in self._sets.items()})
+
+    def __le__(self, other: Self) -> bool:
+        return not self - other
+
+    def __lt__(self, other: Self) -> bool:
+        return self != other and self <= other
+
+    def __ge__(self, other: Self) -> bool:
+        return other <= self
+
+    def __gt__(self, other: Self) -> bool:
+        return other < self
+
+    # -- text
+
+    @classmethod
+    @abstractmethod
+    def parse(cls, text: str) -> Self:
+        """Return the set with this text; ConfigError for any other text."""
+
+    @classmethod
+    def reads(cls, text: str) -> bool:
+        """Return whether a text looks like one of this kind."""
+        return True
+
+    @abstractmethod
+    def __str__(self) -> str:
+        pass
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.parse({str(self)!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self).parse, (str(self),))
+
+    # -- a log and its server; a kind whose log names its transactions needs only a request
+
+    def transactions(self) -> int | None:
+        """Return how many transactions the set has; None: the log does not tell."""
+        return self.count() if self.names_transactions else None
+
+    def newest(self, most: int) -> Self:
+        """Return the part whose headers in the log show its newest transaction: all of it, or of more than ``most``
+        transactions the highest number of each source. (Numbers do not show which of these is the last in the log.)
+        """
+        if self.count() <= most or not self.names_transactions:
+            return self
+        return self._of({key: ((numbers[-1][1], numbers[-1][1]),) for key, numbers in self._sets.items()})
+
+    def is_in_log_of(self, server_uuid: str) -> bool:
+        """Return whether only this server can ever have had it."""
+        return False
+
+    def at(self, file: int, pos: int) -> Self:
+        """Return everything before a position in the files of the same server.
+
+        :raises ConfigError: positions of this kind are not positions in files.
+        """
+        raise ConfigError(f"the server has GTIDs, so {file}:{pos} is no position: give a GTID set (uuid:1-5)")
+
+    def purged(self, server: LogServer, gtid_purged: str) -> Self:
+        """Return what the server has purged of its log, which has this end.
+
+        :param gtid_purged: the variable of that name.
+        """
+        return self.parse(gtid_purged)
+
+    def before_file(self, file: int, previous_gtids: Callable[[], Position]) -> Position:
+        """Return everything that the server, whose log has this end, logged before a file began.
+
+        :param previous_gtids: reads it from the event that begins the file.
+        """
+        return previous_gtids()
+
+    @abstractmethod
+    def request(self, server: LogServer, executed: Self, *, inside: bool) -> DumpStart:
+        """Return what a dump asks for.
+
+        :param executed: what the server has executed.
+        :param inside: True: to receive this set; False: everything outside it.
+        """
+
+    def key_of(self, gtid: Gtid | None, file: int, pos: int) -> Gtid:
+        """Return the key of a transaction in the log.
+
+        :param gtid: its GTID, if it has one.
+        :param file: number of the file where it begins, at ``pos``.
+        :raises ServerSettingError: positions of this kind cannot count it.
+        """
+        if gtid is None:
+            raise mixed_log_error(with_gtid=False)
+        return gtid
+
+    def received(self, gtids: Callable[[], Position], reached: tuple[int, int] | None) -> Position:
+        """Return what a dump has delivered whole.
+
+        :param gtids: returns the keys of the transactions received.
+        :param reached: file number and position that the dump has reached without an open transaction.
+        """
+        return gtids()
+
+    def is_complete(self, received: int, reached: tuple[int, int]) -> bool:
+        """Return whether a dump of this set has delivered all of it.
+
+        :param received: number of its transactions that came.
+        :param reached: file number and position up to which the log was read.
+        """
+        return received >= self.count()
+
+
+class GtidSet(Position):
     """An immutable, hashable set of GTIDs: a position in the log.
 
     ``|``, ``&`` and ``-`` make sets, ``<=`` tests for a subset, ``str`` gives MySQL's text.
@@ -82,30 +309,17 @@ class GtidSet:
     '3e11fa47-71ca-11e1-9e33-c80aa9429562:6:8-9'
     """
 
-    __slots__ = ("_hash", "_sets")
-
-    _sets: dict[_Key, _Intervals]
-    _hash: int | None
+    __slots__ = ()
 
     def __init__(self, intervals: Mapping[tuple[bytes, str], Iterable[Interval]] | None = None) -> None:
-        """Build from ``(16 UUID bytes, tag) -> inclusive intervals`` in any order; intervals may overlap or touch."""
-        sets = {key: _normalise(list(source_intervals)) for key, source_intervals in (intervals or {}).items()}
-        for uuid, tag in sets:
+        """Build as every :class:`Position`; ConfigError for a source that MySQL does not have."""
+        for uuid, tag in intervals or ():
             if len(uuid) != 16 or (tag and not _TAG.fullmatch(tag)):
                 raise ConfigError(f"not a GTID source: {uuid!r} {tag!r}")
-        self._sets = {key: sets[key] for key in sorted(sets) if sets[key]}
-        self._hash = None
+        super().__init__(intervals)
 
     @classmethod
-    def _of(cls, sets: dict[_Key, _Intervals]) -> GtidSet:
-        """Build from normalised parts; empty ones are dropped."""
-        gtids = cls.__new__(cls)
-        gtids._sets = {key: sets[key] for key in sorted(sets) if sets[key]}
-        gtids._hash = None
-        return gtids
-
-    @classmethod
-    def parse(cls, text: str) -> GtidSet:
+    def parse(cls, text: str) -> Self:
         """Parse MySQL's text form, with any white space and letter case; ``""`` is the empty set.
 
         As in MySQL, ``5-3`` names no transaction. Anything else that MySQL refuses is a ConfigError.
@@ -115,8 +329,6 @@ class GtidSet:
             if piece.strip():
                 _parse_source(piece, parts)
         return cls(parts)
-
-    # -- inspection
 
     def __str__(self) -> str:
         lines: list[str] = []
@@ -131,22 +343,6 @@ class GtidSet:
             previous = uuid
         return ",".join(lines)
 
-    def __repr__(self) -> str:
-        return f"GtidSet.parse({str(self)!r})"
-
-    def __bool__(self) -> bool:
-        return bool(self._sets)
-
-    def count(self) -> int:
-        """Return the number of transactions in the set."""
-        return sum(b - a + 1 for intervals in self._sets.values() for a, b in intervals)
-
-    def intervals(self) -> Iterator[tuple[bytes, str, int, int]]:
-        """Yield ``(uuid bytes, tag, first, last)`` by UUID, tag (none first), number."""
-        for (uuid, tag), intervals in self._sets.items():
-            for first, last in intervals:
-                yield uuid, tag, first, last
-
     def sources(self) -> Mapping[tuple[bytes, str], tuple[Interval, ...]]:
         """Return ``(uuid bytes, tag) -> intervals``, a copy."""
         return dict(self._sets)
@@ -157,69 +353,15 @@ class GtidSet:
             for number in range(first, last + 1):
                 yield Gtid(uuid, tag, number)
 
-    def __contains__(self, gtid: object) -> bool:
-        if not isinstance(gtid, Gtid):
-            return False
-        intervals = self._sets.get((gtid.uuid, gtid.tag), ())
-        low, high = 0, len(intervals)
-        while low < high:
-            middle = (low + high) // 2
-            if intervals[middle][1] < gtid.number:
-                low = middle + 1
-            else:
-                high = middle
-        return low < len(intervals) and intervals[low][0] <= gtid.number
-
     @property
     def tagged(self) -> bool:
         """Whether any transaction has a tag."""
         return any(tag for _, tag in self._sets)
 
-    def as_arrays(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return untagged intervals, sorted: ``sid uint8[n, 16]``, ``first int64[n]``, ``last int64[n]``."""
-        untagged = [(uuid, first, last) for uuid, tag, first, last in self.intervals() if not tag]
-        sid = np.frombuffer(b"".join(uuid for uuid, _, _ in untagged), dtype=np.uint8).reshape(len(untagged), 16).copy()
-        first = np.array([a for _, a, _ in untagged], dtype=np.int64)
-        last = np.array([b for _, _, b in untagged], dtype=np.int64)
-        return sid, first, last
-
-    # -- algebra
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, GtidSet) and self._sets == other._sets
-
-    def __hash__(self) -> int:
-        if self._hash is None:
-            self._hash = hash(tuple(self._sets.items()))
-        return self._hash
-
-    def __or__(self, other: GtidSet) -> GtidSet:
-        sets = dict(self._sets)
-        for key, intervals in other._sets.items():
-            mine = sets.get(key)
-            sets[key] = intervals if mine is None else _normalise([*mine, *intervals])
-        return GtidSet._of(sets)
-
-    def __and__(self, other: GtidSet) -> GtidSet:
-        common = self._sets.keys() & other._sets.keys()
-        return GtidSet._of({key: _intersect(self._sets[key], other._sets[key]) for key in common})
-
-    def __sub__(self, other: GtidSet) -> GtidSet:
-        return GtidSet._of({key: _subtract(mine, other._sets.get(key, ())) for key, mine in self._sets.items()})
-
-    def __le__(self, other: GtidSet) -> bool:
-        return not self - other
-
-    def __lt__(self, other: GtidSet) -> bool:
-        return self != other and self <= other
-
-    def __ge__(self, other: GtidSet) -> bool:
-        return other <= self
-
-    def __gt__(self, other: GtidSet) -> bool:
-        return other < self
-
     # -- bytes
+
+    def request(self, server: LogServer, executed: Self, *, inside: bool) -> DumpStart:
+        return DumpStart((executed - self if inside else self).encode())
 
     def encode(self) -> bytes:
         """Return the server's layout: untagged if no transaction has a tag, else tagged."""
@@ -235,12 +377,9 @@ class GtidSet:
         return b"".join(out)
 
     @classmethod
-    def decode(cls, data: bytes | bytearray | memoryview) -> GtidSet:
+    def decode(cls, data: bytes | bytearray | memoryview) -> Self:
         """Decode either layout; DecodeError if the bytes are not exactly one set."""
-        return _decode(bytes(data))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (GtidSet.parse, (str(self),))
+        return cls(_decode(bytes(data)))
 
 
 class GtidSetBuilder:
@@ -250,7 +389,7 @@ class GtidSetBuilder:
     intervals at the next ``build``.
     """
 
-    def __init__(self, start: GtidSet | None = None) -> None:
+    def __init__(self, start: Position | None = None) -> None:
         self._intervals: dict[_Key, list[Interval]] = {}
         self._arrays: dict[_Key, list[npt.NDArray[np.int64]]] = {}
         for uuid, tag, first, last in (start or GtidSet()).intervals():
@@ -291,6 +430,27 @@ class GtidSetBuilder:
         built = GtidSet(self._intervals)
         self._intervals = {key: list(intervals) for key, intervals in built.sources().items()}
         return built
+
+
+def mixed_log_error(*, with_gtid: bool, **where: Any) -> ServerSettingError:
+    """Return the error for a transaction that the position does not count.
+
+    :param with_gtid: whether it has a GTID.
+    """
+    remedy = "SET GLOBAL gtid_mode = ON (step by step, see 'Enabling GTID Transactions Online')"
+    if with_gtid:
+        remedy = "the position counts bytes, so the tables have to be read again, with a new checkpoint"
+    return ServerSettingError(
+        f"the log holds a transaction {'with' if with_gtid else 'without'} a GTID: {remedy}",
+        setting="gtid_mode",
+        expected="OFF" if with_gtid else "ON",
+        actual="ON" if with_gtid else "OFF",
+        **where,
+    )
+
+
+def _sorted(sets: dict[_Key, _Intervals]) -> dict[_Key, _Intervals]:
+    return {key: sets[key] for key in sorted(sets) if sets[key]}
 
 
 def _normalise(intervals: list[Interval]) -> _Intervals:
@@ -362,7 +522,7 @@ def _parse_source(piece: str, parts: dict[_Key, list[Interval]]) -> None:
         raise ConfigError(f"not a GTID set: {piece.strip()!r} ends without an interval such as 1-5")
 
 
-def _decode(data: bytes) -> GtidSet:
+def _decode(data: bytes) -> dict[_Key, list[Interval]]:
     at = 0
 
     def take(size: int) -> bytes:
@@ -375,7 +535,7 @@ def _decode(data: bytes) -> GtidSet:
     header = take(8)
     tagged = header[7] == 1
     count = int.from_bytes(header[1:7] if tagged else header, "little")
-    sets: dict[tuple[bytes, str], list[Interval]] = {}
+    sets: dict[_Key, list[Interval]] = {}
     for _ in range(count):
         uuid, tag = take(16), ""
         if tagged:
@@ -395,4 +555,4 @@ def _decode(data: bytes) -> GtidSet:
             intervals.append((first, end - 1))
     if at != len(data):
         raise DecodeError(f"GTID set of {at} bytes is followed by {len(data) - at} more")
-    return GtidSet(sets)
+    return sets

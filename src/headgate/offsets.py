@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from headgate.errors import ConfigError, OffsetFormatError
-from headgate.gtid import GtidSet
 from headgate.parsing import parse_json
+from headgate.positions import Position, parse_position
 
 __all__ = ["VERSION", "ChunkSpec", "Hint", "Last", "SnapshotProgress", "SnapshotState", "SourceOffset"]
 
@@ -207,7 +207,7 @@ class SourceOffset:
     """The position where a batch of the stream ends."""
 
     gtid: str
-    """Everything handed on, a GTID set in MySQL's text form."""
+    """Everything handed on: the text of a position."""
     epoch: int
     """Grows with every batch, across restarts and checkpoints; at least the wall clock in milliseconds. Of the offset
     that a stream begins with: the epoch of the newest batch that the sinks have applied; 0: none."""
@@ -223,9 +223,9 @@ class SourceOffset:
     """When the batch was planned, microseconds since 1970-01-01 UTC."""
 
     @property
-    def gtid_set(self) -> GtidSet:
+    def position(self) -> Position:
         """``gtid``, parsed."""
-        return GtidSet.parse(self.gtid)
+        return parse_position(self.gtid)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -318,7 +318,7 @@ class _Fields:
 
 def _gtid(text: str) -> str:
     try:
-        return str(GtidSet.parse(text))
+        return str(parse_position(text))
     except ConfigError as error:
         raise OffsetFormatError(f"damaged offset: {error.message}") from None
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.binlog_positions import positions_before
 from headgate.carrier import Commits, Header, Part
 from headgate.lake import HistoryStatus, TableStatus
 from headgate.pipeline._figures import BatchUnderWay, Freshness, History, Rates, count_transactions, snapshot_status
+from headgate.positions import LogPlace
 from headgate.sinks import Batch
 from headgate.spark import BatchPlan
 from headgate.spark._batch_plan import PlannedTable
@@ -254,7 +254,7 @@ def test_applying_a_batch() -> None:
 def test_transactions_are_counted_where_there_are_gtids() -> None:
     assert count_transactions(f"{UUID}:1-4", f"{UUID}:1-9") == 5
     assert count_transactions("", "") == 0
-    places = str(positions_before(UUID, 3, 1000))
+    places = str(LogPlace.before(UUID, 3, 1000))
     assert count_transactions(places, places) is None
 
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.binlog import codes
-from headgate.binlog_positions import file_number, positions_before
 from headgate.catalog import TablePatterns
 from headgate.errors import ConnectError
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ByteStream, Connection, ConnectionSettings
+from headgate.positions import LogPlace, Position, file_number
 from headgate.replication import Idle, ImageBatch, LogBlock, WindowReader
 from headgate.replication._log_read import LogRead
 from headgate.replication._readers import follow, read_range
@@ -158,12 +158,12 @@ class PretendedServer:
         return file.name, file.events[-1].end
 
     @property
-    def position(self) -> GtidSet:
+    def position(self) -> Position:
         """The position now, of either kind."""
         if not self.anonymous:
             return self.executed
         file, pos = self.status
-        return positions_before(self.uuid, file_number(file), pos)
+        return LogPlace.before(self.uuid, file_number(file), pos)
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         mode = "OFF" if self.anonymous else "ON"
@@ -180,10 +180,9 @@ class PretendedServer:
             "SELECT @@global.server_uuid": [(self.uuid,)],
             "SELECT @@global.gtid_executed": [(executed,)],
             "SELECT @@global.server_uuid, @@global.gtid_executed": [(self.uuid, executed)],
-            "SELECT @@global.server_uuid, @@global.gtid_executed, @@global.gtid_purged": [
-                (self.uuid, executed, str(self.purged))
+            "SELECT @@global.gtid_mode, @@global.server_uuid, @@global.gtid_purged, @@global.gtid_executed": [
+                (mode, self.uuid, str(self.purged), executed)
             ],
-            "SELECT @@global.gtid_mode, @@global.server_uuid": [(mode, self.uuid)],
             "SHOW BINARY LOG STATUS": [(*self.status, "", "", executed)],
             "SHOW BINARY LOGS": [(file.name, file.events[-1].end, "No") for file in self.files],
             "SHOW REPLICA STATUS": [("a channel",)] if self.replicates else [],
@@ -205,7 +204,7 @@ class PretendedServer:
         assert flags & HEARTBEAT_V2, "positions of 32 bits"
         return flags, server_id, [packets([event]) for event in self._sent(name, pos, had)]
 
-    def _sent(self, name: str, pos: int, had: GtidSet) -> Iterator[bytes]:
+    def _sent(self, name: str, pos: int, had: Position) -> Iterator[bytes]:
         """The events of a dump. What is skipped leaves a heartbeat of the kind that was requested."""
         sid = uuids.UUID(UUID).bytes
         names = [file.name for file in self.files]
@@ -325,19 +324,19 @@ def _rows(image: ImageBatch) -> Iterator[Row]:
         yield row["_gtid"], seq["file"], seq["pos"], seq["ordinal"], row["id"]
 
 
-def rows_read(network: Network, had: GtidSet, uuid: str | None = UUID) -> Iterator[Row]:
+def rows_read(network: Network, had: Position, uuid: str | None = UUID) -> Iterator[Row]:
     end = network.server.position
     read = LogRead(SETTINGS, wanted=end - had, executed=end, server_uuid=uuid)
     return rows(read_range(read, OPTIONS, network.transport()))
 
 
-def read_window(network: Network, had: GtidSet, uuid: str | None = UUID) -> Iterator[Row]:
+def read_window(network: Network, had: Position, uuid: str | None = UUID) -> Iterator[Row]:
     window = WindowReader(SETTINGS, had, server_uuid=uuid, tables=TABLES, transport=network.transport())
     yield from rows(window.read_to(*network.server.status))
     assert network.server.position <= window.gtid
 
 
-def read_following(network: Network, had: GtidSet, _uuid: str | None = None) -> Iterator[Row]:
+def read_following(network: Network, had: Position, _uuid: str | None = None) -> Iterator[Row]:
     items = follow(SETTINGS, had, OPTIONS, network.transport())
 
     def until_idle() -> Iterator[Any]:

@@ -9,6 +9,7 @@ from headgate.catalog import TablePatterns
 from headgate.errors import ChecksumError, HistoryRewrittenError, IncompleteReadError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint, Last
+from headgate.positions import NOTHING, Position, parse_position
 from headgate.replication import Idle, follow, last_header, transaction_headers
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._log_read import LogRead
@@ -121,7 +122,7 @@ def test_a_transaction_without_an_original_time_has_another_one_on_each_server(
 
 
 def test_numbers_of_one_source_may_come_in_any_order_but_once() -> None:
-    def written(*numbers: int) -> GtidSet:
+    def written(*numbers: int) -> Position:
         log, decoder = WrittenLog(), LogDecoder(gtids(1, 9), DecodeOptions(TablePatterns([])))
         for number in numbers:
             log.number = number - 1
@@ -169,7 +170,7 @@ def test_a_hint_without_fruit_is_dropped(why: str) -> None:
     assert [row[-1] for row in rows(read_range(read, OPTIONS, network.transport()))] == [1, 2, 3]
     assert len(network.dumps) == 2
     network = Network(server, [BAD_HINTS[why]])
-    assert [one.gtid.number for one in transaction_headers(read, network.transport())] == [1, 2, 3]
+    assert [one.key for one in transaction_headers(read, network.transport())] == [gtids(n, n) for n in (1, 2, 3)]
     assert len(network.dumps) == 2
 
 
@@ -232,11 +233,11 @@ def test_a_range_of_positions_may_hold_no_transaction() -> None:
     empty = server.position
     server.commit([2])
     (header,) = transaction_headers(LogRead(SETTINGS, wanted=server.position - begin), Network(server).transport())
-    assert (header.file, GtidSet.parse(str(header.gtid)) - begin) == ("binlog.000002", GtidSet.parse(str(header.gtid)))
+    assert (header.file, header.key & begin) == ("binlog.000002", NOTHING)
     assert transaction_headers(read, Network(server).transport()) == [], "it begins behind the range"
     assert transaction_headers(LogRead(SETTINGS, wanted=server.position - empty), Network(server).transport())
     (again,) = transaction_headers(
-        LogRead(SETTINGS, wanted=GtidSet.parse(str(header.gtid))), Network(server).transport()
+        LogRead(SETTINGS, wanted=parse_position(str(header.key))), Network(server).transport()
     )
     assert again == header
 
@@ -249,7 +250,7 @@ def test_the_header_behind_a_large_transaction_comes_from_another_dump(monkeypat
     server.commit([3])
     network = Network(server, step=5_000)
     headers = transaction_headers(LogRead(SETTINGS, wanted=gtids(2, 5)), network.transport())
-    assert [one.gtid.number for one in headers] == [2, 3, 4, 5]
+    assert [one.key for one in headers] == [gtids(n, n) for n in (2, 3, 4, 5)]
     sizes = [sum(map(len, sent)) for sent in network.sent]
     assert len(sizes) == 4
     assert sizes == sorted(set(sizes), reverse=True), "each begins behind what the one before it has shown"

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 
-from headgate.binlog_positions import positions_before
 from headgate.carrier import DATA_COLUMN, ControlFile, End, Message, ReadingProgress, Trouble, Waiting, encode
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, exact_patterns
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
@@ -28,6 +27,7 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SourceOffset
+from headgate.positions import Position, parse_position
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, TransactionHeader, canonical_schema, seq_array
 from headgate.spark._options import Options
 from headgate.spark._planner import Planner
@@ -43,6 +43,11 @@ Row = tuple[int, int]
 def gtids(last: int, first: int = 1) -> GtidSet:
     """Transactions ``first`` to ``last`` of the source."""
     return GtidSet.parse(f"{UUID}:{first}-{last}") if last >= first else GtidSet()
+
+
+def numbers_of(part: Position) -> list[int]:
+    """The transactions of a part of the log."""
+    return [number for *_, first, last in part.intervals() for number in range(first, last + 1)]
 
 
 @dataclass
@@ -76,15 +81,15 @@ class FakeServer:
     commit_times: dict[int, int] = field(default_factory=dict)
     knows_original_times: bool = True
     replicates: bool = False
-    probes: list[tuple[GtidSet, Hint | None]] = field(default_factory=list)
+    probes: list[tuple[Position, Hint | None]] = field(default_factory=list)
     created_s: int = 0
     """Transactions whose headers were read, and where the read began."""
     key_type: str = "int"
     connects: int = 1
     query_count: int = 0
     fails: list[Exception] = field(default_factory=list)
-    places: bool = False
-    """A server without GTIDs, as far as it is asked for its position."""
+    position: Callable[..., Position] = gtids
+    """The position after a transaction; from a first one on."""
     part_end: int = 0
     """Up to this transaction the log that is read is another server's."""
     watermarks: list[tuple[str, str, int]] = field(default_factory=list)
@@ -130,13 +135,13 @@ class FakeServer:
         if self.fails:
             raise self.fails.pop(0)
 
-    def executed(self) -> GtidSet:
+    def executed(self) -> Position:
         self._ask()
-        return positions_before(self.uuid, 1, 1000) if self.places else gtids(len(self.log))
+        return self.position(len(self.log))
 
     def state(self, *, whole: bool = False) -> ServerState:
-        executed = positions_before(self.uuid, 1, 1000) if self.places else gtids(len(self.log))
-        return ServerState(self.identity(), executed, gtids(self.purged_to))
+        executed = self.position(len(self.log))
+        return ServerState(self.identity(), executed, self.position(self.purged_to))
 
     def identity(self) -> str:
         self._ask()
@@ -174,13 +179,13 @@ class FakeServer:
             keys = [key for key in keys if _fulfils(wanted[1], self.rows(f"{db}.{name}")[key])]
         return [(str(keys[offset]),)] if offset < len(keys) else []
 
-    def reach(self, had: GtidSet, end: GtidSet) -> GtidSet:
-        return gtids(min(end.count(), self.part_end)) if had.count() < self.part_end else end
+    def reach(self, had: Position, end: Position) -> Position:
+        return self.position(min(end.count(), self.part_end)) if had.count() < self.part_end else end
 
-    def reads_windows(self, end: GtidSet) -> bool:
+    def reads_windows(self, end: Position) -> bool:
         return end.count() >= self.part_end
 
-    def log_uuid(self, had: GtidSet, end: GtidSet) -> str | None:
+    def log_uuid(self, had: Position, end: Position) -> str | None:
         return OTHER if had.count() < self.part_end else None
 
     def log_file(self) -> str:
@@ -190,42 +195,43 @@ class FakeServer:
         last = len(self.log) // self.per_file
         return [(f"binlog.{n + 1:06d}", 1000) for n in range(self.purged_to // self.per_file, last + 1)]
 
-    def previous_gtids(self, file: str) -> GtidSet:
-        return gtids((int(file[-6:]) - 1) * self.per_file)
+    def previous_gtids(self, file: str) -> Position:
+        return self.position((int(file[-6:]) - 1) * self.per_file)
 
-    def cut(self, had: GtidSet, executed: GtidSet, rows: int, hint: Hint | None) -> GtidSet:
+    def cut(self, had: Position, executed: Position, rows: int, hint: Hint | None) -> Position:
         last, changes = had.count(), 0
         while last < executed.count() and changes < rows:
             changes += len(self.log[last])
             last += 1
-        return gtids(last)
+        return self.position(last)
 
-    def start_position(self, start: str) -> GtidSet:
-        return GtidSet.parse(start)
+    def start_position(self, start: str) -> Position:
+        return parse_position(start)
 
-    def headers(self, gtids: GtidSet, hint: Hint | None) -> list[TransactionHeader]:
-        self.probes.append((gtids, hint))
-        if any(gtid.number <= self.purged_to for gtid in gtids):
+    def headers(self, part: Position, hint: Hint | None) -> list[TransactionHeader]:
+        self.probes.append((part, hint))
+        numbers = numbers_of(part)
+        if any(number <= self.purged_to for number in numbers):
             return []
         return [
             TransactionHeader(
-                gtid,
-                self.commit_times.get(gtid.number, gtid.number * 1000),
+                self.position(number, number),
+                self.commit_times.get(number, number * 1000),
                 self.knows_original_times,
                 self.uuid,
-                f"binlog.{(gtid.number - 1) // self.per_file + 1:06d}",
-                4 + gtid.number,
+                f"binlog.{(number - 1) // self.per_file + 1:06d}",
+                4 + number,
                 self.created_s,
             )
-            for gtid in gtids
+            for number in numbers
         ]
 
-    def last_header(self, header: TransactionHeader, executed: GtidSet, wanted: GtidSet) -> TransactionHeader:
+    def last_header(self, header: TransactionHeader, executed: Position, wanted: Position) -> TransactionHeader:
         self.probes.append((wanted, header.hint))
         assert wanted <= executed
         return header  # its log is in the order of the numbers
 
-    def missing_error(self, missing: GtidSet, *, had_them: bool, behind: str) -> HeadgateError:
+    def missing_error(self, missing: Position, *, server_uuid: str, had_them: bool, behind: str) -> HeadgateError:
         rewritten = had_them and not self.replicates
         return HistoryRewrittenError("lost") if rewritten else ServerBehindError(behind, missing=str(missing))
 
@@ -405,14 +411,14 @@ class FakeSink:
             if task.log is None:
                 continue
             unread = {item.table: item for item in task.log.unread}
-            for gtid in GtidSet.parse(task.log.wanted):
-                assert gtid.number not in seen, "a transaction in two tasks"
-                seen.add(gtid.number)
-                for table in sorted({image[0] for image in self.server.log[gtid.number - 1]}):
-                    log = [(op, k, v, gtid.number) for t, op, k, v in self.server.log[gtid.number - 1] if t == table]
+            for number in numbers_of(parse_position(task.log.wanted)):
+                assert number not in seen, "a transaction in two tasks"
+                seen.add(number)
+                for table in sorted({image[0] for image in self.server.log[number - 1]}):
+                    log = [(op, k, v, number) for t, op, k, v in self.server.log[number - 1] if t == table]
                     rest = without_unread(batch_of(table, log), unread.get(table))
                     for row in rest.batch.to_pylist() if rest else []:
-                        images.setdefault(table, []).append((row["_op"], row["id"], row["v"], gtid.number))
+                        images.setdefault(table, []).append((row["_op"], row["id"], row["v"], number))
         return images, [chunk for task in tasks for chunk in task.chunks]
 
     @staticmethod
@@ -426,7 +432,7 @@ class FakeSink:
     def _chunk(self, target: FakeTarget, chunk: ChunkSpec, header: dict[str, Any], *, append: bool) -> int:
         """:returns: how many rows it brought."""
         before = len(self.read.get(chunk.table, ()))
-        at = GtidSet.parse(header["gtid"]).count()
+        at = parse_position(header["gtid"]).count()
         for key, value in self.server.rows(chunk.table, at).items():
             wanted = chunk.filter is None or _fulfils(chunk.filter, value)
             if not wanted:
@@ -439,7 +445,7 @@ class FakeSink:
 
     def check(self, gtid: str) -> None:
         """Every live table is the source as of ``gtid``."""
-        at = GtidSet.parse(gtid).count()
+        at = parse_position(gtid).count()
         for name, target in self.targets.items():
             if target.live:
                 assert {key: row[0] for key, row in target.rows.items()} == self.server.rows(name, at), name
@@ -490,7 +496,7 @@ class Stream:
         if end is self.offset:
             return False
         end = self.reread(end)
-        assert end.gtid_set >= self.offset.gtid_set
+        assert end.position >= self.offset.position
         assert end.epoch > self.offset.epoch
         tasks = self.tasks(end)
         if replay:

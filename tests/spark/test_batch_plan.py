@@ -44,8 +44,8 @@ def test_the_plan_of_a_batch_is_in_the_checkpoint(tmp_path: Path) -> None:
 
 
 def test_without_gtids_transactions_are_not_counted() -> None:
-    from headgate.binlog_positions import positions_before
+    from headgate.positions import LogPlace
 
-    start, end = (offset(str(positions_before(UUID, 3, pos)), pos) for pos in (4, 900))
+    start, end = (offset(str(LogPlace.before(UUID, 3, pos)), pos, behind=None) for pos in (4, 900))
     plan = BatchPlan.of(start, end)
     assert (plan.transactions, plan.behind) == (None, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,9 +25,11 @@ from headgate.errors import (
 )
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint, Last
+from headgate.positions import KINDS, LogPlace, Position
 from headgate.spark import BatchPlan
 from headgate.spark._notes import Notes
 from headgate.spark._options import Options
+from tests.domains import Domains, domains
 from tests.spark.model import OTHER, UUID, FakeControl, FakeServer, FakeTarget, FakeTopic, Stream, gtids
 
 BASE = {"url": "mysql://u@h", "tables": "d.*", "chunk_rows": "4", "slots": "2", "retry_seconds": "30"}
@@ -44,6 +47,13 @@ def source(*tables: tuple[str, int]) -> FakeServer:
 
 
 keys = st.integers(-3, 25)
+
+
+@pytest.fixture(autouse=True)
+def third_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headgate.positions.KINDS", (Domains, *KINDS))
+
+
 tables = st.sampled_from(["d.a", "d.b", "d.c"])
 change = st.tuples(tables, st.sampled_from(["put", "put", "del", "move"]), keys, keys)
 step = st.one_of(
@@ -70,6 +80,7 @@ step = st.one_of(
     st.integers(1, 4),
     st.sampled_from([("batch", "1"), ("start", "1"), ("batch", "0.3")]),
     st.sampled_from(["{}", '{"d.a": "v = 0"}']),
+    st.sampled_from([gtids, domains]),
 )
 def test_target_is_the_source_whatever_happens(
     rows: dict[str, set[int]],
@@ -79,8 +90,10 @@ def test_target_is_the_source_whatever_happens(
     slots: int,
     cut_share: tuple[str, str],
     conditions: str,
+    position: Callable[..., Position],
 ) -> None:
-    server = FakeServer(key_type=key_type)
+    """Also by positions of a kind that only ``tests/domains.py`` knows."""
+    server = FakeServer(key_type=key_type, position=position)
     for name, table_keys in rows.items():
         server.create(name, table_keys)
     cut, share = cut_share
@@ -107,7 +120,7 @@ def test_target_is_the_source_whatever_happens(
             run.control.files[f"signals/{number}"] = {"type": "resnapshot", "tables": [argument]}
     run.control.files["signals/end"] = {"type": "resume-snapshot"}
     run.drain()
-    assert run.offset.gtid_set == gtids(len(server.log))
+    assert run.offset.position == position(len(server.log))
     assert all(progress.finished for progress in run.offset.snapshot.active.values())
     notifications = run.sink.notifications
     assert run.sink.open == OpenSnapshots(), "every snapshot that was begun was told to its end"
@@ -257,7 +270,7 @@ def test_streams_without_a_snapshot(start: str) -> None:
     server.commit(("d.a", "put", 2, 1))
     run = stream(server, start=start)
     had = {"current": 2, "earliest": 0}.get(start, 1)
-    assert run.offset.gtid_set == gtids(had)
+    assert run.offset.position == gtids(had)
     server.commit(("d.a", "put", 3, 1))
     run.batch()
     assert not run.headers[0]["tables"]
@@ -271,12 +284,12 @@ def test_an_initial_snapshot_with_the_changes_before_it(append: str) -> None:
     for number in range(7):
         server.commit(("d.a", "put", number, 1), ("d.b", "del", number, 0), ("d.b", "move", number + 9, number + 50))
     run = stream(server, start=f"{UUID}:1-2", snapshot_mode="initial", append=append, max_rows_per_batch="2")
-    assert run.offset.gtid_set == gtids(2)
+    assert run.offset.position == gtids(2)
     server.commit(("d.a", "del", 0, 0))
     run.batch()
     assert GtidSet.parse(run.headers[0]["gtid"]) < gtids(8)
     run.drain()
-    assert run.offset.gtid_set == gtids(8)
+    assert run.offset.position == gtids(8)
     assert all(target.live for target in run.sink.targets.values())
     assert {name: len(target.rows) for name, target in run.sink.targets.items()} == {
         name: len(server.rows(name)) for name in ("d.a", "d.b")
@@ -290,10 +303,10 @@ def test_stream_without_checkpoint_goes_on_where_the_sinks_are() -> None:
     server.commit(("d.a", "put", 1, 1))
     server.commit(("d.a", "put", 2, 1))
     run = stream(server, control)
-    assert run.offset.gtid_set == gtids(1)
+    assert run.offset.position == gtids(1)
     assert run.offset.snapshot.queue == ("d.b",)
     applied = stream(server, control, applied=str(gtids(2)), epoch="77")
-    assert applied.offset.gtid_set == gtids(2), "the ledger's set, if the sinks were killed before they wrote the hint"
+    assert applied.offset.position == gtids(2), "the ledger's set, if the sinks were killed before they wrote the hint"
     applied.sink.last_epoch = 77
     assert applied.batch()
     del control.files["hint"]
@@ -307,10 +320,10 @@ def test_stream_without_checkpoint_and_without_a_snapshot_goes_on_where_the_sink
     server.commit(("d.a", "put", 1, 1))
     server.commit(("d.a", "put", 2, 1))
     options = {"snapshot_mode": "no_data", "start": "earliest"}
-    assert stream(server, control, **options).offset.gtid_set == gtids(1)
+    assert stream(server, control, **options).offset.position == gtids(1)
     del control.files["hint"]
     run = stream(server, control, **options)
-    assert run.offset.gtid_set == gtids(0)
+    assert run.offset.position == gtids(0)
     assert run.offset.snapshot.queue == ()
 
 
@@ -404,7 +417,7 @@ def test_available_now_ends_with_what_was_there() -> None:
         server.commit(("d.a", "put", batches, 1))
         batches += 1
     assert batches > 2
-    assert run.offset.gtid_set == gtids(1)
+    assert run.offset.position == gtids(1)
     assert run.sink.targets["d.a"].live
     assert {header["gtid"] for header in run.headers} == {str(gtids(1))}, "one point in time for all chunks"
 
@@ -781,7 +794,7 @@ def test_available_now_moves_its_end_for_chunks_that_gave_nothing_but_not_for_ev
     run.batch(redo={("d.a", 0)})
     server.commit(("d.a", "put", 1, 1))
     run.drain()
-    assert run.offset.gtid_set == gtids(1)
+    assert run.offset.position == gtids(1)
     assert run.sink.targets["d.a"].live
 
     run = stream(source(("d.a", 6)))
@@ -790,7 +803,7 @@ def test_available_now_moves_its_end_for_chunks_that_gave_nothing_but_not_for_ev
         run.server.commit(("d.a", "put", 1, 1))
         if not run.batch(redo={("d.a", 0)}):
             break
-    assert run.offset.gtid_set.count() < 30, "the run ends"
+    assert run.offset.position.count() < 30, "the run ends"
     assert run.control.signals(), "and the next one has it to do"
     run.restart()
     run.drain()
@@ -808,7 +821,7 @@ def test_a_run_that_ends_reads_just_until_rows_that_were_kept_are_exact(mode: st
         server.commit(("d.a", "put", value, 1))
     run.control.files["signals/settle-1"] = {"type": "settle", "gtid": str(gtids(2))}
     run.drain()
-    assert run.offset.gtid_set == gtids(2)
+    assert run.offset.position == gtids(2)
     run.control.files["signals/settle-2"] = {"type": "settle", "gtid": "nonsense"}
     assert run.batch()
     assert "not a GTID set" in run.headers[-1]["actions"][0]["error"]
@@ -822,7 +835,7 @@ def test_a_run_that_ends_does_not_wait_for_transactions_that_a_failover_lost() -
     server.commit(("d.a", "put", 1, 1))
     run.planner.freeze()
     run.drain()
-    assert run.offset.gtid_set == gtids(1)
+    assert run.offset.position == gtids(1)
 
 
 def test_a_stream_that_only_reads_tables_does_not_wait_for_transactions_that_a_failover_lost() -> None:
@@ -831,7 +844,7 @@ def test_a_stream_that_only_reads_tables_does_not_wait_for_transactions_that_a_f
     run.control.files["signals/settle"] = {"type": "settle", "gtid": f"{OTHER}:1-5"}
     run.server.commit(("d.a", "put", 1, 1))
     run.drain()
-    assert run.offset.gtid_set == gtids(0)
+    assert run.offset.position == gtids(0)
 
 
 def including(run: Stream, patterns: str, **options: str) -> None:
@@ -976,7 +989,7 @@ def test_a_stream_does_not_change_between_gtids_and_places() -> None:
     run = stream(server, watermark="signal-table", signal_table="s.signals")
     server.commit(("d.a", "put", 1, 1))
     run.drain()
-    server.places = True
+    server.position = lambda *_: LogPlace.before(UUID, 1, 1000)
     with pytest.raises(ServerSettingError, match="read again"):
         run.batch()
 
@@ -1133,7 +1146,7 @@ def test_a_batch_holds_places_of_one_server(monkeypatch: pytest.MonkeyPatch) -> 
         if not one.batch():
             break
         monkeypatch.setattr(one, "tasks", planned)
-        last = one.offset.gtid_set.count()
+        last = one.offset.position.count()
         ends.append(last)
         for task in tasks:
             if task.log is not None:
@@ -1156,7 +1169,7 @@ def test_a_range_with_changes_of_two_servers_is_refused() -> None:
         planner.between(str(gtids(1)), str(gtids(5)))
     assert raised.value.fields["end"] == str(gtids(3))
     first, last = planner.between(str(gtids(1)), str(gtids(3)))
-    assert (first.gtid_set, last.gtid_set) == (gtids(1), gtids(3))
+    assert (first.position, last.position) == (gtids(1), gtids(3))
 
 
 def test_tables_as_of_a_place_that_no_window_can_begin_at() -> None:

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter
 
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
+from headgate.positions import Position
 
 __all__ = ["FILES", "HEAD", "RANGE", "SERVER_UUID", "LogFile", "LogHead", "RangeRequest", "Series"]
 
@@ -66,7 +67,7 @@ class LogHead:
     series: tuple[Series, ...]
     """Ranges of one server's log each, oldest first."""
 
-    def series_of(self, wanted: GtidSet) -> Series | None:
+    def series_of(self, wanted: Position) -> Series | None:
         """Return the series that has all of these transactions, if any."""
         return next((one for one in self.series if wanted <= one.end and not wanted & one.begin), None)
 

@@ -14,7 +14,7 @@ from headgate.carrier._images import Images, ImagesKind
 from headgate.carrier._messages import DdlRow, Definition, End, Header, HighWatermark, Redo, Seq, Signals, Stop
 from headgate.carrier._wire import Message
 from headgate.errors import DecodeError
-from headgate.gtid import GtidSet
+from headgate.positions import NOTHING, Position
 
 __all__ = ["Batch", "Commits", "Part", "StoredImages", "sortable"]
 
@@ -110,7 +110,7 @@ class Batch:
     unread: dict[str, str] = field(default_factory=dict)  # tables with rows in chunks that cannot be read, and why
     unknown: dict[str, str] = field(default_factory=dict)  # tables with images of unknown columns, and why so
     signals: list[dict[str, object]] = field(default_factory=list)  # inserts into the signal table
-    watermarks: dict[str, GtidSet] = field(default_factory=dict)
+    watermarks: dict[str, Position] = field(default_factory=dict)
     """Tables whose chunks in this batch are exact only once all of a GTID set is applied."""
 
     @classmethod
@@ -142,7 +142,7 @@ class Batch:
                 if unknown is not None:
                     self.unknown.setdefault(table, unknown)
             case HighWatermark(table=table, gtid=gtid):
-                self.watermarks[table] = self.watermarks.get(table, GtidSet()) | gtid
+                self.watermarks[table] = self.watermarks.get(table, NOTHING) | gtid
             case Signals(rows=rows):
                 self.signals += rows
             case End():

@@ -21,9 +21,9 @@ from typing import Any, Final, TypeAlias
 
 from headgate.carrier._messages import End, Redo
 from headgate.errors import ConfigError, HeadgateError, OffsetFormatError
-from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
 from headgate.parsing import parse_json
+from headgate.positions import Position, parse_position
 from headgate.stores import folder_of, is_remote
 
 __all__ = [
@@ -68,7 +68,7 @@ class Resnapshot:
 class Settle:
     """Request that a stream that ends reads up to a GTID set: only then are kept or dropped rows exact."""
 
-    gtid: GtidSet
+    gtid: Position
 
 
 Request: TypeAlias = Redo | Resnapshot | Settle
@@ -122,7 +122,7 @@ def parse_request(signal: Mapping[str, Any]) -> Request | None:
             raise ConfigError("a resnapshot signal has no list of table patterns")
         reason = signal.get("reason")
         return Resnapshot(tuple(map(str, patterns)), None if reason is None else str(reason))
-    return Settle(GtidSet.parse(str(signal.get("gtid")))) if kind == _TYPES[Settle] else None
+    return Settle(parse_position(str(signal.get("gtid")))) if kind == _TYPES[Settle] else None
 
 
 def _as_signal(request: Request) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 from headgate.catalog import AddedColumn, ColumnChange, added_columns
-from headgate.gtid import GtidSet
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec, Hint
+from headgate.positions import Position
 
 __all__ = [
     "CarriedColumn",
@@ -160,7 +160,7 @@ class Header:
     planned_us: int
     tables: dict[str, HeaderTable] = field(default_factory=dict)
     actions: tuple[Any, ...] = ()  # the signals that the batch took
-    behind: int = 0  # transactions that the server had executed at planning, except those in ``gtid``
+    behind: int | None = 0  # transactions executed at planning, except those in ``gtid``; None: the log does not tell
     readings: Mapping[str, ReadingProgress] = field(default_factory=dict)
     full_restart: bool = False  # the stream begins with this batch, and reads all tables
     start_epoch: int = 0  # epoch of the batch that ended at ``start``; 0: there was none
@@ -219,7 +219,7 @@ class HighWatermark:
     """GTID set that must be applied before the table's rows are certainly exact."""
 
     table: str  # ``db.table``
-    gtid: GtidSet  # E, and everything in the window of a chunk whose rows were kept or dropped
+    gtid: Position  # E, and everything in the window of a chunk whose rows were kept or dropped
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ from headgate.carrier._messages import (
 )
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
 from headgate.errors import DecodeError
-from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec
+from headgate.positions import Position, parse_position
 
 __all__ = [
     "CARRIER_DDL",
@@ -97,7 +97,7 @@ def _plain(value: Any) -> Any:
     table is a column of the row.
     """
     match value:
-        case GtidSet():
+        case Position():
             return str(value)
         case ChunkSpec():
             return value.to_dict()
@@ -184,7 +184,7 @@ _DECODERS: Final[Mapping[str, Callable[[Any, Any], Message]]] = {
     _KINDS[DdlRow]: _ddl,
     _KINDS[Redo]: lambda _, value: Redo(ChunkSpec.from_dict(value["chunk"]), value["reason"], value["whole_table"]),
     _KINDS[Stop]: lambda table, value: _known(Stop, value, table=table),
-    _KINDS[HighWatermark]: lambda table, value: HighWatermark(table, GtidSet.parse(value["gtid"])),
+    _KINDS[HighWatermark]: lambda table, value: HighWatermark(table, parse_position(value["gtid"])),
     _KINDS[Signals]: Signals,
     _KINDS[End]: lambda _, value: _known(End, value),
 }

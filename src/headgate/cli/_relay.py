@@ -193,11 +193,12 @@ def _serve(config: RelayConfig, start: str, *, reset: bool) -> None:
 
     def start_at(source: PhysicalSource) -> GtidSet:
         from headgate.mysql import Connection
+        from headgate.positions import gtids_of
         from headgate.replication import check_settings, start_of
 
         with Connection.open(source.settings) as connection:
             check_settings(connection, source.patterns, ordered=False)
-            return start_of(connection, start)[0]
+            return gtids_of(start_of(connection, start)[0], "a relay")
 
     sys.setswitchinterval(_SWITCH_SECONDS)
     ended = threading.Event()

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from headgate._policies import Policies
     from headgate.catalog import TableDef, TableStats
     from headgate.cli._progress import SnapshotProgress
-    from headgate.gtid import GtidSet
     from headgate.mysql import Connection, ConnectionSettings
+    from headgate.positions import Position
     from headgate.replication import ImageBatch
     from headgate.snapshot import Chunk, TableLocks
 
@@ -138,7 +138,7 @@ def command(
     from headgate.catalog import load_stats, load_tables
     from headgate.cli._jsonl import snapshot_lines
     from headgate.mysql import Connection
-    from headgate.replication import check_settings, position_text
+    from headgate.replication import check_settings
     from headgate.snapshot import TableLocks
 
     with Connection.open(settings) as connection:
@@ -155,7 +155,7 @@ def command(
                 write_lines(snapshot_lines(image))
                 if progress is not None:
                     progress.add(image.table.full_name, image.batch.num_rows)
-        print(position_text(connection, reader.executed), file=sys.stderr)  # noqa: T201 - the result
+        print(reader.executed, file=sys.stderr)  # noqa: T201 - the result
 
 
 def _check_engines(stats: dict[str, TableStats]) -> None:
@@ -210,13 +210,12 @@ class _SnapshotReader:
         self._begin()
 
     def _begin(self) -> None:
-        from headgate.mysql import commit_watermark, gtid_executed, log_position
+        from headgate.mysql import commit_watermark
+        from headgate.positions import read_executed
 
         self._planned_us = time.time_ns() // 1000
-        if self._signal_table is None:
-            self.executed: GtidSet = gtid_executed(self._connection)
-        else:  # first the log's end, then the row
-            self.executed = log_position(self._connection)
+        self.executed: Position = read_executed(self._connection).executed
+        if self._signal_table is not None:  # first the log's end, then the row
             commit_watermark(self._connection, self._signal_table, f'{{"snapshot_us": {self._planned_us}}}')
         self._ordinal = 0
 

@@ -498,15 +498,15 @@ def ledger_notifications(
 
 def find_row(spark: SparkSession, lake: Lake, *, gtid: str | None = None, batch: int | None = None) -> LedgerRow:
     """Return the ledger row of ``gtid`` (the oldest that contains it) or ``batch`` (its epoch); default: the newest."""
-    from headgate.gtid import GtidSet
+    from headgate.positions import parse_position
 
     delta = DeltaPath(spark, lake.ledger)
     if not delta.exists():
         raise ConfigError(f"{lake.path} has no ledger: no pipeline has written there")
     frame = delta.read()
     if batch is None and gtid is not None:
-        wanted, sets = GtidSet.parse(gtid), frame.select("epoch", "gtid").orderBy("epoch").collect()
-        batch = next((item["epoch"] for item in sets if GtidSet.parse(item["gtid"]) >= wanted), None)
+        wanted, sets = parse_position(gtid), frame.select("epoch", "gtid").orderBy("epoch").collect()
+        batch = next((item["epoch"] for item in sets if parse_position(item["gtid"]) >= wanted), None)
         if batch is None:
             raise ConfigError(f"no batch of the lake at {lake.path} contains {gtid} yet")
     rows = ledger_rows(frame if batch is None else frame.where(frame["epoch"] == batch), limit=1)

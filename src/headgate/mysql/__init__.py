@@ -4,7 +4,7 @@ from headgate.mysql._binlog_archive import ArchivedLog, BinlogArchive, LogReques
 from headgate.mysql._cascades import cascades, silent_keys
 from headgate.mysql._connection import Connection
 from headgate.mysql._errors import server_error
-from headgate.mysql._facts import ServerFacts, gtid_executed, log_position, log_status, read_facts
+from headgate.mysql._facts import ServerFacts, gtid_executed, read_facts
 from headgate.mysql._login import expect_login
 from headgate.mysql._missing import REWRITTEN, missing_error
 from headgate.mysql._prerequisites import check_engine, prerequisites, quote_account, try_select, watermarks
@@ -40,8 +40,6 @@ __all__ = [
     "expect_login",
     "gtid_executed",
     "is_supported",
-    "log_position",
-    "log_status",
     "missing_error",
     "parse_version",
     "prerequisites",

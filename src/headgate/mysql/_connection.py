@@ -22,7 +22,7 @@ from headgate.mysql._errors import check_warnings, foreign_errors
 from headgate.mysql._login import log_in
 from headgate.mysql._settings import ConnectionSettings
 from headgate.mysql._stream import ByteStream
-from headgate.mysql._versions import Version, check_version, parse_version
+from headgate.mysql._versions import LOG_STATUS, Version, check_version, parse_version
 from headgate.tls import client_context
 
 __all__ = ["COM_QUERY", "Connection"]
@@ -121,6 +121,19 @@ class Connection:
             warnings = cursor.warning_count
         self._check_warnings(warnings)
         return rows
+
+    def log_status(self) -> tuple[str, int]:
+        """Return the file and position of the log's current end.
+
+        :raises ServerSettingError: the server writes no log.
+        :raises AccessError: REPLICATION CLIENT is missing.
+        """
+        rows = self.query(LOG_STATUS.on(self.version))
+        if not rows:
+            raise ServerSettingError(
+                "the server writes no binary log: start it with log_bin", setting="log_bin", expected="ON", actual="OFF"
+            )
+        return str(rows[0][0]), int(rows[0][1])
 
     def command(self, code: int, payload: bytes) -> ByteStream:
         """Send a command and return its answer's stream. The connection is busy until :meth:`finished`."""

@@ -1,18 +1,15 @@
-"""Settings and log position of a server."""
+"""Settings of a server."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from headgate.binlog_positions import file_number, positions_before
-from headgate.errors import ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql._connection import Connection
 from headgate.mysql._versions import LOG_STATUS
 
-__all__ = ["ServerFacts", "gtid_executed", "log_filters", "log_position", "log_status", "read_facts"]
+__all__ = ["ServerFacts", "gtid_executed", "log_filters", "read_facts"]
 
 _NAMES = (
     "binlog_expire_logs_auto_purge",
@@ -107,50 +104,11 @@ def gtid_executed(connection: Connection) -> GtidSet:
     return GtidSet.parse(str(connection.query("SELECT @@global.gtid_executed")[0][0]))
 
 
-def log_position(connection: Connection) -> GtidSet:
-    """Return everything that the server has logged: ``gtid_executed``, or with ``gtid_mode=OFF`` the positions before
-    the log's end, not all of which need be visible to a SELECT yet.
-
-    :raises ServerSettingError: the mode is neither ON nor OFF, so the log may hold transactions of both kinds.
-    """
-    mode, uuid = (str(value) for value in connection.query("SELECT @@global.gtid_mode, @@global.server_uuid")[0])
-    if mode.upper() == "OFF":
-        file, pos = log_status(connection)
-        return positions_before(uuid, file_number(file), pos)
-    if mode.upper() != "ON":
-        raise ServerSettingError(
-            f"gtid_mode is {mode}, so the log may hold transactions with GTIDs and others: set it to ON or to OFF",
-            setting="gtid_mode",
-            expected="ON or OFF",
-            actual=mode,
-        )
-    return gtid_executed(connection)
-
-
-def log_status(connection: Connection) -> tuple[str, int]:
-    """Return the file and position of the log's current end.
-
-    :raises ServerSettingError: the server writes no log.
-    :raises AccessError: REPLICATION CLIENT is missing.
-    """
-    rows = _log_status_rows(connection)
-    if not rows:
-        raise ServerSettingError(
-            "the server writes no binary log: start it with log_bin", setting="log_bin", expected="ON", actual="OFF"
-        )
-    return str(rows[0][0]), int(rows[0][1])
-
-
 def log_filters(connection: Connection) -> tuple[str, str]:
     """Return ``binlog_do_db`` and ``binlog_ignore_db``, databases with commas between them. They are not variables but
     part of the log's status.
 
     :raises AccessError: REPLICATION CLIENT is missing.
     """
-    rows = _log_status_rows(connection)
+    rows = connection.query(LOG_STATUS.on(connection.version))
     return (str(rows[0][2] or ""), str(rows[0][3] or "")) if rows else ("", "")
-
-
-def _log_status_rows(connection: Connection) -> list[tuple[Any, ...]]:
-    """Return file, position, ``binlog_do_db``, ``binlog_ignore_db``, executed GTIDs; no row without a log."""
-    return connection.query(LOG_STATUS.on(connection.version))

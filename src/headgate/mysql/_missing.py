@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from headgate.binlog_positions import end_of
 from headgate.errors import HistoryRewrittenError, ServerBehindError
-from headgate.gtid import GtidSet
 from headgate.mysql._connection import Connection
 from headgate.mysql._facts import read_facts
 from headgate.mysql._required import replicates
+from headgate.positions import Position
 
 __all__ = ["REWRITTEN", "missing_error"]
 
@@ -26,17 +25,15 @@ REWRITTEN: Final = (
 
 
 def missing_error(
-    connection: Connection, missing: GtidSet, *, had_them: bool, behind: str
+    connection: Connection, missing: Position, *, server_uuid: str, had_them: bool, behind: str
 ) -> HistoryRewrittenError | ServerBehindError:
     """Return the error for a server that lacks transactions which count as read.
 
-    :param had_them: this server, by its UUID, had executed them before.
+    :param server_uuid: the server.
+    :param had_them: it is known to have executed them before.
     :param behind: text of the error for a server that may receive them.
     """
-    end = end_of(missing)
-    if had_them and end is not None:
-        return HistoryRewrittenError(REWRITTEN.format(f"its log ends before file {end.file}, position {end.pos}"))
-    if had_them and not _receives(connection):
+    if missing.is_in_log_of(server_uuid) or (had_them and not _receives(connection)):
         return HistoryRewrittenError(REWRITTEN.format(f"it had executed {missing} and now lacks that"))
     return ServerBehindError(behind, missing=str(missing))
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate.binlog_positions import parse_start
 from headgate.carrier import ABSENT, ControlFolder, check_names
 from headgate.config import PipelineConfig
 from headgate.control import check_filter
@@ -17,6 +16,7 @@ from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServ
 from headgate.extras import require_extra
 from headgate.lake import Lake, Place, Places, read_status
 from headgate.names import lower_name, quote_name
+from headgate.positions import parse_start
 
 if TYPE_CHECKING:
     from headgate._policies import Policies

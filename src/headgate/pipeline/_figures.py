@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from headgate.binlog_positions import end_of, transactions
 from headgate.carrier import Commits
-from headgate.gtid import GtidSet
 from headgate.lake import Activity, FreshnessStatus, HistoryStatus, SnapshotStatus, TableReadProgress, TableStatus
+from headgate.positions import parse_position
 from headgate.sinks import Batch, BatchReport
 
 if TYPE_CHECKING:
@@ -324,9 +323,8 @@ class BatchUnderWay:
 
 
 def count_transactions(start: str, end: str) -> int | None:
-    """Return how many transactions are in ``end`` and not in ``start``; None: they are positions without GTIDs."""
-    last = GtidSet.parse(end)
-    return None if end_of(last) is not None else transactions(last - GtidSet.parse(start))
+    """Return how many transactions are in ``end`` and not in ``start``; None: the log does not tell."""
+    return (parse_position(end) - parse_position(start)).transactions()
 
 
 def snapshot_status(tables: Mapping[str, TableStatus], rows_per_second: float) -> SnapshotStatus | None:

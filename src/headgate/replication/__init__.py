@@ -25,7 +25,7 @@ from headgate.replication._partial import REMEDY as PARTIAL_REMEDY
 from headgate.replication._probe import TransactionHeader, check_header, check_history, last_header, transaction_headers
 from headgate.replication._readers import WindowReader, cut_in_order, follow, previous_gtids, read_range
 from headgate.replication._settings import check_settings
-from headgate.replication._starts import position_text, start_of
+from headgate.replication._starts import start_of
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._times import gtids_before
 from headgate.replication._transport import Transport
@@ -77,7 +77,6 @@ __all__ = [
     "gtids_before",
     "last_header",
     "op_array",
-    "position_text",
     "previous_gtids",
     "read_range",
     "rotate_packet",

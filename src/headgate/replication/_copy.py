@@ -23,13 +23,13 @@ from typing import Any, Final
 from numba import njit
 
 from headgate.binlog import EndOfLog, ErrorPacket, Framer, Segment, codes, parse_format_description
-from headgate.binlog_positions import end_of
 from headgate.catalog import TablePatterns
-from headgate.errors import IncompleteReadError, ServerSettingError
+from headgate.errors import IncompleteReadError
 from headgate.gtid import GtidSet
 from headgate.kernels import Bytes
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import Hint, Last
+from headgate.positions import gtids_of
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._dump import open_dump
 from headgate.replication._log_read import LogRead
@@ -126,7 +126,7 @@ class LogCopy:
 
     def gtid(self) -> GtidSet:
         """Return ``executed_before`` and the transactions that were delivered whole."""
-        return self._executed_before | self._decoder.received()
+        return self._executed_before | gtids_of(self._decoder.received(), "a binlog archive")
 
     @property
     def last(self) -> Last | None:
@@ -194,17 +194,10 @@ def copy_log(
 
     :param tables: tables whose changes the log must have.
     :param hint: position of a reader that had exactly ``executed_before``.
-    :raises ServerSettingError: the log has no GTIDs, or does not have all changes of the tables as rows.
+    :raises ServerSettingError: the log does not have all changes of the tables as rows.
     :raises ServerBehindError: the server lacks part of ``executed_before``.
     :raises BinlogPurgedError: the log no longer holds what comes after ``executed_before``.
     """
-    if end_of(executed_before) is not None:
-        raise ServerSettingError(
-            "a binlog archive needs GTIDs: SET GLOBAL gtid_mode = ON, step by step",
-            setting="gtid_mode",
-            expected="ON",
-            actual="OFF",
-        )
     with open_dump(LogRead.endless(settings, executed_before, tables, hint=hint)) as dump:
         copy, stream = LogCopy(dump.server_uuid, executed_before), dump.stream
         while True:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Any, Final
-from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -42,20 +41,13 @@ from headgate.binlog import (
     note_counts,
     parse_query,
 )
-from headgate.binlog_positions import TAG, number_at, positions_before
 from headgate.catalog import ColumnChange, DdlEffect, Statement, TableDef, decode_statement
 from headgate.columns import PASSES_FIELD, TableCodec, filter_images
-from headgate.errors import (
-    DecodeError,
-    HeadgateError,
-    RowFilterError,
-    ServerSettingError,
-    UnreadableTableError,
-    UnsupportedError,
-)
-from headgate.gtid import Gtid, GtidSet
+from headgate.errors import DecodeError, HeadgateError, RowFilterError, UnreadableTableError, UnsupportedError
+from headgate.gtid import Gtid
 from headgate.names import lower_name
 from headgate.offsets import Last
+from headgate.positions import Position, file_number, mixed_log_error
 from headgate.replication import _statements as statements
 from headgate.replication._json_updates import with_whole_documents
 from headgate.replication._meta import (
@@ -71,7 +63,7 @@ from headgate.replication._partial import REMEDY, PartialImages
 from headgate.replication._received import ReceivedTransactions
 from headgate.replication._requests import FIRST_EVENT
 from headgate.replication._tables import DecodeOptions, Lookups, Slot, TableSlots
-from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number, stop_reason
+from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, stop_reason
 from headgate.replication._xa import PendingImages, Point, PreparedTransactions, parse_prepare, parse_xa_statement
 
 __all__ = ["LogDecoder"]
@@ -84,7 +76,7 @@ _IGNORED_STATEMENTS: Final = ("SAVEPOINT", "RELEASE SAVEPOINT")
 class LogDecoder:
     """Decoder of the segments of one dump.
 
-    :param wanted: the transactions to decode.
+    :param wanted: the part of the log to decode.
     :param inside: True: those in ``wanted``; False: all others.
     :param skip: a transaction and the number of its changes that were yielded before a reconnect.
     :param prepared: the prepared XA transactions, whose rows come out where they are committed. None: rows come out
@@ -93,7 +85,7 @@ class LogDecoder:
 
     def __init__(
         self,
-        wanted: GtidSet,
+        wanted: Position,
         options: DecodeOptions,
         lookups: Lookups | None = None,
         *,
@@ -101,10 +93,9 @@ class LogDecoder:
         skip: tuple[str, int] | None = None,
         prepared: PreparedTransactions | None = None,
     ) -> None:
-        sid, first, last = wanted.as_arrays()
-        self._source = next((uuid for uuid, tag, _, _ in wanted.intervals() if tag == TAG), None)
-        # In a log without GTIDs a transaction with one is also wanted, so that it is not skipped silently.
-        self._scanner = Scanner(GtidFilter.build(sid, first, last, inside=inside and self._source is None))
+        self._named = wanted.names_transactions
+        # Where no transaction should have a GTID, one with a GTID is also wanted, so that it is not skipped silently.
+        self._scanner = Scanner(GtidFilter.build(*wanted.as_arrays(), inside=inside and self._named))
         self._wanted, self._inside = wanted, inside
         self._options = options
         lookups = lookups or Lookups()
@@ -131,17 +122,13 @@ class LogDecoder:
 
     @property
     def last(self) -> Last | None:
-        """The last of them; None in a log without GTIDs."""
-        return self._received.last
+        """The last of them; None if the log does not name its transactions."""
+        return self._received.last if self._named else None
 
-    def received(self) -> GtidSet:
-        """Return the transactions received whole; in a log without GTIDs all positions before the last one's end."""
-        if self._source is None:
-            return self._received.gtids()
-        position = self.end if self._scanner.open else self._reached
-        if position is None:
-            return GtidSet()
-        return positions_before(str(UUID(bytes=self._source)), file_number(position[0]), position[1])
+    def received(self) -> Position:
+        """Return what was received whole."""
+        end = self.end if self._scanner.open else self._reached
+        return self._wanted.received(self._received.gtids, None if end is None else (file_number(end[0]), end[1]))
 
     def advance_to(self, file: str, pos: int) -> None:
         """Note that the dump has reached this position."""
@@ -178,8 +165,8 @@ class LogDecoder:
 
     def _flush(self, segment: Segment) -> Iterator[LogBlock | Stopped]:
         """Yield what the scanner has gathered, as a block."""
-        if self._source is not None and (self._scanner.transactions().tag == 0).any():
-            raise _mixed("with", file=segment.file)
+        if not self._named and (self._scanner.transactions().tag == 0).any():
+            raise mixed_log_error(with_gtid=True, file=segment.file)
         block = self._block(segment)
         block.whole = not self._scanner.open
         self._note_done(segment)
@@ -275,7 +262,7 @@ class LogDecoder:
         except HeadgateError as error:
             row = error.fields.pop("row", 0)
             where: dict[str, Any] = {"table": slot.name, "file": segment.file, "pos": int(pos[row])}
-            if self._source is None:
+            if self._named:
                 where["gtid"] = self._gtids(txn)[row].as_py()
             error.fields = {**where, **error.fields}
             raise error from None
@@ -311,8 +298,8 @@ class LogDecoder:
         return codec.row_codec.from_log(walked.block)
 
     def _gtids(self, txn: Any) -> pa.Array:
-        """Return the GTIDs of transactions of this scan, by their indexes; null in a log without."""
-        if self._source is not None:
+        """Return the GTIDs of transactions of this scan, by their indexes; null in a log that has no names."""
+        if not self._named:
             return pa.nulls(len(txn), GTID_TYPE)
         return gtid_array(self._scanner.transactions(), self._scanner.tags, txn)
 
@@ -364,15 +351,10 @@ class LogDecoder:
             self._refuse(segment, stop)
 
     def _begin(self, segment: Segment, stop: Stop) -> None:
-        """Begin a transaction with a tag or, in a log without GTIDs, one without a GTID."""
-        event, gtid = gtid_event(segment, stop.event_index), None
-        if event.gtid is not None and self._source is None:
-            gtid = event.gtid
-        elif event.gtid is None and self._source is not None:
-            gtid = Gtid(self._source, TAG, number_at(file_number(segment.file), event.pos) + 1)
-        else:
-            raise _mixed("without" if event.gtid is None else "with", **self._where(segment, stop))
-        self._scanner.begin(gtid, event.commit_us, wanted=(gtid in self._wanted) == self._inside)
+        """Begin a transaction with a tagged GTID, or one without a GTID."""
+        event = gtid_event(segment, stop.event_index)
+        key = self._wanted.key_of(event.gtid, file_number(segment.file), event.pos)
+        self._scanner.begin(key, event.commit_us, wanted=(key in self._wanted) == self._inside)
 
     def _table_map(self, segment: Segment, stop: Stop, body: bytes) -> Iterator[Stopped]:
         pos = int(segment.pos[stop.event_index])
@@ -387,9 +369,10 @@ class LogDecoder:
         return {"file": segment.file, "pos": int(segment.pos[stop.event_index]), "gtid": self._gtid()}
 
     def _gtid(self) -> str | None:
-        if not self._scanner.open or self._source is not None:
+        if not self._scanner.open:
             return None
-        return str(self._gtids(np.array([self._scanner.current], np.int64))[0].as_py())
+        gtid: str | None = self._gtids(np.array([self._scanner.current], np.int64))[0].as_py()
+        return gtid
 
     def _refuse(self, segment: Segment, stop: Stop) -> None:
         """Raise for an event that must not be skipped, unless its own flag permits it."""
@@ -512,7 +495,7 @@ class LogDecoder:
     ) -> Iterator[LogBlock | Stopped]:
         """Handle an XA statement: START opens a transaction, COMMIT and ROLLBACK end an earlier one."""
         parsed = parse_xa_statement(text)
-        if self._source is not None:
+        if not self._named:
             raise UnsupportedError("XA transactions need GTIDs: SET GLOBAL gtid_mode = ON, step by step", **where)
         if parsed is None:
             raise UnsupportedError(
@@ -568,21 +551,6 @@ class LogDecoder:
             images = [image for image in batches if image.batch.num_rows]
             if images:
                 yield LogBlock(images, item.file)
-
-
-def _mixed(how: str, **where: Any) -> ServerSettingError:
-    """Return the error for a transaction that the position does not count."""
-    expected = "ON" if how == "without" else "OFF"
-    remedy = "SET GLOBAL gtid_mode = ON (step by step, see 'Enabling GTID Transactions Online')"
-    if how == "with":
-        remedy = "the position counts bytes, so the tables have to be read again, with a new checkpoint"
-    return ServerSettingError(
-        f"the log holds a transaction {how} a GTID: {remedy}",
-        setting="gtid_mode",
-        expected=expected,
-        actual="OFF" if how == "without" else "ON",
-        **where,
-    )
 
 
 def _damaged(error: ValueError, slot: Slot, segment: Segment, pos: int) -> DecodeError:

@@ -51,7 +51,7 @@ from headgate.binlog import TableMap
 from headgate.catalog import NamedTable, TableDef, ambiguous, fit_table, load_table
 from headgate.errors import Definite, HeadgateError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, log_status
+from headgate.mysql import Connection, ConnectionSettings
 from headgate.replication._changes import Change, DefinitionChanges, EventPosition
 from headgate.replication._transport import TRANSPORT, Transport, check_planned
 
@@ -172,7 +172,7 @@ class Definitions:
 
     def _cover(self, known: _Known, position: EventPosition) -> EventPosition:
         """Read all changes from ``position`` to the log's end. Return that end."""
-        until = EventPosition.of(*log_status(self._open(known)))
+        until = EventPosition.of(*self._open(known).log_status())
         try:
             known.changes.cover(position, until)
         except HeadgateError as error:

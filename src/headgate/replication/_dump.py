@@ -1,8 +1,7 @@
 """One dump: a connection to the planned server, the request, and the items until the server ends it.
 
-Facts about requests of bounded readers are in :mod:`headgate.replication._requests`. A log without GTIDs is requested
-by file and position (``headgate.binlog_positions``). Checksums are always requested; ``NONE`` would not strip those
-already in the log.
+Facts about requests of bounded readers are in :mod:`headgate.replication._requests`. The position says what a dump
+asks for (``Position.request``). Checksums are always requested; ``NONE`` would not strip those already in the log.
 
 **A hint proves itself.** A dump that begins inside a file first sends the file's FORMAT_DESCRIPTION event, with the
 time at which the file was created (MySQL source ``sql/rpl_binlog_sender.cc``, ``send_format_description_event``). A
@@ -21,11 +20,10 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from headgate.binlog import EndOfLog, ErrorPacket, Framer, LogPosition, Segment
-from headgate.binlog_positions import BinlogPosition, end_of, file_number, positions_before
-from headgate.errors import BinlogPurgedError, ServerBehindError, ServerSettingError
-from headgate.gtid import GtidSet
-from headgate.mysql import ArchivedLog, ByteStream, Connection, log_position, log_status, missing_error
+from headgate.errors import BinlogPurgedError
+from headgate.mysql import ArchivedLog, ByteStream, Connection, missing_error
 from headgate.offsets import Hint
+from headgate.positions import NOTHING, Position, check_kind, file_number, read_executed
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import DumpRequest, dump_error, gtid_request, position_request
 from headgate.replication._settings import check_settings
@@ -44,8 +42,8 @@ class Dump:
 
     stream: ByteStream
     framer: Framer
-    needed: GtidSet
-    """Transactions that it must deliver, if they are known: for errors."""
+    needed: Position
+    """What it must deliver, if that is known: for errors."""
     server_uuid: str = ""
     begin: Hint | None = None
     """Hint at which it begins."""
@@ -112,7 +110,7 @@ def open_dump(read: LogRead, transport: Transport = TRANSPORT) -> Iterator[Dump]
     with ExitStack() as stack:
         archived = _archived(read, stack)
         if archived is not None:
-            yield Dump(archived.stream, Framer(), read.wanted or GtidSet(), archived.server_uuid)
+            yield Dump(archived.stream, Framer(), read.wanted or NOTHING, archived.server_uuid)
             return
         dump = stack.enter_context(_requested(read, transport))
         if not dump.proves_begin():
@@ -126,7 +124,7 @@ def _requested(read: LogRead, transport: Transport) -> Iterator[Dump]:
     """Request a part of the log from the server."""
     with transport.connect(read.settings) as connection:
         if read.followed is not None:
-            check_settings(connection, read.followed, gtids=read.begin_position is None, ordered=False)
+            check_settings(connection, read.followed, gtids=read.bounds.names_transactions, ordered=False)
         checked = _checked(connection, read)
         _prepare(connection, read)
         stream = connection.command(*checked.request)
@@ -148,7 +146,7 @@ def position_of(item: Segment | LogPosition) -> tuple[int, int]:
 def _archived(read: LogRead, stack: ExitStack) -> ArchivedLog | None:
     """Open the part in the binlog archive; None: request it from the server."""
     archive = read.settings.log
-    if archive is None or read.begin_position is not None or read.start is not None:
+    if archive is None or read.start is not None:
         return None
     try:
         return stack.enter_context(archive.open(read.request()))
@@ -162,7 +160,7 @@ class _CheckedRequest(NamedTuple):
     """Request for a server that was checked."""
 
     request: DumpRequest
-    needed: GtidSet
+    needed: Position
     server_uuid: str
     hint: Hint | None = None
     """Hint at which the dump begins."""
@@ -172,31 +170,29 @@ def _checked(connection: Connection, read: LogRead) -> _CheckedRequest:
     """Return the request, if this is the planned server and its log has the part to read."""
     if read.start is not None:
         return _by_start(connection, read, read.start)
-    position = read.begin_position
-    return _by_gtids(connection, read) if position is None else _by_binlog_position(connection, read, position)
-
-
-def _by_gtids(connection: Connection, read: LogRead) -> _CheckedRequest:
-    row = connection.query("SELECT @@global.server_uuid, @@global.gtid_executed, @@global.gtid_purged")[0]
-    uuid, now, purged = str(row[0]), GtidSet.parse(str(row[1])), GtidSet.parse(str(row[2]))
-    check_planned(uuid, read.server_uuid)
-    if read.required is not None and not read.required <= now:
+    log = read_executed(connection)
+    check_planned(log.server_uuid, read.server_uuid)
+    check_kind(read.bounds, log.executed)
+    missing = read.required - log.executed
+    if missing:
         raise missing_error(
             connection,
-            read.required - now,
-            had_them=read.was_complete_on(uuid),
-            behind="the server lacks transactions that the plan needs: wait for it, or connect to another one",
+            missing,
+            server_uuid=log.server_uuid,
+            had_them=read.was_complete_on(log.server_uuid),
+            behind="the server lacks transactions that the plan needs: wait for it, or connect to one that has them",
         )
-    if read.wanted is not None:
-        executed_before, needed = now - read.wanted, read.wanted
-    else:
-        executed_before = read.executed_before or GtidSet()
-        needed = now - executed_before
+    needed = read.bounds if read.wanted is not None else log.executed - read.bounds
+    purged = log.purged(connection)
     lost = purged & needed
     if lost:
         raise BinlogPurgedError(_READ_AGAIN, needed=str(lost), purged=str(purged))
-    hint = _usable(connection, read, uuid)
-    return _CheckedRequest(gtid_request(executed_before, read.server_id, hint), needed, uuid, hint)
+    start = read.bounds.request(connection, log.executed, inside=read.wanted is not None)
+    if start.executed_before is None:
+        request = position_request(start.file, start.pos, read.server_id)
+        return _CheckedRequest(request, needed, log.server_uuid)
+    hint = _usable(connection, read, log.server_uuid)
+    return _CheckedRequest(gtid_request(start.executed_before, read.server_id, hint), needed, log.server_uuid, hint)
 
 
 def _usable(connection: Connection, read: LogRead, server_uuid: str) -> Hint | None:
@@ -206,41 +202,11 @@ def _usable(connection: Connection, read: LogRead, server_uuid: str) -> Hint | N
     hint = read.hint
     if hint is None or hint.server_uuid != server_uuid or (read.wanted is None and not hint.created_s):
         return None
-    current, end = log_status(connection)
+    current, end = connection.log_status()
     if hint.file == current:  # as with most dumps; to list all files, the server opens each
         return hint if hint.pos <= end else None
     sizes = {str(row[0]): int(row[1]) for row in connection.query("SHOW BINARY LOGS")}
     return hint if hint.pos <= sizes.get(hint.file, -1) else None
-
-
-def _by_binlog_position(connection: Connection, read: LogRead, position: BinlogPosition) -> _CheckedRequest:
-    """Return the request without GTIDs."""
-    now = log_position(connection)
-    end = end_of(now)
-    if end is None:
-        raise ServerSettingError(
-            "gtid_mode is ON, but the position is one of a log without GTIDs: the tables have to be read again,"
-            " with a new checkpoint",
-            setting="gtid_mode",
-            expected="OFF",
-            actual="ON",
-        )
-    check_planned(end.server_uuid, read.server_uuid)
-    if end.server_uuid != position.server_uuid:
-        raise ServerBehindError(
-            f"connected to server {end.server_uuid}, but the position is one of {position.server_uuid}: without GTIDs"
-            " a stream cannot continue on another server"
-        )
-    missing = (positions_before(*position) | (read.required or GtidSet())) - now
-    if missing:
-        raise missing_error(connection, missing, had_them=True, behind="")
-    names = {file_number(str(row[0])): str(row[0]) for row in connection.query("SHOW BINARY LOGS")}
-    if position.file not in names:
-        needed, purged = f"file {position.file}, position {position.pos}", f"files before {min(names, default=0)}"
-        raise BinlogPurgedError(_READ_AGAIN, needed=needed, purged=purged)
-    return _CheckedRequest(
-        position_request(names[position.file], position.pos, read.server_id), GtidSet(), end.server_uuid
-    )
 
 
 def _by_start(connection: Connection, read: LogRead, start: tuple[str, int]) -> _CheckedRequest:
@@ -249,7 +215,7 @@ def _by_start(connection: Connection, read: LogRead, start: tuple[str, int]) -> 
     if read.server_uuid is not None:
         uuid = str(connection.query("SELECT @@global.server_uuid")[0][0])
         check_planned(uuid, read.server_uuid)
-    return _CheckedRequest(position_request(*start, read.server_id), GtidSet(), uuid)
+    return _CheckedRequest(position_request(*start, read.server_id), NOTHING, uuid)
 
 
 def _prepare(connection: Connection, read: LogRead) -> None:

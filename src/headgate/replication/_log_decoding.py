@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
-from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings, read_facts
+from headgate.positions import Position
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._defaults import Defaults
 from headgate.replication._definitions import Definitions
@@ -31,8 +31,7 @@ class LogDecoding:
         self._definitions.server_uuid = server_uuid
         self._prepared.begin(server_uuid)
         inside = read.wanted is not None
-        transactions = (read.wanted if inside else read.executed_before) or GtidSet()
-        return self._decoder(transactions, inside=inside, skip=skip, prepared=self._prepared)
+        return self._decoder(read.bounds, inside=inside, skip=skip, prepared=self._prepared)
 
     def close(self) -> None:
         """Close connections at a dump's end."""
@@ -40,7 +39,7 @@ class LogDecoding:
 
     def _decoder(
         self,
-        transactions: GtidSet,
+        transactions: Position,
         *,
         inside: bool = True,
         skip: tuple[str, int] | None = None,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from headgate.binlog_positions import BinlogPosition, begin_of, end_of
 from headgate.catalog import TablePatterns
 from headgate.errors import HeadgateError, IncompleteReadError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings, LogRequest
 from headgate.offsets import Hint
-from headgate.replication._types import file_number
+from headgate.positions import NOTHING, Position, file_number, gtids_of
 
 __all__ = ["LogRead"]
 
@@ -23,7 +22,7 @@ class LogRead:
     =============== ============ ==========================================================================
     begin           end          which part
     =============== ============ ==========================================================================
-    wanted          —            these transactions; in a log without GTIDs, these positions
+    wanted          —            this part of the log
     executed_before until        everything outside ``executed_before``, at least to the position ``until``
     executed_before server_id    everything outside ``executed_before``, endlessly
     start           until        all events from one position on, to another or to the log's end
@@ -31,13 +30,13 @@ class LogRead:
     """
 
     settings: ConnectionSettings
-    wanted: GtidSet | None = None
-    executed_before: GtidSet | None = None
+    wanted: Position | None = None
+    executed_before: Position | None = None
     start: tuple[str, int] | None = None
     """File, and position in it at which an event begins."""
     until: tuple[str, int] | None = None
     """File and position that the server reported."""
-    executed: GtidSet | None = None
+    executed: Position | None = None
     """What the server must have executed; None: ``executed_before``. A server that lacks part of it would send too
     little, without an error."""
     server_uuid: str | None = None
@@ -57,7 +56,7 @@ class LogRead:
 
     @classmethod
     def endless(
-        cls, settings: ConnectionSettings, executed_before: GtidSet, tables: TablePatterns, *, hint: Hint | None = None
+        cls, settings: ConnectionSettings, executed_before: Position, tables: TablePatterns, *, hint: Hint | None = None
     ) -> LogRead:
         """Return an endless read of everything after ``executed_before``.
 
@@ -72,36 +71,32 @@ class LogRead:
         return self.server_id != 0
 
     @property
-    def begin_position(self) -> BinlogPosition | None:
-        """Begin in a log without GTIDs. None: the log has GTIDs, or ``start`` is the begin."""
-        if self.wanted is not None:
-            return begin_of(self.wanted)
-        return None if self.executed_before is None else end_of(self.executed_before)
+    def bounds(self) -> Position:
+        """The part itself, or what it leaves out; empty for a read from ``start`` on."""
+        part = self.executed_before if self.wanted is None else self.wanted
+        return NOTHING if part is None else part
 
     @property
-    def required(self) -> GtidSet | None:
-        """Transactions that the server must have executed."""
-        return self.executed_before if self.executed is None else self.executed
+    def required(self) -> Position:
+        """What the server must have executed."""
+        required = self.executed_before if self.executed is None else self.executed
+        return NOTHING if required is None else required
 
     def was_complete_on(self, server_uuid: str) -> bool:
         """Return whether a server is known to have executed what is required."""
         return server_uuid in (self.server_uuid, self.had_by)
 
-    @property
-    def stop(self) -> tuple[int, int] | None:
-        """File number and position behind which nothing belongs to the part. None: the items that arrive decide.
+    def is_received(self, count: int, reached: tuple[int, int]) -> bool:
+        """Return whether a dump can end, because nothing of the part is behind what it brought.
 
         A read of everything outside ``executed_before`` continues to the log's end, so that the next one resumes there.
+
+        :param count: transactions that it brought whole.
+        :param reached: file number and position up to which it was read.
         """
         if self.start is not None:
-            return self._until
-        end = None if self.wanted is None else end_of(self.wanted)
-        return None if end is None else (end.file, end.pos)
-
-    @property
-    def count(self) -> int | None:
-        """Number of transactions; None: unknown."""
-        return None if self.wanted is None else self.wanted.count()
+            return self._until is not None and reached >= self._until
+        return self.wanted is not None and self.wanted.is_complete(count, reached)
 
     @property
     def _until(self) -> tuple[int, int] | None:
@@ -116,7 +111,7 @@ class LogRead:
             return not self.wanted
         return self._until is not None and reached >= self._until
 
-    def rest(self, received: GtidSet, end: Hint | None) -> LogRead:
+    def rest(self, received: Position, end: Hint | None) -> LogRead:
         """Return the part that is left.
 
         :param received: transactions that were received whole.
@@ -146,10 +141,14 @@ class LogRead:
     def request(self) -> LogRequest:
         """Return the same read as a request to a binlog archive."""
         return LogRequest(
-            executed_before=self.executed_before,
-            wanted=self.wanted,
-            executed=self.required,
+            executed_before=_gtids(self.executed_before),
+            wanted=_gtids(self.wanted),
+            executed=_gtids(self.required),
             server_uuid=self.server_uuid,
             until=self.until,
             endless=self.is_endless,
         )
+
+
+def _gtids(position: Position | None) -> GtidSet | None:
+    return None if position is None else gtids_of(position, "a binlog archive")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from dataclasses import astuple, replace
 from typing import NamedTuple
 
 from headgate.binlog import GtidEvent, Segment, gtid_events
-from headgate.binlog_positions import TAG, BinlogPosition, file_number, number_at
 from headgate.errors import BinlogPurgedError, HeadgateError, HistoryRewrittenError, IncompleteReadError
-from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import REWRITTEN
 from headgate.offsets import Hint, Last
+from headgate.positions import Position, file_number, parse_position
 from headgate.replication._dump import open_dump, position_of
 from headgate.replication._log_read import LogRead
 from headgate.replication._transport import TRANSPORT, Transport
@@ -26,7 +24,8 @@ _LARGE_BYTES = 1 << 20
 class TransactionHeader(NamedTuple):
     """Begin of a transaction in the log."""
 
-    gtid: Gtid
+    key: Position
+    """The transaction alone; in a log without names, the bytes from its begin on that were requested."""
     commit_us: int
     """:attr:`headgate.binlog.GtidEvent.commit_us`"""
     is_original: bool
@@ -46,15 +45,15 @@ class TransactionHeader(NamedTuple):
     @property
     def last(self) -> Last:
         """Return the form that offsets hold."""
-        return Last(str(self.gtid), self.commit_us)
+        return Last(str(self.key), self.commit_us)
 
     @classmethod
-    def of(cls, gtid: Gtid, event: GtidEvent, hint: Hint) -> TransactionHeader:
+    def of(cls, key: Position, event: GtidEvent, hint: Hint) -> TransactionHeader:
         """Return the header of an event.
 
         :param hint: its position.
         """
-        return cls(gtid, event.commit_us, event.is_original, *astuple(hint))
+        return cls(key, event.commit_us, event.is_original, *astuple(hint))
 
 
 def check_history(read: LogRead, last: Last, transport: Transport = TRANSPORT) -> None:
@@ -64,8 +63,8 @@ def check_history(read: LogRead, last: Last, transport: Transport = TRANSPORT) -
     :raises HistoryRewrittenError: the GTID names another transaction, or the server lost it.
     :raises ServerBehindError: another server lacks it.
     """
-    gtid = GtidSet.parse(last.gtid)
-    one = LogRead(read.settings, wanted=gtid, executed=gtid, had_by=read.had_by, hint=None)
+    key = parse_position(last.gtid)
+    one = LogRead(read.settings, wanted=key, executed=key, had_by=read.had_by, hint=None)
     try:
         (header,) = transaction_headers(one, transport)
     except BinlogPurgedError:
@@ -87,8 +86,8 @@ def check_header(header: TransactionHeader, last: Last, read_on: str | None) -> 
 
 
 def transaction_headers(read: LogRead, transport: Transport = TRANSPORT) -> list[TransactionHeader]:
-    """Return the headers of the transactions ``read.wanted``, in log order. Without GTIDs these are positions, and the
-    header is that of the first transaction there, if there is one (a new file may hold none yet). For one position it
+    """Return the headers of the transactions ``read.wanted``, in log order. Of a log that does not name them, the
+    header of the first transaction in each part, if there is one (a new file may hold none yet). For a single byte it
     is that of the first transaction there or behind it.
 
     A dump is ended as soon as the last one has begun, and when much of another has arrived. A hint that does not lead
@@ -97,16 +96,16 @@ def transaction_headers(read: LogRead, transport: Transport = TRANSPORT) -> list
     :raises BinlogPurgedError: the log no longer holds one of them.
     :raises IncompleteReadError: one did not arrive, or the dump ended before the last position.
     """
-    if read.begin_position is not None:
-        return _first_header(read, read.begin_position, transport)
+    left = read.bounds
+    if not left.names_transactions:
+        return [one for part in left.parts() for one in _first_header(replace(read, wanted=part), transport)]
     headers: list[TransactionHeader] = []
-    left = read.wanted or GtidSet()
     while left:
         count = len(headers)
         try:
             for header in _dumped(replace(read, wanted=left), transport):
                 headers.append(header)
-                left -= _set_of(header.gtid)
+                left -= header.key
             if len(headers) > count:
                 read = replace(read, hint=headers[-1].hint)  # all others are behind it
         except HeadgateError:
@@ -129,13 +128,14 @@ def last_header(read: LogRead, header: TransactionHeader, transport: Transport =
         nothing of ``read.executed`` is left.
     :raises IncompleteReadError: the dump ended before ``until``.
     """
-    executed, last = read.executed or GtidSet(), header
+    executed, last = read.required, header
     with open_dump(replace(read, hint=header.hint), transport) as dump:
         for item in dump.items():
             for event in gtid_events(item) if isinstance(item, Segment) else ():
-                if event.gtid is None or event.gtid not in executed:
+                key = executed.key_of(event.gtid, file_number(item.file), event.pos)
+                if key not in executed:
                     return last
-                last = TransactionHeader.of(event.gtid, event, dump.hint(item.file, event.pos))
+                last = TransactionHeader.of(executed.only(key), event, dump.hint(item.file, event.pos))
             if read.is_complete(position_of(item)):
                 return last
     if read.until is None:  # an archive, whose end is one
@@ -143,38 +143,36 @@ def last_header(read: LogRead, header: TransactionHeader, transport: Transport =
     raise read.incomplete_error()
 
 
-def _first_header(read: LogRead, begin: BinlogPosition, transport: Transport) -> list[TransactionHeader]:
-    """Return the header of the first transaction in a log without GTIDs, if it begins before the end of the read."""
-    stop = None if read.count == 1 else read.stop
-    position = Gtid(uuid.UUID(begin.server_uuid).bytes, TAG, number_at(begin.file, begin.pos) + 1)
+def _first_header(read: LogRead, transport: Transport) -> list[TransactionHeader]:
+    """Return the header of the first transaction in ``read.wanted``, one part of a log that does not name them."""
+    part = read.bounds
+    (_, _, first, last), is_byte = next(part.intervals()), part.count() == 1
     with open_dump(read, transport) as dump:
         for item in dump.items():
             for event in gtid_events(item) if isinstance(item, Segment) else ():
-                at = file_number(item.file), event.pos
-                if at < (begin.file, begin.pos):  # a request cannot begin behind 4 GiB in a file
+                key = part.key_of(event.gtid, file_number(item.file), event.pos)
+                if key.number < first:  # a request cannot begin behind 4 GiB in a file
                     continue
-                if stop is not None and at >= stop:
+                if key.number > last and not is_byte:
                     return []
-                return [TransactionHeader.of(position, event, dump.hint(item.file, event.pos))]
-            if stop is not None and position_of(item) >= stop:
+                begin = part.only(key._replace(number=first))
+                return [TransactionHeader.of(begin, event, dump.hint(item.file, event.pos))]
+            if not is_byte and part.is_complete(0, position_of(item)):
                 return []
     raise read.incomplete_error()
 
 
-def _set_of(gtid: Gtid) -> GtidSet:
-    return GtidSet({(gtid.uuid, gtid.tag): [(gtid.number, gtid.number)]})
-
-
 def _dumped(read: LogRead, transport: Transport) -> Iterator[TransactionHeader]:
     """Yield headers from one dump until all have come, or the rest of a large transaction is in the way."""
-    wanted = read.wanted or GtidSet()
+    wanted = read.bounds
     left, size = wanted.count(), 0
     with open_dump(read, transport) as dump:
         for segment in dump.segments():
             size += int(segment.end[-1]) - int(segment.start[0])
             for event in gtid_events(segment):
-                if event.gtid is not None and event.gtid in wanted:
-                    yield TransactionHeader.of(event.gtid, event, dump.hint(segment.file, event.pos))
+                key = wanted.key_of(event.gtid, file_number(segment.file), event.pos)
+                if key in wanted:
+                    yield TransactionHeader.of(wanted.only(key), event, dump.hint(segment.file, event.pos))
                     left, size = left - 1, 0
             if not left or (left < wanted.count() and size > _LARGE_BYTES):
                 return

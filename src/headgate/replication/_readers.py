@@ -17,6 +17,7 @@ from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import Hint, Last
+from headgate.positions import Position
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._dump import first_event, open_dump, position_of
 from headgate.replication._log_decoding import LogDecoding
@@ -49,7 +50,7 @@ def read_range(
     dump = ResumableDump(read, LogDecoding(read.settings, options, transport), transport)
     yield from dump.items()
     end = dump.end or Hint("", "", 0)
-    yield RangeEnd(dump.server_uuid, end.file, end.pos, read.executed or GtidSet(), dump.last, end.created_s)
+    yield RangeEnd(dump.server_uuid, end.file, end.pos, read.required, dump.last, end.created_s)
 
 
 class WindowReader:
@@ -65,7 +66,7 @@ class WindowReader:
     def __init__(
         self,
         settings: ConnectionSettings,
-        executed_before: GtidSet,
+        executed_before: Position,
         *,
         server_uuid: str | None,
         tables: TablePatterns,
@@ -81,9 +82,9 @@ class WindowReader:
         self._reached = (0, 0)
 
     @property
-    def gtid(self) -> GtidSet:
+    def gtid(self) -> Position:
         """``executed_before`` and everything read since."""
-        return self._read.executed_before or GtidSet()
+        return self._read.bounds
 
     def read_to(self, file: str, pos: int) -> Iterator[TransactionItem]:
         """Yield everything up to at least ``(file, pos)`` (a position from the server's SHOW BINARY LOG STATUS).
@@ -102,7 +103,7 @@ class WindowReader:
 
 def follow(
     settings: ConnectionSettings,
-    executed_before: GtidSet,
+    executed_before: Position,
     options: DecodeOptions,
     transport: Transport = TRANSPORT,
     *,
@@ -138,12 +139,12 @@ def previous_gtids(settings: ConnectionSettings, file: str, transport: Transport
 
 def cut_in_order(
     settings: ConnectionSettings,
-    executed_before: GtidSet,
-    executed: GtidSet,
+    executed_before: Position,
+    executed: Position,
     *,
     limit_rows: int,
     hint: Hint | None = None,
-) -> GtidSet:
+) -> Position:
     """Return a consistent cut after ``executed_before``: the first transactions in the log that hold ``limit_rows``
     changes.
 
@@ -161,18 +162,17 @@ def cut_in_order(
     return executed_before | received
 
 
-def _first_transactions(read: LogRead, limit_rows: int) -> GtidSet:
+def _first_transactions(read: LogRead, limit_rows: int) -> Position:
     """Return the first transactions of ``read.wanted`` that hold ``limit_rows`` changes, or all of it."""
-    wanted = read.wanted or GtidSet()
-    decoder = LogDecoder(wanted, DecodeOptions(TablePatterns([])))
+    decoder = LogDecoder(read.bounds, DecodeOptions(TablePatterns([])))
     with open_dump(read) as dump:
         dump.stream.at_once = min(max(_CUT_BYTES_A_ROW * limit_rows, _SMALLEST_PIECE), dump.stream.at_once)
         for item in dump.items():
             if isinstance(item, Segment):
                 for _ in decoder.decode(item):
                     pass
-                if decoder.changes >= limit_rows or decoder.received_count >= (read.count or 0):
+                if decoder.changes >= limit_rows:
                     break
-            if read.stop is not None and position_of(item) >= read.stop:
-                return wanted
+            if read.is_received(decoder.received_count, position_of(item)):
+                return read.bounds
     return decoder.received()

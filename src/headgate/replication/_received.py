@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from headgate.binlog import Transactions
-from headgate.binlog_positions import TAG
 from headgate.errors import HistoryRewrittenError
 from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.mysql import REWRITTEN
@@ -24,7 +23,7 @@ class ReceivedTransactions:
         self.count = 0
         """How many they are."""
         self.last: Last | None = None
-        """The last one; None in a log without GTIDs."""
+        """The last one."""
         self._builder = GtidSetBuilder()
         self._highest: dict[tuple[bytes, str], int] = {}
 
@@ -42,8 +41,7 @@ class ReceivedTransactions:
         self.count += len(done)
         hi, lo, tag, number = (getattr(transactions, name)[done] for name in ("hi", "lo", "tag", "number"))
         newest = Gtid(_uuid(hi[-1], lo[-1]), tags[int(tag[-1])], int(number[-1]))
-        if newest.tag != TAG:
-            self.last = Last(str(newest), int(transactions.commit_us[done[-1]]))
+        self.last = Last(str(newest), int(transactions.commit_us[done[-1]]))
         while len(number):
             same = (hi == hi[0]) & (lo == lo[0]) & (tag == tag[0])
             self._add_source(_uuid(hi[0], lo[0]), tags[int(tag[0])], number[same])

@@ -18,9 +18,9 @@ import struct
 from typing import Final, NamedTuple
 
 from headgate.errors import BinlogPurgedError, HeadgateError, IncompleteReadError, ServerError, ServerSettingError
-from headgate.gtid import GtidSet
 from headgate.mysql import server_error
 from headgate.offsets import Hint
+from headgate.positions import Position
 
 __all__ = ["FIRST_EVENT", "DumpRequest", "dump_error", "gtid_request", "has_no_file", "position_request"]
 
@@ -50,15 +50,16 @@ class DumpRequest(NamedTuple):
     payload: bytes
 
 
-def gtid_request(executed_before: GtidSet, server_id: int, hint: Hint | None) -> DumpRequest:
-    """Request everything outside ``executed_before``; up to the log's end if ``server_id`` is 0.
+def gtid_request(executed_before: bytes, server_id: int, hint: Hint | None) -> DumpRequest:
+    """Request everything outside ``executed_before`` (``GtidSet.encode``); up to the log's end if ``server_id`` is 0.
 
     :param hint: the position in this server's log to begin at. None: the server finds it.
     """
     name, pos = (b"", FIRST_EVENT) if hint is None else (hint.file.encode(), hint.pos)
-    data = executed_before.encode()
     head = struct.pack("<HII", _flags(server_id) | _THROUGH_GTID, server_id, len(name))
-    return DumpRequest(_COM_BINLOG_DUMP_GTID, head + name + struct.pack("<QI", pos, len(data)) + data)
+    return DumpRequest(
+        _COM_BINLOG_DUMP_GTID, head + name + struct.pack("<QI", pos, len(executed_before)) + executed_before
+    )
 
 
 def position_request(file: str, pos: int, server_id: int) -> DumpRequest:
@@ -71,7 +72,7 @@ def _flags(server_id: int) -> int:
     return _HEARTBEAT_V2 if server_id else _HEARTBEAT_V2 | _NON_BLOCK
 
 
-def dump_error(data: bytes, needed: GtidSet) -> HeadgateError:
+def dump_error(data: bytes, needed: Position) -> HeadgateError:
     """Return the error for an error packet's bytes after the ``ff``.
 
     :param needed: the requested transactions.

@@ -24,8 +24,8 @@ from typing import Final, Generic, Never, Protocol, Self, TypeVar
 
 from headgate.binlog import Segment
 from headgate.errors import HeadgateError, Transient
-from headgate.gtid import GtidSet
 from headgate.offsets import Hint, Last
+from headgate.positions import NOTHING, Position
 from headgate.replication._dump import Dump, open_dump, position_of
 from headgate.replication._log_read import LogRead
 from headgate.replication._probe import check_history
@@ -68,8 +68,8 @@ class ItemDecoder(Protocol[T_co]):
     def advance_to(self, file: str, pos: int) -> None:
         """Note that the dump has reached this position."""
 
-    def received(self) -> GtidSet:
-        """Return the transactions received whole."""
+    def received(self) -> Position:
+        """Return what was received whole."""
 
     def unfinished(self) -> tuple[str, int] | None:
         """Return the open transaction, and how many of its changes were yielded."""
@@ -117,9 +117,9 @@ class Scan:
     def advance_to(self, file: str, pos: int) -> None:
         """Ignore the position."""
 
-    def received(self) -> GtidSet:
+    def received(self) -> Position:
         """Return an empty set: transactions are not tracked."""
-        return GtidSet()
+        return NOTHING
 
     def unfinished(self) -> tuple[str, int] | None:
         """Return None, as :meth:`received`."""
@@ -261,14 +261,14 @@ class ResumableDump(Generic[T_co]):
 
     def _contents(self, dump: Dump, decoder: ItemDecoder[T_co]) -> Iterator[T_co]:
         """Decode until the part has been received or the dump ends."""
-        count, stop, position = self.read.count, self.read.stop, (0, 0)
+        position = (0, 0)
         for item in dump.items():
             if isinstance(item, Segment):
                 yield from decoder.decode(item)
             else:
                 decoder.advance_to(item.file, item.pos)
             position = max(position, position_of(item))
-            if (count is not None and decoder.received_count >= count) or (stop is not None and position >= stop):
+            if self.read.is_received(decoder.received_count, position):
                 break
         if decoder.unfinished() is None:
             self.reached = max(self.reached, position)
@@ -300,7 +300,7 @@ class FollowingDump(ResumableDump[T_co | Idle]):
 
     def _idle(self, dump: Dump, decoder: ItemDecoder[T_co | Idle]) -> Idle:
         hint = None if decoder.end is None else dump.hint(*decoder.end)
-        gtid = (self.read.executed_before or GtidSet()) | decoder.received()
+        gtid = self.read.bounds | decoder.received()
         return Idle(gtid, hint, decoder.last or self.last, dump.server_uuid)
 
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.binlog_positions import file_number
 from headgate.errors import AmbiguousKeyError, UnreadableTableError
+from headgate.positions import file_number
 
 if TYPE_CHECKING:
     from headgate.catalog import ColumnChange, TableDef
     from headgate.columns import HookedTable
-    from headgate.gtid import GtidSet
     from headgate.offsets import Hint, Last
+    from headgate.positions import Position
 
 __all__ = ["Ddl", "Idle", "ImageBatch", "LogBlock", "LogItem", "RangeEnd", "Stopped", "file_number", "stop_reason"]
 
@@ -108,7 +108,7 @@ class RangeEnd:
     server_uuid: str
     file: str
     pos: int
-    gtid: GtidSet
+    gtid: Position
     last: Last | None = None
     """The last transaction before it, if known."""
     created_s: int = 0
@@ -119,7 +119,7 @@ class RangeEnd:
 class Idle:
     """The log's end was reached; ``gtid`` has been read. Only :func:`follow` yields it."""
 
-    gtid: GtidSet
+    gtid: Position
     hint: Hint | None = None
     """Position behind the last transaction. None: no transaction was read since the reader connected."""
     last: Last | None = None

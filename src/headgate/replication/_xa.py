@@ -38,9 +38,9 @@ import pyarrow.compute as pc
 
 from headgate.binlog import GtidEvent, Segment, codes, gtid_event, gtid_indexes
 from headgate.errors import BinlogPurgedError, DecodeError, ServerError, ServerSettingError
-from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import Hint
+from headgate.positions import Position, parse_position
 from headgate.replication._log_read import LogRead
 from headgate.replication._meta import seq_array
 from headgate.replication._requests import FIRST_EVENT, has_no_file
@@ -134,7 +134,7 @@ class PreparedTransactions:
     def __init__(
         self,
         settings: ConnectionSettings,
-        decoder_of: Callable[[GtidSet], _Decoder],
+        decoder_of: Callable[[Position], _Decoder],
         transport: Transport,
         held_bytes: int,
     ) -> None:
@@ -187,7 +187,7 @@ class PreparedTransactions:
         :raises BinlogPurgedError: the log no longer holds it.
         :raises IncompleteReadError: it did not arrive in full.
         """
-        wanted = GtidSet.parse(gtid)
+        wanted = parse_position(gtid)
         read = LogRead(
             self._settings,
             wanted=wanted,

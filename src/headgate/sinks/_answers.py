@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from headgate.carrier import Batch, ControlFolder, Resnapshot, Settle
 from headgate.catalog import TablePatterns, exact_pattern
 from headgate.control import inbox_files
-from headgate.gtid import GtidSet
 from headgate.lake import TableState, short_name
+from headgate.positions import NOTHING, Position, parse_position
 from headgate.sinks._decide import Decision
 from headgate.sinks._states import State
 
@@ -58,7 +58,7 @@ class PlannerMessages:
                 self._inbox.remove_signal(name)
         if len(batch.ends) == 1:
             (end,) = batch.ends
-            if GtidSet.parse(end.gtid) == GtidSet.parse(batch.header.gtid):
+            if parse_position(end.gtid) == parse_position(batch.header.gtid):
                 self._inbox.record_hint(end)
 
     def resume(self, states: Mapping[str, TableState]) -> None:
@@ -78,11 +78,11 @@ class PlannerMessages:
             self._finished = finished
 
 
-def _settling_gtids(decisions: Iterable[Decision], before: Mapping[str, TableState]) -> GtidSet:
+def _settling_gtids(decisions: Iterable[Decision], before: Mapping[str, TableState]) -> Position:
     """Return the GTIDs to apply before the tables are exact that begin to settle in this batch."""
-    gtids = GtidSet()
+    gtids = NOTHING
     for decision in decisions:
         known = before.get(decision.table)
         if decision.state.state == State.SETTLING and (known is None or known.state != State.SETTLING):
-            gtids |= GtidSet.parse(decision.state.settles_at or "")
+            gtids |= parse_position(decision.state.settles_at or "")
     return gtids

@@ -22,8 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from headgate.carrier import Batch
-from headgate.gtid import GtidSet
 from headgate.lake import LeftOut, TableState
+from headgate.positions import NOTHING, Position, parse_position
 from headgate.sinks._states import Event, State, follow
 
 __all__ = ["Unseen", "promised"]
@@ -95,10 +95,10 @@ def _left_out(now: LeftOut | None, before: TableState | None) -> LeftOut | None:
     return replace(earlier, changes=earlier.changes + now.changes)
 
 
-def _still_to_settle(table: str, batch: Batch, before: TableState | None) -> GtidSet:
+def _still_to_settle(table: str, batch: Batch, before: TableState | None) -> Position:
     """Return what must still be applied, after this batch, before all rows that were read are exact.
 
     :param before: the table in the last ledger row; None: rows of earlier snapshots do not count.
     """
-    pending = GtidSet.parse(before.settles_at) if before is not None and before.settles_at else GtidSet()
-    return (pending | batch.watermarks.get(table, GtidSet())) - GtidSet.parse(batch.header.gtid)
+    pending = parse_position(before.settles_at) if before is not None and before.settles_at else NOTHING
+    return (pending | batch.watermarks.get(table, NOTHING)) - parse_position(batch.header.gtid)

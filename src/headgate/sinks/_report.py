@@ -45,7 +45,7 @@ class BatchReport:
     warnings: tuple[str, ...] = ()
     replayed: bool = False
     start: str = ""  # the batch is gtid without this set
-    behind: int = 0  # transactions not in gtid that the server had executed at planning
+    behind: int | None = 0  # transactions not in gtid that the server had executed at planning, if it counts them
     notifications: tuple[Notification, ...] = ()  # also for a batch that the ledger had
     changes: dict[str, int] = field(default_factory=dict)  # changes of this batch: an update may have two images
     write_methods: Mapping[str, Mapping[WriteMethod, str]] = field(default_factory=dict)

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headgate.errors import AccessError, ChunkRetryError, ServerError
-from headgate.mysql import Connection, ConnectionSettings, log_status
+from headgate.mysql import Connection, ConnectionSettings
 from headgate.names import quote_name
 
 __all__ = ["ReadView", "TableLocks", "open_view"]
@@ -94,7 +94,7 @@ def open_view(
             check(connection)
         _lock(locking, tables, locks.wait_seconds)
         reading.query("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-        end = log_status(locking)
+        end = locking.log_status()
         if locks.hold == "setup":
             locking.query("UNLOCK TABLES")
         yield ReadView(reading, end, locking.close)

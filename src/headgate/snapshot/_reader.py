@@ -82,7 +82,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.binlog_positions import end_of
 from headgate.carrier import HighWatermark, Redo, Stop
 from headgate.catalog import Column, TableDef, check_visible, exact_patterns, load_stats, load_table
 from headgate.columns import PASSES_FIELD, TableCodec, excluded_by_name
@@ -99,11 +98,11 @@ from headgate.errors import (
     UnreadableTableError,
     UnsupportedError,
 )
-from headgate.gtid import GtidSet
 from headgate.kernels import RowBlock
-from headgate.mysql import Connection, log_position, log_status, missing_error, select_blocks
+from headgate.mysql import Connection, missing_error, select_blocks
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
+from headgate.positions import Position, read_executed
 from headgate.replication import (
     ABSENT_FIELD,
     GTID_TYPE,
@@ -215,34 +214,21 @@ def _existing(connection: Connection, chunks: Sequence[ChunkSpec]) -> list[tuple
     return [(db, table) for db, _, table in parts]
 
 
-def check_server(connection: Connection, executed: GtidSet, server_uuid: str) -> None:
+def check_server(connection: Connection, executed: Position, server_uuid: str) -> None:
     """Check that the server behind this connection is the planned one and has executed ``executed``.
 
     :raises ServerBehindError: otherwise; a proxy may direct a connection to any server, so a retry may help.
     :raises HistoryRewrittenError: it is, and has lost what it had.
     """
-    if end_of(executed) is not None:
-        now = log_position(connection)
-        if executed - now:
-            raise missing_error(
-                connection,
-                executed - now,
-                had_them=now.sources().keys() == executed.sources().keys(),
-                behind="connected to a server that the chunk was not planned on",
-            )
-        return
-    text = str(executed)
-    uuid, contained, missing = connection.query(
-        "SELECT @@global.server_uuid, GTID_SUBSET(%s, @@global.gtid_executed),"
-        " GTID_SUBTRACT(%s, @@global.gtid_executed)",
-        (text, text),
-    )[0]
-    if str(uuid) != server_uuid:
-        raise ServerBehindError(f"connected to server {uuid}, but the chunk was planned on {server_uuid}")
-    if not int(contained):
+    log = read_executed(connection)
+    if log.server_uuid != server_uuid:
+        raise ServerBehindError(f"connected to server {log.server_uuid}, but the chunk was planned on {server_uuid}")
+    missing = executed - log.executed
+    if missing:
         raise missing_error(
             connection,
-            GtidSet.parse(str(missing)),
+            missing,
+            server_uuid=server_uuid,
             had_them=True,
             behind="the server lacks transactions that the snapshot needs: wait for it, or connect to another server",
         )
@@ -281,7 +267,7 @@ class _Task:
         if self._load(chunk.table) != table:
             raise _RetryChunk("the table's definition changed while it was read")
         self._tables[chunk.table] = table
-        self._log.extend(*(self._view.end or log_status(self._connection)))
+        self._log.extend(*(self._view.end or self._connection.log_status()))
         self._check_log(chunk)
         # Rows are left out last: the window needs to see every row and every image.
         passing = _passing(self._rewind(chunk, codec, rows, keyed=bool(table.key)))

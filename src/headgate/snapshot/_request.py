@@ -9,9 +9,9 @@ from typing import Literal
 import pyarrow as pa
 
 from headgate._policies import DEFAULT, Policies
-from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import ChunkSpec, Hint
+from headgate.positions import Position
 from headgate.snapshot._locks import TableLocks
 
 __all__ = ["ChunkOptions", "ChunkRead"]
@@ -19,12 +19,12 @@ __all__ = ["ChunkOptions", "ChunkRead"]
 
 @dataclass(frozen=True)
 class ChunkRead:
-    """Chunks of a server's tables, to be read as of one GTID set."""
+    """Chunks of a server's tables, to be read as of one position."""
 
     settings: ConnectionSettings
     chunks: Sequence[ChunkSpec]
-    executed: GtidSet
-    """E. Read from the server's ``gtid_executed`` before the chunks are read."""
+    executed: Position
+    """E. Read from the server before the chunks are read."""
     server_uuid: str
     """The server that the read was planned on."""
     epoch: int

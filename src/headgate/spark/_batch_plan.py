@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headgate.binlog_positions import end_of, transactions
 from headgate.carrier import ControlFolder
 from headgate.errors import HeadgateError
 from headgate.offsets import SourceOffset
@@ -36,9 +35,9 @@ class BatchPlan:
     epoch: int
     tables: Mapping[str, PlannedTable] = field(default_factory=dict)
     transactions: int | None = None
-    """None: unknown, or there are no GTIDs."""
+    """None: unknown."""
     behind: int | None = None
-    """Transactions that the server had executed at planning, beyond the batch's end; None: there are no GTIDs."""
+    """Transactions that the server had executed at planning, beyond the batch's end; None: the log does not tell."""
 
     @classmethod
     def of(cls, start: SourceOffset | None, end: SourceOffset) -> BatchPlan:
@@ -56,9 +55,8 @@ class BatchPlan:
             chunks, rows = (progress.chunks_estimate, progress.rows_estimate) if progress else (0, 0)
             first, last = min(chunk_numbers), max(chunk_numbers)
             tables[table] = PlannedTable(first, last, notes.reads.get(table, 0), max(chunks, last), rows)
-        has_gtids = end_of(end.gtid_set) is None
-        new = transactions(end.gtid_set - start.gtid_set) if start is not None and has_gtids else None
-        return cls(end.epoch, tables, new, notes.behind if has_gtids else None)
+        new = None if start is None else (end.position - start.position).transactions()
+        return cls(end.epoch, tables, new, notes.behind)
 
     @classmethod
     def read(cls, checkpoint: str, batch_id: int) -> BatchPlan | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headgate.errors import ServerBehindError
-from headgate.gtid import GtidSet
 from headgate.offsets import Hint
+from headgate.positions import Position
 from headgate.spark._notes import Cut
-from headgate.spark._server import Server, ServerState
+from headgate.spark._server import Server, ServerState, newest_file
 
 __all__ = ["BatchEnd", "EndChooser"]
 
@@ -20,7 +20,7 @@ _BYTES_A_ROW = 1
 class BatchEnd:
     """A batch's end: its GTID set, and the file starts that divide the log before it."""
 
-    gtid: GtidSet
+    gtid: Position
     cuts: tuple[Cut, ...] = ()
 
 
@@ -38,11 +38,11 @@ class EndChooser:
 
     def choose(
         self,
-        had: GtidSet,
+        had: Position,
         state: ServerState,
         begin: Hint | None,
         *,
-        target: GtidSet | None = None,
+        target: Position | None = None,
         max_rows: int | None = None,
     ) -> BatchEnd:
         """Choose the end of the batch that begins at ``had``.
@@ -69,7 +69,7 @@ class EndChooser:
             self._current = state.uuid, current
         return BatchEnd(end, cuts)
 
-    def _backlog(self, had: GtidSet, uuid: str, current: str, begin: Hint | None) -> list[tuple[str, int]]:
+    def _backlog(self, had: Position, uuid: str, current: str, begin: Hint | None) -> list[tuple[str, int]]:
         """Return the files with changes after ``had``, and their bytes (-1: not queried, only the current file)."""
         if self._current == (uuid, current) or (begin is not None and begin.file == current):
             return [(current, -1)]
@@ -77,17 +77,10 @@ class EndChooser:
         names = [name for name, _ in files]
         if begin is not None and begin.file in names:
             return files[names.index(begin.file) :]
-        # Bisect for the newest file before which nothing is new: GTID sets at file starts only grow.
-        low, high = 0, len(files) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._server.previous_gtids(names[middle]) <= had:
-                low = middle
-            else:
-                high = middle - 1
-        return files[low:]
+        index, _ = newest_file(self._server, names, lambda logged: logged <= had)
+        return files[index:]
 
-    def _limit(self, had: GtidSet, end: GtidSet, max_rows: int, begin: Hint | None) -> GtidSet:
+    def _limit(self, had: Position, end: Position, max_rows: int, begin: Hint | None) -> Position:
         """Cut ``end`` after about ``max_rows`` changes in log order; more if the first transaction alone has more."""
         while True:
             limited = self._server.cut(had, end, max_rows, begin) & end
@@ -105,7 +98,7 @@ class EndChooser:
             size -= begin.pos
         return size > max_rows * _BYTES_A_ROW
 
-    def _divide(self, files: list[tuple[str, int]], had: GtidSet, end: GtidSet) -> tuple[Cut, ...]:
+    def _divide(self, files: list[tuple[str, int]], had: Position, end: Position) -> tuple[Cut, ...]:
         """Return at most ``slots - 1`` file starts that divide the backlog into parts of about equal size."""
         total = sum(size for _, size in files)
         cuts: list[Cut] = []

@@ -19,21 +19,20 @@ few new transactions all headers are read, from the last known position on. Of m
 in the last binlog file is read, and then, from the last one of these on, what is behind it: mostly nothing, so that two
 short dumps are enough however large the batch is.
 
-In a log without GTIDs it is the batch's first transaction, whose position is known. If the positions hold none (the
-server only began another file), the newest one stays.
+A log that does not name its transactions shows the first one of a batch instead (``Position.newest``). If the batch
+holds none (the server only began another file), the newest one stays.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.binlog_positions import end_of
 from headgate.carrier import End
 from headgate.errors import ServerBehindError
-from headgate.gtid import GtidSet
 from headgate.offsets import Hint, Last, SourceOffset
+from headgate.positions import NOTHING, Position, parse_position
 from headgate.spark._notes import Notes
-from headgate.spark._server import Server, ServerState, check_executed
+from headgate.spark._server import Server, ServerState, check_executed, newest_file
 
 if TYPE_CHECKING:
     from headgate.replication import TransactionHeader
@@ -60,10 +59,9 @@ class HistoryCheck:
         """Return whether a planning on the present connection has compared this offset."""
         return self._compared == (self._server.connects, start.epoch)
 
-    def begin(self, had: GtidSet, state: ServerState) -> dict[str, Any]:
+    def begin(self, had: Position, state: ServerState) -> dict[str, Any]:
         """Return the newest transaction of a new stream's start, and its position, as fields of its offset."""
-        logged = GtidSet() if end_of(had) is not None else had - state.purged
-        last, hint = self._headers(None, None, logged, state, had)
+        last, hint = self._headers(None, None, had - state.purged, state, had)
         return {"last": last, "hint": hint}
 
     def resume(self, position: End, state: ServerState) -> None:
@@ -72,13 +70,13 @@ class HistoryCheck:
         :raises ServerBehindError: the server has not executed all of it.
         :raises HistoryRewrittenError: the server lost some of it, or its last transaction is another one.
         """
-        check_executed(GtidSet.parse(position.gtid), state, self._server, position.server_uuid)
+        check_executed(parse_position(position.gtid), state, self._server, position.server_uuid)
         if position.last_gtid:
             last = Last(position.last_gtid, position.last_us)
-            self._headers(last, None, GtidSet(), state, GtidSet(), read_on=position.server_uuid)
+            self._headers(last, None, NOTHING, state, NOTHING, read_on=position.server_uuid)
 
     def advance(
-        self, start: SourceOffset, new: GtidSet, state: ServerState, epoch: int
+        self, start: SourceOffset, new: Position, state: ServerState, epoch: int
     ) -> tuple[Last | None, Hint | None]:
         """Compare the offset's newest transaction with the server's. Return that of the next offset, and its position.
 
@@ -87,7 +85,7 @@ class HistoryCheck:
         :raises HistoryRewrittenError: they differ.
         """
         if new or not self.is_compared(start):
-            executed = start.gtid_set | new
+            executed = start.position | new
             last, hint = self._headers(start.last, start.hint, new - state.purged, state, executed)
         else:
             last, hint = start.last, start.hint
@@ -103,10 +101,10 @@ class HistoryCheck:
             return self._server.identity()
         state = self._server.state()
         try:
-            check_executed(end.gtid_set, state, self._server, Notes.from_dict(end.signals).server_uuid)
+            check_executed(end.position, state, self._server, Notes.from_dict(end.signals).server_uuid)
         except ServerBehindError:
             return state.uuid  # the tasks refuse this server, as long as it is behind
-        self._headers(end.last, end.hint, GtidSet(), state, GtidSet())
+        self._headers(end.last, end.hint, NOTHING, state, NOTHING)
         self._planned = self._server.connects, end.epoch
         return state.uuid
 
@@ -114,9 +112,9 @@ class HistoryCheck:
         self,
         last: Last | None,
         hint: Hint | None,
-        new: GtidSet,
+        new: Position,
         state: ServerState,
-        executed: GtidSet,
+        executed: Position,
         read_on: str | None = None,
     ) -> tuple[Last | None, Hint | None]:
         """Compare ``last`` with the server's, and return the newest of ``last`` and ``new`` with its position.
@@ -129,51 +127,35 @@ class HistoryCheck:
 
         read_on = read_on if hint is None else hint.server_uuid
 
-        known = GtidSet() if last is None else GtidSet.parse(last.gtid) - state.purged
+        known = NOTHING if last is None else parse_position(last.gtid) - state.purged
         at = hint if hint is not None and hint.server_uuid == state.uuid else None
         part, begin = self._last_part(new, state.uuid, at)
-        is_short = end_of(part) is not None or part.count() <= _FEW
-        candidates = part if is_short else _highest(part)
+        candidates = part.newest(_FEW)
         reads = [(known, at), (candidates, begin)]
         if known and begin is not None and begin == at:
             reads = [(known | candidates, at)]
         newest: TransactionHeader | None = None
         for gtids, position in reads:
             for header in self._server.headers(gtids, position) if gtids else ():
-                if last is not None and known and str(header.gtid) == last.gtid:
+                if last is not None and known and str(header.key) == last.gtid:
                     check_header(header, last, read_on)
                 last, hint = header.last, header.hint
-                known = GtidSet()
+                known = NOTHING
                 newest = header
-        if newest is not None and not is_short:
+        if newest is not None and candidates != part:
             newest = self._server.last_header(newest, executed, part - candidates)
             last, hint = newest.last, newest.hint
         return last, hint
 
-    def _last_part(self, new: GtidSet, server_uuid: str, at: Hint | None) -> tuple[GtidSet, Hint | None]:
+    def _last_part(self, new: Position, server_uuid: str, at: Hint | None) -> tuple[Position, Hint | None]:
         """Return the last part of ``new`` in the log, and a position before it.
 
         :param at: a known position before all of ``new``.
         """
         if not new:
             return new, at
-        if end_of(new) is not None:
-            return new, None
-        if at is not None and (new.count() <= _FEW or at.file == self._server.log_file()):
+        if at is not None and (new.newest(_FEW) == new or at.file == self._server.log_file()):
             return new, at
         names = [name for name, _ in self._server.log_files()]
-        low, high = 0, len(names) - 1
-        before, middle = GtidSet(), high  # mostly it is the file that is being written
-        while low < high:
-            logged = self._server.previous_gtids(names[middle])
-            if new <= logged:
-                high = middle - 1
-            else:
-                low, before = middle, logged
-            middle = (low + high + 1) // 2
-        return new - before, Hint(server_uuid, names[low], _FIRST_EVENT)
-
-
-def _highest(gtids: GtidSet) -> GtidSet:
-    """Return the highest number of each source."""
-    return GtidSet({(uuid, tag): [(number, number)] for uuid, tag, _, number in gtids.intervals()})
+        index, before = newest_file(self._server, names, lambda logged: not new <= logged)
+        return new - before, Hint(server_uuid, names[index], _FIRST_EVENT)

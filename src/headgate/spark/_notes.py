@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from headgate.errors import ConfigError, OffsetFormatError
-from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint
+from headgate.positions import Position, parse_position
 
 __all__ = ["Cut", "Notes", "SnapshotRequest", "sent_times"]
 
@@ -21,9 +21,9 @@ class Cut:
     gtid: str
 
     @property
-    def gtid_set(self) -> GtidSet:
+    def position(self) -> Position:
         """``gtid``, parsed."""
-        return GtidSet.parse(self.gtid)
+        return parse_position(self.gtid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class Notes:
     """GTID set to read before the stream ends: rows that were kept or dropped are exact only then."""
     signal_table: str | None = None
     """``db.table`` whose inserts in this batch are signals."""
-    behind: int = 0
-    """Transactions that the server had executed at planning, beyond the batch's end."""
+    behind: int | None = None
+    """Transactions that the server had executed at planning, beyond the batch's end; None: the log does not tell."""
     reads: Mapping[str, int] = field(default_factory=dict)
     """By ``db.table``: approximate rows of the batch's chunks."""
     fresh: bool = False
@@ -132,9 +132,9 @@ class Notes:
                 stopped=tuple(str(table) for table in values.get("stopped", ())),
                 found=tuple(str(table) for table in values.get("found", ())),
                 initial=None if values.get("initial") is None else str(values["initial"]),
-                settles=str(GtidSet.parse(str(values.get("settles", "")))),
+                settles=str(parse_position(str(values.get("settles", "")))),
                 signal_table=None if values.get("signal_table") is None else str(values["signal_table"]),
-                behind=int(values.get("behind", 0)),
+                behind=None if values.get("behind") is None else int(values["behind"]),
                 reads={str(table): int(rows) for table, rows in values.get("reads", {}).items()},
                 fresh=bool(values.get("fresh", False)),
                 full_restart=bool(values.get("full_restart", False)),

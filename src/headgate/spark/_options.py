@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from headgate._policies import DEFAULT, Policies
-from headgate.binlog_positions import parse_start
 from headgate.control import KafkaTopic
 from headgate.errors import ConfigError
-from headgate.gtid import GtidSet
 from headgate.parsing import parse_json
+from headgate.positions import parse_position, parse_start
 from headgate.spark._policy_options import POLICY_HELP, parse_policies
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def _table(name: str, text: str) -> str:
 
 def _gtids(name: str, text: str) -> str:
     del name
-    return str(GtidSet.parse(text))
+    return str(parse_position(text))
 
 
 def _start(name: str, text: str) -> str:

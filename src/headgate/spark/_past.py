@@ -78,13 +78,13 @@ class PastTables:
 
     def _hint(self, server_uuid: str, gtid: str) -> Hint | None:
         """Return the pipeline's position in this server's log when it had this set or less."""
-        from headgate.gtid import GtidSet
+        from headgate.positions import parse_position
 
         recorded = self._control.hint() if self._control is not None else None
         if (
             recorded is None
             or recorded.server_uuid != server_uuid
-            or not GtidSet.parse(recorded.gtid) <= GtidSet.parse(gtid)
+            or not parse_position(recorded.gtid) <= parse_position(gtid)
         ):
             return None
         return recorded.hint
@@ -109,8 +109,8 @@ class PastTables:
         from headgate.carrier import typed_batch
         from headgate.catalog import exact_patterns
         from headgate.errors import ChunkRetryError
-        from headgate.gtid import GtidSet
         from headgate.mysql import Connection
+        from headgate.positions import parse_position
         from headgate.replication import ImageBatch, check_settings
         from headgate.snapshot import Chunk, ChunkOptions, ChunkRead, Redo, read_chunks
         from headgate.spark._read_task import hooked
@@ -127,7 +127,7 @@ class PastTables:
             ChunkRead(
                 settings,
                 [Chunk(table, 0, None, None)],
-                GtidSet.parse(gtid),
+                parse_position(gtid),
                 uuid,
                 epoch=0,
                 planned_us=time.time_ns() // 1000,
@@ -148,13 +148,13 @@ class PastTables:
         """
         from headgate.catalog import TablePatterns
         from headgate.errors import ChunkRetryError
-        from headgate.gtid import GtidSet
+        from headgate.positions import parse_position
         from headgate.replication import Ddl, DecodeOptions, LogBlock, LogRead, Stopped, read_range
 
-        options, executed = self._parsed(table), GtidSet.parse(end)
+        options, executed = self._parsed(table), parse_position(end)
         names = self._key_schema(self._table(table)).names
         for item in read_range(
-            LogRead(options.settings(), wanted=executed - GtidSet.parse(start), executed=executed),
+            LogRead(options.settings(), wanted=executed - parse_position(start), executed=executed),
             DecodeOptions(TablePatterns(options.patterns), images="keys", policies=options.policies),
         ):
             if isinstance(item, (Ddl, Stopped)):

@@ -30,12 +30,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from headgate.binlog_positions import NamedStart, parse_start, transactions
 from headgate.carrier import ControlFile, ControlFolder, Trouble, Waiting
 from headgate.catalog import TablePatterns
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, UnsupportedError
-from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SnapshotState, SourceOffset
+from headgate.positions import NamedStart, Position, parse_position, parse_start
 from headgate.retrying import RetryPolicy
 from headgate.spark._end import BatchEnd, EndChooser
 from headgate.spark._history import HistoryCheck
@@ -97,7 +96,7 @@ class _Planning:
     """Input of one planning."""
 
     start: SourceOffset
-    had: GtidSet
+    had: Position
     """GTID set of ``start``."""
     notes: Notes
     """Notes of ``start``."""
@@ -135,7 +134,7 @@ class Planner:
         self._forwarder = forwarder
         self._clock, self._wall_us, self._sleep = clock, wall_us, sleep
         self._retry = RetryPolicy(0.2, deadline_seconds=options.retry_seconds, sleep=sleep, clock=clock)
-        self._target: GtidSet | None = None
+        self._target: Position | None = None
         self._moves = 0
         self._polled: float | None = None
         self._idle_since: float | None = None
@@ -192,7 +191,7 @@ class Planner:
 
     def log_uuid(self, start: SourceOffset, end: SourceOffset) -> str | None:
         """Return the server in whose log a batch's changes are read; None: :meth:`server_uuid`."""
-        return self._retried(lambda: self._server.log_uuid(start.gtid_set, end.gtid_set))
+        return self._retried(lambda: self._server.log_uuid(start.position, end.position))
 
     def finished(self, end: SourceOffset) -> None:
         """Remove the files of a finished batch's signals."""
@@ -281,7 +280,7 @@ class Planner:
             **self._history.begin(had, state),
         )
 
-    def _resumed(self, state: ServerState) -> tuple[GtidSet, frozenset[str]] | None:
+    def _resumed(self, state: ServerState) -> tuple[Position, frozenset[str]] | None:
         """Return the sinks' position and finished tables, for a stream without a checkpoint; None: start afresh.
 
         A kill between the ledger's row and the hint leaves an older hint.
@@ -290,7 +289,7 @@ class Planner:
             hint, finished = self._control.hint(), self._control.finished()
             reads_nothing = self._options.snapshot_mode == "no_data"
             if hint is not None and (finished or reads_nothing):
-                had = GtidSet.parse(self._options.applied or hint.gtid)
+                had = parse_position(self._options.applied or hint.gtid)
                 self._history.resume(replace(hint, gtid=str(had)), state)
                 if state.purged <= had:
                     return had, finished
@@ -298,7 +297,7 @@ class Planner:
                 log.warning("the server has purged log after the sinks' position: %s", consequence)
         return None
 
-    def _start_position(self, start: str | None, state: ServerState) -> GtidSet:
+    def _start_position(self, start: str | None, state: ServerState) -> Position:
         """Return what counts as already read at an option ``start``."""
         if start is None or start == "snapshot":
             return state.executed
@@ -307,8 +306,8 @@ class Planner:
                 return state.executed
             case NamedStart.EARLIEST:
                 return state.purged
-            case GtidSet() as gtids:
-                return gtids  # with a relay, the server itself may no longer hold what follows it
+            case Position() as position:
+                return position  # with a relay, the server itself may no longer hold what follows it
             case _:
                 return self._server.start_position(start)
 
@@ -322,7 +321,7 @@ class Planner:
         state = self._server.state()
         had = self._start_position(start or "earliest", state)
         check_position(had, state, self._server)
-        target = GtidSet.parse(end) if end is not None else state.executed
+        target = parse_position(end) if end is not None else state.executed
         until = self._ends.choose(had, state, None, target=target)
         if target - until.gtid:
             raise UnsupportedError(
@@ -341,7 +340,7 @@ class Planner:
 
     def _everything(self, as_of: str | None) -> tuple[SourceOffset, list[ChunkSpec]]:
         state = self._server.state()
-        end = GtidSet.parse(as_of) if as_of is not None else state.executed
+        end = parse_position(as_of) if as_of is not None else state.executed
         check_position(end, state, self._server)
         now = self._wall_us()
         epoch = self._epoch(0, now)
@@ -367,7 +366,7 @@ class Planner:
 
     def _latest(self, start: SourceOffset, max_rows: int | None) -> SourceOffset | None:
         """Plan one batch in stages, each a value that the next ones only read."""
-        had = start.gtid_set
+        had = start.position
         notes, requests = self._read_requests(start)
         is_known = self._has_planned and self._history.is_compared(start)
         if is_known and not requests.new and not _unfinished(start.snapshot, notes) and self._nothing_new(had):
@@ -390,7 +389,7 @@ class Planner:
         signals = self._without_retries(folder, notes)
         return notes, _Requests(signals, any(name not in notes.taken for name in signals))
 
-    def _read_state(self, start: SourceOffset, had: GtidSet, notes: Notes, requests: _Requests) -> _Planning:
+    def _read_state(self, start: SourceOffset, had: Position, notes: Notes, requests: _Requests) -> _Planning:
         """Second stage: read and check the server's present state."""
         state = self._server.state()
         check_position(had, state, self._server, notes.server_uuid)
@@ -470,7 +469,7 @@ class Planner:
             server_uuid=planning.state.uuid,
             begin=planning.begin,
             cuts=end.cuts,
-            behind=transactions(planning.state.executed - end.gtid),
+            behind=(planning.state.executed - end.gtid).transactions(),
             signal_table=None if self._options.table else self._options.signal_table,
             sent=sent_times(plan.taken, planning.requests.signals),
         )
@@ -493,7 +492,7 @@ class Planner:
             return signals
         return {name: signal for name, signal in signals.items() if name in notes.taken or signal.get("type") != "redo"}
 
-    def _reads_windows(self, end: GtidSet, *, changes_wait: bool) -> bool:
+    def _reads_windows(self, end: Position, *, changes_wait: bool) -> bool:
         """Whether chunks can be read as of ``end``; if not, a later end will do, unless changes wait for them."""
         readable = self._server.reads_windows(end)
         if changes_wait and not readable:
@@ -512,7 +511,7 @@ class Planner:
             return False
         return not plan.settles_at & planning.state.executed
 
-    def _nothing_new(self, had: GtidSet) -> bool:
+    def _nothing_new(self, had: Position) -> bool:
         """Whether the server has nothing new: the only query of an idle stream."""
         if self._target is not None:
             return self._target <= had

@@ -15,8 +15,8 @@ from headgate.carrier import ABSENT, HighWatermark, Redo, Signals, Stop, check_n
 from headgate.catalog import TableDef, TablePatterns, exact_pattern, load_table
 from headgate.columns import hooked_table
 from headgate.control import inserted_rows
-from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
+from headgate.positions import parse_position
 from headgate.replication import (
     Ddl,
     DecodeOptions,
@@ -54,14 +54,14 @@ def _read(
     settings: ConnectionSettings, task: Task, images: ImagesWanted, options: ChunkOptions
 ) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Stop | HighWatermark | Signals | RangeEnd]:
     """Yield everything of a task, with the columns that the tables have at MySQL."""
-    executed = GtidSet.parse(task.executed)
+    executed = parse_position(task.executed)
     if task.log is not None:
         signals = _SignalTable(task.log.signal_table, TablePatterns(task.patterns))
         unread = {item.table: item for item in task.log.unread}
         for item in read_range(
             LogRead(
                 settings,
-                wanted=GtidSet.parse(task.log.wanted),
+                wanted=parse_position(task.log.wanted),
                 executed=executed,
                 server_uuid=task.server_uuid,
                 hint=task.log.hint,

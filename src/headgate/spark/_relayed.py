@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.catalog import TablePatterns
 from headgate.errors import HeadgateError, IncompleteReadError, ServerBehindError
-from headgate.gtid import GtidSet
+from headgate.positions import Position
 from headgate.spark._server import ServerState, SourceServer
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class RelayedServer(SourceServer):
         self._files: list[LogFile] | None = None
         """Files of the part; None: not listed yet."""
 
-    def executed(self) -> GtidSet:
+    def executed(self) -> Position:
         """Return what the server has executed and the relay holds."""
         return super().executed() & self._relay.head().gtid
 
@@ -87,7 +87,7 @@ class RelayedServer(SourceServer):
         purged = state.purged if self._relay.falls_back else head.begin
         return replace(state, executed=state.executed & head.gtid, purged=purged, by_relay=True)
 
-    def _head_with(self, executed: GtidSet) -> LogHead:
+    def _head_with(self, executed: Position) -> LogHead:
         """Return the relay's head once it has all of this set, or after a short wait: then the relay is far behind."""
         head, pause = self._relay.head(), _FIRST_PAUSE_SECONDS
         while not executed <= head.gtid and pause < _LONGEST_PAUSE_SECONDS:
@@ -96,12 +96,13 @@ class RelayedServer(SourceServer):
             head = self._relay.head()
         return head
 
-    def missing_error(self, missing: GtidSet, *, had_them: bool, behind: str) -> HeadgateError:
+    def missing_error(self, missing: Position, *, server_uuid: str, had_them: bool, behind: str) -> HeadgateError:
         """Return the error for transactions that the server or its relay lacks. A relay that is behind lost nothing."""
         lost = missing - super().executed()
-        return super().missing_error(lost or missing, had_them=had_them and bool(lost), behind=behind)
+        had_them = had_them and bool(lost)
+        return super().missing_error(lost or missing, server_uuid=server_uuid, had_them=had_them, behind=behind)
 
-    def reach(self, had: GtidSet, end: GtidSet) -> GtidSet:
+    def reach(self, had: Position, end: Position) -> Position:
         """Return ``end``, limited to the end of one server's part of the relay's log."""
         head = self._relay.head()
         part = _part_after(head, had)
@@ -123,12 +124,12 @@ class RelayedServer(SourceServer):
             raise IncompleteReadError("the relay deleted this part of the binlog while its files were listed")
         return self._files
 
-    def reads_windows(self, end: GtidSet) -> bool:
+    def reads_windows(self, end: Position) -> bool:
         """Whether ``end`` is in the present server's part, or the server itself may be read."""
         series = self._relay.head().series
         return self._relay.falls_back or (bool(series) and series[-1].begin <= end)
 
-    def log_uuid(self, had: GtidSet, end: GtidSet) -> str | None:
+    def log_uuid(self, had: Position, end: Position) -> str | None:
         """Return the server whose part of the relay's log holds the changes between."""
         part = self._relay.head().series_of(end - had)
         return None if part is None else part.server_uuid
@@ -144,13 +145,13 @@ class RelayedServer(SourceServer):
             return super().log_files()
         return [(one.name, one.bytes) for one in self._listed(self._part)]
 
-    def previous_gtids(self, file: str) -> GtidSet:
+    def previous_gtids(self, file: str) -> Position:
         if self._part is None:
             return super().previous_gtids(file)
         return next(one.before for one in self._listed(self._part) if one.name == file)
 
 
-def _part_after(head: LogHead, had: GtidSet) -> Series | None:
+def _part_after(head: LogHead, had: Position) -> Series | None:
     """Return the part with the changes after a set; None if there are none, or the relay does not hold them."""
     if not head.begin <= had:
         return None

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from headgate.binlog_positions import BinlogPosition, end_of, file_number, positions_before
-from headgate.errors import BinlogPurgedError, HeadgateError, ServerSettingError
-from headgate.gtid import GtidSet
+from headgate.errors import BinlogPurgedError, HeadgateError
 from headgate.offsets import Hint
+from headgate.positions import NOTHING, Position, check_kind, file_number, read_executed
 
 if TYPE_CHECKING:
     from headgate.catalog import TableDef, TablePatterns, TableStats
     from headgate.mysql import Connection, ConnectionSettings
     from headgate.replication import TransactionHeader
 
-__all__ = ["Server", "ServerState", "SourceServer", "check_executed", "check_position"]
+__all__ = ["Server", "ServerState", "SourceServer", "check_executed", "check_position", "newest_file"]
 
 
 @dataclass(frozen=True)
@@ -24,8 +23,8 @@ class ServerState:
     """A server's state at one moment. When ``executed`` was read, ``purged`` was part of it."""
 
     uuid: str
-    executed: GtidSet
-    purged: GtidSet
+    executed: Position
+    purged: Position
     by_relay: bool = False
     """Whether the log comes from a relay, which may have less of it than the server."""
 
@@ -37,7 +36,7 @@ class Server(Protocol):
     def connects(self) -> int:
         """Number of opened connections: if it changes, the server may have changed in any way."""
 
-    def executed(self) -> GtidSet:
+    def executed(self) -> Position:
         """Return what the server has executed now: one cheap query."""
 
     def state(self, *, whole: bool = False) -> ServerState:
@@ -65,13 +64,13 @@ class Server(Protocol):
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         """Run a small query."""
 
-    def reach(self, had: GtidSet, end: GtidSet) -> GtidSet:
+    def reach(self, had: Position, end: Position) -> Position:
         """Return how far a batch after ``had`` can go, at most ``end``: its changes must be in one server's log."""
 
-    def reads_windows(self, end: GtidSet) -> bool:
+    def reads_windows(self, end: Position) -> bool:
         """Whether chunks can be read as of ``end``: the log from there to now is one server's."""
 
-    def log_uuid(self, had: GtidSet, end: GtidSet) -> str | None:
+    def log_uuid(self, had: Position, end: Position) -> str | None:
         """Return the server in whose log the changes of a batch are read; None: the connected one."""
 
     def log_file(self) -> str:
@@ -80,28 +79,28 @@ class Server(Protocol):
     def log_files(self) -> list[tuple[str, int]]:
         """Return names and sizes (bytes) of all binlog files, oldest first."""
 
-    def previous_gtids(self, file: str) -> GtidSet:
+    def previous_gtids(self, file: str) -> Position:
         """Return the set of the files before ``file``."""
 
-    def start_position(self, start: str) -> GtidSet:
+    def start_position(self, start: str) -> Position:
         """Return what counts as already read at a start position (``replication.start_of``)."""
 
-    def cut(self, had: GtidSet, executed: GtidSet, rows: int, hint: Hint | None) -> GtidSet:
+    def cut(self, had: Position, executed: Position, rows: int, hint: Hint | None) -> Position:
         """Return ``had`` and the next transactions in log order, until they hold ``rows`` changes."""
 
-    def headers(self, gtids: GtidSet, hint: Hint | None) -> list[TransactionHeader]:
+    def headers(self, part: Position, hint: Hint | None) -> list[TransactionHeader]:
         """Return the headers of transactions, in log order; none if the log of one is purged.
 
         :param hint: a position before them.
         """
 
-    def last_header(self, header: TransactionHeader, executed: GtidSet, wanted: GtidSet) -> TransactionHeader:
+    def last_header(self, header: TransactionHeader, executed: Position, wanted: Position) -> TransactionHeader:
         """Return the header of the last transaction of ``wanted`` in the log, if it is behind ``header``, else that.
 
         :param executed: the log's transactions up to the last of ``wanted``.
         """
 
-    def missing_error(self, missing: GtidSet, *, had_them: bool, behind: str) -> HeadgateError:
+    def missing_error(self, missing: Position, *, server_uuid: str, had_them: bool, behind: str) -> HeadgateError:
         """Return the error for transactions that the server lacks: ``mysql.missing_error``."""
 
     def commit_watermark(self, table: str, data: str) -> None:
@@ -111,7 +110,23 @@ class Server(Protocol):
         """Close the connection."""
 
 
-def check_executed(had: GtidSet, state: ServerState, server: Server, planned_on: str = "") -> None:
+def newest_file(server: Server, files: Sequence[str], holds: Callable[[Position], bool]) -> tuple[int, Position]:
+    """Return the index of the newest file whose start ``holds``, and what was logged before it. Starts only grow. The
+    first file is not queried: its start holds. Mostly the newest is the file that is being written.
+    """
+    low, high = 0, len(files) - 1
+    before, middle = NOTHING, high
+    while low < high:
+        logged = server.previous_gtids(files[middle])
+        if holds(logged):
+            low, before = middle, logged
+        else:
+            high = middle - 1
+        middle = (low + high + 1) // 2
+    return low, before
+
+
+def check_executed(had: Position, state: ServerState, server: Server, planned_on: str = "") -> None:
     """Check that the server has executed all of ``had``.
 
     :param planned_on: UUID of a server that had; empty: unknown.
@@ -123,30 +138,23 @@ def check_executed(had: GtidSet, state: ServerState, server: Server, planned_on:
         relay = ", or its relay does not have," if state.by_relay else ""
         raise server.missing_error(
             missing,
+            server_uuid=state.uuid,
             had_them=state.uuid == planned_on,
             behind=f"the server has not executed{relay} transactions that count as read, {missing}: wait for it, or"
             " connect to the server that has them; if they are lost, start again with a new checkpoint and target",
         )
 
 
-def check_position(had: GtidSet, state: ServerState, server: Server, planned_on: str = "") -> None:
+def check_position(had: Position, state: ServerState, server: Server, planned_on: str = "") -> None:
     """Check that the server has all of ``had`` and still holds everything after it.
 
     :param planned_on: as for :func:`check_executed`.
     :raises ServerBehindError: it has not executed all of it.
     :raises HistoryRewrittenError: it had, and cannot receive it again.
     :raises BinlogPurgedError: it has purged what comes after it.
-    :raises ServerSettingError: only one of them has GTIDs.
+    :raises ServerSettingError: the server has positions of another kind.
     """
-    has_positions = end_of(state.executed) is not None
-    if had and has_positions != (end_of(had) is not None):
-        raise ServerSettingError(
-            "the stream's position has GTIDs and the server has none, or vice versa: the tables have to be read again,"
-            " with a new checkpoint and target",
-            setting="gtid_mode",
-            expected="OFF" if not has_positions else "ON",
-            actual="OFF" if has_positions else "ON",
-        )
+    check_kind(had, state.executed)
     check_executed(had, state, server, planned_on)
     lost = state.purged - had
     if lost and state.by_relay:
@@ -169,14 +177,15 @@ class SourceServer:
     """:class:`Server` on real connections.
 
     :param patterns: the followed tables: the server's log must have their changes.
-    :param without_gtids: also accept a server with ``gtid_mode=OFF``; positions are then positions in its log.
+    :param without_gtids: also accept a server with ``gtid_mode=OFF``.
     """
 
     def __init__(self, settings: ConnectionSettings, patterns: TablePatterns, *, without_gtids: bool = False) -> None:
         self._settings = settings
         self._patterns = patterns
         self._without_gtids = without_gtids
-        self._position: BinlogPosition | None = None
+        self._executed: Position | None = None
+        """The position read last."""
         self._open: Connection | None = None
         self._filters_checked = False
         self.connects = 0
@@ -189,24 +198,16 @@ class SourceServer:
             self.connects += 1
         return self._open
 
-    def executed(self) -> GtidSet:
-        from headgate.mysql import gtid_executed, log_position
-
-        if not self._without_gtids:
-            return gtid_executed(self._connection())
-        position = log_position(self._connection())
-        self._position = end_of(position)
-        return position
+    def executed(self) -> Position:
+        self._executed = read_executed(self._connection()).executed
+        return self._executed
 
     def state(self, *, whole: bool = False) -> ServerState:
         del whole
-        purged = str(self.query("SELECT @@global.gtid_purged")[0][0])
-        executed = self.executed()
-        uuid = self.identity()  # after `executed`, so that a setting switched off before that is detected
-        if self._position is None:
-            return ServerState(uuid, executed, GtidSet.parse(purged))
-        oldest = self.log_files()[0][0]
-        return ServerState(uuid, executed, positions_before(uuid, file_number(oldest), 4))
+        log = read_executed(self._connection())
+        self._executed = log.executed
+        uuid = self.identity()  # after the position, so that a setting switched off before that is detected
+        return ServerState(uuid, log.executed, log.purged(self._connection()))
 
     def identity(self) -> str:
         from headgate.mysql import check_filters, check_required
@@ -238,54 +239,51 @@ class SourceServer:
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         return self._connection().query(sql)
 
-    def reach(self, had: GtidSet, end: GtidSet) -> GtidSet:
+    def reach(self, had: Position, end: Position) -> Position:
         del had
         return end
 
-    def reads_windows(self, end: GtidSet) -> bool:
+    def reads_windows(self, end: Position) -> bool:
         del end
         return True
 
-    def log_uuid(self, had: GtidSet, end: GtidSet) -> str | None:
+    def log_uuid(self, had: Position, end: Position) -> str | None:
         del had, end
         return None
 
     def log_file(self) -> str:
-        from headgate.mysql import log_status
-
-        return str(log_status(self._connection())[0])
+        return str(self._connection().log_status()[0])
 
     def log_files(self) -> list[tuple[str, int]]:
         return [(str(row[0]), int(row[1])) for row in self.query("SHOW BINARY LOGS")]
 
-    def previous_gtids(self, file: str) -> GtidSet:
+    def previous_gtids(self, file: str) -> Position:
         from headgate.replication import previous_gtids
 
-        if self._position is not None:
-            return positions_before(self._position.server_uuid, file_number(file), 4)
-        return previous_gtids(self._settings, file)
+        executed = self._executed or self.executed()
+        return executed.before_file(file_number(file), lambda: previous_gtids(self._settings, file))
 
-    def start_position(self, start: str) -> GtidSet:
+    def start_position(self, start: str) -> Position:
         from headgate.mysql import Connection
         from headgate.replication import start_of
 
         with Connection.open(self._settings) as connection:
             return start_of(connection, start)[0]
 
-    def cut(self, had: GtidSet, executed: GtidSet, rows: int, hint: Hint | None) -> GtidSet:
+    def cut(self, had: Position, executed: Position, rows: int, hint: Hint | None) -> Position:
         from headgate.replication import cut_in_order
 
         return cut_in_order(self._settings, had, executed, limit_rows=rows, hint=hint)
 
-    def headers(self, gtids: GtidSet, hint: Hint | None) -> list[TransactionHeader]:
+    def headers(self, part: Position, hint: Hint | None) -> list[TransactionHeader]:
         from headgate.replication import LogRead, transaction_headers
 
         try:
-            return transaction_headers(LogRead(self._settings, wanted=gtids, hint=hint))
+            return transaction_headers(LogRead(self._settings, wanted=part, hint=hint))
         except BinlogPurgedError:
             return []
 
-    def last_header(self, header: TransactionHeader, executed: GtidSet, wanted: GtidSet) -> TransactionHeader:
+    def last_header(self, header: TransactionHeader, executed: Position, wanted: Position) -> TransactionHeader:
         from headgate.replication import LogRead, last_header
 
         before, until = executed - wanted, self._log_end()
@@ -297,14 +295,12 @@ class SourceServer:
 
     def _log_end(self) -> tuple[str, int] | None:
         """Return file and position of the log's end; None: a dump ends only there."""
-        from headgate.mysql import log_status
+        return self._connection().log_status()
 
-        return log_status(self._connection())
-
-    def missing_error(self, missing: GtidSet, *, had_them: bool, behind: str) -> HeadgateError:
+    def missing_error(self, missing: Position, *, server_uuid: str, had_them: bool, behind: str) -> HeadgateError:
         from headgate.mysql import missing_error
 
-        return missing_error(self._connection(), missing, had_them=had_them, behind=behind)
+        return missing_error(self._connection(), missing, server_uuid=server_uuid, had_them=had_them, behind=behind)
 
     def commit_watermark(self, table: str, data: str) -> None:
         from headgate.mysql import commit_watermark

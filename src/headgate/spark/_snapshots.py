@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from headgate._policies import DEFAULT, Policies
 from headgate.catalog import INTEGERS, TableDef, TablePatterns, exact_patterns
 from headgate.errors import ConfigError, DefiniteServerError, TransientServerError
-from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, SnapshotProgress, SnapshotState
+from headgate.positions import NOTHING, Position, parse_position
 from headgate.spark._notes import Notes, SnapshotRequest
 from headgate.spark._snapshot_requests import Refusal, check_request
 
@@ -67,7 +67,7 @@ class SnapshotPlan:
     snapshot_requests: dict[str, SnapshotRequest] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
     waiting_tables: set[str] = field(default_factory=set)
-    settles_at: GtidSet = field(default_factory=GtidSet)
+    settles_at: Position = NOTHING
     """GTID set to read before the stream ends: rows that were kept or dropped are exact only then."""
     position: str = ""
     """The server's GTID set at this planning, for messages."""
@@ -90,7 +90,8 @@ class SnapshotPlan:
             active=dict(state.active), queue=list(state.queue), done=list(state.done), redo=list(notes.redo),
             append=set(notes.append) - read, reread=set(notes.reread), taken=list(notes.taken), paused=notes.paused,
             snapshot_requests=dict(notes.readings), stopped=set(notes.stopped), initial=notes.initial,
-            waiting_tables=set(notes.found if notes.fresh else ()), settles_at=GtidSet.parse(notes.settles), **settings,
+            waiting_tables=set(notes.found if notes.fresh else ()), settles_at=parse_position(notes.settles),
+            **settings,
         )  # fmt: skip
         plan.begun = frozenset(plan.being_read())
         return plan

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from headgate.carrier import Header, HeaderTable, ReadingProgress
-from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SnapshotProgress, SourceOffset
+from headgate.positions import Position
 from headgate.spark._notes import Cut, Notes, SnapshotRequest
 from headgate.spark._snapshots import chunk_weights
 
@@ -92,7 +92,7 @@ def plan_tasks(
         "patterns": end.tables,
     }
     unread = _unread(start, notes)
-    ranges = _ranges(start.gtid_set, end.gtid_set, hint, notes.cuts if same_server else (), unread, notes)
+    ranges = _ranges(start.position, end.position, hint, notes.cuts if same_server else (), unread, notes)
     tasks: list[dict[str, Any]] = [{**common, "server_uuid": log_uuid or server_uuid, "log": log} for log in ranges]
     first = notes.initial is not None
     weights = chunk_weights(end.snapshot.chunks, end.snapshot.active, chunk_rows)
@@ -106,14 +106,14 @@ def plan_tasks(
 
 
 def _ranges(
-    had: GtidSet, end: GtidSet, hint: Hint | None, cuts: Sequence[Cut], unread: tuple[Unread, ...], notes: Notes
+    had: Position, end: Position, hint: Hint | None, cuts: Sequence[Cut], unread: tuple[Unread, ...], notes: Notes
 ) -> list[LogRange]:
     wanted = end - had
     if not wanted:
         return []
-    parts: list[tuple[GtidSet, Hint | None]] = []
+    parts: list[tuple[Position, Hint | None]] = []
     for cut in cuts:
-        part = wanted & cut.gtid_set
+        part = wanted & cut.position
         if part:
             parts.append((part, hint))
             wanted = wanted - part

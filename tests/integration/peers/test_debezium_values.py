@@ -12,7 +12,7 @@ import pytest
 from headgate._policies import Policies
 from headgate.binlog import Segment
 from headgate.errors import DecodeError, TransportError
-from headgate.gtid import GtidSet
+from headgate.positions import Position
 from headgate.replication._dump import Dump
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log
@@ -93,7 +93,7 @@ def test_debezium_36_compressed_transactions_over_tables_through_lost_connection
     for number, before in enumerate(prefixes):
         log.start = before
         assert log.rows() == whole[6 * number :]
-    log.start, lost = prefixes[0], list[GtidSet]()
+    log.start, lost = prefixes[0], list[Position]()
 
     items = Dump.items
 

@@ -17,7 +17,7 @@ import pytest
 
 from headgate.errors import BinlogPurgedError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, log_status
+from headgate.mysql import Connection
 from headgate.offsets import Hint
 from headgate.replication import (
     DecodeOptions,
@@ -90,7 +90,7 @@ def test_every_reader_goes_through_both_kinds_of_files(log: Log) -> None:
     assert stream.rows() == [{"_op": "d", "id": 0, "v": "u"}]
     stream.close()
     with Connection.open(log.settings) as connection:
-        end = log_status(connection)
+        end = connection.log_status()
     window = WindowReader(log.settings, log.start, server_uuid=log.server.server_uuid, tables=log.tables)
     assert ids(plain(list(window.read_to(*end)))) == [*expected, 0]
     assert window.gtid == log.executed()
@@ -146,7 +146,7 @@ def test_positions_are_those_of_the_events(log: Log) -> None:
     """The log's end is never beyond where a dump comes to, though the file is 512 bytes longer."""
     log.do("SET GLOBAL binlog_encryption = ON", "INSERT INTO t VALUES (1, 'a')")
     with Connection.open(log.settings) as connection:
-        file, pos = log_status(connection)
+        file, pos = connection.log_status()
     name, size, encrypted = files(log)[-1]
     assert (name, encrypted, size) == (file, True, pos + 512)
     end = log.executed()

@@ -14,13 +14,13 @@ import pymysql
 import pytest
 from typer.testing import CliRunner
 
-from headgate.binlog_positions import end_of
 from headgate.catalog import TablePatterns
 from headgate.cli import app
 from headgate.errors import BinlogPurgedError, ServerBehindError, UnsupportedError
-from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, log_position
+from headgate.gtid import Gtid
+from headgate.mysql import Connection, ConnectionSettings
 from headgate.offsets import ChunkSpec
+from headgate.positions import LogPlace, Position, parse_position, read_executed
 from headgate.replication import (
     Ddl,
     DecodeOptions,
@@ -67,22 +67,22 @@ class Scene:
         self.settings = ConnectionSettings.from_url(server.url)
         self.start = self.position()
 
-    def position(self) -> GtidSet:
+    def position(self) -> Position:
         with Connection.open(self.settings) as connection:
-            return log_position(connection)
+            return read_executed(connection).executed
 
     def do(self, *statements: str) -> None:
         with self.server.connect(database="d", autocommit=True) as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
 
-    def read(self, start: GtidSet | None = None, end: GtidSet | None = None, **options: Any) -> list[Any]:
+    def read(self, start: Position | None = None, end: Position | None = None, **options: Any) -> list[Any]:
         end = end or self.position()
         uuid, wanted = self.server.server_uuid, end - (start or self.start)
         read = LogRead(self.settings, wanted=wanted, executed=end, server_uuid=uuid)
         return list(read_range(read, DecodeOptions(TABLES, epoch=1, **options)))
 
-    def chunk(self, executed: GtidSet) -> list[dict[str, Any]]:
+    def chunk(self, executed: Position) -> list[dict[str, Any]]:
         items = list(
             read_chunks(
                 ChunkRead(
@@ -121,9 +121,8 @@ def test_a_range_between_two_places(scene: Scene) -> None:
     last = items[-1]
     assert isinstance(last, RangeEnd)
     assert last.gtid == end
-    place = end_of(end)
-    assert place is not None
-    assert (last.file.rpartition(".")[2].lstrip("0"), last.pos) == (str(place.file), place.pos)
+    assert isinstance(end, LogPlace)
+    assert (last.file.rpartition(".")[2].lstrip("0"), last.pos) == (str(end.end.file), end.end.pos)
     (first, *_) = [image for item in items[:-1] for image in item.images]
     assert first.batch.column("_gtid").null_count == len(first.batch)
     assert first.batch.column("_ts").null_count == 0
@@ -178,7 +177,7 @@ def test_the_history_is_recognised_by_a_commit_time(scene: Scene) -> None:
     scene.do("FLUSH BINARY LOGS", WRITES[0])
     new = scene.position() - scene.start
     uuid, tag, number, _ = next(new.intervals())
-    one = GtidSet({(uuid, tag): [(number, number)]})
+    one = new.only(Gtid(uuid, tag, number))
     first, second = (transaction_headers(LogRead(scene.settings, wanted=one)) for _ in range(2))
     assert first == second
     assert first[0].commit_us > 1_600_000_000_000_000
@@ -189,9 +188,9 @@ def test_what_is_refused(scene: Scene) -> None:
     scene.server.execute("XA COMMIT 'x'")
     with pytest.raises(UnsupportedError, match="XA transactions need GTIDs"):
         scene.read()
-    other = GtidSet.parse(str(scene.start).replace(scene.server.server_uuid, "3e11fa47-71ca-11e1-9e33-c80aa9429562"))
+    other = parse_position(str(scene.start).replace(scene.server.server_uuid, "3e11fa47-71ca-11e1-9e33-c80aa9429562"))
     with pytest.raises(ServerBehindError):
-        scene.read(GtidSet(), other)
+        next(follow(scene.settings, other, DecodeOptions(TABLES)))
     start = scene.position()
     scene.do("FLUSH BINARY LOGS")
     scene.do("FLUSH BINARY LOGS", "INSERT INTO t VALUES (71, 'x')")
@@ -245,7 +244,7 @@ def test_snapshot_and_tail_beside_writers(scene: Scene) -> None:
             assert len(lines) == len(state) == 200
             assert sum(state.values()) == 20_000
     place = err.splitlines()[-1]
-    assert place.startswith("binlog.0")
+    assert place.startswith(f"{server.server_uuid}@")
     code, out, err = run("tail", server.url, "--from", place, "--until-current", *tables)
     assert (code, err) == (0, "")
     for change in map(json.loads, out.splitlines()):

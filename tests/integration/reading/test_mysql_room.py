@@ -25,7 +25,7 @@ from headgate.errors import (
     TransientServerError,
 )
 from headgate.kernels import Cells
-from headgate.mysql import Connection, ConnectionSettings, Secret, gtid_executed, log_status, read_facts, select_blocks
+from headgate.mysql import Connection, ConnectionSettings, Secret, gtid_executed, read_facts, select_blocks
 from headgate.testing import MySQLServer
 from tests.certificates import make_certificates
 
@@ -214,10 +214,10 @@ def test_facts(connection: Connection, mysql_server: MySQLServer) -> None:
     assert facts.on("log_bin")
     assert facts.get("no_such_setting") == ""
     before = gtid_executed(connection)
-    file, pos = log_status(connection)
+    file, pos = connection.log_status()
     mysql_server.execute("CREATE DATABASE facts_db", "DROP DATABASE facts_db")
     assert before < gtid_executed(connection)
-    assert log_status(connection) > (file, pos)
+    assert connection.log_status() > (file, pos)
     assert str(gtid_executed(connection)).replace("\n", "") == mysql_server.gtid_executed
 
 
@@ -228,7 +228,7 @@ def test_what_the_account_may_not_do(mysql_server: MySQLServer, account: str, my
             with pytest.raises(AccessError):
                 connection.query(sql)
         with pytest.raises(AccessError, match="REPLICATION CLIENT"):
-            log_status(connection)
+            connection.log_status()
 
 
 # -- large results
@@ -323,5 +323,5 @@ def test_a_server_without_a_log() -> None:
         Connection.open(settings_for(server)) as connection,
     ):
         with pytest.raises(ServerSettingError, match="writes no binary log"):
-            log_status(connection)
+            connection.log_status()
         assert not gtid_executed(connection)

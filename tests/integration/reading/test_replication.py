@@ -14,7 +14,7 @@ from headgate.binlog._events import Rotate, parse_heartbeat
 from headgate.catalog import TablePatterns
 from headgate.errors import BinlogPurgedError, IncompleteReadError, ServerBehindError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, gtid_executed, log_status
+from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import Hint
 from headgate.replication import (
     Ddl,
@@ -221,12 +221,12 @@ def test_a_window_reaches_the_position_asked_for(mysql_server: MySQLServer, mysq
         start = gtid_executed(connection)
         uuid = str(connection.query("SELECT @@server_uuid")[0][0])
         window = WindowReader(settings, start, server_uuid=uuid, tables=TablePatterns([f"{mysql_db}.*"]))
-        assert images(window.read_to(*log_status(connection))) == []
+        assert images(window.read_to(*connection.log_status())) == []
         mysql_server.execute(f"INSERT INTO {mysql_db}.t VALUES (1)")
-        assert [row["id"] for row in images(window.read_to(*log_status(connection)))] == [1]
-        assert images(window.read_to(*log_status(connection))) == []
+        assert [row["id"] for row in images(window.read_to(*connection.log_status()))] == [1]
+        assert images(window.read_to(*connection.log_status())) == []
         mysql_server.execute("FLUSH BINARY LOGS", f"INSERT INTO {mysql_db}.t VALUES (2)")
-        assert [row["id"] for row in images(window.read_to(*log_status(connection)))] == [2]
+        assert [row["id"] for row in images(window.read_to(*connection.log_status()))] == [2]
         assert window.gtid == gtid_executed(connection)
 
 
@@ -246,7 +246,7 @@ def test_files_begin_with_the_exact_set_before_them(mysql_server: MySQLServer, m
     before = executed(mysql_server)
     mysql_server.execute(f"INSERT INTO {mysql_db}.t VALUES (1)")
     with Connection.open(settings_of(mysql_server)) as connection:
-        file, _ = log_status(connection)
+        file, _ = connection.log_status()
     assert previous_gtids(settings_of(mysql_server), file) == before
 
 

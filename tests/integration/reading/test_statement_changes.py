@@ -21,7 +21,7 @@ from headgate.catalog import TablePatterns
 from headgate.cli import app
 from headgate.errors import UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, log_status
+from headgate.mysql import Connection, ConnectionSettings
 from headgate.offsets import ChunkSpec
 from headgate.replication import (
     Ddl,
@@ -281,7 +281,7 @@ def test_plain_changes_elsewhere_are_passed_over(world: World, tmp_path: Path, k
 
     assert operations(world.read(start, f"{here}.*")) == expected
     with Connection.open(world.settings) as connection:
-        place = log_status(connection)
+        place = connection.log_status()
     window = WindowReader(world.settings, start, server_uuid=None, tables=TablePatterns([f"{here}.t"]))
     assert operations(list(window.read_to(*place))) == expected
     stream, items = follow(world.settings, start, DecodeOptions(TablePatterns([f"{here}.*"]))), []

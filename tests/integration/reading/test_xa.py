@@ -12,7 +12,7 @@ from headgate.binlog import Segment
 from headgate.catalog import TablePatterns
 from headgate.errors import BinlogPurgedError, DecodeError, TransportError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, gtid_executed, log_status
+from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.replication import (
     DecodeOptions,
@@ -56,7 +56,7 @@ class Site:
 
     def place(self) -> tuple[str, int]:
         with Connection.open(self.settings) as connection:
-            return log_status(connection)
+            return connection.log_status()
 
     def xid(self, name: str) -> str:
         return f"'{self.db}','{name}',7"

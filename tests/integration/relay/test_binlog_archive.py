@@ -19,7 +19,7 @@ from headgate.catalog import TablePatterns
 from headgate.cli import app
 from headgate.errors import BinlogPurgedError, ConfigError, ServerBehindError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, LogRequest, log_status
+from headgate.mysql import Connection, ConnectionSettings, LogRequest
 from headgate.offsets import ChunkSpec
 from headgate.relay import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
 from headgate.replication import (
@@ -151,7 +151,7 @@ def test_both_roads_give_the_same_rows_at_the_same_places(
             some = GtidSet.parse(",".join(rng.sample(numbers, rng.randint(1, len(numbers)))))
             assert read(relayed, server, db, some) == read(direct, server, db, some)
         with Connection.open(direct) as connection:
-            place = log_status(connection)
+            place = connection.log_status()
         windows = [
             rows_of(
                 list(

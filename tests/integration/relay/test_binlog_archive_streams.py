@@ -339,7 +339,7 @@ def test_a_restored_log_in_a_file_of_the_same_name(tmp_path: Path) -> None:
             hint = Hint(server.server_uuid, "binlog.000001", position, 1_600_000_000)
             plain = ConnectionSettings.from_url(server.url)
             first = cut_in_order(plain, before, before | wanted, limit_rows=1, hint=hint) - before
-            assert next(iter(first)) == next(iter(wanted))
+            assert next(first.intervals())[:3] == next(wanted.intervals())[:3]
 
 
 @pytest.mark.needs_own_server

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.binlog_positions import end_of
 from headgate.config import parse_config
-from headgate.gtid import GtidSet
 from headgate.lake import find_row
+from headgate.positions import LogPlace
 from headgate.testing import MySQLServer
 from tests.integration.changes import Log
 from tests.integration.pipeline.test_copies import Copy
@@ -60,9 +59,7 @@ def test_a_server_without_gtids(spark: SparkSession, tmp_path: Path) -> None:
         copy = copy_of(server, spark, "d", tmp_path, 'watermark = "signal-table"\nsignal_table = "d.signals"')
         copy.run()
         first = find_row(spark, copy.lake)
-        place = end_of(GtidSet.parse(first.gtid))
-        assert place is not None
-        assert place.server_uuid == server.server_uuid
+        assert LogPlace.parse(first.gtid).server_uuid == server.server_uuid
         server.execute(
             "UPDATE d.t SET v = 'changed' WHERE id % 10 = 3", "FLUSH BINARY LOGS",
             "UPDATE d.t SET id = id + 1000 WHERE id % 10 = 4", "DELETE FROM d.t WHERE id % 10 = 5",
@@ -70,7 +67,7 @@ def test_a_server_without_gtids(spark: SparkSession, tmp_path: Path) -> None:
             "INSERT INTO d.later VALUES (7)",
         )  # fmt: skip
         copy.run()
-        assert GtidSet.parse(first.gtid) < GtidSet.parse(find_row(spark, copy.lake).gtid)
+        assert LogPlace.parse(first.gtid) < LogPlace.parse(find_row(spark, copy.lake).gtid)
         assert all_equal(copy) == {"t", "bare", "later"}
         assert copy.rows("later") == [(7,)]
         assert copy.rows("bare") == [(1, "a"), (1, "a"), (1, "a"), (2, None)]

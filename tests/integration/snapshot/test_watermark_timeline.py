@@ -14,7 +14,7 @@ import pytest
 
 from headgate._policies import Policies, Window
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, log_status, select_blocks
+from headgate.mysql import Connection, select_blocks
 from headgate.offsets import ChunkSpec
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate.testing import MySQLServer
@@ -51,13 +51,15 @@ def read_in_the_window(log: Log, rule: Window, patch: pytest.MonkeyPatch) -> tup
         log.do("INSERT INTO t VALUES ('K5', 1)")
         return list(select_blocks(connection, sql, **options))
 
+    status = Connection.log_status
+
     def closing(connection: Connection) -> tuple[str, int]:
         seen.extend(str(row[0]) for row in connection.query("SELECT k FROM timeline.t ORDER BY k"))
         log.do("DELETE FROM t WHERE k = 'K4'", "INSERT INTO t VALUES ('K6', 1)")
-        return log_status(connection)
+        return status(connection)
 
     patch.setattr("headgate.snapshot._reader.select_blocks", selecting)
-    patch.setattr("headgate.snapshot._reader.log_status", closing)
+    patch.setattr(Connection, "log_status", closing)
     executed: GtidSet = log.start
     items = read_chunks(
         ChunkRead(log.settings, [ChunkSpec("timeline.t", 0)], executed, log.server.server_uuid, epoch=1, planned_us=0),

@@ -24,7 +24,7 @@ from headgate._policies import DEFAULT, Policies
 from headgate.catalog import TablePatterns
 from headgate.cli._jsonl import block_lines, snapshot_lines
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, gtid_executed, log_status
+from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec, Hint
 from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, read_range
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
@@ -62,7 +62,7 @@ def write_twice(server: MySQLServer, table: str, columns: Sequence[str], rows: S
     with Connection.open(ConnectionSettings.from_url(server.url)) as connection:
         connection.query("SET sql_mode = 'ALLOW_INVALID_DATES'")
         connection.query(f"INSERT INTO {table} ({names}) VALUES ({'), ('.join(rows)})")
-        before, hint = gtid_executed(connection), Hint(server.server_uuid, *log_status(connection))
+        before, hint = gtid_executed(connection), Hint(server.server_uuid, *connection.log_status())
         connection.query(f"INSERT INTO {table} ({names}) SELECT {names} FROM {table}")
         return Stretch(server, table, before, gtid_executed(connection), hint)
 
