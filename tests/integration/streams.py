@@ -89,8 +89,9 @@ class Copy:
                     self.target = replace(self.target, types=types, kept=dropped, source_types=mapping.source_types)
                 case AddColumns(definition=definition, mapping=mapping):
                     assert self.target is not None
-                    types = {**self.target.types, **definition.types}
-                    self.target = replace(self.target, types=types, source_types=mapping.source_types)
+                    types = {**self.target.types, **self.target.kept, **definition.types}
+                    dropped = {name: types.pop(name) for name in mapping.kept}
+                    self.target = replace(self.target, types=types, kept=dropped, source_types=mapping.source_types)
                     for key, (since, row) in self.rows.items():
                         self.rows[key] = (since, {name: row.get(name) for name in types})
                 case Fill(definition=definition, values=values):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
 from headgate.config import SchemaChangesConfig
-from headgate.lake import Form, IgnoredChanges, TableState
+from headgate.lake import Form, IgnoredChanges, SourceMapping, TableState
 from headgate.sinks._actions import (
     AddColumns,
     Append,
@@ -354,6 +354,8 @@ def test_a_kept_column_that_comes_back_with_a_reread(form: Form) -> None:
             assert isinstance(note, NoteTypes)
             assert isinstance(rows, AppendVersions | Upsert)
             assert (note.mapping.kept, list(rows.definition.types)) == ((), ["id", "a", "c"])
+            stored = {**SourceMapping(kept=("c",)).properties, **note.mapping.properties}  # as a table's are set
+            assert SourceMapping.of(stored).kept == (), "images of the next batch fit"
 
 
 # --- random sources

@@ -69,16 +69,15 @@ class SourceMapping:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties of a table with this mapping. Without ``rows``, a hook or kept columns theirs are missing."""
+        """The properties of a table with this mapping. Without ``rows`` or a hook theirs are missing: a table that has
+        one never loses it.
+        """
         stored = {name: kind for name, kind in self.source_types.items() if len(kind[0]) <= _MOST_TYPE_LETTERS}
-        optional = {
-            _ROWS: self.rows,
-            _HOOK: self.hook,
-            _KEPT: json.dumps(self.kept, ensure_ascii=False) if self.kept else "",
-        }
+        optional = {_ROWS: self.rows, _HOOK: self.hook}
         return {
             _SOURCE_TYPES: json.dumps(stored, ensure_ascii=False, sort_keys=True),
             _SOURCE_NAMES: json.dumps(dict(self.source_names), ensure_ascii=False, sort_keys=True),
             _RULES: json.dumps(dict(self.rules), sort_keys=True),
+            _KEPT: json.dumps(self.kept, ensure_ascii=False),
             **{name: text for name, text in optional.items() if text},
         }

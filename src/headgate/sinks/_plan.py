@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from headgate.carrier import Definition, Part, Seq
@@ -100,10 +100,11 @@ class CurrentPlan:
         mapping = self.shape.mapping
         if self.shape.added or any(ddl.adds for ddl in self.statements.alters):
             yield do.AddColumns(definition, self.shape.added, mapping)
-        stored = SourceMapping(target.source_types, target.source_names, target.rules)
-        is_known = self.shape.added or mapping.properties == stored.properties
-        if not is_known or self.shape.kept != target.kept or definition.hook != target.hook:
-            yield do.NoteTypes(replace(mapping, hook=definition.hook, kept=tuple(self.shape.kept)))
+        stored = SourceMapping(
+            target.source_types, target.source_names, target.rules, hook=target.hook, kept=tuple(target.kept)
+        )
+        if not self.shape.added and mapping.properties != stored.properties:
+            yield do.NoteTypes(mapping)
         if self.shape.fills:
             yield do.Fill(definition, self.shape.fills)
 

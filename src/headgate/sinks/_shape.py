@@ -91,7 +91,7 @@ class Shape:
     fills: Mapping[str, str] = field(default_factory=dict)  # added column → its value in older rows, as text
     alteration: Alteration = field(default_factory=Alteration)  # columns that are dropped, renamed or widened
     reshapes: bool = False  # the target's rows have to be rewritten for it
-    mapping: SourceMapping = field(default_factory=SourceMapping)  # types, names and rules after the batch, where known
+    mapping: SourceMapping = field(default_factory=SourceMapping)  # after the batch, where known
     kept: Mapping[str, str] = field(default_factory=dict)  # after the batch: dropped columns that stay, null
 
 
@@ -131,7 +131,9 @@ def fit(
     types = alteration.source_types(target.source_types, parts, shape.definition)
     names = _followed(alteration, target, target.source_names, shape.definition) | shape.definition.source_names
     rules = _followed(alteration, target, target.rules, shape.definition) | shape.definition.rules
-    return replace(shape, mapping=SourceMapping(types, names, rules), kept={**target.kept, **dropped})
+    kept = {**target.kept, **dropped}
+    mapping = SourceMapping(types, names, rules, hook=shape.definition.hook, kept=tuple(kept))
+    return replace(shape, mapping=mapping, kept=kept)
 
 
 def _followed(
