@@ -31,8 +31,8 @@ from headgate.carrier import (
 )
 from headgate.catalog import ColumnChange
 from headgate.gtid import GtidSet
+from headgate.lake import Target, columns_of
 from headgate.offsets import ChunkSpec
-from headgate.sinks._shape import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,9 +94,8 @@ class FakeTable:
 
     def target(self, **more: Any) -> Target:
         """The current table with these columns."""
-        known = {"rows": self.rows, "hook": self.hook, "source_types": self.carried.source_types}
-        known |= {"source_names": dict(self.names), "rules": dict(self.rules)}
-        return Target(dict(self.columns), self.key, **{**known, **more})
+        known = {"rows": self.rows, "hook": self.hook, "hook_gets": self.carried.source_types if self.hook else {}}
+        return Target(columns_of(self.carried), self.key, **{**known, **more})
 
     def batch(self, epoch: int, images: Sequence[tuple[Any, ...]], file: int = 1) -> pa.RecordBatch:
         """``images`` are ``(op, pos, *values)``, or ``(op, (pos, ordinal), *values)``; ``r`` rows give their number.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
@@ -19,7 +19,7 @@ import pyarrow as pa
 from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, ControlFolder, decode, open_images
 from headgate.config import SchemaChangesConfig
 from headgate.errors import HeadgateError, Transient
-from headgate.lake import TableState
+from headgate.lake import TableState, Target
 from headgate.offsets import SourceOffset
 from headgate.sinks._actions import (
     Action,
@@ -36,7 +36,6 @@ from headgate.sinks._actions import (
 )
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide
-from headgate.sinks._shape import Target
 from headgate.spark._carried import carrier_rows
 from headgate.spark._options import Options
 from headgate.spark._planner import Planner
@@ -78,19 +77,14 @@ class Copy:
         """Carry out what is decided; the images are those that it names."""
         for action in decision.actions:
             match action:
-                case Create(definition=definition, source_types=sources):
-                    self.target, self.rows = Target(definition.types, definition.key, source_types=sources), {}
+                case Create(target=target):
+                    self.target, self.rows = replace(target, since_epoch=None), {}
                 case Reshape():
                     self._reshape(action)
-                case NoteTypes(mapping=mapping):
-                    assert self.target is not None
-                    types = {**self.target.types, **self.target.kept}
-                    dropped = {name: types.pop(name) for name in mapping.kept}
-                    self.target = replace(self.target, types=types, kept=dropped, source_types=mapping.source_types)
-                case AddColumns(definition=definition, mapping=mapping):
-                    assert self.target is not None
-                    types = {**self.target.types, **definition.types}
-                    self.target = replace(self.target, types=types, source_types=mapping.source_types)
+                case NoteTypes(target=target):
+                    self._note(target, {})
+                case AddColumns(definition=definition, target=target):
+                    types = self._note(target, definition.types)
                     for key, (since, row) in self.rows.items():
                         self.rows[key] = (since, {name: row.get(name) for name in types})
                 case Fill(definition=definition, values=values):
@@ -104,12 +98,20 @@ class Copy:
                 case Sweep(epoch=first):
                     self.rows = {key: held for key, held in self.rows.items() if held[0] >= first}
 
+    def _note(self, target: Target, added: Mapping[str, str]) -> dict[str, str]:
+        """Set the properties of a target. Return its columns, without those that it keeps."""
+        assert self.target is not None
+        types = {**self.target.types, **{name: column.spark for name, column in self.target.kept.items()}, **added}
+        self.target = Target.of(types, target.properties)
+        return self.target.types
+
     def _reshape(self, action: Reshape) -> None:
         assert self.target is not None
         new_names = {old: new for new, old in action.renamed.items()}
         names = {name: new_names.get(name, name) for name in self.target.types if name not in action.dropped}
         kinds = {**self.target.types, **action.definition.types}  # a column that an ignored DROP left stays as it was
-        self.target = replace(self.target, types={new: kinds[new] for new in names.values()})
+        kept = {name: column.spark for name, column in self.target.kept.items()}
+        self.target = Target.of({**{new: kinds[new] for new in names.values()}, **kept}, self.target.properties)
         for key, (since, row) in self.rows.items():
             self.rows[key] = (since, {new: row[name] for name, new in names.items()})
 

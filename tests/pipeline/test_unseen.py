@@ -8,11 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 from headgate.config import PipelineConfig
+from headgate.lake import Target
 from headgate.pipeline._excluded import Excluded
 from headgate.pipeline._rewritten import Rewritten
 from headgate.pipeline._skips import Skips
 from headgate.pipeline._unseen import join
-from headgate.sinks import Target, Unseen
+from headgate.sinks import Unseen
 from tests.fix_carrier import FakeBatch
 
 

@@ -8,11 +8,10 @@ import pytest
 
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
 from headgate.config import SchemaChangesConfig
-from headgate.lake import SourceMapping, TableState
+from headgate.lake import TableState, Target
 from headgate.sinks._actions import NoteTypes, Reshape, Upsert
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide
-from headgate.sinks._shape import Target
 from tests.fix_carrier import FakeBatch, FakeTable
 
 NAME = "shop.orders"
@@ -47,7 +46,7 @@ def test_rows_from_before_and_after_an_alter_fit_the_columns_after_it() -> None:
     work = decided(around(*CHANGES), BEFORE.target())
     assert (kinds(work), work.state.state, work.reread) == (["Reshape", "NoteTypes", "Upsert"], "live", None)
     reshape, note, upsert = work.actions
-    assert note == NoteTypes(SourceMapping(AFTER.carried.source_types))
+    assert note == NoteTypes(AFTER.target())
     assert isinstance(reshape, Reshape)
     assert isinstance(upsert, Upsert)
     assert reshape.dropped == {"old"}
@@ -148,27 +147,26 @@ def test_a_rename_at_the_source_follows_the_rules_for_names(
     fake = altered(change, schema=new).images(old, [("c", 1, 1, "h", "y")]).images(new, [("c", 9, 2, "g", "z")])
     work = decided(fake, old.target())
     assert (kinds(work), work.state.state, work.reread) == (actions, "live", None)
-    assert work.actions[-2] == NoteTypes(SourceMapping(new.carried.source_types, source_names=names, rules=new.rules))
+    assert work.actions[-2] == NoteTypes(new.target())
     upsert = work.actions[-1]
     assert isinstance(upsert, Upsert)
     assert (upsert.definition, upsert.names) == (new.carried, {} if before == after else {before: after})
-    reshaped = replace(old.target(), types=dict(new.columns))
+    reshaped = Target.of(dict(new.columns), old.target().properties)
     assert (kinds(decided(fake, reshaped)), decided(fake, reshaped).reread) == (actions[-2:], None)
     assert (kinds(decided(fake, new.target())), decided(fake, new.target()).reread) == (["Upsert"], None)
     assert kinds(decided(altered(change, schema=new), old.target())) == actions[:-1], "without an image"
     assert decided(altered(change, schema=old), old.target()).reread, "the definition after it is unknown"
-    other = replace(old.target(), source_names={**old.names, before: "other"})
+    other = replace(old, names={**old.names, before: "other"}).target()
     assert decided(fake, other).reread, "the target has the values of another column"
 
 
 def test_a_column_with_a_rule_may_be_dropped_but_gets_no_other_rule_or_type() -> None:
-    dropped = altered(DroppedColumn("x"), schema=FakeTable(columns=RENAMED.columns[::2], names={"id": "nr"}))
+    without = FakeTable(columns=RENAMED.columns[::2], names={"id": "nr"})
+    dropped = altered(DroppedColumn("x"), schema=without)
     work = decided(dropped, RENAMED.target())
     assert (kinds(work), work.reread) == (["Reshape", "NoteTypes"], None)
-    assert work.actions[1] == NoteTypes(
-        SourceMapping({"id": ("bigint", ""), "c": ("string", "")}, source_names={"id": "nr"})
-    )
-    assert decided(dropped, RENAMED.target(rules={"c": "null"})).reread
+    assert work.actions[1] == NoteTypes(without.target())
+    assert decided(dropped, replace(RENAMED, rules={"c": "null"}).target()).reread
     change = RedefinedColumn("x", "x", "longtext", "a", "a")
     retyped = altered(change, schema=replace(RENAMED, mysql={"x": "longtext"}))
     assert decided(retyped, replace(RENAMED, mysql={"x": "text"}).target()).reread
@@ -192,7 +190,7 @@ def test_what_leaves_the_input_of_a_hook_reads_nothing_again() -> None:
     fake.images(HOOKED, [("c", 1, 1, 2)]).images(wider, [("c", 9, 2, 3)])
     work = decided(fake, HOOKED.target())
     assert (kinds(work), work.reread, work.state.state) == (["NoteTypes", "Upsert"], None, "live")
-    assert work.actions[0] == NoteTypes(SourceMapping(wider.carried.source_types, hook="m:f@1/aa"))
+    assert work.actions[0] == NoteTypes(wider.target())
     assert kinds(decided(fake, wider.target())) == ["Upsert"], "a replay"
     assert kinds(decided(fake, replace(HOOKED, key=()).target())) == [], "another key"
 
@@ -279,10 +277,10 @@ def test_text_grows_without_a_write_of_rows() -> None:
     ):
         work = decided(fake, NAMED.target())
         assert (kinds(work)[:1], work.reread, work.state.state) == (["NoteTypes"], None, "live")
-        assert work.actions[0] == NoteTypes(SourceMapping(longer.carried.source_types))
+        assert work.actions[0] == NoteTypes(longer.target())
     assert kinds(decided(altered(*changes, schema=longer), longer.target())) == [], "a replay"
     assert decided(altered(RedefinedColumn("v", "v", "varchar(8)"), schema=NAMED), NAMED.target()).reread
-    unknown = replace(NAMED.target(), source_types={"id": ("bigint", "")})
+    unknown = NAMED.target().with_source_types({"id": ("bigint", "")})
     assert decided(altered(*changes, schema=longer), unknown).reread, "made by an older version"
     recoded = replace(longer, collations={"v": "latin1_swedish_ci"})
     assert decided(altered(*changes, schema=recoded), NAMED.target()).reread
@@ -298,8 +296,8 @@ def test_types_are_stored_as_the_log_shows_them() -> None:
     """Also of tables that an older version made. A definition that may be newer than the batch does not count."""
     images = FakeBatch(9).images(NAMED, [("c", 1, 1, "a", "a")])
     assert kinds(decided(images, NAMED.target())) == ["Upsert"]
-    work = decided(images, replace(NAMED.target(), source_types={}))
-    assert work.actions[0] == NoteTypes(SourceMapping(NAMED.carried.source_types))
+    work = decided(images, NAMED.target().with_source_types({}))
+    assert work.actions[0] == NoteTypes(NAMED.target())
     newer = replace(NAMED, mysql={"v": "varchar(20)", "e": "enum('a')"})
     emptied = FakeBatch(9).ddl(NAME, "TRUNCATE", "truncate", 5).images(newer, [("t", 5)])
     assert kinds(decided(emptied, NAMED.target())) == ["Truncate"]
@@ -322,9 +320,9 @@ def test_a_dropped_column_may_stay_without_values() -> None:
     assert isinstance(note, NoteTypes)
     assert isinstance(upsert, Upsert)
     assert (reshape.dropped, reshape.kept) == (frozenset(), frozenset(["old"]))
-    assert note.mapping.kept == ("old",)
+    assert [*note.target.kept] == ["old"]
     assert upsert.definition.types == dict(AFTER.columns), "what rows do not have is null in the table"
-    after = AFTER.target(kept={"old": "string"})
+    after = AFTER.target(kept={"old": BEFORE.target().columns["old"]})
     assert kinds(decided(around(*CHANGES), after, keep)) == ["Upsert"], "a replay"
     assert kinds(decided(FakeBatch(9).images(AFTER, [("c", 1, 1, 2, "x")]), after)) == ["Upsert"]
     back = FakeTable(columns=(*AFTER.columns, ("OLD", "int")))

@@ -8,7 +8,7 @@ import pytest
 from headgate.carrier import Batch, DdlRow, Header
 from headgate.catalog import AddedColumn, DroppedColumn
 from headgate.errors import DecodeError, SchemaChangedError
-from headgate.lake import Form, LeftOut, TableState
+from headgate.lake import Form, LeftOut, TableState, Target
 from headgate.sinks._actions import (
     AddColumns,
     Count,
@@ -25,7 +25,6 @@ from headgate.sinks._actions import (
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide, suspend
 from headgate.sinks._promises import Unseen
-from headgate.sinks._shape import Target
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
 ORDERS = FakeTable()
@@ -813,7 +812,7 @@ def test_a_table_that_marks_deletes_gets_the_same_actions() -> None:
     first = FakeBatch(9).snapshot("shop.orders", 9, append=True, first=True, last=True).chunk(ORDERS, [(1, "x")])
     made = find(decided(first, None, None, form=Form.MARKED), Create)
     assert made is not None
-    assert made.form is Form.MARKED
+    assert made.target.form is Form.MARKED
     changes = FakeBatch(9).images(ORDERS, [("t", 5)]).images(ORDERS, [("d", 6, 1, ...)])
     changes.ddl("shop.orders", "TRUNCATE TABLE orders", "truncate", 5)
     work = decided(changes, target=MARKED, form=Form.MARKED)
@@ -839,7 +838,7 @@ def test_a_table_that_was_written_with_the_other_setting_is_read_again_and_repla
     again = decided(first.images(ORDERS, [("c", 1, 2, "x")]), work.state, target, form=form)
     made = find(again, Create)
     assert made is not None
-    assert (made.replace, made.form, again.state.state) == (True, form, "live")
+    assert (made.replace, made.target.form, again.state.state) == (True, form, "live")
     at_once = decided(first, target=target, form=form)
     assert (kinds(at_once), is_replaced(at_once), brought(at_once)) == (
         ["Create", "Upsert", "TakeOver"],
@@ -959,7 +958,7 @@ def test_what_cannot_be_left_out_has_the_table_read_again() -> None:
 def test_other_reasons_to_read_a_table_again_are_no_inconsistency() -> None:
     changes = FakeBatch(9).images(ORDERS, [("c", 1, 1, "x")])
     assert decided(changes, target=MARKED, inconsistent_images="fail").state.state == "stale"
-    rules = replace(TARGET, rules={"item": "hash"})
+    rules = replace(ORDERS, rules={"item": "hash"}).target()
     assert decided(changes, target=rules, inconsistent_images="fail").state.state == "stale"
     rows = replace(TARGET, rows="id > 3")
     assert decided(changes, target=rows, inconsistent_images="fail").state.state == "stale"

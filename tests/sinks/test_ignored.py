@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
 from headgate.config import SchemaChangesConfig
-from headgate.lake import Form, IgnoredChanges, TableState
+from headgate.lake import Form, IgnoredChanges, TableState, Target
 from headgate.sinks._actions import (
     AddColumns,
     Append,
@@ -30,13 +30,12 @@ from headgate.sinks._actions import (
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide
 from headgate.sinks._images import align
-from headgate.sinks._shape import Target
 from tests.fix_carrier import FakeBatch, FakeTable
 
 NAME = "shop.orders"
 ALL = SchemaChangesConfig(add_column="ignore", drop_column="ignore", rename_column="ignore")
 ORDERS = FakeTable(columns=(("id", "bigint"), ("a", "string"), ("c", "int")))
-WITHOUT_C = replace(ORDERS.target(), types={"id": "bigint", "a": "string"}, kept={"c": "int"})
+WITHOUT_C = Target.of(dict(ORDERS.columns), {**ORDERS.target().properties, "headgate.dropped_columns": '["c"]'})
 LIVE = TableState(NAME, "live", version=4)
 
 
@@ -105,9 +104,9 @@ def test_a_dropped_column_stays_with_its_values() -> None:
     note, upsert = work.actions
     assert isinstance(note, NoteTypes)
     assert isinstance(upsert, RowAction)
-    assert note.mapping.kept == ("c",)
+    assert [*note.target.kept] == ["c"]
     assert (list(upsert.definition.types), upsert.names) == (["id", "a"], {"c": None})
-    assert kinds(decided(fake, WITHOUT_C)) == ["NoteTypes", "Upsert"], "a replay finds the property"
+    assert kinds(decided(fake, WITHOUT_C)) == ["Upsert"], "a replay finds the property"
 
 
 def test_a_drop_without_images_is_known_to_the_next_batch() -> None:
@@ -353,7 +352,9 @@ def test_a_kept_column_that_comes_back_with_a_reread(form: Form) -> None:
             note, rows = work.actions[:2]
             assert isinstance(note, NoteTypes)
             assert isinstance(rows, AppendVersions | Upsert)
-            assert (note.mapping.kept, list(rows.definition.types)) == ((), ["id", "a", "c"])
+            assert (note.target.kept, list(rows.definition.types)) == ({}, ["id", "a", "c"])
+            stored = {**target.properties, **note.target.properties}  # as a table's are set
+            assert Target.of(dict(ORDERS.columns), stored).kept == {}, "images of the next batch fit"
 
 
 # --- random sources
@@ -417,10 +418,9 @@ class Lake:
         """
         for action in decision.actions:
             match action:
-                case NoteTypes(mapping=mapping):
-                    types = {**self.target.types, **self.target.kept}
-                    gone = {name: types.pop(name) for name in mapping.kept}
-                    self.target = replace(self.target, types=types, kept=gone, source_types=mapping.source_types)
+                case NoteTypes(target=target):
+                    types = {name: column.spark for name, column in self.target.noted.items()}
+                    self.target = Target.of(types, target.properties)
                 case Upsert() | Append():
                     wanted = [pa.field("_op", pa.string()), *[
                         pa.field(name, pa.int64() if kind == "bigint" else pa.string())
@@ -478,7 +478,7 @@ def follow_random_alters(draw: st.DataObject) -> None:
             assert again.state == decision.state
             lake.apply(again, images)
         state = decision.state
-        assert {*lake.target.types, *lake.target.kept} == {"id", *shown}
+        assert lake.target.noted.keys() == {"id", *shown}
         if not state.is_suspended:
             assert lake.rows.keys() == source.rows.keys()
             for key, row in lake.rows.items():

@@ -30,7 +30,7 @@ from headgate.lake._marker import Marker, batch_marker
 from headgate.lake._merged import MergedTables, epochs_shown
 from headgate.lake._notifications import TableChannel
 from headgate.lake._places import Place, Places
-from headgate.lake._properties import PIPELINE, TABLE, SourceMapping, key_of, key_property
+from headgate.lake._properties import PIPELINE, TABLE, key_of, key_property
 from headgate.lake._replace import ColumnsAfter, reshape_files
 from headgate.lake._restart import forget_position
 from headgate.lake._status import (
@@ -68,6 +68,7 @@ from headgate.lake._status_text import (
     table_text,
 )
 from headgate.lake._takeover import begin_successor, take_over
+from headgate.lake._target import Target, TargetColumn, columns_of
 from headgate.lake._unentered import UnenteredBatches
 from headgate.lake._upkeep import Upkeep
 from headgate.lake._verify import verify_table
@@ -123,7 +124,6 @@ __all__ = [
     "Place",
     "Places",
     "SnapshotStatus",
-    "SourceMapping",
     "Status",
     "Successor",
     "TableChannel",
@@ -131,6 +131,8 @@ __all__ = [
     "TableResult",
     "TableState",
     "TableStatus",
+    "Target",
+    "TargetColumn",
     "UnenteredBatches",
     "Upkeep",
     "Upserts",
@@ -146,6 +148,7 @@ __all__ = [
     "append_rows",
     "batch_marker",
     "begin_successor",
+    "columns_of",
     "commit_errors",
     "counted",
     "duration",

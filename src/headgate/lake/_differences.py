@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from headgate.delta import VARIANT
 from headgate.lake._form import Form
-from headgate.lake._properties import SourceMapping
+from headgate.lake._target import kept_columns
 
 __all__ = ["MOST_UNDECIDED", "Compared", "Difference", "TableResult", "difference", "headgate_columns", "python_rows"]
 
@@ -125,4 +125,4 @@ def headgate_columns(key: list[str], properties: Mapping[str, str], kept: Collec
     :param kept: columns that the source has dropped, by the ledger.
     """
     columns = _HEADGATE_COLUMNS if key else _HEADGATE_COLUMNS_KEYLESS
-    return (*columns, *Form.of(properties).columns, *SourceMapping.of(properties).kept, *kept)
+    return (*columns, *Form.of(properties).columns, *kept_columns(properties), *kept)

@@ -62,8 +62,8 @@ class HiddenColumns:
 
     def _written(self, table: str) -> frozenset[str]:
         target = self._writer.targets.get(table)
-        names = () if target is None or target.hook else (target.source_names.get(name, name) for name in target.types)
-        return frozenset(map(lower_name, names))
+        columns = {} if target is None or target.hook else target.columns
+        return frozenset(lower_name(column.source_name or name) for name, column in columns.items())
 
     def _hidden(self, suspects: dict[str, str | None]) -> dict[str, Unseen]:
         """Return the suspects of which the account sees some columns only.

@@ -4,7 +4,7 @@ A changed expression or function does not show in the log: a row that fails the 
 one that passes only the new one has none yet, and a row of which the new function makes another has none either. So
 each run compares the tables' properties with the configuration before its first batch. A re-read is requested for a
 table with another expression or function, also if nothing changes at the source. The first batch of the run suspends
-the table, unless the re-read begins in it. The table is made again when its first rows come (``sinks/_shape.py``). A
+the table, unless the re-read begins in it. The table is made again when its first rows come (``sinks/_columns.py``). A
 replay of that batch finds the same.
 
 The rows of a table may be missing because its folder was removed, or because an earlier run had no ``current`` and no
@@ -20,8 +20,8 @@ from collections.abc import Mapping
 from headgate.carrier import Resnapshot
 from headgate.catalog import exact_pattern
 from headgate.config import PipelineConfig
-from headgate.lake import short_name
-from headgate.sinks import LACKS_ROWS, Batch, BatchWriter, Target, Unseen, hook_name, refiltered, rehooked
+from headgate.lake import Target, short_name
+from headgate.sinks import LACKS_ROWS, Batch, BatchWriter, Unseen, hook_name, refiltered, rehooked
 
 __all__ = ["Rewritten"]
 

@@ -6,9 +6,9 @@ from headgate.carrier import Batch
 from headgate.sinks._case import Policy
 from headgate.sinks._decide import LACKS_ROWS
 from headgate.sinks._kafka_cluster import check_brokers
+from headgate.sinks._misfits import RESERVED_ANYWHERE, hook_name, refiltered, rehooked
 from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress
-from headgate.sinks._shape import RESERVED_ANYWHERE, Target, hook_name, refiltered, rehooked
 from headgate.sinks._topic_names import TopicNames
 from headgate.sinks._writer import BatchWriter
 
@@ -20,7 +20,6 @@ __all__ = [
     "BatchWriter",
     "Policy",
     "Progress",
-    "Target",
     "TopicNames",
     "Unseen",
     "check_brokers",

@@ -43,8 +43,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TypeAlias
 
-from headgate.carrier import Definition, Part, Seq, SourceType
-from headgate.lake import Form, SourceMapping
+from headgate.carrier import Definition, Part, Seq
+from headgate.lake import Target
 
 # Used as a namespace: ``do.Upsert``.
 __all__ = ["Action", "AppendChanges", "ColumnAction", "RowAction", "TableContent"]
@@ -66,17 +66,15 @@ class Create:
     """
 
     definition: Definition
-    since: int | None = None  # first epoch of the snapshot whose chunks are appended; 0: it ends in its first batch
+    target: Target  # ``since_epoch`` is 0 if chunks are appended and the snapshot ends in its first batch
     replace: bool = False
-    form: Form = Form.PLAIN
-    source_types: Mapping[str, SourceType] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Reshape:
     """Drop, rename and widen columns, in all rows: those of earlier batches.
 
-    Replay: the target has the columns already, so it is not planned again. Names are not used twice (``_alter``).
+    Replay: the target has the columns already, so it is not planned again. Names are not used twice (``_columns``).
     """
 
     definition: Definition
@@ -95,7 +93,7 @@ class AddColumns:
 
     definition: Definition
     names: tuple[str, ...]
-    mapping: SourceMapping = field(default_factory=SourceMapping)  # types, names and rules of all columns
+    target: Target  # after it
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ class NoteTypes:
     Replay: stores the same.
     """
 
-    mapping: SourceMapping
+    target: Target
 
 
 @dataclass(frozen=True)

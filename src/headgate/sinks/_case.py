@@ -8,9 +8,8 @@ from functools import cached_property
 
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
 from headgate.config import InconsistentImages, SchemaChangesConfig
-from headgate.lake import Form, Place, Successor, TableState
+from headgate.lake import Form, Place, Successor, TableState, Target
 from headgate.sinks._promises import Unseen
-from headgate.sinks._shape import Target
 from headgate.sinks._states import Event, State
 
 __all__ = ["Arrival", "Case", "Policy", "SnapshotInBatch", "TableBefore"]

@@ -22,12 +22,11 @@ from headgate.lake import (
     DeltaPath,
     Form,
     Marker,
-    SourceMapping,
     Successor,
+    Target,
     WriteMethod,
     begin_successor,
     key_of,
-    key_property,
     schema_of,
     spark_schema,
     take_over,
@@ -52,7 +51,6 @@ from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
 from headgate.sinks._merge import delete_rows, fill_columns, in_range, mark_rows, merge_images, seq_literal
 from headgate.sinks._proof import key_problem
 from headgate.sinks._rewrite import reshape
-from headgate.sinks._shape import Target
 from headgate.sinks._span import KeySpan, are_disjoint
 
 if TYPE_CHECKING:
@@ -64,7 +62,6 @@ __all__ = ["Applied", "CurrentTable"]
 
 log = logging.getLogger("headgate")
 
-SINCE = "headgate.since"
 
 _FIRST = (0, 0, 0)
 """File, position and ordinal: the lowest of an epoch."""
@@ -132,18 +129,12 @@ class CurrentTable:
             return None
         if self._has_successor and self.delta.exists():
             snapshot = self.delta.snapshot()
-        key, mapping = key_of(snapshot.properties), SourceMapping.of(snapshot.properties)
-        form = Form.of(snapshot.properties)
+        key, form = key_of(snapshot.properties), Form.of(snapshot.properties)
         headgate_columns = (*HEADGATE_COLUMNS, *(() if key else ROW), *form.columns)
         types = {
             f.name: f.dataType.simpleString() for f in schema_of(snapshot).fields if f.name not in headgate_columns
         }
-        kept = {name: types.pop(name) for name in mapping.kept if name in types}
-        since = snapshot.properties.get(SINCE)
-        epoch, rules, rows = int(since) if since else None, mapping.rules, mapping.rows
-        return Target(
-            types, key, epoch, form, rules, rows, mapping.source_types, kept, mapping.source_names, mapping.hook
-        )
+        return Target.of(types, snapshot.properties)
 
     def apply(self, actions: Iterable[Action], epoch: int, planned_us: int = 0) -> Applied:
         """Carry out a batch's actions in order.
@@ -218,7 +209,7 @@ class CurrentTable:
             case do.AddColumns():
                 return self._add_columns(action)
             case do.NoteTypes():
-                self.delta.set_properties(action.mapping.properties)
+                self.delta.set_properties(action.target.properties)
                 return 1
             case do.Fill():
                 return self._fill(action, epoch)
@@ -226,22 +217,15 @@ class CurrentTable:
     def _create(self, action: do.Create, epoch: int) -> int:
         definition = action.definition
         self.delta = begin_successor(self.visible, epoch) if action.replace else self.visible
-        mapping = SourceMapping(
-            action.source_types, definition.source_names, definition.rules, definition.rows, definition.hook
-        )
         properties = {
             PIPELINE: self.pipeline,
             TABLE: self.table,
-            **key_property(definition.key),
             "delta.enableDeletionVectors": "true",
             "delta.checkpointInterval": _CHECKPOINT_INTERVAL,
-            **mapping.properties,
-            **action.form.properties,
+            **action.target.properties,
         }
-        if action.since is not None:
-            properties[SINCE] = str(action.since)
         headgate_ddl = TABLE_META_DDL if definition.key else f"{TABLE_META_DDL}, {ROW_DDL}"
-        self.delta.create(spark_schema(f"{definition.ddl}, {headgate_ddl}{action.form.ddl}"), properties)
+        self.delta.create(spark_schema(f"{definition.ddl}, {headgate_ddl}{action.target.form.ddl}"), properties)
         return 1
 
     def _take_over(self) -> None:
@@ -260,7 +244,7 @@ class CurrentTable:
         after = dict(zip(types, ["", *types], strict=False))
         if action.names:
             columns = [NewColumn(name, types[name], after=after[name]) for name in action.names]
-            self.delta.add_columns(columns, action.mapping.properties)
+            self.delta.add_columns(columns, action.target.properties)
         return 0
 
     def _fill(self, action: do.Fill, epoch: int) -> int:

@@ -47,11 +47,12 @@ from headgate.errors import DecodeError
 from headgate.lake import Form, LeftOut, TableState
 from headgate.sinks._actions import Action, AppendChanges
 from headgate.sinks._case import Arrival, Case, Policy, TableBefore
+from headgate.sinks._columns import ColumnPlan, ColumnView
 from headgate.sinks._course import Outcome, TableCourse, remedy
-from headgate.sinks._ignored import ColumnView
+from headgate.sinks._definitions import names_in_log, union, widest
+from headgate.sinks._misfits import Misfit, hook_name, reserved
 from headgate.sinks._plan import CurrentPlan
 from headgate.sinks._promises import promised
-from headgate.sinks._shape import Misfit, Shape, fit, fits, hook_name, names_in_log, reserved, union, widest
 from headgate.sinks._statements import Statements, read_statements
 from headgate.sinks._states import Event, State
 
@@ -99,8 +100,8 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     case = _leave_out_contradictions(course, case, statements)
     arrival = case.arrival
     parts = arrival.chunks if restarts else arrival.parts
-    shape = _fit(course, case, parts, statements)
-    if shape.replace:
+    columns = _fit(course, case, parts, statements)
+    if columns.replace:
         statements.columns.begin_table()
     messages = tuple(arrival.parts) if policy.kafka and _takes_changes(course, case) else ()
     log_actions = _log_actions(course, case, restarts=restarts)
@@ -108,7 +109,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
         course.reread = None  # the planner already has the request
     course.add_warnings(case.reason_before, [*statements.alters, *statements.ignored])
     state = _state_after(course, case, statements.columns)
-    plan = CurrentPlan(case, statements, shape, parts, State(state.state), lacks_images=state.left_out is not None)
+    plan = CurrentPlan(case, statements, columns, parts, State(state.state), lacks_images=state.left_out is not None)
     return Decision(
         table=arrival.table,
         state=state,
@@ -197,7 +198,7 @@ def _leave_out_contradictions(course: TableCourse, case: Case, statements: State
 def _contradiction(part: Part, columns: ColumnView, form: Form) -> str | None:
     """Return how images contradict the table; None if they do not, or if a changed setting is why."""
     try:
-        fit(columns.parts([part]), columns.target, (), form, restarts=False)
+        columns.plan([part], (), form)
         return None
     except Misfit as misfit:
         return str(misfit) if misfit.inconsistent else None
@@ -225,7 +226,7 @@ def _needs_no_log(course: TableCourse, case: Case, columns: ColumnView) -> bool:
     is_complete = case.before.state in (State.SETTLING, State.LIVE, State.INEXACT)
     if not is_complete or course.outcomes:
         return True
-    return not fits(columns.parts(case.arrival.parts), columns.target, case.policy.form)
+    return not columns.fits(case.arrival.parts, case.policy.form)
 
 
 def _unwritable(definition: Definition, parts: Sequence[Part], policy: Policy) -> str | None:
@@ -244,32 +245,31 @@ def _unwritable(definition: Definition, parts: Sequence[Part], policy: Policy) -
     return reserved(definition, policy.form)
 
 
-def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Statements) -> Shape:
+def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Statements) -> ColumnPlan:
     """Return how the current table gets the batch's columns. Images that do not fit suspend the table."""
     definition, columns = widest(parts), statements.columns
     unwritable = _unwritable(definition, parts, case.policy) if definition is not None else None
     if unwritable is not None and not course.is_suspended:
         course.stop(unwritable)
     if course.is_suspended or case.policy.form is None:
-        return Shape()
+        return ColumnPlan()
     try:
         if parts and case.snapshot.event is not Event.READS and case.before.lacks_rows(case.policy):
             raise Misfit(LACKS_ROWS)
         if columns.conflict is not None:
             raise Misfit(columns.conflict)
-        shape = fit(
-            columns.parts(parts),
-            columns.target,
-            [columns.statement(ddl) for ddl in statements.alters],
+        plan = columns.plan(
+            parts,
+            statements.alters,
             case.policy.form,
             restarts=case.snapshot.restarts,
             keeps_dropped=case.policy.schema_changes.dropped_columns == "keep",
         )
-        if not (shape.replace and case.policy.keeps_removed):
-            return shape
+        if not (plan.replace and case.policy.keeps_removed):
+            return plan
         reason = "the table must be made again, which would lose the rows that skip keeps: move its folder away"
         course.stop(f"{reason}, then {remedy(course.table)}")
-        return Shape()
+        return ColumnPlan()
     except Misfit as misfit:
         choice = case.policy.inconsistent_images
         if misfit.lasting:
@@ -280,7 +280,7 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
             course.read_again(str(misfit))
         if case.before.reread_requested:
             course.reread = None
-        return Shape()
+        return ColumnPlan()
 
 
 def _takes_changes(course: TableCourse, case: Case) -> bool:

@@ -8,11 +8,11 @@ from functools import cached_property
 
 from headgate.carrier import Definition, Part, Seq
 from headgate.errors import DecodeError
-from headgate.lake import Form, SourceMapping
+from headgate.lake import Form
 from headgate.sinks import _actions as do
 from headgate.sinks._actions import Action, TableContent
 from headgate.sinks._case import Case
-from headgate.sinks._shape import Shape
+from headgate.sinks._columns import ColumnPlan
 from headgate.sinks._statements import Statements
 from headgate.sinks._states import COMPLETE, Event, State
 
@@ -25,7 +25,7 @@ class CurrentPlan:
 
     case: Case
     statements: Statements
-    shape: Shape
+    columns: ColumnPlan
     parts: list[Part]  # the images to apply
     state: State  # after the batch
     lacks_images: bool = False  # the table lacks changes, because images were left out, now or earlier
@@ -35,8 +35,8 @@ class CurrentPlan:
 
         :raises DecodeError: images of a keyless table leave columns out.
         """
-        definition = self.shape.definition
-        columns = self._columns(definition) if definition is not None else ()
+        definition = self.columns.definition
+        columns = self._column_actions(definition) if definition is not None else ()
         rows = self._rows(definition) if definition is not None else ()
         if self._is_history:
             return (*columns, *rows, *self._removals(), *self._sweep())
@@ -52,17 +52,13 @@ class CurrentPlan:
         """Whether chunks may be appended: no earlier snapshot of the table can have left rows."""
         target, snapshot = self.case.before.target, self.case.snapshot
         is_first = target is None or target.since_epoch == snapshot.since
-        return snapshot.header_entry.append and is_first and not self.shape.replace
+        return snapshot.header_entry.append and is_first and not self.columns.replace
 
     @property
     def _base(self) -> int | None:
         """The table's version before the batch; None: it was empty, or no image needs its rows after a TRUNCATE."""
         emptied = self.statements.truncated is not None and self.case.policy.form is Form.PLAIN
-        return None if self.shape.replace or emptied else self.case.before.version
-
-    @property
-    def _names(self) -> dict[str, str | None]:
-        return self.statements.columns.image_names(self.shape.alteration)
+        return None if self.columns.replace or emptied else self.case.before.version
 
     @property
     def _bound(self) -> Seq | None:
@@ -85,27 +81,24 @@ class CurrentPlan:
             case _:
                 return TableContent.UNKNOWN
 
-    def _columns(self, definition: Definition) -> Iterator[Action]:
+    def _column_actions(self, definition: Definition) -> Iterator[Action]:
         target = self.case.before.target
-        if target is None or self.shape.replace:
+        if target is None or self.columns.replace:
             since = None if self.case.snapshot.ends else self.case.snapshot.since
             first = 0 if since is None and self._appends else since
-            form, types = self.case.policy.form or Form.PLAIN, self.shape.mapping.source_types
-            yield do.Create(definition, first, self.shape.replace, form, types)
+            yield do.Create(definition, replace(self.columns.after, since_epoch=first), self.columns.replace)
             return
-        if self.shape.reshapes:
-            alteration = self.shape.alteration
-            kept = alteration.dropped & self.shape.kept.keys()
+        after = self.columns.after
+        if self.columns.reshapes:
+            alteration = self.columns.alteration
+            kept = alteration.dropped & after.kept.keys()
             yield do.Reshape(definition, alteration.dropped - kept, alteration.renamed, alteration.types, kept)
-        mapping = self.shape.mapping
-        if self.shape.added or any(ddl.adds for ddl in self.statements.alters):
-            yield do.AddColumns(definition, self.shape.added, mapping)
-        stored = SourceMapping(target.source_types, target.source_names, target.rules)
-        is_known = self.shape.added or mapping.properties == stored.properties
-        if not is_known or self.shape.kept != target.kept or definition.hook != target.hook:
-            yield do.NoteTypes(replace(mapping, hook=definition.hook, kept=tuple(self.shape.kept)))
-        if self.shape.fills:
-            yield do.Fill(definition, self.shape.fills)
+        if self.columns.added or any(ddl.adds for ddl in self.statements.alters):
+            yield do.AddColumns(definition, self.columns.added, after)
+        if not self.columns.added and after.properties != target.properties:
+            yield do.NoteTypes(after)
+        if self.columns.fills:
+            yield do.Fill(definition, self.columns.fills)
 
     def _removals(self) -> Iterator[Action]:
         # Versions that are older than the batch have ended at its first TRUNCATE.
@@ -117,7 +110,7 @@ class CurrentPlan:
             yield do.DropStrays(since, epoch)
 
     def _end(self) -> Iterator[Action]:
-        if self.state in COMPLETE and (self.shape.replace or self.case.before.successor is not None):
+        if self.state in COMPLETE and (self.columns.replace or self.case.before.successor is not None):
             yield do.TakeOver()
 
     def _rows(self, definition: Definition) -> Iterator[Action]:
@@ -127,7 +120,7 @@ class CurrentPlan:
         if not definition.key:
             yield from self._counted(definition, chunks, changes, partial=partial)
             return
-        rest, bound, fills, names = self.parts, self._bound, self.shape.fills, self._names
+        rest, bound, fills, names = self.parts, self._bound, self.columns.fills, self.columns.names
         if self._appends and chunks:
             yield do.Append(definition, chunks, names=names)
             rest = changes
@@ -145,10 +138,10 @@ class CurrentPlan:
             return
         chunks = [part for part in self.parts if part.kind == "chunk"]
         if chunks and self.case.snapshot.ends:
-            yield do.ProveKey(definition, chunks, names=self._names)
+            yield do.ProveKey(definition, chunks, names=self.columns.names)
         elif self.case.before.state is State.LIVE:
             changes = [part for part in self.parts if part.kind != "chunk"]
-            yield do.ProveKey(definition, changes, self._base, self._bound, names=self._names)
+            yield do.ProveKey(definition, changes, self._base, self._bound, names=self.columns.names)
 
     def _counted(
         self, definition: Definition, chunks: list[Part], changes: list[Part], *, partial: bool
@@ -156,18 +149,18 @@ class CurrentPlan:
         if partial:
             raise DecodeError("a partial row image of a table without a key", table=self.case.arrival.table)
         if chunks:
-            yield do.Overwrite(definition, chunks, names=self._names)
+            yield do.Overwrite(definition, chunks, names=self.columns.names)
         elif changes:
-            yield do.Count(definition, changes, self._bound, self._base, self._content, names=self._names)
+            yield do.Count(definition, changes, self._bound, self._base, self._content, names=self.columns.names)
 
     @property
     def _drops_strays(self) -> bool:
         """Whether a killed attempt may have left rows. Where removed rows stay, so may these, which the source had."""
-        return self.case.snapshot.ends_suspension and not self.shape.replace and not self.case.policy.keeps_removed
+        return self.case.snapshot.ends_suspension and not self.columns.replace and not self.case.policy.keeps_removed
 
     def _sweep(self) -> Iterator[Action]:
         since = self.case.snapshot.since
         if self.case.policy.keeps_removed:
             return
-        if self.case.snapshot.ends and since is not None and not self._appends and not self.shape.replace:
+        if self.case.snapshot.ends and since is not None and not self._appends and not self.columns.replace:
             yield do.Sweep(since)

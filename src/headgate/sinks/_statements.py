@@ -7,7 +7,7 @@ defines its effect:
 |---|---|---|
 | ALTER of indexes, constraints, comments, options; of partitions that keeps all rows | no effect | the same |
 | ALTER that only adds columns, NULL or with an exact literal default | columns added and filled | the same |
-| ALTER that drops, renames or widens columns of a complete table (``_alter``) | applied to its rows | ``stopped`` |
+| ALTER that drops, renames or widens columns of a complete table (``_columns``) | applied to its rows | ``stopped`` |
 | any other ALTER | suspended as ``stale``, read again | ``stopped`` |
 | DROP, or a RENAME that leaves the name unused | ``stopped``; the target stays as it is | the same |
 | CREATE after that, or a RENAME of another table to this name | suspended as ``stale``, read again | ``stopped`` |
@@ -17,7 +17,7 @@ CREATE TABLE IF NOT EXISTS counts only after a statement that removed the table.
 may exist, and stays stopped.
 
 ``[schema_changes]`` may have the table read again or stopped for changes of columns, too, or ignore them
-(``_ignored``). What else such a statement changes counts as above.
+(``_columns``). What else such a statement changes counts as above.
 
 Tools that change a table through a copy (gh-ost, pt-online-schema-change) end with one RENAME statement that moves the
 name to the copy. The table is then read again.
@@ -34,9 +34,9 @@ from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, Redefined
 from headgate.config import ChangePolicy
 from headgate.lake import Form
 from headgate.sinks._case import Case
+from headgate.sinks._columns import ColumnView
 from headgate.sinks._course import TableCourse, remedy
-from headgate.sinks._ignored import ColumnView
-from headgate.sinks._shape import shortened
+from headgate.sinks._misfits import shortened
 from headgate.sinks._states import Event, State
 
 __all__ = ["Statements", "read_statements"]

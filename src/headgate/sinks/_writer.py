@@ -41,6 +41,7 @@ from headgate.lake import (
     MergedTables,
     Place,
     TableState,
+    Target,
     UnenteredBatches,
     Upkeep,
     WriteMethod,
@@ -57,7 +58,6 @@ from headgate.sinks._history import SchemaHistory
 from headgate.sinks._kafka import KafkaTarget
 from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress, log_signals
-from headgate.sinks._shape import Target
 from headgate.sinks._span import KeySpan
 from headgate.sinks._states import State
 

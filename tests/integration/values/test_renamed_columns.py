@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from headgate.cli._plan import print_plan
 from headgate.config import PipelineConfig, parse_config
 from headgate.errors import ConfigError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.lake import Lake, SourceMapping, key_of, newest_row
+from headgate.lake import Lake, Target, key_of, newest_row
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import ChunkSpec
 from headgate.pipeline import Pipeline, check_source
@@ -50,6 +50,10 @@ RULES = """
 
 def hashed(text: str | None) -> str | None:
     return None if text is None else hmac.new(KEY.encode(), text.encode(), hashlib.sha256).hexdigest()
+
+
+def source_names(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: column.source_name for name, column in Target.of({}, properties).noted.items() if column.source_name}
 
 
 def config_of(
@@ -112,7 +116,7 @@ def test_current_and_changelog(
     check(config, mysql_server, table)
     properties = DeltaTable(lake.current(table)).metadata().configuration
     assert key_of(properties) == ("region", "customer")
-    assert SourceMapping.of(properties).source_names == {
+    assert source_names(properties) == {
         "customer": "id", "E-mail": "mail", "b": "a", "a": "B", "num": "size", "op": "_op"
     }  # fmt: skip
 
@@ -199,7 +203,7 @@ def test_a_rename_at_the_source_that_the_rules_foresee(
     assert lake_rows(lake.current(table), ["nr", "y", "email"]) == expected
     assert not {"x", "mail", "n", "old"} & {*names_in(lake.current(table))}
     properties = DeltaTable(lake.current(table)).metadata().configuration
-    assert SourceMapping.of(properties).source_names == {"nr": "number", "y": "b"}
+    assert source_names(properties) == {"nr": "number", "y": "b"}
     do(mysql_server, mysql_db, "DELETE FROM t WHERE number = 1", "INSERT INTO t VALUES (4, NULL, 'q', 9)")
     Pipeline(config, spark).run(once=True)
     result = verify(config, newest(spark, lake), table)
