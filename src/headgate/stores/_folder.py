@@ -326,11 +326,11 @@ class _Upload(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        size = memoryview(data).nbytes
+        view = memoryview(data).cast("B")
         with _put_errors(self._folder):
-            self._writer.write(data)
-        self._size += size
-        return size
+            self._writer.write(view)
+        self._size += view.nbytes
+        return view.nbytes
 
     def tell(self) -> int:
         return self._size
