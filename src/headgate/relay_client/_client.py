@@ -54,9 +54,10 @@ _AFTER_BOOTSTRAP: Final = (1.0,)
 class RelayClient:
     """Client that pulls from a relay and calls consumers, until :meth:`stop` or :meth:`finish`.
 
-    It acts by its state; ``_states`` has the table of what follows from which outcome. After a failure it looks up the
-    next relay, after the end of an idle connection the same one. If a callback returns ``ERROR``, the stream or the
-    bootstrap is reset to the checkpoint, without a change of state. :meth:`stop` and :meth:`finish` end every state.
+    It looks up the relay's sources, confirms that the relay has the newest consumed window, and streams, or bootstraps
+    before that. After a failure it looks up the next relay, after the end of an idle connection the same one. If a
+    callback returns ``ERROR``, the stream or the bootstrap is reset to the checkpoint. :meth:`stop` and :meth:`finish`
+    end every state.
 
     :param urls: ``http://host:port``; or several relays that give the same SCNs: if one fails, the next is used.
     :param sources: names of logical sources, all of one physical source; none: all that the relay has, looked up again
