@@ -12,6 +12,7 @@ names, and reads the number of the newest transaction in it, which must be the l
 | ``text`` | the same with a key (VARCHAR, DATETIME(6)) | | | | |
 | ``medium`` | 1 | 500,000 | 1 | 100 | ``current`` |
 | ``many`` | 40 | 10,000 | 20 | 200 | ``current`` |
+| ``keyless`` | 8, one without a key | 200,000 | 8 | 400 | ``current`` |
 | ``changelog`` | 1 | 2,000,000 | 1 | 1,000 | ``changelog`` |
 | ``both`` | 1 | 2,000,000 | 1 | 1,000 | both |
 | ``slow``, ``fast`` | 1 | 2,000,000 | 1 | 100, 5,000 | ``current`` |
@@ -32,8 +33,8 @@ is not measured again: a run that was ended goes on where it stopped.
   driver's Python, of Java, and of the largest Python process of a task.
 
 Bounds on two cores: ``large`` p50 1.2 s and p99 3 s, ``binary`` and ``text`` 1.5 times as much; ``medium`` p50 0.9 s;
-``many`` p50 2.5 s and 2 s a batch; ``changelog`` p50 1 s and p99 2.5 s; ``thousand`` 5 s a batch; ``huge`` p50 2 s,
-and 1 GB of anonymous memory a process.
+``many`` p50 2.5 s and 2 s a batch; ``keyless`` p50 1.5 s; ``changelog`` p50 1 s and p99 2.5 s; ``thousand`` 5 s a
+batch; ``huge`` p50 2 s, and 1 GB of anonymous memory a process.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ KEYS = {
         "name = 'customer {0}' AND at = TIMESTAMPADD(MICROSECOND, {0}, '2024-01-01')",
         ["name", "at"],
     ),
+    "none": ("id BIGINT, INDEX (id)", "id", "id = {0}", []),
 }
 """Of each key: its columns' definitions; their values of a row's number; a condition on a row's number; their names."""
 
@@ -102,6 +104,8 @@ class Shape:
     changing: int
     rate: int
     key: str = "bigint"
+    keyless: int = 0
+    """How many of the tables, from ``t0`` on, have no key."""
     mode: tuple[str, ...] = ("current",)
     place: str = "folder"
     """One of ``PLACES``."""
@@ -119,6 +123,7 @@ SHAPES = [
     Shape("text", 1, 2_000_000, 1, 1000, "text", p50=1.8, p99=4.5),
     Shape("medium", 1, 500_000, 1, 100, p50=0.9),
     Shape("many", 40, 10_000, 20, 200, p50=2.5, batch=2.0),
+    Shape("keyless", 8, 200_000, 8, 400, keyless=1, p50=1.5),
     Shape("changelog", 1, 2_000_000, 1, 1000, mode=("changelog",), p50=1.0, p99=2.5),
 ]
 MORE_SHAPES = [
@@ -246,11 +251,11 @@ def last_of(gtid: str) -> int:
 def make(mysql: MySQLServer, shape: Shape) -> None:
     """The tables ``t0``, ``t1``, …"""
     progress(f"{shape.name}: {shape.tables} tables of {shape.rows:,} rows, key {shape.key}")
-    columns, values, _, _ = KEYS[shape.key]
     mysql.execute(f"CREATE DATABASE {DB}", f"CREATE TABLE {DB}.made ({SCHEMA})")
     fill(mysql, f"{DB}.made", shape.rows)
     rest = "customer_id, status, amount, note, flag, NULL"
     for number in range(shape.tables):
+        columns, values, _, _ = KEYS["none" if number < shape.keyless else shape.key]
         mysql.execute(f"CREATE TABLE {DB}.t{number} ({columns}, {COLUMNS})")
         for low in range(0, shape.rows, 100_000):
             chosen = f"id >= {low} AND id < {low + 100_000}"
@@ -426,7 +431,7 @@ def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dic
             "driver_mb": memory.driver, "java_mb": memory.java, "task_mb": memory.task,
             "ok": "MISSED" if missed else "ok",
         }  # fmt: skip
-        if "current" in shape.mode and shape.place == "folder":
+        if "current" in shape.mode and shape.place == "folder" and not shape.keyless:
             progress(f"{shape.name}: what a batch has changed by MERGE")
             merge = merge_seconds(
                 [Path(lake.uri, path) for path in paths(shape).values()], KEYS[shape.key][3], folder / "merged"

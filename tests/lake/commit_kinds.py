@@ -17,7 +17,20 @@ from deltalake import DeltaTable, QueryBuilder
 
 from headgate.delta import FoldLayout, TableLog, data_files_in, keys_of, prepare_fold, snapshot_at
 from headgate.delta._vectors import vector_file
-from headgate.lake import IS_CURRENT, SEEN, VALID_TO, Ending, Fill, Marker, Upserts, VersionChanges
+from headgate.lake import (
+    IS_CURRENT,
+    ROW_COPY,
+    ROW_HASH,
+    SEEN,
+    VALID_TO,
+    CountedChanges,
+    Ending,
+    Fill,
+    Marker,
+    Replacement,
+    Upserts,
+    VersionChanges,
+)
 from headgate.lake import _append as append_module
 from headgate.lake import _upsert as upsert_module
 from headgate.lake._append import CommitBase, append_rows, table_schema
@@ -41,6 +54,7 @@ HISTORY = pa.schema(
         (END_SEQ, SEQ), (END_GTID, pa.string()), (SEEN, pa.int64()),
     ]
 )  # fmt: skip
+BAG = pa.schema([*ROWS, (ROW_HASH, pa.string()), (ROW_COPY, pa.int32())])
 KEYED = {"headgate.key": '["id"]', "delta.enableDeletionVectors": "true"}
 
 
@@ -159,9 +173,46 @@ def ledger(scene: Scene) -> tuple[Callable[[], object], Expected]:
 def upsert(scene: Scene) -> tuple[Callable[[], object], Expected]:
     scene.make(rows(1, *ONE), rows(1, *OTHERS))
     images = rows(2, (0, 9), (11, 9), (20, 9), (5, 9)).append_column("_op", pa.array(["u", "u", "c", "d"]))
-    changes = Changes("", ROWS.names, ("id",), lambda one: one, lambda: images, SPARK, iter)
+    changes = Changes("", ROWS.names, ("id",), lambda one: one, lambda: images)
     expected = [(0, 9), *((i, 9 if i == 11 else 0) for i in range(1, 20) if i != 5), (20, 9)]
     return lambda: scene.upserts.apply(scene.delta(), changes), expected
+
+
+def copies(epoch: int, *values: tuple[int, int]) -> pa.Table:
+    """Rows of a table without a key: ``v`` is the copy's number."""
+    hashes, numbers = pa.array([str(i) for i, _ in values]), pa.array([v for _, v in values], pa.int32())
+    return rows(epoch, *values).append_column(ROW_HASH, hashes).append_column(ROW_COPY, numbers).cast(BAG)
+
+
+def counts(scene: Scene) -> tuple[Callable[[], object], Expected]:
+    """Of content 0 a copy is added, of content 1 the last one removed, of content 2 all."""
+    scene.make(copies(1, *BEGUN, (1, 1)), copies(1, (2, 1), (1, 2)), schema=BAG)
+
+    def settle(before: Any) -> tuple[pa.Table, Any]:
+        assert before.tolist() == [1, 3, 2], "counted once, on a version without the change"
+        return copies(2, (0, 1)), np.array([0, 1, 2])
+
+    hashes = keys_of([pa.array(["0", "1", "2"])])
+    changes = CountedChanges("", BAG.names, hashes, settle, empties=False, marker=Marker("p/t/counted", 2))
+    expected = sorted([*(pair for pair in BEGUN if pair[0] != 2), (1, 1), (0, 1)])
+    return lambda: scene.upserts.apply_counts(scene.delta(), changes), expected
+
+
+def emptied(scene: Scene) -> tuple[Callable[[], object], Expected]:
+    scene.make(copies(1, *ONE), copies(1, *OTHERS), schema=BAG)
+    hashes, added = keys_of([pa.array(["3"])]), copies(2, (3, 0), (3, 1))
+    marker = Marker("p/t/counted", 2)
+    changes = CountedChanges(
+        "", BAG.names, hashes, lambda before: (added, np.zeros_like(before)), empties=True, marker=marker
+    )
+    return lambda: scene.upserts.apply_counts(scene.delta(), changes), [(3, 0), (3, 1)]
+
+
+def overwritten(scene: Scene) -> tuple[Callable[[], object], Expected]:
+    scene.make(copies(1, *ONE), copies(1, *OTHERS), schema=BAG)
+    values = [(5, 0), (5, 1), (7, 0)]
+    whole = Replacement("", BAG.names, lambda: copies(2, *values), Marker("p/t/counted", 2))
+    return lambda: scene.upserts.replace_rows(scene.delta(), whole), values
 
 
 def history(scene: Scene) -> tuple[Callable[[], object], Expected]:
@@ -233,4 +284,20 @@ def properties(scene: Scene) -> tuple[Callable[[], object], Expected]:
     return lambda: scene.delta().set_properties({"headgate.since": "3"}), BEGUN
 
 
-KINDS: list[Kind] = [create, append, ledger, upsert, history, ends, clear, fill, fold, replace, merged, properties]
+KINDS: list[Kind] = [
+    create,
+    append,
+    ledger,
+    upsert,
+    history,
+    ends,
+    clear,
+    fill,
+    fold,
+    replace,
+    merged,
+    properties,
+    counts,
+    emptied,
+    overwritten,
+]

@@ -7,7 +7,19 @@ from typing import TYPE_CHECKING, Any
 from headgate.lake._append import Marker, append, append_frame, append_rows
 from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._differences import Difference, TableResult
-from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
+from headgate.lake._form import (
+    DELETED,
+    END_GTID,
+    END_SEQ,
+    IS_CURRENT,
+    ROW_COPY,
+    ROW_HASH,
+    SEEN,
+    VALID_FROM,
+    VALID_TO,
+    Form,
+    with_columns,
+)
 from headgate.lake._ignored import IgnoredChanges, absent_columns
 from headgate.lake._keeper import Amount
 from headgate.lake._layout import Lake, short_name, split_table
@@ -32,6 +44,7 @@ from headgate.lake._places import Place, Places
 from headgate.lake._properties import PIPELINE, TABLE, SourceMapping, key_of, key_property
 from headgate.lake._replace import ColumnsAfter, reshape_files
 from headgate.lake._restart import forget_position
+from headgate.lake._shares import Shares, packed, unpacked
 from headgate.lake._status import (
     Activity,
     BatchStatus,
@@ -71,10 +84,11 @@ from headgate.lake._takeover import begin_successor, take_over
 from headgate.lake._upkeep import Upkeep
 from headgate.lake._verify import verify_table
 from headgate.lake._workers import Workers
-from headgate.lake._write_methods import NO_KEY, PARTIAL_IMAGES, WriteMethod, merge_reason
+from headgate.lake._write_methods import WriteMethod, merge_reason
 
 if TYPE_CHECKING:
     from headgate.lake._comparer import Comparer
+    from headgate.lake._counted import CountedChanges, Replacement
     from headgate.lake._row_changes import Ending, Marking
     from headgate.lake._upsert import Changes, Fill, Upserts, VersionChanges
 
@@ -83,9 +97,9 @@ __all__ = [
     "END_GTID",
     "END_SEQ",
     "IS_CURRENT",
-    "NO_KEY",
-    "PARTIAL_IMAGES",
     "PIPELINE",
+    "ROW_COPY",
+    "ROW_HASH",
     "SEEN",
     "TABLE",
     "TABLE_STATES",
@@ -97,6 +111,7 @@ __all__ = [
     "Changes",
     "ColumnsAfter",
     "Comparer",
+    "CountedChanges",
     "DeltaPath",
     "Difference",
     "Ending",
@@ -122,6 +137,8 @@ __all__ = [
     "Place",
     "Places",
     "RecentBatch",
+    "Replacement",
+    "Shares",
     "SnapshotStatus",
     "SourceMapping",
     "Status",
@@ -161,6 +178,7 @@ __all__ = [
     "merge_reason",
     "merge_text",
     "newest_row",
+    "packed",
     "percent",
     "pid_namespace",
     "place_text",
@@ -176,14 +194,16 @@ __all__ = [
     "table_remarks",
     "table_text",
     "take_over",
+    "unpacked",
     "verify_table",
     "with_columns",
 ]
 
 
 _LATE = {
-    "Changes": "_upsert", "Comparer": "_comparer", "Ending": "_row_changes", "Fill": "_upsert",
-    "Marking": "_row_changes", "Upserts": "_upsert", "VersionChanges": "_upsert",
+    "Changes": "_upsert", "Comparer": "_comparer", "CountedChanges": "_counted", "Ending": "_row_changes",
+    "Fill": "_upsert", "Marking": "_row_changes", "Replacement": "_counted", "Upserts": "_upsert",
+    "VersionChanges": "_upsert",
 }  # fmt: skip
 
 

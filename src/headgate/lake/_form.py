@@ -26,7 +26,22 @@ import pyarrow.compute as pc
 
 from headgate.carrier import SEQ_DDL
 
-__all__ = ["DELETED", "END_GTID", "END_SEQ", "IS_CURRENT", "SEEN", "VALID_FROM", "VALID_TO", "Form", "with_columns"]
+__all__ = [
+    "DELETED",
+    "END_GTID",
+    "END_SEQ",
+    "IS_CURRENT",
+    "ROW_COPY",
+    "ROW_HASH",
+    "SEEN",
+    "VALID_FROM",
+    "VALID_TO",
+    "Form",
+    "with_columns",
+]
+
+ROW_HASH, ROW_COPY = "_row_hash", "_row_copy"
+"""Columns of tables without a key: a hash of the row's content, and the row's number among equal ones."""
 
 DELETED: Final = "_deleted"
 """The column of marked tables that is true for rows that the source no longer has."""

@@ -19,24 +19,39 @@ another program has made that one, the keys are looked up again.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.delta import ColumnCopies, CommitPlan, FoldLayout, IndexCache, KeyedTable, KeyLookup
+import numpy as np
+import pyarrow as pa
+
+from headgate.delta import (
+    ColumnCopies,
+    CommitPlan,
+    FoldLayout,
+    IndexCache,
+    KeyedTable,
+    KeyLookup,
+    keys_of,
+    read_rows,
+    snapshot_at,
+)
 from headgate.errors import CommitConflictError, TargetError
 from headgate.files import cache_folder
-from headgate.lake._append import CommitBase, inspect_base
+from headgate.lake._append import CommitBase, fit, inspect_base
+from headgate.lake._counted import CountedChanges, Replacement, find_copies
 from headgate.lake._folds import Folds
-from headgate.lake._form import Form
+from headgate.lake._form import ROW_HASH, Form
 from headgate.lake._replace import Fill, plan_replacement
 from headgate.lake._row_changes import Ending, RowChange, changed_rows, find_rows, write_rows
 from headgate.lake._status import IndexStatus
 from headgate.lake._versions import VersionChanges, by_kind, find_open
 from headgate.lake._write_methods import NO_VECTORS, has_vectors
-from headgate.lake._written import Changes, write_changes
+from headgate.lake._written import Changes, write_all, write_changes
 
 if TYPE_CHECKING:
     from headgate.lake._delta import DeltaPath
@@ -45,6 +60,7 @@ __all__ = ["Changes", "Fill", "Upserts", "VersionChanges"]
 
 _INDEX_BYTES: Final = 4 << 30
 _EPOCH_DDL: Final = "_seq struct<epoch: bigint>"
+_NONE: Final = np.zeros(0, np.int64)
 
 
 class Upserts:
@@ -114,18 +130,91 @@ class Upserts:
         """Apply changes to a history. Return the number of commits; 0: it has them already.
 
         :raises CommitConflictError: other programs changed the table, again and again.
-        :raises TargetError: the table needs Spark's writer.
+        :raises TargetError: headgate cannot write the table.
         """
-        base = self._history_base(delta, changes.ddl, changes.columns)
+        base = self._required_base(delta, changes.ddl, changes.columns)
         folded = self._folds.finish(delta.path, base.snapshot, changes.key, delta.put)
 
         def plan(base: CommitBase) -> CommitPlan | None:
             return None if base.has(changes.marker) else self._plan_versions(delta, base, changes)
 
-        find_base = partial(self._history_base, delta, changes.ddl, changes.columns)
+        find_base = partial(self._required_base, delta, changes.ddl, changes.columns)
         commits = self._commit(delta, find_base, plan) or 0
         self._begin_fold(delta, base, changes.key, Form.HISTORY)
         return folded + commits
+
+    def apply_counts(self, delta: DeltaPath, changes: CountedChanges) -> int:
+        """Apply changes to a table without a key. Return the number of commits; 0: it has them already.
+
+        :raises CommitConflictError: other programs changed the table, again and again.
+        :raises TargetError: headgate cannot write the table, or ``settle`` raised it.
+        """
+        find_base = partial(self._required_base, delta, changes.ddl, changes.columns)
+        base = find_base()
+        folded = self._folds.finish(delta.path, base.snapshot, (), delta.put)
+
+        def plan(base: CommitBase) -> CommitPlan | None:
+            return None if base.has(changes.marker) else self._plan_counts(delta, base, changes)
+
+        commits = self._commit(delta, find_base, plan) or 0
+        self._begin_fold(delta, base, ())
+        return folded + commits
+
+    def _plan_counts(self, delta: DeltaPath, base: CommitBase, changes: CountedChanges) -> CommitPlan | None:
+        """Count the copies of the changed contents, write the rows to add, and plan their commit."""
+        keyed = self._keyed(delta, base, ())
+        lookup = KeyLookup(np.zeros(0, np.bool_))
+        if changes.empties:
+            lookup.deleted_rows.update(dict.fromkeys(base.snapshot.files))
+            rows, _ = changes.settle(np.zeros(changes.hashes.count, np.int64))
+        else:
+            copies = find_copies(base.snapshot, keyed, changes.hashes)
+            rows, removed = changes.settle(copies.counts)
+            copies.remove_last(keyed, removed, lookup)
+        fitted = (fit(batch, base.schema, frozenset(changes.columns)) for batch in rows.to_batches())
+        added = write_rows([fitted], base, delta.path, ("_seq",))
+        if not added and not lookup.deleted_rows:
+            return None
+        about = {"outputMode": "Update", "epochId": str(changes.marker.version)}
+        actions = [*added, changes.marker.action()]
+        return _plan(base, keyed, lookup, actions, ("STREAMING UPDATE", about), _files(added))
+
+    def rows_at(self, delta: DeltaPath, version: int, keys: pa.Table) -> tuple[pa.Table, Any]:
+        """Return the rows with some keys at a version, in the columns that it has, and the number of each row's key
+        (int64[rows]): its row in ``keys``.
+
+        :param keys: the columns of the key; no key twice.
+        :raises OSError: a file cannot be read.
+        :raises TargetError: headgate cannot write the table.
+        """
+        base = self._required_base(delta, _EPOCH_DDL, ())
+        table = base.snapshot if base.version == version else snapshot_at(delta.path, version)
+        columns = {field["name"] for field in json.loads(table.schema_json)["fields"]}
+        schema = pa.schema([field for field in base.schema if field.name in columns])
+        keyed, parts, numbers = self._keyed(delta, base, keys.column_names), [schema.empty_table()], [_NONE]
+        for file, rows, key_numbers in keyed.locate(table, keys_of(keys.columns), lambda _file: True):
+            parts += read_rows(delta.path, file, rows, schema)
+            numbers.append(key_numbers)
+        return pa.concat_tables(parts), np.concatenate(numbers)
+
+    def replace_rows(self, delta: DeltaPath, rows: Replacement) -> int:
+        """Replace all rows of a table. Return the number of commits.
+
+        :raises CommitConflictError: other programs changed the table, again and again, or its columns.
+        :raises TargetError: headgate cannot write the table.
+        """
+        find_base = partial(self._required_base, delta, rows.ddl, rows.columns)
+        written = find_base()
+        added = write_all(rows, written, delta.path)
+
+        def plan(base: CommitBase) -> CommitPlan:
+            if not base.fits(written):
+                raise CommitConflictError(f"{delta.path}: another program changed the columns")
+            removed = [file.removal(data_change=True) for file in base.snapshot.files.values()]
+            about = {"mode": "Overwrite", "partitionBy": "[]"}
+            return CommitPlan(base.snapshot, [*removed, *added, rows.marker.action()], "WRITE", about)
+
+        return self._commit(delta, find_base, plan, _files(added)) or 0
 
     def _begin_fold(self, delta: DeltaPath, base: CommitBase, key: Sequence[str], form: Form = Form.PLAIN) -> None:
         """Start to fold the table's small files as of now, if there are enough of them."""
@@ -147,11 +236,11 @@ class Upserts:
         """End open versions of a history. Return the number of commits.
 
         :raises CommitConflictError: other programs changed the table, again and again.
-        :raises TargetError: the table needs Spark's writer.
+        :raises TargetError: headgate cannot write the table.
         """
         commits = self.change_rows(delta, ending, key)
         if commits is None:
-            raise self._not_a_history(delta)
+            raise self.unwritable(delta)
         return commits
 
     def change_rows(self, delta: DeltaPath, change: RowChange, key: Sequence[str]) -> int | None:
@@ -170,14 +259,18 @@ class Upserts:
 
         return self._commit(delta, partial(self._find_base, delta, _EPOCH_DDL, ()), plan)
 
-    def _history_base(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase:
+    def _required_base(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase:
         base = self._find_base(delta, ddl, columns)
         if base is None:
-            raise self._not_a_history(delta)
+            raise self.unwritable(delta)
         return base
 
-    def _not_a_history(self, delta: DeltaPath) -> TargetError:
-        return TargetError(f"{delta.path}: a history cannot be written by MERGE: {self.refusal(delta)}")
+    def unwritable(self, delta: DeltaPath) -> TargetError:
+        """Return the error of a table that headgate cannot write, as of the last look at it."""
+        return TargetError(
+            f"{delta.path}: headgate cannot write this table: {self.refusal(delta)}. Undo that, or move the folder"
+            " away: the next run reads the table again"
+        )
 
     def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str]) -> int | None:
         """Delete the rows whose ``_seq`` is below ``bound``. Return the number of commits, None: a DELETE has to do it.
@@ -241,10 +334,15 @@ class Upserts:
         return int(done is not None) if is_ours else None
 
     def _keyed(self, delta: DeltaPath, base: CommitBase, key: Sequence[str]) -> KeyedTable:
+        """Return the planner of deletions in a table.
+
+        :param key: of the table; ``()``: it has none.
+        """
+        key = tuple(key) or (ROW_HASH,)
         path, types = delta.path, [base.schema.field(name).type for name in key]
         with self._lock:
             keyed = self._tables.get(path)
-            if keyed is None or keyed.key != tuple(key) or keyed.types != tuple(types):
+            if keyed is None or keyed.key != key or keyed.types != tuple(types):
                 keyed = self._tables[path] = KeyedTable(path, key, types, self._indexes, self._copies)
             return keyed
 

@@ -17,17 +17,7 @@ from headgate.lake._places import Place
 if TYPE_CHECKING:
     from headgate.delta import Snapshot
 
-__all__ = [
-    "NO_KEY",
-    "NO_VECTORS",
-    "OTHER_TYPES",
-    "PARTIAL_IMAGES",
-    "WriteMethod",
-    "codec_of",
-    "has_vectors",
-    "merge_reason",
-    "spark_writes",
-]
+__all__ = ["NO_VECTORS", "OTHER_TYPES", "WriteMethod", "codec_of", "has_vectors", "merge_reason", "spark_writes"]
 
 
 class WriteMethod(StrEnum):
@@ -40,13 +30,11 @@ class WriteMethod(StrEnum):
     MERGE = "merge"
     """By Spark's MERGE."""
     OVERWRITE = "overwrite"
-    """All rows of a table without a key, by Spark."""
+    """All rows of a table without a key."""
 
 
 NO_VECTORS: Final = "the table has no deletion vectors (delta.enableDeletionVectors)"
 OTHER_TYPES: Final = "a column's type differs from the source's or needs Spark's writer"
-NO_KEY: Final = "the table has no key, so equal rows are counted"
-PARTIAL_IMAGES: Final = "row images leave columns out (binlog_row_image)"
 
 _CODEC: Final = "spark.sql.parquet.compression.codec"
 _REWRITING: Final = ("spark.databricks.delta.optimizeWrite.enabled", "spark.databricks.delta.autoCompact.enabled")

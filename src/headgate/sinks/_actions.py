@@ -189,7 +189,7 @@ class Upsert(RowAction):
 
 
 @dataclass(frozen=True)
-class MergePartial(Upsert):
+class UpsertPartial(Upsert):
     """Upsert of images that leave columns out: they are completed from the table first (``_partial``, ``_complete``).
 
     So chunks are merged together with them, unless an ``Append`` has them. Replay: completed from ``base``, the
@@ -214,16 +214,18 @@ class AppendVersions(RowAction):
 class Overwrite(RowAction):
     """Replace all rows of a keyless table by a chunk, which is the whole table at the batch's end.
 
-    Replay: the same rows again.
+    Replay: the same rows again. If the chunk gives none then, ``Count`` finds the marker.
     """
 
 
 @dataclass(frozen=True)
 class Count(RowAction):
-    """Apply changes to a keyless table by counting equal rows. Why a replay is safe: ``_keyless``."""
+    """Apply changes to a keyless table by counting equal rows (``_keyless``); after a TRUNCATE, to an empty one.
 
-    bound: Seq | None = None  # ignore images below this
-    base: int | None = None  # the version before the batch; None: the table was empty
+    Replay: skipped by Delta's transaction marker (application, epoch).
+    """
+
+    bound: Seq | None = None  # the ``_seq`` of the TRUNCATE: ignore images below this
     content: TableContent = TableContent.UNKNOWN
 
 

@@ -7,17 +7,20 @@ is made again, the batch's actions are on its successor.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headgate.carrier import ABSENT, TABLE_META_DDL, Part, Seq
+import numpy as np
+import pyarrow as pa
+
+from headgate.carrier import TABLE_META_DDL, Seq
 from headgate.delta import NewColumn
 from headgate.errors import TargetError
 from headgate.lake import (
-    NO_KEY,
-    PARTIAL_IMAGES,
     PIPELINE,
+    ROW_COPY,
+    ROW_HASH,
     TABLE,
     DeltaPath,
     Form,
@@ -36,19 +39,19 @@ from headgate.names import quote_name
 from headgate.sinks import _actions as do
 from headgate.sinks._actions import Action, ColumnAction, TableContent
 from headgate.sinks._carrier import image_frame
-from headgate.sinks._complete import complete, marked
 from headgate.sinks._expand import (
     HEADGATE_COLUMNS,
-    ONE_TASK_IMAGES,
     append_once,
     changed_rows,
-    folded_images,
+    completed_changes,
+    counted_changes,
     image_rows,
     last_images,
     row_columns,
     version_changes,
+    whole_table,
 )
-from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
+from headgate.sinks._keyless import ROW_DDL
 from headgate.sinks._merge import delete_rows, fill_columns, in_range, mark_rows, merge_images, seq_literal
 from headgate.sinks._proof import key_problem
 from headgate.sinks._rewrite import reshape
@@ -134,7 +137,7 @@ class CurrentTable:
             snapshot = self.delta.snapshot()
         key, mapping = key_of(snapshot.properties), SourceMapping.of(snapshot.properties)
         form = Form.of(snapshot.properties)
-        headgate_columns = (*HEADGATE_COLUMNS, *(() if key else ROW), *form.columns)
+        headgate_columns = (*HEADGATE_COLUMNS, *(() if key else (ROW_HASH, ROW_COPY)), *form.columns)
         types = {
             f.name: f.dataType.simpleString() for f in schema_of(snapshot).fields if f.name not in headgate_columns
         }
@@ -193,8 +196,8 @@ class CurrentTable:
                 return self._delete(action, epoch) if self.delta.exists() else 0
             case do.Append():
                 return self._append(action, epoch)
-            case do.MergePartial():
-                return self._merge_partial(action)
+            case do.UpsertPartial():
+                return self._upsert_partial(action)
             case do.Upsert():
                 return self._upsert(action, epoch)
             case do.AppendVersions():
@@ -202,7 +205,7 @@ class CurrentTable:
             case do.ProveKey():
                 self._stop_reason = key_problem(self.delta, action)
             case do.Overwrite() | do.Count():
-                self._count(action)
+                return self._count(action, epoch)
         return 0
 
     # --- the table itself
@@ -317,12 +320,12 @@ class CurrentTable:
         if isinstance(action, do.Truncate):
             at_us = ending.at_us if action.at_us is None else action.at_us
             ending = replace(ending, seq=action.bound, gtid=action.gtid, at_us=at_us)
-        return self._history_writer.end_versions(self.delta, ending, key_of(self.delta.snapshot().properties))
+        return self._writer.end_versions(self.delta, ending, key_of(self.delta.snapshot().properties))
 
     @property
-    def _history_writer(self) -> Upserts:
+    def _writer(self) -> Upserts:
         if self._upserts is None:
-            raise TargetError(f"{self.delta.path}: a history cannot be written there: {self.delta.obstacle()}")
+            raise TargetError(f"{self.delta.path}: headgate cannot write this table: {self.delta.obstacle()}")
         return self._upserts
 
     def _clear(self, bound: Seq, condition: str) -> int:
@@ -360,7 +363,7 @@ class CurrentTable:
         marker = Marker(f"headgate/{self.pipeline}/{self.table}/history", epoch)
         changes = version_changes(action, marker)
         self._write_methods[WriteMethod.UPSERT] = ""
-        return self._history_writer.apply_versions(self.delta, changes)
+        return self._writer.apply_versions(self.delta, changes)
 
     def _can_append(self, chunks: do.Append) -> bool:
         """Return whether the table has no row in the key range of these chunks.
@@ -391,23 +394,19 @@ class CurrentTable:
         """Return why upserts cannot write this table."""
         return self.delta.obstacle() or (self._upserts.refusal(self.delta) if self._upserts is not None else "")
 
-    def _merge_partial(self, action: do.MergePartial) -> int:
-        definition, parts, form = action.definition, action.parts, self._form
-        self._write_methods[WriteMethod.MERGE] = PARTIAL_IMAGES
-        base = None if action.base is None else in_range(self.delta.read(action.base), action)
-        if base is not None:
-            base = base.where(form.condition).drop(*form.columns)
-        folded = folded_images(self.delta.spark, action, form)
-        rows = complete(folded, base, definition, action.fills, small=_is_small(parts))
-        rows = (marked(rows) if form is Form.MARKED else rows).persist()
-        try:
-            ignored, moved = rows.selectExpr(
-                "count_if(_absent.ignored)", "count_if(_absent.ignored AND (_absent.moved))"
-            ).collect()[0]
-            self._note_missing(action.content, ignored, moved)
-            return merge_images(self.delta, rows.where("_op IS NOT NULL").drop(ABSENT), action, form)
-        finally:
-            rows.unpersist()
+    def _upsert_partial(self, action: do.UpsertPartial) -> int:
+        writer, base = self._writer, action.base
+
+        def find(keys: pa.Table) -> tuple[pa.Table, Any]:
+            return (keys.slice(0, 0), np.zeros(0, np.int64)) if base is None else writer.rows_at(self.delta, base, keys)
+
+        changes, completed = completed_changes(action, find, self._form)
+        self._note_missing(action.content, completed.ignored, completed.moved)
+        self._write_methods[WriteMethod.UPSERT] = ""
+        commits = writer.apply(self.delta, changes)
+        if commits is None:
+            raise writer.unwritable(self.delta)
+        return commits
 
     def _note_missing(self, content: TableContent, ignored: int, moved: int) -> None:
         """Log ignored updates of missing rows. If one of them changed its key, the table must be read again."""
@@ -417,26 +416,13 @@ class CurrentTable:
         if moved and content is not TableContent.UNKNOWN:
             self._reread_reason = "a key was changed by a partial row image, and the table has no row at its old key"
 
-    def _count(self, action: do.Overwrite | do.Count) -> None:
-        columns = list(action.definition.types)
-        rows = image_rows(action).frame(self._images(action))
+    def _count(self, action: do.Overwrite | do.Count, epoch: int) -> int:
+        marker = Marker(f"headgate/{self.pipeline}/{self.table}/counted", epoch)
         if isinstance(action, do.Overwrite):
             self._write_methods[WriteMethod.OVERWRITE] = ""
-            overwrite(self.delta, rows, columns)
-            return
-        self._write_methods[WriteMethod.MERGE] = NO_KEY
-        rows = rows.where("_op <> 't'")
-        if action.bound is not None:
-            rows = rows.where(f"_seq > {seq_literal(action.bound)}")
-        if _is_small(action.parts):
-            rows = rows.coalesce(1)
-        exact = action.content is TableContent.ALL
-        apply_changes(self.delta, rows, columns, before=action.base, exact=exact, table=self.table)
-
-
-def _is_small(parts: Sequence[Part]) -> bool:
-    """Return whether one task can process the images."""
-    return sum(part.images for part in parts) <= ONE_TASK_IMAGES
+            return self._writer.replace_rows(self.delta, whole_table(self.delta.spark, action, marker))
+        self._write_methods[WriteMethod.UPSERT] = ""
+        return self._writer.apply_counts(self.delta, counted_changes(action, marker, self.table))
 
 
 def _epochs(action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> tuple[int, int]:

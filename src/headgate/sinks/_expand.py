@@ -5,33 +5,49 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headgate.carrier import ABSENT, META_DDL, Definition, Part, open_images
-from headgate.delta import as_column, keys_of
-from headgate.lake import DeltaPath, Form, Marker, append, append_frame, spark_schema
+from headgate.delta import keys_of
+from headgate.lake import (
+    ROW_COPY,
+    ROW_HASH,
+    DeltaPath,
+    Form,
+    Marker,
+    Shares,
+    append,
+    append_frame,
+    packed,
+    spark_schema,
+    unpacked,
+)
 from headgate.names import quote_name
-from headgate.sinks._actions import AppendVersions, RowAction, Upsert
+from headgate.sinks._actions import AppendVersions, Count, Overwrite, RowAction, TableContent, Upsert, UpsertPartial
 from headgate.sinks._carrier import image_frame
-from headgate.sinks._images import align, fold, fold_marked, pair_updates
+from headgate.sinks._complete import Completed, FindRows, complete
+from headgate.sinks._images import align, drop_before, fold, fold_marked, pair_updates
+from headgate.sinks._keyless import ROW_DDL, buckets_of, fold_contents, hashed, number_copies
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.lake import Changes, VersionChanges
+    from headgate.lake import Changes, CountedChanges, Replacement, VersionChanges
 
 __all__ = [
     "HEADGATE_COLUMNS",
     "append_once",
     "change_rows",
     "changed_rows",
-    "folded_images",
+    "completed_changes",
+    "counted_changes",
     "image_rows",
     "last_images",
     "row_columns",
     "version_changes",
+    "whole_table",
 ]
 
 HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
@@ -41,6 +57,8 @@ ONE_TASK_IMAGES = 100_000
 """Most images of a table that one task folds, without a shuffle: it takes some 50 ms, a shuffle more."""
 _DRIVER_BYTES = 128 << 20
 """Most bytes of images that this process folds at a time, without a job; each of the tables written has a share."""
+_BUCKET_BYTES = 64 << 20
+"""Bytes of images of a whole table that one task holds, about."""
 
 Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -136,27 +154,21 @@ def last_images(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) ->
     return _last(data.mapInArrow(folding.each, folding.ddl), action.definition.key)
 
 
-def folded_images(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -> DataFrame:
-    """Fold a batch with partial images to one line per key; the columns are those of ``_partial.fold_partial``.
-
-    One task does it: an update of a key links images that no partitioning by key or position would keep together.
+def completed_changes(action: UpsertPartial, find: FindRows, form: Form = Form.PLAIN) -> tuple[Changes, Completed]:
+    """Fold a batch with partial images, and complete them, in this process: an update of a key links images that no
+    partitioning by key or position would keep together.
     """
-    definition, bound, fills, names = action.definition, action.bound, action.fills, action.names
-    types, key = definition.types, definition.key
-    old = ", ".join(f"k{i}: {types[name]}" for i, name in enumerate(key))
-    ddl = f"{META_DDL}, {definition.ddl}"
-    full_ddl = f"{ddl}, {ABSENT} struct<columns: array<string>, vanishes: boolean, old: struct<{old}>>"
-    images_schema, schema = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
+    from headgate.lake import Changes
+    from headgate.sinks._partial import fold_partial  # loads numba, only if needed
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from headgate.sinks._partial import fold_partial  # loads numba, only if needed
-
-        images = pa.Table.from_batches(_aligned(batches, images_schema, fills, names), images_schema)
-        lines = fold_partial(images, key, bound, form)
-        columns = [as_column(column, field.type) for column, field in zip(lines.columns, schema, strict=True)]
-        yield from pa.table(columns, schema=schema).to_batches()
-
-    return image_frame(spark, action.parts).coalesce(1).mapInArrow(run, full_ddl)
+    definition, key, fills = action.definition, action.definition.key, action.fills
+    schema = _arrow_schema(f"{_ddl(definition, Form.PLAIN)}, {ABSENT} string")
+    images = (align(part, schema, fills, action.names) for part in _all_images(action.parts))
+    lines = fold_partial(pa.Table.from_batches(images, schema), key, action.bound, form)
+    completed = complete(lines, find, key, fills, form)
+    columns = row_columns(definition, form)
+    changes = Changes(_ddl(definition, form), columns, key, lambda rows: fold(rows, key), lambda: completed.images)
+    return changes, completed
 
 
 def changed_rows(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -> Changes:
@@ -167,16 +179,13 @@ def changed_rows(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -
     from headgate.lake import Changes
 
     key, folding, parts = action.definition.key, _Folding(action, form), action.parts
-    share = _DRIVER_BYTES // max(2, spark.sparkContext.defaultParallelism)
-    fits = sum(part.size for part in parts) <= share
+    fits = sum(part.size for part in parts) <= _driver_share(spark)
     return Changes(
         folding.ddl,
         row_columns(action.definition, form),
         key,
         lambda images: fold(images, key),
-        (lambda: folding(_all_images(parts))) if fits else None,
-        lambda: image_frame(spark, parts),
-        folding.each,
+        (lambda: folding(_all_images(parts))) if fits else Shares(lambda: image_frame(spark, parts), folding.each),
     )
 
 
@@ -199,6 +208,64 @@ def version_changes(action: AppendVersions, marker: Marker) -> VersionChanges:
         lambda open_rows, numbers: versions.settle(open_rows, numbers, list(definition.types), marker.version),
         marker,
     )
+
+
+def counted_changes(action: Count, marker: Marker, table: str) -> CountedChanges:
+    """Sum up images of a table without a key, in this process."""
+    from headgate.lake import CountedChanges
+
+    contents = fold_contents(drop_before(_hashed(action), action.bound))
+
+    def settle(before: Any) -> tuple[pa.Table, Any]:
+        if action.content is TableContent.ALL:
+            contents.check(before, list(action.definition.types), table)
+        return contents.settle(before)
+
+    columns = _keyless_columns(action.definition)
+    return CountedChanges(*columns, contents.hashes, settle, empties=action.bound is not None, marker=marker)
+
+
+def whole_table(spark: SparkSession, action: Overwrite, marker: Marker) -> Replacement:
+    """Return the rows of a whole table without a key. Tasks shuffle many of them by their hashes."""
+    from headgate.lake import Replacement
+
+    size, definition, names = sum(part.size for part in action.parts), action.definition, action.names
+    buckets, schema = 1 + size // _BUCKET_BYTES, _arrow_schema(_ddl(definition, Form.PLAIN))
+
+    def split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for images in _aligned(batches, schema, names=names):
+            for bucket, rows in buckets_of(hashed(images, list(definition.types)), buckets):
+                yield pa.RecordBatch.from_pydict({"bucket": pa.array([bucket], pa.int32()), "rows": [packed(rows)]})
+
+    def expand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        parts = [unpacked(rows.as_buffer()) for batch in batches for rows in batch["rows"]]
+        if parts:
+            yield from number_copies(pa.concat_tables(parts)).to_batches()
+
+    def data() -> DataFrame:
+        shares = image_frame(spark, action.parts).mapInArrow(split, "bucket int, rows binary")
+        return shares.repartition(buckets, "bucket").select("rows")
+
+    fits = size <= _driver_share(spark)
+    rows = (lambda: number_copies(_hashed(action))) if fits else Shares(data, expand)
+    return Replacement(*_keyless_columns(definition), rows, marker)
+
+
+def _keyless_columns(definition: Definition) -> tuple[str, list[str]]:
+    """Return the columns of rows of a keyless table, as Spark DDL, and the names of those that the table gets."""
+    return f"{_ddl(definition, Form.PLAIN)}, {ROW_DDL}", [*row_columns(definition, Form.PLAIN), ROW_HASH, ROW_COPY]
+
+
+def _hashed(action: RowAction) -> pa.Table:
+    """Return all images of a table without a key, with the hashes of their rows."""
+    columns, schema = list(action.definition.types), _arrow_schema(_ddl(action.definition, Form.PLAIN))
+    images = (hashed(align(part, schema, names=action.names), columns) for part in _all_images(action.parts))
+    return pa.Table.from_batches(images, schema.append(pa.field(ROW_HASH, pa.string())))
+
+
+def _driver_share(spark: SparkSession) -> int:
+    """Return how many bytes of images of one table this process folds."""
+    return _DRIVER_BYTES // max(2, spark.sparkContext.defaultParallelism)
 
 
 def _all_images(parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
