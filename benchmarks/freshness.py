@@ -25,7 +25,7 @@ is not measured again: a run that was ended goes on where it stopped.
 
 - ``p50_s``, ``p99_s``: from when a transaction was sent to when its ledger row was read;
 - ``tx_s``: the reached rate; ``batch_s``: median time between two ledger rows;
-- ``read_s``: median time of a look into the table; ``merges``: commits of the changed tables that were a MERGE;
+- ``read_s``: median time of a look into the table;
 - ``merge_s``: MERGEs by Spark of what one batch has changed, folded and in memory, into copies of its tables;
   ``ratio``: how many times as long that takes as the whole batch did, the reading of MySQL's log included;
 - ``anonymous_mb``, ``mapped_mb``: the run's processes together, memory of their own, and pages of files: the most that
@@ -357,13 +357,6 @@ def delays(seen: Seen, commits: Commits, from_us: int) -> Any:
     return (np.array(seen.at_us)[place[counts]] - commits.at_us[counts]) / 1e6
 
 
-def merges(lake: Place, shape: Shape) -> tuple[int, int]:
-    """Of the commits that changed rows of changing tables: how many were a MERGE, and how many there are."""
-    operations = [commit["operation"] for path in paths(shape).values() for commit in lake.open(path).history()]
-    changes = [name for name in operations if name in ("MERGE", "STREAMING UPDATE")]
-    return changes.count("MERGE"), len(changes)
-
-
 class Memory(NamedTuple):
     """Memory of a run's processes, in MB. Pages that forked processes share count once (``Pss``, proc(5))."""
 
@@ -421,12 +414,11 @@ def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dic
         process = max(memory.driver, memory.java, memory.task)
         bounds = ((p50, shape.p50), (p99, shape.p99), (batch, shape.batch), (process, shape.process_mb))
         missed = any(bound and value > bound for value, bound in bounds)
-        merged, changed = merges(lake, shape)
         result = {
             "shape": shape.name, "tables": shape.tables, "rows": shape.rows, "key": shape.key,
             "mode": " ".join(shape.mode), "tx_s": round(writer.commits.rate(from_us, seen.at_us[-1])),
             "batches": len(seen.at_us), "batch_s": round(batch, 2), "p50_s": round(p50, 2), "p99_s": round(p99, 2),
-            "read_s": round(median(seen.looks), 2) if seen.looks else "", "merges": f"{merged} of {changed}",
+            "read_s": round(median(seen.looks), 2) if seen.looks else "",
             "merge_s": "", "ratio": "", "anonymous_mb": memory.anonymous, "mapped_mb": memory.mapped,
             "driver_mb": memory.driver, "java_mb": memory.java, "task_mb": memory.task,
             "ok": "MISSED" if missed else "ok",

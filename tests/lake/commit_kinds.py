@@ -233,12 +233,26 @@ def ends(scene: Scene) -> tuple[Callable[[], object], Expected]:
     """Also shows that what is read is of the newest version: no row is open."""
     scene.make(versions(1, *ONE), versions(1, *OTHERS), schema=HISTORY)
     ending = Ending(0, 2, (2, 0, 0, 0), "u:1", 7)
-    return lambda: scene.upserts.end_versions(scene.delta(), ending, ("id",)), BEGUN
+    return lambda: scene.upserts.change_rows(scene.delta(), ending, ("id",)), BEGUN
 
 
 def clear(scene: Scene) -> tuple[Callable[[], object], Expected]:
     scene.make(rows(1, *ONE), rows(3, *OTHERS))
     return lambda: scene.upserts.clear(scene.delta(), (2, 0, 0, 0), ("id",)), OTHERS
+
+
+def strays(scene: Scene) -> tuple[Callable[[], object], Expected]:
+    """Of some epochs only; one file has rows of others, too."""
+    scene.make(pa.concat_tables([rows(1, *ONE), rows(2, (20, 0))]), rows(2, (21, 0)), rows(3, *OTHERS))
+    return lambda: scene.upserts.clear(scene.delta(), (3, 0, 0, 0), ("id",), since=2), BEGUN
+
+
+def fill_open(scene: Scene) -> tuple[Callable[[], object], Expected]:
+    """A version that has ended stays as it was."""
+    ended = Ending(0, 9, (2, 1, 4, 0), "u:1", 7).apply(versions(1, *OTHERS))
+    scene.make(versions(1, *ONE), ended, schema=HISTORY)
+    change = Fill({"v": "7"}, "v bigint", 3, open_only=True)
+    return lambda: scene.upserts.fill(scene.delta(), change, ("id",)), [*((i, 7) for i, _ in ONE), *OTHERS]
 
 
 def fill(scene: Scene) -> tuple[Callable[[], object], Expected]:
@@ -292,7 +306,9 @@ KINDS: list[Kind] = [
     history,
     ends,
     clear,
+    strays,
     fill,
+    fill_open,
     fold,
     replace,
     merged,

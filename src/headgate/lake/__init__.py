@@ -72,7 +72,6 @@ from headgate.lake._status_text import (
     index_text,
     kafka_text,
     lag_text,
-    merge_text,
     percent,
     place_text,
     rates_text,
@@ -84,7 +83,7 @@ from headgate.lake._takeover import begin_successor, take_over
 from headgate.lake._upkeep import Upkeep
 from headgate.lake._verify import verify_table
 from headgate.lake._workers import Workers
-from headgate.lake._write_methods import WriteMethod, merge_reason
+from headgate.lake._write_methods import WriteMethod, refusal
 
 if TYPE_CHECKING:
     from headgate.lake._comparer import Comparer
@@ -175,8 +174,6 @@ __all__ = [
     "lag_text",
     "ledger_notifications",
     "ledger_rows",
-    "merge_reason",
-    "merge_text",
     "newest_row",
     "packed",
     "percent",
@@ -185,6 +182,7 @@ __all__ = [
     "rates_text",
     "read_as_of",
     "read_status",
+    "refusal",
     "reshape_files",
     "schema_of",
     "short_name",

@@ -192,13 +192,13 @@ class DeltaPath:
             )
         return snapshot
 
-    def create(self, schema: StructType, properties: Mapping[str, str], *, replace: bool = False) -> None:
-        """Create an empty table in one commit. ``replace`` drops the columns and rows of an existing table.
+    def create(self, schema: StructType, properties: Mapping[str, str]) -> None:
+        """Create an empty table in one commit.
 
         Where headgate can, it alone removes the table's old files (:data:`RETENTION_PROPERTIES`).
         """
         values = {**({} if self.obstacle() else RETENTION_PROPERTIES), **properties}
-        actions = None if replace or not self._is_plain() else creation(schema.json(), values)
+        actions = creation(schema.json(), values) if self._is_plain() else None
         if actions is not None:
             about = {"properties": json.dumps(values), "partitionBy": "[]", "isManaged": "false"}
             planned = CommitPlan(Snapshot(), actions, "CREATE TABLE", about, blind=True)
@@ -206,12 +206,9 @@ class DeltaPath:
             return
         from delta.tables import DeltaTable
 
-        builder = DeltaTable.replace(self.spark) if replace else DeltaTable.create(self.spark)
-        builder = builder.location(self.path).addColumns(schema)
+        builder = DeltaTable.create(self.spark).location(self.path).addColumns(schema)
         if any(needs_mapping(name) for name in _all_names(schema)):
             values[MAPPING_MODE] = "name"
-        if replace:
-            values |= _features(schema.simpleString())
         for name, value in values.items():
             builder = builder.property(name, value)
         with commit_errors(self.path):

@@ -19,12 +19,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import SEQ_DDL
+
+if TYPE_CHECKING:
+    from headgate.delta import DataFile
 
 __all__ = [
     "DELETED",
@@ -37,6 +40,7 @@ __all__ = [
     "VALID_FROM",
     "VALID_TO",
     "Form",
+    "may_have_open",
     "with_columns",
 ]
 
@@ -125,6 +129,11 @@ class Form(Enum):
             seen = pc.struct_field(rows["_seq"], "epoch")
             values = {VALID_FROM: rows["_ts"], IS_CURRENT: pa.repeat(pa.scalar(True), rows.num_rows), SEEN: seen}
         return with_columns(rows, values)
+
+
+def may_have_open(file: DataFile) -> bool:
+    """Return whether a file of a history may have open versions."""
+    return not file.is_whole(VALID_TO)
 
 
 def with_columns(rows: _R, values: Mapping[str, Any]) -> _R:

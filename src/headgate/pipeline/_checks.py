@@ -47,6 +47,7 @@ def check_config(config: PipelineConfig) -> list[str]:
     lake = Lake.of(config)
     tables = check_source(config, followed_tables(lake))
     places = _check_routes(config, tables)
+    _check_stores(config, places.values())
     for table in tables:
         if config.target.has_tables:
             lake.check_folder(lake.current(table, places.get(table)), table)
@@ -89,12 +90,21 @@ def _check_routes(config: PipelineConfig, tables: Collection[str]) -> dict[str, 
             raise ConfigError(f"{table} would be at {folder}, where [routes] merges other tables: choose another name")
     for place in merged.values():
         root = lake if place.path is None else Lake.at(place.path)
-        obstacle = lake.obstacle or root.obstacle
-        if obstacle is not None:
-            raise ConfigError(f"[routes] with shard needs a lake that headgate writes itself: {obstacle}")
         if root.is_local != lake.is_local:
             raise ConfigError(f"[routes]: {root.path} and {lake.path} must both be local folders, or both be on S3")
     return placed
+
+
+def _check_stores(config: PipelineConfig, places: Collection[Place]) -> None:
+    """Raise ``ConfigError`` if headgate cannot write the modes and routes of this pipeline where its tables are."""
+    routed = {place.path for place in places if place.path is not None}
+    has_shards = any(place.shard is not None for place in places)
+    for lake in [Lake.of(config), *map(Lake.at, sorted(routed))]:
+        if lake.obstacle is not None and (config.target.has_tables or has_shards):
+            raise ConfigError(
+                f"{lake.path}: {lake.obstacle}. There headgate writes only changelogs, without shards: choose another"
+                " path, or the modes changelog and kafka"
+            )
 
 
 def check_interfaces(config: PipelineConfig) -> None:

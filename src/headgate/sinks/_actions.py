@@ -176,9 +176,9 @@ class Append(RowAction):
 class Upsert(RowAction):
     """Write the last image of each key over the existing row, if that row's ``_seq`` is below.
 
-    This uses key index and deletion vectors where possible (``headgate.lake.Upserts``), else a MERGE. Chunks are
-    appended first if the table has no row in the range of their keys and the ranges of their record batches do not
-    overlap: then no key comes twice.
+    This uses key index and deletion vectors (``headgate.lake.Upserts``). Chunks are appended first if it is known that
+    the table has no row in the range of their keys, and the ranges of their record batches do not overlap: then no key
+    comes twice.
 
     Replay: a row of this epoch stays or is set to the same image again, and a deleted row stays deleted. Chunks that
     were appended are found and upserted, each over itself, or skipped by their marker.
@@ -192,7 +192,7 @@ class Upsert(RowAction):
 class UpsertPartial(Upsert):
     """Upsert of images that leave columns out: they are completed from the table first (``_partial``, ``_complete``).
 
-    So chunks are merged together with them, unless an ``Append`` has them. Replay: completed from ``base``, the
+    So chunks are written together with them, unless an ``Append`` has them. Replay: completed from ``base``, the
     ledger's version, which is the table before the batch.
     """
 

@@ -7,14 +7,14 @@ is made again, the batch's actions are on its successor.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from headgate.carrier import TABLE_META_DDL, Seq
+from headgate.carrier import TABLE_META_DDL
 from headgate.delta import NewColumn
 from headgate.errors import TargetError
 from headgate.lake import (
@@ -46,13 +46,11 @@ from headgate.sinks._expand import (
     completed_changes,
     counted_changes,
     image_rows,
-    last_images,
     row_columns,
     version_changes,
     whole_table,
 )
 from headgate.sinks._keyless import ROW_DDL
-from headgate.sinks._merge import delete_rows, fill_columns, in_range, mark_rows, merge_images, seq_literal
 from headgate.sinks._proof import key_problem
 from headgate.sinks._rewrite import reshape
 from headgate.sinks._shape import Target
@@ -83,8 +81,7 @@ class Applied:
     successor: Successor | None = None  # the table that takes the rows of the next batches instead, if there is one
     reread_reason: str | None = None  # why the table lacks rows and must be read again, if it does
     stop_reason: str | None = None  # why no re-read would help, if it has other rows than the source
-    # How rows were written; for a MERGE also why.
-    write_methods: Mapping[WriteMethod, str] = field(default_factory=dict)
+    write_methods: frozenset[WriteMethod] = frozenset()  # how rows were written
 
 
 class CurrentTable:
@@ -92,7 +89,7 @@ class CurrentTable:
 
     :param visible: the table that readers see.
     :param spans: by path the key ranges that this run knows.
-    :param upserts: writes without MERGE where possible; None: everything is a MERGE.
+    :param upserts: writes rows; None: the table is where headgate cannot write rows.
     :param form: the table's form, as its policy says. Rows are written only to a table that was made so. Removals ask
         the table: a batch without rows of it compares nothing with the policy.
     :param successor: the one that is being built, if any.
@@ -119,7 +116,7 @@ class CurrentTable:
         self._planned_us = 0
         self._reread_reason: str | None = None
         self._stop_reason: str | None = None
-        self._write_methods: dict[WriteMethod, str] = {}
+        self._write_methods: set[WriteMethod] = set()
 
     @property
     def span(self) -> KeySpan:
@@ -152,7 +149,8 @@ class CurrentTable:
         """Carry out a batch's actions in order.
 
         :param planned_us: when the batch was planned, µs since 1970 UTC: the end of versions without a known one.
-        :raises TargetError: the batch removes rows of a keyless, exact table that the table does not have.
+        :raises TargetError: headgate cannot write the table, or the batch removes rows of a keyless, exact table that
+            the table does not have.
         """
         self._planned_us = planned_us
         version = self.delta.version()
@@ -183,7 +181,7 @@ class CurrentTable:
             successor = Successor(self.delta.path.rpartition("/")[2], version)
             version = self.visible.version()
         number = version if version >= 0 else None
-        return Applied(number, successor, self._reread_reason, self._stop_reason, self._write_methods)
+        return Applied(number, successor, self._reread_reason, self._stop_reason, frozenset(self._write_methods))
 
     def _perform(self, action: Action, epoch: int) -> int:
         """Carry out one action and return its commits. If it makes more than this, the span is forgotten."""
@@ -211,6 +209,8 @@ class CurrentTable:
     # --- the table itself
 
     def _change_columns(self, action: ColumnAction, epoch: int) -> int:
+        if not isinstance(action, do.Create):
+            self._writer.check(self.delta)
         match action:
             case do.Create():
                 return self._create(action, epoch)
@@ -228,9 +228,7 @@ class CurrentTable:
 
     def _create(self, action: do.Create, epoch: int) -> int:
         definition = action.definition
-        # Only Spark reads the logs of lakes elsewhere: there the table is replaced at once.
-        in_place = bool(self.visible.obstacle())
-        self.delta = begin_successor(self.visible, epoch) if action.replace and not in_place else self.visible
+        self.delta = begin_successor(self.visible, epoch) if action.replace else self.visible
         mapping = SourceMapping(
             action.source_types, definition.source_names, definition.rules, definition.rows, definition.hook
         )
@@ -246,11 +244,7 @@ class CurrentTable:
         if action.since is not None:
             properties[SINCE] = str(action.since)
         headgate_ddl = TABLE_META_DDL if definition.key else f"{TABLE_META_DDL}, {ROW_DDL}"
-        self.delta.create(
-            spark_schema(f"{definition.ddl}, {headgate_ddl}{action.form.ddl}"),
-            properties,
-            replace=action.replace and in_place,
-        )
+        self.delta.create(spark_schema(f"{definition.ddl}, {headgate_ddl}{action.form.ddl}"), properties)
         return 1
 
     def _take_over(self) -> None:
@@ -260,8 +254,7 @@ class CurrentTable:
         take_over(self.visible, self.delta)
         for path in (self.visible.path, self.delta.path):
             self._spans.pop(path, None)
-        if self._upserts is not None:
-            self._upserts.forget(self.delta)
+        self._writer.forget(self.delta)
         self.delta = self.visible
 
     def _add_columns(self, action: do.AddColumns) -> int:
@@ -273,46 +266,32 @@ class CurrentTable:
         return 0
 
     def _fill(self, action: do.Fill, epoch: int) -> int:
-        types = {name: action.definition.types[name] for name in action.values}
-        if self._form is Form.HISTORY:
-            return fill_columns(self.delta, action.values, types, epoch, Form.HISTORY.condition)
-        if self._upserts is not None:
-            from headgate.lake import Fill
+        from headgate.lake import Fill
 
-            ddl = ", ".join(f"{quote_name(name)} {kind}" for name, kind in types.items())
-            commits = self._upserts.fill(self.delta, Fill(action.values, ddl, epoch), action.definition.key)
-            if commits is not None:
-                return commits
-        return fill_columns(self.delta, action.values, types, epoch)
+        ddl = ", ".join(f"{quote_name(name)} {action.definition.types[name]}" for name in action.values)
+        fill = Fill(action.values, ddl, epoch, open_only=self._form is Form.HISTORY)
+        return self._writer.fill(self.delta, fill, action.definition.key)
 
-    def _delete(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
-        form = Form.of(self.delta.snapshot().properties)
-        if form is Form.MARKED:
-            return self._mark(action, epoch)
+    def _delete(self, action: do.RemovalAction, epoch: int) -> int:
+        properties = self.delta.snapshot().properties
+        form, key = Form.of(properties), key_of(properties)
         if form is Form.HISTORY:
-            return self._end(action, epoch)
-        match action:
-            case do.Truncate(bound=bound):
-                return self._clear(bound, f"_seq < {seq_literal(bound)}")
-            case do.DropStrays(first=first, end=end):
-                return delete_rows(self.delta, f"_seq.epoch >= {first} AND _seq.epoch < {end}")
-            case do.Sweep(epoch=epoch):
-                if self.span.all_since(self.delta.version(), epoch):
-                    return 0
-                return self._clear((epoch, *_FIRST), f"_seq.epoch < {epoch}")
+            return self._end(action, epoch, key)
+        if isinstance(action, do.Sweep) and self.span.all_since(self.delta.version(), action.epoch):
+            return 0
+        if form is Form.MARKED:
+            return self._mark(action, epoch, key)
+        first, end = _epochs(action, epoch)
+        bound = action.bound if isinstance(action, do.Truncate) else (end, *_FIRST)
+        return self._writer.clear(self.delta, bound, key, since=first)
 
-    def _mark(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
+    def _mark(self, action: do.RemovalAction, epoch: int, key: Sequence[str]) -> int:
         """Mark the rows instead; ``_actions`` argues why a replay may repeat it."""
         from headgate.lake import Marking
 
-        if isinstance(action, do.Sweep) and self.span.all_since(self.delta.version(), action.epoch):
-            return 0
-        marking, commits = Marking(*_epochs(action, epoch), (epoch, *_FIRST)), None
-        if self._upserts is not None:
-            commits = self._upserts.change_rows(self.delta, marking, key_of(self.delta.snapshot().properties))
-        return mark_rows(self.delta, marking) if commits is None else commits
+        return self._writer.change_rows(self.delta, Marking(*_epochs(action, epoch), (epoch, *_FIRST)), key)
 
-    def _end(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
+    def _end(self, action: do.RemovalAction, epoch: int, key: Sequence[str]) -> int:
         """End the versions instead; ``_actions`` argues why a replay may repeat it."""
         from headgate.lake import Ending
 
@@ -320,20 +299,13 @@ class CurrentTable:
         if isinstance(action, do.Truncate):
             at_us = ending.at_us if action.at_us is None else action.at_us
             ending = replace(ending, seq=action.bound, gtid=action.gtid, at_us=at_us)
-        return self._writer.end_versions(self.delta, ending, key_of(self.delta.snapshot().properties))
+        return self._writer.change_rows(self.delta, ending, key)
 
     @property
     def _writer(self) -> Upserts:
         if self._upserts is None:
-            raise TargetError(f"{self.delta.path}: headgate cannot write this table: {self.delta.obstacle()}")
+            raise TargetError(f"{self.delta.path}: headgate cannot write rows there: {self.delta.obstacle()}")
         return self._upserts
-
-    def _clear(self, bound: Seq, condition: str) -> int:
-        """Delete the rows whose ``_seq`` is below ``bound``; ``condition`` is that in SQL."""
-        commits = None
-        if self._upserts is not None:
-            commits = self._upserts.clear(self.delta, bound, key_of(self.delta.snapshot().properties))
-        return delete_rows(self.delta, condition) if commits is None else commits
 
     # --- rows
 
@@ -345,7 +317,8 @@ class CurrentTable:
             return 0
         columns, rows = row_columns(action.definition, self._form), image_rows(action, self._form)
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
-        self._write_methods[WriteMethod.APPEND] = ""
+        self._write_methods.add(WriteMethod.APPEND)
+        self._writer.check(self.delta)
         append_once(self.delta, self._images(action), rows, columns, marker)
         return 1
 
@@ -362,37 +335,18 @@ class CurrentTable:
             return 0
         marker = Marker(f"headgate/{self.pipeline}/{self.table}/history", epoch)
         changes = version_changes(action, marker)
-        self._write_methods[WriteMethod.UPSERT] = ""
+        self._write_methods.add(WriteMethod.UPSERT)
         return self._writer.apply_versions(self.delta, changes)
 
     def _can_append(self, chunks: do.Append) -> bool:
-        """Return whether the table has no row in the key range of these chunks.
-
-        The table is queried only if a MERGE would follow: an upsert costs less than the query.
-        """
-        if not are_disjoint(chunks.parts):
-            return False
-        if self.span.excludes(self.delta.version(), chunks.parts):
-            return True
-        if self._upserts is not None and self._upserts.supports(self.delta):
-            return False
-        return in_range(self.delta.read(), chunks).isEmpty()
+        """Return whether this run knows that the table has no row in the key range of these chunks."""
+        return are_disjoint(chunks.parts) and self.span.excludes(self.delta.version(), chunks.parts)
 
     def _write_over(self, action: do.Upsert) -> int:
         if not any(part.images for part in action.parts):
             return 0
-        spark, form = self.delta.spark, self._form
-        if self._upserts is not None:
-            commits = self._upserts.apply(self.delta, changed_rows(spark, action, form))
-            if commits is not None:
-                self._write_methods[WriteMethod.UPSERT] = ""
-                return commits
-        self._write_methods[WriteMethod.MERGE] = self._merge_reason()
-        return merge_images(self.delta, last_images(spark, action, form), action, form)
-
-    def _merge_reason(self) -> str:
-        """Return why upserts cannot write this table."""
-        return self.delta.obstacle() or (self._upserts.refusal(self.delta) if self._upserts is not None else "")
+        self._write_methods.add(WriteMethod.UPSERT)
+        return self._writer.apply(self.delta, changed_rows(self.delta.spark, action, self._form))
 
     def _upsert_partial(self, action: do.UpsertPartial) -> int:
         writer, base = self._writer, action.base
@@ -402,11 +356,8 @@ class CurrentTable:
 
         changes, completed = completed_changes(action, find, self._form)
         self._note_missing(action.content, completed.ignored, completed.moved)
-        self._write_methods[WriteMethod.UPSERT] = ""
-        commits = writer.apply(self.delta, changes)
-        if commits is None:
-            raise writer.unwritable(self.delta)
-        return commits
+        self._write_methods.add(WriteMethod.UPSERT)
+        return writer.apply(self.delta, changes)
 
     def _note_missing(self, content: TableContent, ignored: int, moved: int) -> None:
         """Log ignored updates of missing rows. If one of them changed its key, the table must be read again."""
@@ -419,13 +370,13 @@ class CurrentTable:
     def _count(self, action: do.Overwrite | do.Count, epoch: int) -> int:
         marker = Marker(f"headgate/{self.pipeline}/{self.table}/counted", epoch)
         if isinstance(action, do.Overwrite):
-            self._write_methods[WriteMethod.OVERWRITE] = ""
+            self._write_methods.add(WriteMethod.OVERWRITE)
             return self._writer.replace_rows(self.delta, whole_table(self.delta.spark, action, marker))
-        self._write_methods[WriteMethod.UPSERT] = ""
+        self._write_methods.add(WriteMethod.UPSERT)
         return self._writer.apply_counts(self.delta, counted_changes(action, marker, self.table))
 
 
-def _epochs(action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> tuple[int, int]:
+def _epochs(action: do.RemovalAction, epoch: int) -> tuple[int, int]:
     """Return the first epoch of the rows that an action of this epoch marks or ends, and the first one after them."""
     match action:
         case do.Truncate():

@@ -44,7 +44,6 @@ __all__ = [
     "completed_changes",
     "counted_changes",
     "image_rows",
-    "last_images",
     "row_columns",
     "version_changes",
     "whole_table",
@@ -53,8 +52,6 @@ __all__ = [
 HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
 """The columns of an image, except ``_op``, that every table of headgate has."""
 
-ONE_TASK_IMAGES = 100_000
-"""Most images of a table that one task folds, without a shuffle: it takes some 50 ms, a shuffle more."""
 _DRIVER_BYTES = 128 << 20
 """Most bytes of images that this process folds at a time, without a job; each of the tables written has a share."""
 _BUCKET_BYTES = 64 << 20
@@ -90,10 +87,6 @@ class _Folding:
         parts = (align(part, self._schema, self._fills, self._names) for part in images)
         table = pa.Table.from_batches(parts, self._schema)
         return (fold_marked if self._form is Form.MARKED else fold)(table, self._key, self._bound)
-
-    def all(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Fold all images in the carrier's batches, in a task."""
-        yield from self(_opened(batches)).to_batches()
 
     def each(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Fold each of the carrier's record batches of images by itself, in a task."""
@@ -143,17 +136,6 @@ def append_once(delta: DeltaPath, data: DataFrame, rows: RowConversion, columns:
         append_frame(delta, rows.frame(data).select(*[quote_name(name) for name in columns]), marker)
 
 
-def last_images(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -> DataFrame:
-    """Return the last image of each key, once.
-
-    :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
-    """
-    data, folding = image_frame(spark, action.parts), _Folding(action, form)
-    if sum(part.images for part in action.parts) <= ONE_TASK_IMAGES:
-        return data.coalesce(1).mapInArrow(folding.all, folding.ddl)
-    return _last(data.mapInArrow(folding.each, folding.ddl), action.definition.key)
-
-
 def completed_changes(action: UpsertPartial, find: FindRows, form: Form = Form.PLAIN) -> tuple[Changes, Completed]:
     """Fold a batch with partial images, and complete them, in this process: an update of a key links images that no
     partitioning by key or position would keep together.
@@ -172,7 +154,7 @@ def completed_changes(action: UpsertPartial, find: FindRows, form: Form = Form.P
 
 
 def changed_rows(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -> Changes:
-    """Return the last image of each key, for an upsert without Spark's writers.
+    """Return the last image of each key.
 
     :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
     """
@@ -285,15 +267,6 @@ def _aligned(
 def _opened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the images in the carrier's batches."""
     return open_images(chain.from_iterable(batch.column(0) for batch in batches))
-
-
-def _last(frame: DataFrame, key: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions
-
-    everything = functions.struct(*[frame[quote_name(name)] for name in frame.columns])
-    order = functions.struct(functions.col("_seq"), functions.col("_op") != "b")
-    keys = [functions.col(quote_name(name)).alias(f"_key{i}") for i, name in enumerate(key)]
-    return frame.groupBy(*keys).agg(functions.max_by(everything, order).alias("_last")).select("_last.*")
 
 
 def _arrow_schema(ddl: str) -> pa.Schema:

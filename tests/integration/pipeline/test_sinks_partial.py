@@ -52,7 +52,7 @@ def test_partial_updates_through_replays(spark: SparkSession, tmp_path: Path, ca
     caplog.clear()
     with caplog.at_level(logging.WARNING, "headgate"):
         report = bench.write(live(2, *images, table=GOODS, file=0))
-    assert report.write_methods == {NAME: {WriteMethod.UPSERT: ""}}
+    assert report.write_methods == {NAME: {WriteMethod.UPSERT}}
     assert bench.rows(NAME) == expected
     assert [text for text in map(logging.LogRecord.getMessage, caplog.records) if NAME in text] == [
         f"{NAME}: ignored updates of 1 rows that the table does not have"
