@@ -19,7 +19,6 @@ from headgate.delta import FoldLayout, TableLog, data_files_in, keys_of, prepare
 from headgate.delta._vectors import vector_file
 from headgate.lake import (
     IS_CURRENT,
-    ROW_COPY,
     ROW_HASH,
     SEEN,
     VALID_TO,
@@ -27,7 +26,6 @@ from headgate.lake import (
     Ending,
     Fill,
     Marker,
-    Replacement,
     Upserts,
     VersionChanges,
 )
@@ -54,7 +52,7 @@ HISTORY = pa.schema(
         (END_SEQ, SEQ), (END_GTID, pa.string()), (SEEN, pa.int64()),
     ]
 )  # fmt: skip
-BAG = pa.schema([*ROWS, (ROW_HASH, pa.string()), (ROW_COPY, pa.int32())])
+BAG = pa.schema([*ROWS, (ROW_HASH, pa.binary())])
 KEYED = {"headgate.key": '["id"]', "delta.enableDeletionVectors": "true"}
 
 
@@ -179,40 +177,36 @@ def upsert(scene: Scene) -> tuple[Callable[[], object], Expected]:
 
 
 def copies(epoch: int, *values: tuple[int, int]) -> pa.Table:
-    """Rows of a table without a key: ``v`` is the copy's number."""
-    hashes, numbers = pa.array([str(i) for i, _ in values]), pa.array([v for _, v in values], pa.int32())
-    return rows(epoch, *values).append_column(ROW_HASH, hashes).append_column(ROW_COPY, numbers).cast(BAG)
+    """Rows of a table without a key: the hash is of ``id`` alone."""
+    return rows(epoch, *values).append_column(ROW_HASH, pa.array([b"%d" % i for i, _ in values])).cast(BAG)
 
 
 def counts(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    """Of content 0 a copy is added, of content 1 the last one removed, of content 2 all."""
-    scene.make(copies(1, *BEGUN, (1, 1)), copies(1, (2, 1), (1, 2)), schema=BAG)
+    """A copy of content 0 is added, one of content 1 is removed, and all of content 2."""
+    scene.make(copies(1, *BEGUN, (1, 0)), copies(1, (2, 0), (1, 0)), schema=BAG)
 
-    def settle(before: Any) -> tuple[pa.Table, Any]:
-        assert before.tolist() == [1, 3, 2], "counted once, on a version without the change"
-        return copies(2, (0, 1)), np.array([0, 1, 2])
+    def check(missing: Any) -> None:
+        assert missing.tolist() == [0, 0], "counted once, on a version without the change"
 
-    hashes = keys_of([pa.array(["0", "1", "2"])])
-    changes = CountedChanges("", BAG.names, hashes, settle, empties=False, marker=Marker("p/t/counted", 2))
-    expected = sorted([*(pair for pair in BEGUN if pair[0] != 2), (1, 1), (0, 1)])
+    changes = CountedChanges(
+        "",
+        BAG.names,
+        copies(2, (0, 1)).to_batches,
+        Marker("p/t/counted", 2),
+        removes=keys_of([pa.array([b"1", b"2"])]),
+        removed=np.array([1, 2]),
+        check=check,
+    )
+    expected = sorted([*(pair for pair in BEGUN if pair[0] != 2), (1, 0), (0, 1)])
     return lambda: scene.upserts.apply_counts(scene.delta(), changes), expected
 
 
 def emptied(scene: Scene) -> tuple[Callable[[], object], Expected]:
     scene.make(copies(1, *ONE), copies(1, *OTHERS), schema=BAG)
-    hashes, added = keys_of([pa.array(["3"])]), copies(2, (3, 0), (3, 1))
+    values = [(3, 0), (3, 1), (7, 0)]
     marker = Marker("p/t/counted", 2)
-    changes = CountedChanges(
-        "", BAG.names, hashes, lambda before: (added, np.zeros_like(before)), empties=True, marker=marker
-    )
-    return lambda: scene.upserts.apply_counts(scene.delta(), changes), [(3, 0), (3, 1)]
-
-
-def overwritten(scene: Scene) -> tuple[Callable[[], object], Expected]:
-    scene.make(copies(1, *ONE), copies(1, *OTHERS), schema=BAG)
-    values = [(5, 0), (5, 1), (7, 0)]
-    whole = Replacement("", BAG.names, lambda: copies(2, *values), Marker("p/t/counted", 2))
-    return lambda: scene.upserts.replace_rows(scene.delta(), whole), values
+    changes = CountedChanges("", BAG.names, copies(2, *values).to_batches, marker, empties=True)
+    return lambda: scene.upserts.apply_counts(scene.delta(), changes), values
 
 
 def history(scene: Scene) -> tuple[Callable[[], object], Expected]:
@@ -315,5 +309,4 @@ KINDS: list[Kind] = [
     properties,
     counts,
     emptied,
-    overwritten,
 ]

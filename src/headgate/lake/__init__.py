@@ -12,7 +12,6 @@ from headgate.lake._form import (
     END_GTID,
     END_SEQ,
     IS_CURRENT,
-    ROW_COPY,
     ROW_HASH,
     SEEN,
     VALID_FROM,
@@ -44,7 +43,7 @@ from headgate.lake._places import Place, Places
 from headgate.lake._properties import PIPELINE, TABLE, SourceMapping, key_of, key_property
 from headgate.lake._replace import ColumnsAfter, reshape_files
 from headgate.lake._restart import forget_position
-from headgate.lake._shares import Shares, packed, unpacked
+from headgate.lake._shares import Shares
 from headgate.lake._status import (
     Activity,
     BatchStatus,
@@ -87,7 +86,7 @@ from headgate.lake._write_methods import WriteMethod, refusal
 
 if TYPE_CHECKING:
     from headgate.lake._comparer import Comparer
-    from headgate.lake._counted import CountedChanges, Replacement
+    from headgate.lake._counted import CountedChanges
     from headgate.lake._row_changes import Ending, Marking
     from headgate.lake._upsert import Changes, Fill, Upserts, VersionChanges
 
@@ -97,7 +96,6 @@ __all__ = [
     "END_SEQ",
     "IS_CURRENT",
     "PIPELINE",
-    "ROW_COPY",
     "ROW_HASH",
     "SEEN",
     "TABLE",
@@ -136,7 +134,6 @@ __all__ = [
     "Place",
     "Places",
     "RecentBatch",
-    "Replacement",
     "Shares",
     "SnapshotStatus",
     "SourceMapping",
@@ -175,7 +172,6 @@ __all__ = [
     "ledger_notifications",
     "ledger_rows",
     "newest_row",
-    "packed",
     "percent",
     "pid_namespace",
     "place_text",
@@ -192,7 +188,6 @@ __all__ = [
     "table_remarks",
     "table_text",
     "take_over",
-    "unpacked",
     "verify_table",
     "with_columns",
 ]
@@ -200,7 +195,7 @@ __all__ = [
 
 _LATE = {
     "Changes": "_upsert", "Comparer": "_comparer", "CountedChanges": "_counted", "Ending": "_row_changes",
-    "Fill": "_upsert", "Marking": "_row_changes", "Replacement": "_counted", "Upserts": "_upsert",
+    "Fill": "_upsert", "Marking": "_row_changes", "Upserts": "_upsert",
     "VersionChanges": "_upsert",
 }  # fmt: skip
 

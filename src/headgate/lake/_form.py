@@ -34,7 +34,6 @@ __all__ = [
     "END_GTID",
     "END_SEQ",
     "IS_CURRENT",
-    "ROW_COPY",
     "ROW_HASH",
     "SEEN",
     "VALID_FROM",
@@ -44,8 +43,8 @@ __all__ = [
     "with_columns",
 ]
 
-ROW_HASH, ROW_COPY = "_row_hash", "_row_copy"
-"""Columns of tables without a key: a hash of the row's content, and the row's number among equal ones."""
+ROW_HASH: Final = "_row_hash"
+"""The column of tables without a key that is a hash of the row's content."""
 
 DELETED: Final = "_deleted"
 """The column of marked tables that is true for rows that the source no longer has."""

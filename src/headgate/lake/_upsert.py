@@ -42,8 +42,8 @@ from headgate.delta import (
 )
 from headgate.errors import CommitConflictError, TargetError
 from headgate.files import cache_folder
-from headgate.lake._append import CommitBase, fit, inspect_base
-from headgate.lake._counted import CountedChanges, Replacement, find_copies
+from headgate.lake._append import CommitBase, inspect_base
+from headgate.lake._counted import CountedChanges, delete_copies
 from headgate.lake._folds import Folds
 from headgate.lake._form import ROW_HASH, Form
 from headgate.lake._replace import Fill, plan_replacement
@@ -138,38 +138,31 @@ class Upserts:
     def apply_counts(self, delta: DeltaPath, changes: CountedChanges) -> int:
         """Apply changes to a table without a key. Return the number of commits; 0: it has them already.
 
-        :raises CommitConflictError: other programs changed the table, again and again.
-        :raises TargetError: headgate cannot write the table, or ``settle`` raised it.
+        :raises CommitConflictError: other programs changed the table, again and again, or its columns.
+        :raises TargetError: headgate cannot write the table, or ``check`` raised it.
         """
         find_base = partial(self._base, delta, changes.ddl, changes.columns)
         base = find_base()
         folded = self._folds.finish(delta.path, base.snapshot, (), delta.put)
+        written = [] if base.has(changes.marker) else write_all(changes, base, delta.path)
 
-        def plan(base: CommitBase) -> CommitPlan | None:
-            return None if base.has(changes.marker) else self._plan_counts(delta, base, changes)
+        def plan(now: CommitBase) -> CommitPlan | None:
+            if now.has(changes.marker):
+                return None
+            if not now.fits(base):
+                raise CommitConflictError(f"{delta.path}: another program changed the columns")
+            keyed, lookup = self._keyed(delta, now, ()), KeyLookup(np.zeros(0, np.bool_))
+            if changes.empties:
+                lookup.deleted_rows.update(dict.fromkeys(now.snapshot.files))
+            delete_copies(now.snapshot, keyed, changes, lookup)
+            if not written and not lookup.deleted_rows:
+                return None
+            about = {"outputMode": "Complete" if changes.empties else "Update", "epochId": str(changes.marker.version)}
+            return _plan(now, keyed, lookup, [*written, changes.marker.action()], ("STREAMING UPDATE", about))
 
-        commits = self._commit(delta, find_base, plan)
+        commits = self._commit(delta, find_base, plan, _files(written))
         self._begin_fold(delta, base, ())
         return folded + commits
-
-    def _plan_counts(self, delta: DeltaPath, base: CommitBase, changes: CountedChanges) -> CommitPlan | None:
-        """Count the copies of the changed contents, write the rows to add, and plan their commit."""
-        keyed = self._keyed(delta, base, ())
-        lookup = KeyLookup(np.zeros(0, np.bool_))
-        if changes.empties:
-            lookup.deleted_rows.update(dict.fromkeys(base.snapshot.files))
-            rows, _ = changes.settle(np.zeros(changes.hashes.count, np.int64))
-        else:
-            copies = find_copies(base.snapshot, keyed, changes.hashes)
-            rows, removed = changes.settle(copies.counts)
-            copies.remove_last(keyed, removed, lookup)
-        fitted = (fit(batch, base.schema, frozenset(changes.columns)) for batch in rows.to_batches())
-        added = write_rows([fitted], base, delta.path, ("_seq",))
-        if not added and not lookup.deleted_rows:
-            return None
-        about = {"outputMode": "Update", "epochId": str(changes.marker.version)}
-        actions = [*added, changes.marker.action()]
-        return _plan(base, keyed, lookup, actions, ("STREAMING UPDATE", about), _files(added))
 
     def rows_at(self, delta: DeltaPath, version: int, keys: pa.Table) -> tuple[pa.Table, Any]:
         """Return the rows with some keys at a version, in the columns that it has, and the number of each row's key
@@ -188,25 +181,6 @@ class Upserts:
             parts += read_rows(delta.path, file, rows, schema)
             numbers.append(key_numbers)
         return pa.concat_tables(parts), np.concatenate(numbers)
-
-    def replace_rows(self, delta: DeltaPath, rows: Replacement) -> int:
-        """Replace all rows of a table. Return the number of commits.
-
-        :raises CommitConflictError: other programs changed the table, again and again, or its columns.
-        :raises TargetError: headgate cannot write the table.
-        """
-        find_base = partial(self._base, delta, rows.ddl, rows.columns)
-        written = find_base()
-        added = write_all(rows, written, delta.path)
-
-        def plan(base: CommitBase) -> CommitPlan:
-            if not base.fits(written):
-                raise CommitConflictError(f"{delta.path}: another program changed the columns")
-            removed = [file.removal(data_change=True) for file in base.snapshot.files.values()]
-            about = {"mode": "Overwrite", "partitionBy": "[]"}
-            return CommitPlan(base.snapshot, [*removed, *added, rows.marker.action()], "WRITE", about)
-
-        return self._commit(delta, find_base, plan, _files(added))
 
     def _begin_fold(self, delta: DeltaPath, base: CommitBase, key: Sequence[str], form: Form = Form.PLAIN) -> None:
         """Start to fold the table's small files as of now, if there are enough of them."""

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from headgate.delta import Keys, Sequences, VectorFile, keys_of, positions_of, write_files
 from headgate.lake._append import CommitBase, fit
-from headgate.lake._counted import Replacement
+from headgate.lake._counted import CountedChanges
 from headgate.lake._shares import Shares, packed, unpacked
 
 __all__ = ["Changes", "Written", "write_all", "write_changes"]
@@ -133,20 +133,20 @@ def write_changes(changes: Changes, base: CommitBase, folder: str) -> Written | 
     return _join(list(zip(parts["files"].to_pylist(), opened, strict=True)), changes, base, folder)
 
 
-def write_all(rows: Replacement, base: CommitBase, folder: str) -> list[dict[str, Any]]:
-    """Write all rows of a table. Return the ``add`` actions.
+def write_all(changes: CountedChanges, base: CommitBase, folder: str) -> list[dict[str, Any]]:
+    """Write the rows that a table without a key gets. Return the ``add`` actions.
 
     :raises OSError: a file cannot be written.
     """
-    schema, codec, names, row_columns = base.schema, base.codec, base.names, frozenset(rows.columns)
+    schema, codec, names, row_columns = base.schema, base.codec, base.names, frozenset(changes.columns)
 
     def write(batches: Iterable[pa.RecordBatch]) -> list[str]:
         fitted = (fit(batch, schema, row_columns) for batch in batches)
         return list(write_files(fitted, folder, schema, codec, ("_seq",), names))
 
-    shares = rows.rows
+    shares = changes.rows
     if not isinstance(shares, Shares):
-        return [json.loads(action) for action in write(shares().to_batches())]
+        return [json.loads(action) for action in write(shares())]
     expand = shares.expand
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

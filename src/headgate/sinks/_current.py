@@ -19,7 +19,6 @@ from headgate.delta import NewColumn
 from headgate.errors import TargetError
 from headgate.lake import (
     PIPELINE,
-    ROW_COPY,
     ROW_HASH,
     TABLE,
     DeltaPath,
@@ -134,7 +133,7 @@ class CurrentTable:
             snapshot = self.delta.snapshot()
         key, mapping = key_of(snapshot.properties), SourceMapping.of(snapshot.properties)
         form = Form.of(snapshot.properties)
-        headgate_columns = (*HEADGATE_COLUMNS, *(() if key else (ROW_HASH, ROW_COPY)), *form.columns)
+        headgate_columns = (*HEADGATE_COLUMNS, *(() if key else (ROW_HASH,)), *form.columns)
         types = {
             f.name: f.dataType.simpleString() for f in schema_of(snapshot).fields if f.name not in headgate_columns
         }
@@ -371,7 +370,7 @@ class CurrentTable:
         marker = Marker(f"headgate/{self.pipeline}/{self.table}/counted", epoch)
         if isinstance(action, do.Overwrite):
             self._write_methods.add(WriteMethod.OVERWRITE)
-            return self._writer.replace_rows(self.delta, whole_table(self.delta.spark, action, marker))
+            return self._writer.apply_counts(self.delta, whole_table(self.delta.spark, action, marker))
         self._write_methods.add(WriteMethod.UPSERT)
         return self._writer.apply_counts(self.delta, counted_changes(action, marker, self.table))
 

@@ -11,30 +11,18 @@ import pyarrow as pa
 
 from headgate.carrier import ABSENT, META_DDL, Definition, Part, open_images
 from headgate.delta import keys_of
-from headgate.lake import (
-    ROW_COPY,
-    ROW_HASH,
-    DeltaPath,
-    Form,
-    Marker,
-    Shares,
-    append,
-    append_frame,
-    packed,
-    spark_schema,
-    unpacked,
-)
+from headgate.lake import ROW_HASH, DeltaPath, Form, Marker, Shares, append, append_frame, spark_schema
 from headgate.names import quote_name
 from headgate.sinks._actions import AppendVersions, Count, Overwrite, RowAction, TableContent, Upsert, UpsertPartial
 from headgate.sinks._carrier import image_frame
 from headgate.sinks._complete import Completed, FindRows, complete
 from headgate.sinks._images import align, drop_before, fold, fold_marked, pair_updates
-from headgate.sinks._keyless import ROW_DDL, buckets_of, fold_contents, hashed, number_copies
+from headgate.sinks._keyless import ROW_DDL, Contents, hashed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.lake import Changes, CountedChanges, Replacement, VersionChanges
+    from headgate.lake import Changes, CountedChanges, VersionChanges
 
 __all__ = [
     "HEADGATE_COLUMNS",
@@ -54,8 +42,6 @@ HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
 
 _DRIVER_BYTES = 128 << 20
 """Most bytes of images that this process folds at a time, without a job; each of the tables written has a share."""
-_BUCKET_BYTES = 64 << 20
-"""Bytes of images of a whole table that one task holds, about."""
 
 Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -196,53 +182,51 @@ def counted_changes(action: Count, marker: Marker, table: str) -> CountedChanges
     """Sum up images of a table without a key, in this process."""
     from headgate.lake import CountedChanges
 
-    contents = fold_contents(drop_before(_hashed(action), action.bound))
+    definition, columns = action.definition, list(action.definition.types)
+    schema = _arrow_schema(_ddl(definition, Form.PLAIN))
 
-    def settle(before: Any) -> tuple[pa.Table, Any]:
+    def images() -> Iterator[pa.RecordBatch]:
+        for part in _all_images(action.parts):
+            yield drop_before(align(part, schema, names=action.names), action.bound)
+
+    contents = Contents.of(images, columns)
+
+    def check(missing: Any) -> None:
         if action.content is TableContent.ALL:
-            contents.check(before, list(action.definition.types), table)
-        return contents.settle(before)
+            contents.check(missing, columns, table)
 
-    columns = _keyless_columns(action.definition)
-    return CountedChanges(*columns, contents.hashes, settle, empties=action.bound is not None, marker=marker)
+    return CountedChanges(
+        *_keyless_columns(definition),
+        contents.added,
+        marker,
+        empties=action.bound is not None,
+        removes=contents.removed_keys,
+        removed=contents.removed,
+        check=check,
+    )
 
 
-def whole_table(spark: SparkSession, action: Overwrite, marker: Marker) -> Replacement:
-    """Return the rows of a whole table without a key. Tasks shuffle many of them by their hashes."""
-    from headgate.lake import Replacement
+def whole_table(spark: SparkSession, action: Overwrite, marker: Marker) -> CountedChanges:
+    """Return the rows of a whole table without a key, in place of those that it has. Tasks write many of them."""
+    from headgate.lake import CountedChanges
 
-    size, definition, names = sum(part.size for part in action.parts), action.definition, action.names
-    buckets, schema = 1 + size // _BUCKET_BYTES, _arrow_schema(_ddl(definition, Form.PLAIN))
+    parts, definition = action.parts, action.definition
+    schema, columns, names = _arrow_schema(_ddl(definition, Form.PLAIN)), list(definition.types), action.names
 
-    def split(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for images in _aligned(batches, schema, names=names):
-            for bucket, rows in buckets_of(hashed(images, list(definition.types)), buckets):
-                yield pa.RecordBatch.from_pydict({"bucket": pa.array([bucket], pa.int32()), "rows": [packed(rows)]})
+    def expand(images: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (hashed(align(part, schema, names=names), columns) for part in images)
 
-    def expand(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parts = [unpacked(rows.as_buffer()) for batch in batches for rows in batch["rows"]]
-        if parts:
-            yield from number_copies(pa.concat_tables(parts)).to_batches()
-
-    def data() -> DataFrame:
-        shares = image_frame(spark, action.parts).mapInArrow(split, "bucket int, rows binary")
-        return shares.repartition(buckets, "bucket").select("rows")
-
-    fits = size <= _driver_share(spark)
-    rows = (lambda: number_copies(_hashed(action))) if fits else Shares(data, expand)
-    return Replacement(*_keyless_columns(definition), rows, marker)
+    rows = (
+        (lambda: expand(_all_images(parts)))
+        if sum(part.size for part in parts) <= _driver_share(spark)
+        else Shares(lambda: image_frame(spark, parts), lambda batches: expand(_opened(batches)))
+    )
+    return CountedChanges(*_keyless_columns(definition), rows, marker, empties=True)
 
 
 def _keyless_columns(definition: Definition) -> tuple[str, list[str]]:
     """Return the columns of rows of a keyless table, as Spark DDL, and the names of those that the table gets."""
-    return f"{_ddl(definition, Form.PLAIN)}, {ROW_DDL}", [*row_columns(definition, Form.PLAIN), ROW_HASH, ROW_COPY]
-
-
-def _hashed(action: RowAction) -> pa.Table:
-    """Return all images of a table without a key, with the hashes of their rows."""
-    columns, schema = list(action.definition.types), _arrow_schema(_ddl(action.definition, Form.PLAIN))
-    images = (hashed(align(part, schema, names=action.names), columns) for part in _all_images(action.parts))
-    return pa.Table.from_batches(images, schema.append(pa.field(ROW_HASH, pa.string())))
+    return f"{_ddl(definition, Form.PLAIN)}, {ROW_DDL}", [*row_columns(definition, Form.PLAIN), ROW_HASH]
 
 
 def _driver_share(spark: SparkSession) -> int:

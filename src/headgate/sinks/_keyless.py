@@ -1,91 +1,172 @@
 """Keyless tables in ``current``: equal rows are counted, so the target is the same multiset as the source.
 
 An image of such a table gives a row's content, not which of several equal rows it means; the source cannot distinguish
-these either. So content identifies a row: ``_row_hash`` is a hash of all its columns (module ``_row_hash``),
-``_row_copy`` numbers the equal rows from 0 without gaps. Both are columns of the current table and together its key.
+these either. So content identifies a row: ``_row_hash``, a column of the current table, is a hash of all its columns
+(module ``_row_hash``).
 
 **A batch of changes.** ``c`` and ``u`` images add one row of their content, ``b`` and ``d`` images remove one (an
-update always has its ``b`` here). Only the sum over the batch, ``net``, matters, in any order: ``before`` equal rows
-become ``after = before + net``. If there are more, copies ``before … after - 1`` are inserted. If there are fewer,
-copies ``after … before - 1`` are deleted. Nothing else is written. A TRUNCATE deletes all rows in the same commit, and
-only the images after it count.
+update always has its ``b`` here). Only the sum over the batch, ``net``, matters, in any order. If it is above zero, so
+many of the images that set the content are appended: the last ones. If it is below, so many of the rows with this
+content are deleted, whichever. A TRUNCATE deletes all rows in the same commit, and only the images after it count.
 
-**Why a replay is safe.** The commit carries a marker with the batch's epoch, and is made once. So ``before`` is the
-count before the batch, whatever its first try wrote.
+**Memory.** Two passes over the images' files: the first keeps 37 bytes of each image, the second writes the appended
+ones as it reads them.
+
+**Why a replay is safe.** The commit carries a marker with the batch's epoch, and is made once.
 
 **A chunk** of such a table is the whole table as of the batch's end, so it includes all changes of its batch. The table
 is overwritten with it.
 
-**A count below zero** means that the target had lost a row. That is an error while the table counts as equal to the
-source. During a re-read (rows may have changed unseen) the count stops at zero: the next chunk brings the whole table.
+**Too few rows to delete** means that the target had lost some. That is an error while the table counts as equal to the
+source. During a re-read (rows may have changed unseen) all of them are deleted: the next chunk brings the whole table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta import Keys, keys_of
+from headgate.delta import Keys, Sequences, keys_of
 from headgate.errors import TargetError
-from headgate.lake import ROW_COPY, ROW_HASH
-from headgate.sinks._images import image_order
-from headgate.sinks._row_hash import row_hashes
+from headgate.lake import ROW_HASH
+from headgate.sinks._row_hash import HASH_BYTES, row_hashes
 
-__all__ = ["ROW_DDL", "Contents", "buckets_of", "fold_contents", "hashed", "number_copies"]
+__all__ = ["ROW_DDL", "Contents", "hashed", "with_hashes"]
 
-ROW_DDL = f"{ROW_HASH} string, {ROW_COPY} int"
-_SETS = pa.array(["c", "u", "r"])
-_SHOWN = 300
+ROW_DDL: Final = f"{ROW_HASH} binary"
+_SETS: Final = pa.array(["c", "u", "r"])
+_SHOWN: Final = 300
 """Most characters of a row in a message."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """Contents whose number of copies changes.
+    """Effect of a batch's images on the number of copies of each content.
 
-    :param rows: of each the last image that sets it, or the last one of all.
-    :param net: int64[rows]: how many copies are added, minus those that are removed; never 0.
+    :param images: returns the images, the same ones in the same order each time.
+    :param hashes: uint8[images, 16]: the hash of each image's content.
+    :param is_added: bool[images]: whether a row is added that has its values.
+    :param removes: int64[n]: an image of each content that loses copies.
+    :param removed: int64[n]: how many; 1 or more.
     """
 
-    rows: pa.Table
-    net: Any
+    images: Callable[[], Iterable[pa.RecordBatch]]
+    hashes: Any
+    is_added: Any
+    removes: Any
+    removed: Any
+
+    @classmethod
+    def of(cls, images: Callable[[], Iterable[pa.RecordBatch]], columns: Sequence[str]) -> Contents:
+        """Sum up the images of each content.
+
+        :param images: as in the class, in canonical columns and in any order, all of one epoch.
+        :param columns: the table's own columns.
+        """
+        parts = [_Part.of(batch, columns) for batch in images()]
+        hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *(part.hashes for part in parts)])
+        sets = np.concatenate([np.empty(0, np.bool_), *(part.sets for part in parts)])
+        words = np.ascontiguousarray(hashes).view(np.uint64)
+        order = np.lexsort((words[:, 1], words[:, 0]))
+        is_first = np.ones(len(order), np.bool_)
+        is_first[1:] = (words[order[1:]] != words[order[:-1]]).any(axis=1)
+        starts = np.flatnonzero(is_first)
+        changes = np.where(sets[order], np.int64(1), np.int64(-1))
+        net = np.add.reduceat(changes, starts) if len(starts) else changes
+        contents = np.cumsum(is_first) - 1
+        chosen = np.flatnonzero(sets[order] & (net[contents] > 0))
+        added = _last(parts, order[chosen], contents[chosen], net)
+        is_added = np.zeros(len(order), np.bool_)
+        is_added[added] = True
+        loses = np.flatnonzero(net < 0)
+        return cls(images, hashes, is_added, order[starts[loses]], -net[loses])
 
     @property
-    def hashes(self) -> Keys:
-        """The contents' hashes, as keys."""
-        return keys_of([self.rows[ROW_HASH]])
+    def removed_keys(self) -> Keys:
+        """The contents that lose copies, as keys."""
+        return keys_of([_binary(self.hashes[self.removes])])
 
-    def settle(self, before: Any) -> tuple[pa.Table, Any]:
-        """Return the rows to add, and how many copies of each content are removed (int64[rows]).
+    def added(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows to add, with ``_row_hash``."""
+        first = 0
+        for batch in self.images():
+            end = first + batch.num_rows
+            rows = np.flatnonzero(self.is_added[first:end])
+            if len(rows):
+                yield with_hashes(batch.take(pa.array(rows)), self.hashes[first:end][rows])
+            first = end
 
-        :param before: int64[rows]: how many copies the table has.
+    def check(self, missing: Any, columns: Sequence[str], table: str) -> None:
+        """Raise ``TargetError`` if more copies of a content are removed than the table has.
+
+        :param missing: int64[n]: how many more of each content that loses copies.
         """
-        after = np.maximum(before + self.net, 0)
-        added = np.maximum(after - before, 0)
-        rows = self.rows.take(pa.array(np.repeat(np.arange(len(added)), added)))
-        starts = np.repeat(np.cumsum(added) - added, added)
-        copies = np.repeat(before, added) + np.arange(len(rows)) - starts
-        return rows.append_column(ROW_COPY, pa.array(copies, pa.int32())), np.maximum(before - after, 0)
-
-    def check(self, before: Any, columns: Sequence[str], table: str) -> None:
-        """Raise ``TargetError`` if more copies of a content are removed than the table has."""
-        wrong = np.flatnonzero(before + self.net < 0)
+        wrong = np.flatnonzero(missing)
         if not len(wrong):
             return
-        first = int(wrong[0])
-        values = self.rows.select(list(columns)).slice(first, 1).to_pylist()[0]
+        content = int(wrong[0])
+        values = self._image(int(self.removes[content])).select(list(columns)).to_pylist()[0]
         row = ", ".join(f"{name}={value!r}" for name, value in values.items())
         row = row if len(row) <= _SHOWN else f"{row[: _SHOWN - 3]}..."
+        removed = int(self.removed[content])
         raise TargetError(
-            f"the log deletes {-self.net[first]} rows ({row}), but the target has {before[first]}, so it is not exact; "
-            f"read the table again with: headgate run --resnapshot '{table}'",
+            f"the log deletes {removed} rows ({row}), but the target has {removed - int(missing[content])}, so it is "
+            f"not exact; read the table again with: headgate run --resnapshot '{table}'",
             table=table,
         )
+
+    def _image(self, number: int) -> pa.RecordBatch:
+        """Return one image."""
+        for batch in self.images():
+            if number < batch.num_rows:
+                return batch.slice(number, 1)
+            number -= batch.num_rows
+        raise IndexError(number)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What is kept of some images.
+
+    :param hashes: uint8[n, 16].
+    :param sets: bool[n]: whether an image sets its content; else it removes it.
+    :param file: int32[n]; with ``pos`` and ``ordinal`` the image's ``_seq`` in its epoch.
+    :param pos: int64[n].
+    :param ordinal: int64[n]; of chunks it exceeds 32 bits.
+    """
+
+    hashes: Any
+    sets: Any
+    file: Any
+    pos: Any
+    ordinal: Any
+
+    @classmethod
+    def of(cls, images: pa.RecordBatch, columns: Sequence[str]) -> _Part:
+        seq = Sequences.of(images["_seq"])
+        sets = np.asarray(pc.is_in(images["_op"], _SETS))
+        return cls(row_hashes(images, columns), sets, seq.file.astype(np.int32), seq.pos, seq.ordinal)
+
+
+def _last(parts: Sequence[_Part], images: Any, contents: Any, net: Any) -> Any:
+    """int64[m]: of each content the last ``net`` of these images, in the order of ``_seq``.
+
+    :param images: int64[k].
+    :param contents: int64[k]: the number of each image's content, ascending.
+    """
+    if not len(images):
+        return images
+    file, pos, ordinal = (
+        np.concatenate([getattr(part, name) for part in parts])[images] for name in ("file", "pos", "ordinal")
+    )
+    order = np.lexsort((ordinal, pos, file, contents))
+    rest = np.searchsorted(contents, contents, "right") - np.arange(len(contents))  # ``order`` keeps ``contents``
+    return images[order[rest <= net[contents]]]
 
 
 def hashed(images: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
@@ -93,41 +174,17 @@ def hashed(images: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
 
     :param columns: the table's own columns.
     """
-    return images.append_column(ROW_HASH, row_hashes(images, columns))
+    return with_hashes(images, row_hashes(images, columns))
 
 
-def fold_contents(images: pa.Table) -> Contents:
-    """Sum up the images of each content.
+def with_hashes(images: pa.RecordBatch, hashes: Any) -> pa.RecordBatch:
+    """Return images with these values of ``_row_hash``.
 
-    :param images: with ``_row_hash``, in any order.
+    :param hashes: uint8[n, 16].
     """
-    numbers = keys_of([images[ROW_HASH]]).numbers
-    sets = np.asarray(pc.is_in(images["_op"], _SETS).combine_chunks())
-    contents, count = int(numbers.max(initial=-1)) + 1, images.num_rows
-    net = np.bincount(numbers, np.where(sets, 1, -1), contents).astype(np.int64)
-    order, ranks = image_order(images), np.empty(count, np.int64)
-    ranks[order] = np.arange(count)
-    last = np.full(contents, -1, np.int64)
-    np.maximum.at(last, numbers, ranks + sets * count)
-    changed = np.flatnonzero(net)
-    return Contents(images.take(pa.array(order[last[changed] % max(count, 1)])), net[changed])
+    return images.append_column(ROW_HASH, _binary(hashes).cast(pa.binary()))
 
 
-def number_copies(rows: pa.Table) -> pa.Table:
-    """Return all rows of a table, or all of some contents, with ``_row_copy``.
-
-    :param rows: with ``_row_hash``.
-    """
-    numbers = keys_of([rows[ROW_HASH]]).numbers
-    order = np.argsort(numbers, kind="stable")
-    grouped, copies = numbers[order], np.empty(len(order), np.int32)
-    copies[order] = np.arange(len(order)) - np.searchsorted(grouped, grouped)
-    return rows.append_column(ROW_COPY, pa.array(copies))
-
-
-def buckets_of(rows: pa.RecordBatch, count: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of each of ``count`` buckets by hash, with its number; none without rows."""
-    digits = pc.utf8_slice_codeunits(rows[ROW_HASH], 0, 7)
-    numbers = np.array([int(text, 16) % count for text in digits.to_pylist()], np.int64)
-    for number in np.unique(numbers).tolist():
-        yield number, rows.filter(pa.array(numbers == number))
+def _binary(hashes: Any) -> pa.Array:
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(hashes))]
+    return pa.Array.from_buffers(pa.binary(HASH_BYTES), len(hashes), buffers).cast(pa.large_binary())

@@ -10,30 +10,36 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.delta import bytes_of
 from headgate.errors import DecodeError
 
-__all__ = ["row_hashes"]
+__all__ = ["HASH_BYTES", "row_hashes"]
 
-_HASH_DIGITS: Final = 32
+HASH_BYTES: Final = 16
 """128 bits: among 10⁹ different rows the chance of a collision is below 10⁻²⁰; constructing one takes 2⁶⁴ hashes."""
 _BYTES: Final = pa.large_binary()
 _NOTHING: Final = pa.scalar(b"", _BYTES)
 _NULL: Final = pa.scalar(None, _BYTES)
 
 
-def row_hashes(rows: pa.RecordBatch, columns: Sequence[str]) -> pa.Array:
-    """Return the hash of each row's ``columns``, in hexadecimal: string[rows].
+def row_hashes(rows: pa.RecordBatch, columns: Sequence[str]) -> Any:
+    """Return the hash of each row's ``columns``: uint8[rows, 16].
 
     :raises DecodeError: a column is of a type that no table of ours has.
     """
     framed = [_framed(name, rows[name]) for name in sorted(columns)]
     contents = _concatenated(framed)
-    return pa.array([hashlib.sha256(row).hexdigest()[:_HASH_DIGITS] for row in contents.to_pylist()], pa.string())
+    offsets, data = bytes_of(contents)
+    view, ends = memoryview(data), offsets.tolist()
+    hashes = b"".join([hashlib.sha256(view[start:end]).digest()[:HASH_BYTES] for start, end in pairwise(ends)])
+    return np.frombuffer(hashes, np.uint8).reshape(-1, HASH_BYTES)
 
 
 def _framed(name: str, values: pa.Array) -> pa.Array:

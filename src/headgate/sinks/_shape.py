@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from headgate.carrier import ABSENT, META, TABLE_COLUMN, CarriedColumn, DdlRow, Definition, Part, SourceType
 from headgate.catalog import AddedColumn, RedefinedColumn, existing_value, keeps_values
 from headgate.delta import needs_mapping
-from headgate.lake import ROW_COPY, ROW_HASH, Form, SourceMapping
+from headgate.lake import ROW_HASH, Form, SourceMapping
 from headgate.sinks._alter import Alteration, column_types, read_alteration
 
 __all__ = [
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 RESERVED = frozenset({*META, TABLE_COLUMN, "_before", ABSENT})
-RESERVED_KEYLESS = frozenset({ROW_HASH, ROW_COPY})
+RESERVED_KEYLESS = frozenset({ROW_HASH})
 RESERVED_ANYWHERE = RESERVED | RESERVED_KEYLESS | {name for form in Form for name in form.columns}
 """Names, in lower case, that headgate uses in some table of some mode."""
 
