@@ -12,6 +12,7 @@ names, and reads the number of the newest transaction in it, which must be the l
 | ``text`` | the same with a key (VARCHAR, DATETIME(6)) | | | | |
 | ``medium`` | 1 | 500,000 | 1 | 100 | ``current`` |
 | ``many`` | 40 | 10,000 | 20 | 200 | ``current`` |
+| ``keyless`` | 8, one without a key | 200,000 | 8 | 400 | ``current`` |
 | ``changelog`` | 1 | 2,000,000 | 1 | 1,000 | ``changelog`` |
 | ``both`` | 1 | 2,000,000 | 1 | 1,000 | both |
 | ``slow``, ``fast`` | 1 | 2,000,000 | 1 | 100, 5,000 | ``current`` |
@@ -24,7 +25,7 @@ is not measured again: a run that was ended goes on where it stopped.
 
 - ``p50_s``, ``p99_s``: from when a transaction was sent to when its ledger row was read;
 - ``tx_s``: the reached rate; ``batch_s``: median time between two ledger rows;
-- ``read_s``: median time of a look into the table; ``merges``: commits of the changed tables that were a MERGE;
+- ``read_s``: median time of a look into the table;
 - ``merge_s``: MERGEs by Spark of what one batch has changed, folded and in memory, into copies of its tables;
   ``ratio``: how many times as long that takes as the whole batch did, the reading of MySQL's log included;
 - ``anonymous_mb``, ``mapped_mb``: the run's processes together, memory of their own, and pages of files: the most that
@@ -32,8 +33,8 @@ is not measured again: a run that was ended goes on where it stopped.
   driver's Python, of Java, and of the largest Python process of a task.
 
 Bounds on two cores: ``large`` p50 1.2 s and p99 3 s, ``binary`` and ``text`` 1.5 times as much; ``medium`` p50 0.9 s;
-``many`` p50 2.5 s and 2 s a batch; ``changelog`` p50 1 s and p99 2.5 s; ``thousand`` 5 s a batch; ``huge`` p50 2 s,
-and 1 GB of anonymous memory a process.
+``many`` p50 2.5 s and 2 s a batch; ``keyless`` p50 1.5 s; ``changelog`` p50 1 s and p99 2.5 s; ``thousand`` 5 s a
+batch; ``huge`` p50 2 s, and 1 GB of anonymous memory a process.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ KEYS = {
         "name = 'customer {0}' AND at = TIMESTAMPADD(MICROSECOND, {0}, '2024-01-01')",
         ["name", "at"],
     ),
+    "none": ("id BIGINT, INDEX (id)", "id", "id = {0}", []),
 }
 """Of each key: its columns' definitions; their values of a row's number; a condition on a row's number; their names."""
 
@@ -102,6 +104,8 @@ class Shape:
     changing: int
     rate: int
     key: str = "bigint"
+    keyless: int = 0
+    """How many of the tables, from ``t0`` on, have no key."""
     mode: tuple[str, ...] = ("current",)
     place: str = "folder"
     """One of ``PLACES``."""
@@ -119,6 +123,7 @@ SHAPES = [
     Shape("text", 1, 2_000_000, 1, 1000, "text", p50=1.8, p99=4.5),
     Shape("medium", 1, 500_000, 1, 100, p50=0.9),
     Shape("many", 40, 10_000, 20, 200, p50=2.5, batch=2.0),
+    Shape("keyless", 8, 200_000, 8, 400, keyless=1, p50=1.5),
     Shape("changelog", 1, 2_000_000, 1, 1000, mode=("changelog",), p50=1.0, p99=2.5),
 ]
 MORE_SHAPES = [
@@ -246,11 +251,11 @@ def last_of(gtid: str) -> int:
 def make(mysql: MySQLServer, shape: Shape) -> None:
     """The tables ``t0``, ``t1``, …"""
     progress(f"{shape.name}: {shape.tables} tables of {shape.rows:,} rows, key {shape.key}")
-    columns, values, _, _ = KEYS[shape.key]
     mysql.execute(f"CREATE DATABASE {DB}", f"CREATE TABLE {DB}.made ({SCHEMA})")
     fill(mysql, f"{DB}.made", shape.rows)
     rest = "customer_id, status, amount, note, flag, NULL"
     for number in range(shape.tables):
+        columns, values, _, _ = KEYS["none" if number < shape.keyless else shape.key]
         mysql.execute(f"CREATE TABLE {DB}.t{number} ({columns}, {COLUMNS})")
         for low in range(0, shape.rows, 100_000):
             chosen = f"id >= {low} AND id < {low + 100_000}"
@@ -352,13 +357,6 @@ def delays(seen: Seen, commits: Commits, from_us: int) -> Any:
     return (np.array(seen.at_us)[place[counts]] - commits.at_us[counts]) / 1e6
 
 
-def merges(lake: Place, shape: Shape) -> tuple[int, int]:
-    """Of the commits that changed rows of changing tables: how many were a MERGE, and how many there are."""
-    operations = [commit["operation"] for path in paths(shape).values() for commit in lake.open(path).history()]
-    changes = [name for name in operations if name in ("MERGE", "STREAMING UPDATE")]
-    return changes.count("MERGE"), len(changes)
-
-
 class Memory(NamedTuple):
     """Memory of a run's processes, in MB. Pages that forked processes share count once (``Pss``, proc(5))."""
 
@@ -416,17 +414,16 @@ def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dic
         process = max(memory.driver, memory.java, memory.task)
         bounds = ((p50, shape.p50), (p99, shape.p99), (batch, shape.batch), (process, shape.process_mb))
         missed = any(bound and value > bound for value, bound in bounds)
-        merged, changed = merges(lake, shape)
         result = {
             "shape": shape.name, "tables": shape.tables, "rows": shape.rows, "key": shape.key,
             "mode": " ".join(shape.mode), "tx_s": round(writer.commits.rate(from_us, seen.at_us[-1])),
             "batches": len(seen.at_us), "batch_s": round(batch, 2), "p50_s": round(p50, 2), "p99_s": round(p99, 2),
-            "read_s": round(median(seen.looks), 2) if seen.looks else "", "merges": f"{merged} of {changed}",
+            "read_s": round(median(seen.looks), 2) if seen.looks else "",
             "merge_s": "", "ratio": "", "anonymous_mb": memory.anonymous, "mapped_mb": memory.mapped,
             "driver_mb": memory.driver, "java_mb": memory.java, "task_mb": memory.task,
             "ok": "MISSED" if missed else "ok",
         }  # fmt: skip
-        if "current" in shape.mode and shape.place == "folder":
+        if "current" in shape.mode and shape.place == "folder" and not shape.keyless:
             progress(f"{shape.name}: what a batch has changed by MERGE")
             merge = merge_seconds(
                 [Path(lake.uri, path) for path in paths(shape).values()], KEYS[shape.key][3], folder / "merged"

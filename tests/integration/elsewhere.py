@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -29,11 +28,6 @@ mode = ["current", "changelog"]
 {more}
 """
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300)"
-
-
-def merged(output: str) -> list[str]:
-    """The tables of which a log says that they go through MERGE, without their database."""
-    return sorted(set(re.findall(r"\.(\w+) is written by MERGE", output)))
 
 
 class Elsewhere:

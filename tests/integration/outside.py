@@ -14,7 +14,7 @@ from headgate.testing import MySQLServer
 
 __all__ = ["HEADGATE_COLUMNS", "Rows", "lake_dicts", "lake_rows", "logged", "operations", "source_rows"]
 
-HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts", "_row_hash", "_row_copy")
+HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts", "_row_hash")
 """Columns of a current table that its source does not have."""
 
 Rows = Counter[tuple[Any, ...]]

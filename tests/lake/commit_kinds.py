@@ -17,7 +17,18 @@ from deltalake import DeltaTable, QueryBuilder
 
 from headgate.delta import FoldLayout, TableLog, data_files_in, keys_of, prepare_fold, snapshot_at
 from headgate.delta._vectors import vector_file
-from headgate.lake import IS_CURRENT, SEEN, VALID_TO, Ending, Fill, Marker, Upserts, VersionChanges
+from headgate.lake import (
+    IS_CURRENT,
+    ROW_HASH,
+    SEEN,
+    VALID_TO,
+    CountedChanges,
+    Ending,
+    Fill,
+    Marker,
+    Upserts,
+    VersionChanges,
+)
 from headgate.lake import _append as append_module
 from headgate.lake import _delta as delta_module
 from headgate.lake import _upsert as upsert_module
@@ -42,6 +53,7 @@ HISTORY = pa.schema(
         (END_SEQ, SEQ), (END_GTID, pa.string()), (SEEN, pa.int64()),
     ]
 )  # fmt: skip
+BAG = pa.schema([*ROWS, (ROW_HASH, pa.binary())])
 KEYED = {"headgate.key": '["id"]', "delta.enableDeletionVectors": "true"}
 
 
@@ -159,9 +171,42 @@ def ledger(scene: Scene) -> tuple[Callable[[], object], Expected]:
 def upsert(scene: Scene) -> tuple[Callable[[], object], Expected]:
     scene.make(rows(1, *ONE), rows(1, *OTHERS))
     images = rows(2, (0, 9), (11, 9), (20, 9), (5, 9)).append_column("_op", pa.array(["u", "u", "c", "d"]))
-    changes = Changes("", ROWS.names, ("id",), lambda one: one, lambda: images, SPARK, iter)
+    changes = Changes("", ROWS.names, ("id",), lambda one: one, lambda: images)
     expected = [(0, 9), *((i, 9 if i == 11 else 0) for i in range(1, 20) if i != 5), (20, 9)]
     return lambda: scene.upserts.apply(scene.delta(), changes), expected
+
+
+def copies(epoch: int, *values: tuple[int, int]) -> pa.Table:
+    """Rows of a table without a key: the hash is of ``id`` alone."""
+    return rows(epoch, *values).append_column(ROW_HASH, pa.array([b"%d" % i for i, _ in values])).cast(BAG)
+
+
+def counts(scene: Scene) -> tuple[Callable[[], object], Expected]:
+    """A copy of content 0 is added, one of content 1 is removed, and all of content 2."""
+    scene.make(copies(1, *BEGUN, (1, 0)), copies(1, (2, 0), (1, 0)), schema=BAG)
+
+    def check(missing: Any) -> None:
+        assert missing.tolist() == [0, 0], "counted once, on a version without the change"
+
+    changes = CountedChanges(
+        "",
+        BAG.names,
+        copies(2, (0, 1)).to_batches,
+        Marker("p/t/counted", 2),
+        removes=keys_of([pa.array([b"1", b"2"])]),
+        removed=np.array([1, 2]),
+        check=check,
+    )
+    expected = sorted([*(pair for pair in BEGUN if pair[0] != 2), (1, 0), (0, 1)])
+    return lambda: scene.upserts.apply_counts(scene.delta(), changes), expected
+
+
+def emptied(scene: Scene) -> tuple[Callable[[], object], Expected]:
+    scene.make(copies(1, *ONE), copies(1, *OTHERS), schema=BAG)
+    values = [(3, 0), (3, 1), (7, 0)]
+    marker = Marker("p/t/counted", 2)
+    changes = CountedChanges("", BAG.names, copies(2, *values).to_batches, marker, empties=True)
+    return lambda: scene.upserts.apply_counts(scene.delta(), changes), values
 
 
 def history(scene: Scene) -> tuple[Callable[[], object], Expected]:
@@ -182,12 +227,26 @@ def ends(scene: Scene) -> tuple[Callable[[], object], Expected]:
     """Also shows that what is read is of the newest version: no row is open."""
     scene.make(versions(1, *ONE), versions(1, *OTHERS), schema=HISTORY)
     ending = Ending(0, 2, (2, 0, 0, 0), "u:1", 7)
-    return lambda: scene.upserts.end_versions(scene.delta(), ending, ("id",)), BEGUN
+    return lambda: scene.upserts.change_rows(scene.delta(), ending, ("id",)), BEGUN
 
 
 def clear(scene: Scene) -> tuple[Callable[[], object], Expected]:
     scene.make(rows(1, *ONE), rows(3, *OTHERS))
     return lambda: scene.upserts.clear(scene.delta(), (2, 0, 0, 0), ("id",)), OTHERS
+
+
+def strays(scene: Scene) -> tuple[Callable[[], object], Expected]:
+    """Of some epochs only; one file has rows of others, too."""
+    scene.make(pa.concat_tables([rows(1, *ONE), rows(2, (20, 0))]), rows(2, (21, 0)), rows(3, *OTHERS))
+    return lambda: scene.upserts.clear(scene.delta(), (3, 0, 0, 0), ("id",), since=2), BEGUN
+
+
+def fill_open(scene: Scene) -> tuple[Callable[[], object], Expected]:
+    """A version that has ended stays as it was."""
+    ended = Ending(0, 9, (2, 1, 4, 0), "u:1", 7).apply(versions(1, *OTHERS))
+    scene.make(versions(1, *ONE), ended, schema=HISTORY)
+    change = Fill({"v": "7"}, "v bigint", 3, open_only=True)
+    return lambda: scene.upserts.fill(scene.delta(), change, ("id",)), [*((i, 7) for i, _ in ONE), *OTHERS]
 
 
 def fill(scene: Scene) -> tuple[Callable[[], object], Expected]:
@@ -233,4 +292,21 @@ def properties(scene: Scene) -> tuple[Callable[[], object], Expected]:
     return lambda: scene.delta().set_properties({"headgate.since": "3"}), BEGUN
 
 
-KINDS: list[Kind] = [create, append, ledger, upsert, history, ends, clear, fill, fold, replace, merged, properties]
+KINDS: list[Kind] = [
+    create,
+    append,
+    ledger,
+    upsert,
+    history,
+    ends,
+    clear,
+    strays,
+    fill,
+    fill_open,
+    fold,
+    replace,
+    merged,
+    properties,
+    counts,
+    emptied,
+]

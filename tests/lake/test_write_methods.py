@@ -1,4 +1,4 @@
-"""What keeps a table from upserts, as its log tells it."""
+"""Why headgate cannot write a table, as its log tells it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate.lake import Lake, WriteMethod, merge_reason
+from headgate.lake import Lake, WriteMethod, refusal
 from headgate.lake._write_methods import NO_VECTORS
 from tests.lake.tables import make_table
 
@@ -22,7 +22,7 @@ def reason(
 ) -> str | None:
     lake = Lake.at(tmp_path / "lake")
     make_table(lake.current(NAME), [], SCHEMA, properties, **more)
-    return merge_reason(lake, NAME, (settings or {}).get)
+    return refusal(lake, NAME, (settings or {}).get)
 
 
 @pytest.mark.parametrize(
@@ -34,20 +34,16 @@ def reason(
         ({"delta.enableDeletionVectors": "false"}, {}, {}, NO_VECTORS),
         (
             {**VECTORS, "delta.enableChangeDataFeed": "true"}, {}, {},
-            "the table needs Spark's writer (delta.enableChangeDataFeed)",
+            "it requires of its writers what headgate does not support: remove delta.enableChangeDataFeed",
         ),
         (
             {**VECTORS, "delta.columnMapping.mode": "id"}, {}, {"writerFeatures": ["deletionVectors", "columnMapping"]},
-            "the table needs Spark's writer (delta.columnMapping.mode)",
+            "it requires of its writers what headgate does not support: remove delta.columnMapping.mode",
         ),
         (VECTORS, {"spark.sql.parquet.compression.codec": "ZSTD"}, {}, None),
         (
             VECTORS, {"spark.sql.parquet.compression.codec": "brotli"}, {},
-            "spark.sql.parquet.compression.codec is brotli",
-        ),
-        (
-            VECTORS, {"spark.databricks.delta.autoCompact.enabled": "true"}, {},
-            "spark.databricks.delta.autoCompact.enabled is on",
+            "spark.sql.parquet.compression.codec is brotli: choose one of snappy, zstd, gzip, none, uncompressed",
         ),
     ],
 )  # fmt: skip
@@ -59,8 +55,8 @@ def test_reasons(
 
 def test_a_table_that_is_not_there_yet(tmp_path: Path) -> None:
     settings: dict[str, str] = {}
-    assert merge_reason(Lake.at(tmp_path), NAME, settings.get) is None
+    assert refusal(Lake.at(tmp_path), NAME, settings.get) is None
 
 
 def test_the_names_of_the_ways_are_those_of_monitors() -> None:
-    assert [*WriteMethod] == ["append", "upsert", "merge", "overwrite"]
+    assert [*WriteMethod] == ["append", "upsert", "overwrite"]

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from headgate.delta import CommitPlan, Snapshot, commit
 from headgate.delta._vectors import read_vector, rows_of
 from headgate.lake._append import CommitBase
+from headgate.lake._shares import Shares
 from headgate.lake._written import Changes, Written, _join, write_changes
 from headgate.sinks._images import fold
 from tests.fix_carrier import SEQ
@@ -34,10 +35,9 @@ def images(rows: Sequence[tuple[str, str, int]]) -> pa.Table:
 
 
 def changes(here: pa.Table | None) -> Changes:
-    give = None if here is None else lambda: here
     last: Callable[[pa.Table], pa.Table] = partial(fold, key=["id"])
     frame: Any = None
-    return Changes("", ("id", "_seq"), ("id",), last, give, frame, iter)
+    return Changes("", ("id", "_seq"), ("id",), last, Shares(frame, iter) if here is None else lambda: here)
 
 
 def base() -> CommitBase:

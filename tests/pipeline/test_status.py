@@ -108,7 +108,7 @@ def test_from_start_to_a_clean_stop(run: Run) -> None:
         assert list(status.tables) == ["shop.items", "shop.orders"]
         assert status.tables["shop.items"].model_dump() == {
             "state": "snapshotting", "version": 3, "since_epoch": 1001, "rows_read": 600, "rows_estimate": 900,
-            "chunks_done": 2, "chunks_estimate": 5, "beside": False, "reason": None, "place": None, "merged": None,
+            "chunks_done": 2, "chunks_estimate": 5, "beside": False, "reason": None, "place": None,
             "changes": 0,
             "rows": 600, "changes_per_second": 0.0, "hook": None, "ignored": (),
         }  # fmt: skip
@@ -270,30 +270,14 @@ def test_the_history_of_lag_and_rate(run: Run) -> None:
         assert len(again.read().history.at_us) > 100
 
 
-def test_how_tables_are_written(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "headgate")
-    orders, items = "shop.orders", "shop.items"
-    tables = {name: TableState(name, "live", version=1) for name in (orders, items)}
-    upserted, merged = {WriteMethod.UPSERT: ""}, {WriteMethod.MERGE: "no vectors", WriteMethod.APPEND: ""}
-
-    def ends(number: int, **ways: dict[WriteMethod, str]) -> tuple[Status, list[str]]:
-        caplog.clear()
-        named = {f"shop.{name}": way for name, way in ways.items()}
-        writer.ends(report(number, 2 * number, tables=tables, write_methods=named))
-        return run.read(), [record.getMessage() for record in logged_here(caplog)]
-
+def test_how_tables_are_written(run: Run) -> None:
+    tables = {name: TableState(name, "live", version=1) for name in ("shop.orders", "shop.items")}
+    upserted, both = frozenset({WriteMethod.UPSERT}), frozenset({WriteMethod.UPSERT, WriteMethod.APPEND})
     with run.writer as writer:
-        status, messages = ends(1, orders=upserted, items=merged)
-        assert status.writes == {"append": 1, "merge": 1, "upsert": 1}
-        assert (status.tables[orders].merged, status.tables[items].merged) == (None, "no vectors")
-        assert messages == ["shop.items is written by MERGE, which takes seconds a batch: no vectors"]
-        status, messages = ends(2, orders=upserted)
-        assert status.tables[items].merged == "no vectors", "it had no changes meanwhile"
-        assert ends(3, items=merged)[1] == [], "it was said"
-        assert ends(4, items={WriteMethod.MERGE: "constraints"})[1] != []
-        status, messages = ends(5, items=upserted)
-        assert (status.tables[items].merged, messages) == (None, [])
-        assert status.writes == {"append": 2, "merge": 3, "upsert": 3}
+        writer.ends(report(1, 2, tables=tables, write_methods={"shop.orders": upserted, "shop.items": both}))
+        assert run.read().writes == {"append": 1, "upsert": 2}
+        writer.ends(report(2, 4, tables=tables, write_methods={"shop.orders": upserted}))
+        assert run.read().writes == {"append": 1, "upsert": 3}
 
 
 def test_the_key_indexes(run: Run) -> None:

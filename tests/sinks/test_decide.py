@@ -15,12 +15,12 @@ from headgate.sinks._actions import (
     Create,
     DropStrays,
     Fill,
-    MergePartial,
     ProveKey,
     Sweep,
     TableContent,
     Truncate,
     Upsert,
+    UpsertPartial,
 )
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide, suspend
@@ -502,6 +502,18 @@ def test_a_table_without_a_key_takes_images() -> None:
     assert (work.actions, work.state.state) == ((), "stopped")
 
 
+def test_a_truncate_and_the_rows_of_a_table_without_a_key_are_one_commit() -> None:
+    """A replay finds both or none."""
+    keyless, target = FakeTable(key=()), FakeTable(key=()).target()
+    batch = FakeBatch(9).ddl("shop.orders", "TRUNCATE TABLE orders", "truncate", 5)
+    assert kinds(decided(batch, target=target)) == ["Truncate"]
+    batch = FakeBatch(9).images(keyless, [("c", 1, 1, "x"), ("t", 5), ("c", 9, 1, "x")])
+    work = decided(batch.ddl("shop.orders", "TRUNCATE TABLE orders", "truncate", 5), target=target)
+    count = find(work, Count)
+    assert count is not None
+    assert (kinds(work), count.bound) == (["Count"], (9, 1, 5, 0))
+
+
 def is_exact(decision: Decision) -> bool:
     count = find(decision, Count)
     assert count is not None
@@ -816,11 +828,11 @@ def test_a_table_that_marks_deletes_gets_the_same_actions() -> None:
     changes = FakeBatch(9).images(ORDERS, [("t", 5)]).images(ORDERS, [("d", 6, 1, ...)])
     changes.ddl("shop.orders", "TRUNCATE TABLE orders", "truncate", 5)
     work = decided(changes, target=MARKED, form=Form.MARKED)
-    assert kinds(work) == ["Truncate", "MergePartial"]
-    action = find(work, MergePartial)
+    assert kinds(work) == ["Truncate", "UpsertPartial"]
+    action = find(work, UpsertPartial)
     assert action is not None
     assert action.base == 4, "rows before the TRUNCATE have last values"
-    removing = find(decided(changes), MergePartial)
+    removing = find(decided(changes), UpsertPartial)
     assert removing is not None
     assert removing.base is None
 

@@ -178,7 +178,7 @@ def test_the_table_is_whole() -> None:
 
 ORDER = (
     "Create", "Reshape", "AddColumns", "NoteTypes", "Fill", "Truncate", "DropStrays", "Append", "Overwrite", "Count",
-    "Upsert", "MergePartial", "Sweep", "TakeOver",
+    "Upsert", "UpsertPartial", "Sweep", "TakeOver",
 )  # fmt: skip
 STATEMENTS: Mapping[str, str] = {
     "ALTER TABLE orders FORCE": "alter",

@@ -20,12 +20,12 @@ from headgate.sinks._actions import (
     AppendVersions,
     Count,
     Create,
-    MergePartial,
     NoteTypes,
     Overwrite,
     Reshape,
     RowAction,
     Upsert,
+    UpsertPartial,
 )
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide
@@ -193,7 +193,7 @@ def test_partial_images_name_the_tables_columns() -> None:
     fake = altered(*changes).images(after, [("u", 9, 2, ..., 3, ...), ("u", 10, 3, "y", 3, ...)])
     work = decided(fake, ORDERS.target())
     (merge,) = work.actions
-    assert isinstance(merge, MergePartial)
+    assert isinstance(merge, UpsertPartial)
     schema = pa.schema([*after.batch(9, [("c", 1, 1, "x", 2, "")]).schema][:4])
     wanted = pa.schema([*schema, *[pa.field(one, pa.string()) for one in ("a", "_absent")]])
     rows = align(after.batch(9, [("u", 9, 2, ..., 3, ...), ("u", 10, 3, "y", 3, ...)]), wanted, {}, merge.names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import DecodeError
 from headgate.lake import Form
+from headgate.sinks._complete import FindRows, complete
 from headgate.sinks._images import absent_lists, align
 from headgate.sinks._partial import fold_partial
 from tests.fix_carrier import FakeTable
@@ -97,24 +99,32 @@ def as_table(images: list[Image]) -> pa.Table:
     return pa.Table.from_batches([align(whole, plain)])
 
 
-def applied(store: Store, lines: list[dict[str, Any]]) -> Store:
+def finder(store: Store, gone: Store | None = None) -> FindRows:
+    """How a table with these rows is looked up; a marked one has those that are gone, too."""
+    marked = {} if gone is None else {"_deleted": pa.bool_()}
+    schema = pa.schema({**{name: as_table([]).schema.field(name).type for name in COLUMNS}, **marked})
+
+    def find(keys: pa.Table) -> tuple[pa.Table, Any]:
+        sought = [key_of(row) for row in keys.to_pylist()]
+        assert len({*sought}) == len(sought)
+        rows = {**(gone or {}), **store}
+        at = [number for number, key in enumerate(sought) if key in rows]
+        lines = [{**rows[sought[number]], "_deleted": sought[number] not in store} for number in at]
+        return pa.Table.from_pylist(lines, schema), np.array(at, np.int64)
+
+    return find
+
+
+def applied(store: Store, lines: pa.Table) -> Store:
     """What the sink does with the folded lines: origins are looked up in the store as it was."""
     result = {key: dict(row) for key, row in store.items()}
-    assert len({key_of(line) for line in lines}) == len(lines)
-    for line in lines:
-        values = {name: line[name] for name in COLUMNS}
-        absent = line["_absent"]
-        if absent is None:
-            if line["_op"] == "d":
-                result.pop(key_of(line), None)
-            else:
-                result[key_of(line)] = values
-            continue
-        base = store.get((absent["old"]["k0"], absent["old"]["k1"]))
-        if base is not None:
-            result[key_of(line)] = {**values, **{name: base[name] for name in absent["columns"]}}
-        elif absent["vanishes"]:
-            result.pop(key_of(line), None)
+    done = complete(lines, finder(store), TABLE.key, {}).images.to_pylist()
+    assert len({key_of(row) for row in done}) == len(done)
+    for row in done:
+        if row["_op"] == "d":
+            result.pop(key_of(row), None)
+        else:
+            result[key_of(row)] = {name: row[name] for name in COLUMNS}
     return result
 
 
@@ -126,7 +136,7 @@ def test_the_fold_does_what_the_log_does_row_by_row(log: tuple[Store, list[Image
     missing = data.draw(st.sets(st.sampled_from(sorted(source)))) if source else set()
     target = {key: row for key, row in source.items() if key not in missing}
     shuffled = data.draw(st.permutations(range(len(images))))
-    lines = fold_partial(as_table(images).take(pa.array(shuffled, pa.int64())), TABLE.key).to_pylist()
+    lines = fold_partial(as_table(images).take(pa.array(shuffled, pa.int64())), TABLE.key)
     assert applied(target, lines) == one_by_one(target, images)
 
 
@@ -161,13 +171,11 @@ def test_deleted_rows_keep_their_last_values(
     shuffled = data.draw(st.permutations(range(len(images))))
     table = as_table(images).take(pa.array(shuffled, pa.int64()))
     result = {key: (row, truncates) for key, row in store.items()}  # a TRUNCATE marks the rows before the batch
-    for line in fold_partial(table, TABLE.key, bound, Form.MARKED).to_pylist():
-        values = {name: line[name] for name in COLUMNS}
-        absent = line["_absent"]
-        if absent is not None:
-            base = store[absent["old"]["k0"], absent["old"]["k1"]]
-            values |= {name: base[name] for name in absent["columns"]}
-        result[key_of(line)] = (values, line["_op"] == "d")
+    lines = fold_partial(table, TABLE.key, bound, Form.MARKED)
+    completed = complete(lines, finder(store, {}), TABLE.key, {}, Form.MARKED)
+    assert (completed.ignored, completed.moved) == (0, 0)
+    for row in completed.images.to_pylist():
+        result[key_of(row)] = ({name: row[name] for name in COLUMNS}, row["_deleted"])
     assert result == marked_one_by_one(store, images, cut)
 
 
@@ -242,6 +250,46 @@ def test_a_row_that_was_read_wins_whole_and_a_truncate_leaves_nothing_to_build_o
     assert folded(image("c", 1, 1, a=1, b="x"), image("u", 9, 1, a=5, absent="b"), truncated=4) == [
         (1, "u", 5, None, ["b"], 1, False)
     ]
+
+
+def completed(*images: Image, store: Store, gone: Store | None = None) -> tuple[list[tuple[Any, ...]], int, int]:
+    """Key, op, ``a``, ``b``, of a marked table whether the row is deleted; ignored updates, and those of moved keys."""
+    form = Form.PLAIN if gone is None else Form.MARKED
+    lines = fold_partial(as_table(list(images)), TABLE.key, None, form)
+    done = complete(lines, finder(store, gone), TABLE.key, {}, form)
+    marks = [] if gone is None else ["_deleted"]
+    rows = [tuple(row[name] for name in ("k", "_op", "a", "b", *marks)) for row in done.images.to_pylist()]
+    return sorted(rows), done.ignored, done.moved
+
+
+ONE: Store = {(1, 0): {"k": 1, "a": 7, "b": "x", "j": 0}}
+
+
+def test_an_update_of_a_row_that_the_table_lacks_is_ignored() -> None:
+    moved = (image("b", 1, 1, absent="ab"), image("u", 1, 2, a=5, absent="b"))
+    assert completed(*moved, store=ONE) == ([(1, "d", None, None), (2, "u", 5, "x")], 0, 0)
+    assert completed(*moved, store={}) == ([(1, "d", None, None)], 1, 1)
+    assert completed(image("u", 1, 1, a=5, absent="b"), store={}) == ([], 1, 0)
+    cleared = (image("d", 0, 2, absent="ab"), *moved)
+    assert completed(*cleared, store={}) == ([(1, "d", None, None), (2, "d", 5, None)], 1, 1)
+
+
+def test_a_deleted_row_whose_values_are_unknown_keeps_those_that_the_table_has() -> None:
+    deletion = image("d", 1, 1, absent="ab")
+    assert completed(deletion, store=ONE, gone={}) == ([(1, "u", 7, "x", True)], 0, 0)
+    assert completed(deletion, store={}, gone=ONE) == ([(1, "u", 7, "x", True)], 1, 0)
+    assert completed(deletion, store={}, gone={}) == ([], 1, 0)
+    update = image("u", 1, 1, a=5, absent="b")
+    assert completed(update, store={}, gone=ONE) == ([], 1, 0)
+
+
+def test_a_column_that_the_table_did_not_have_is_filled() -> None:
+    lines = fold_partial(as_table([image("u", 1, 1, a=5, absent="b")]), TABLE.key)
+    rows, numbers = finder(ONE)(pa.table({"k": [1], "j": [0]}))
+    narrow = rows.drop_columns(["b"])
+    for fills, value in (({}, None), ({"b": "new"}, "new")):
+        done = complete(lines, lambda _keys: (narrow, numbers), TABLE.key, fills)
+        assert done.images["b"].to_pylist() == [value]
 
 
 def test_a_lonely_before_image_is_an_error() -> None:

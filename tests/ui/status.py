@@ -24,11 +24,11 @@ def put(inbox: ControlFolder, name: str = "shop", **more: Any) -> Status:
         "lag": {"seconds": 1.5, "transactions": 312}, "changes_per_second": 41.2, "rows_per_second": 25000.0,
         "freshness": {"p50": 0.84, "p99": 2.1, "changes": 4321, "seconds": 3900.5,
                       "buckets": [[0.5, 400], [1.0, 3000], [5.0, 4300]]},
-        "writes": {"append": 8, "merge": 1, "upsert": 40},
+        "writes": {"append": 8, "upsert": 40},
         "history": history(now),
         "tables": {
             "shop.orders": {"state": "live", "version": 4, "changes": 4321, "rows": 1000},
-            "shop.notes": {"state": "live", "version": 2, "changes": 1, "merged": "the table has no key"},
+            "shop.notes": {"state": "live", "version": 2, "changes": 1},
             "shop.items": {
                 "state": "snapshotting", "rows_read": 750000, "chunks_done": 3, "chunks_estimate": 8,
                 "rows_estimate": 2000000,

@@ -111,7 +111,7 @@ def test_the_page(app: ASGIApp) -> None:
     text = " ".join(re.sub(r"<[^>]*>", " ", page.text).split())
     for shown in ("shop running", "lag 1.5 s", "transactions behind ≥ 312", "changes per second 41.2", "25,000",
                   "freshness p50, p99 0.8 s, 2.1 s",
-                  "lag 1.5 s at most 12 s in ten minutes", "shop.notes live written by MERGE: the table has no key",
+                  "lag 1.5 s at most 12 s in ten minutes", "shop.notes live 1",
                   "750,000 of about 2,000,000 rows (37 %), 3 of 8 chunks", "shop.old stopped DROP TABLE old",
                   "shop.orders live 4,321",
                   "warning", "the last 3 batches"):  # fmt: skip

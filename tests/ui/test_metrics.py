@@ -40,7 +40,7 @@ def test_values(tmp_path: Path) -> None:
         ("headgate_freshness_recent_seconds", "shop", "0.5"): 0.84,
         ("headgate_freshness_recent_seconds", "shop", "0.99"): 2.1,
         ("headgate_writes_total", "shop", "upsert"): 40, ("headgate_writes_total", "shop", "append"): 8,
-        ("headgate_writes_total", "shop", "merge"): 1, ("headgate_writes_total", "shop", "overwrite"): 0,
+        ("headgate_writes_total", "shop", "overwrite"): 0,
         ("headgate_batches_total", "shop"): 12, ("headgate_last_batch_seconds", "shop"): 2.5,
         ("headgate_last_batch_timestamp_seconds", "shop"): status.batch.committed_us / 1e6,
         ("headgate_table_state", "shop", "live", "shop.orders"): 1,

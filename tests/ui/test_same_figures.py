@@ -31,7 +31,7 @@ def report(number: int, rows: dict[str, int], changes: dict[str, int]) -> BatchR
     made = {name: [Commits(NOW_US - 4_000_000, NOW_US - 4_000_000, count)] for name, count in changes.items()}
     return BatchReport(
         number, number, f"{UUID}:1-{number}", tables, rows=rows, changes=changes, commits=made, seconds=2.0,
-        committed_us=NOW_US, planned_us=NOW_US - 3_500_000, write_methods={ORDERS: {WriteMethod.UPSERT: ""}},
+        committed_us=NOW_US, planned_us=NOW_US - 3_500_000, write_methods={ORDERS: frozenset({WriteMethod.UPSERT})},
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from headgate.cli._common import console, on_terminal
 from headgate.columns import HookedTable, TableCodec, hooked_table, with_chosen_key
 from headgate.config import PipelineConfig
 from headgate.errors import ChosenKeyError, UnsupportedError
-from headgate.lake import NO_KEY, Lake, Places, merge_reason, merge_text, place_text
+from headgate.lake import Lake, Places, place_text, refusal
 from headgate.mysql import Connection
 from headgate.pipeline import (
     check_config,
@@ -127,9 +127,9 @@ def _remarks(config: PipelineConfig, lake: Lake, table: TableDef) -> Iterator[st
         yield f"later ALTERs do not change its columns: {', '.join(ignored)}"
     if not table.key:
         yield "no primary key and no unique key of NOT NULL columns"
-    reason = merge_reason(lake, table.full_name, config.spark.get, place) if table.key else NO_KEY
+    reason = refusal(lake, table.full_name, config.spark.get, place)
     if reason is not None:
-        yield merge_text(reason)
+        yield f"headgate cannot write its table: {reason}"
 
 
 def _columns(config: PipelineConfig, table: TableDef) -> Table:

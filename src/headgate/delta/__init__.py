@@ -35,7 +35,7 @@ from headgate.delta._vectors import VectorFile, positions_of
 if TYPE_CHECKING:
     from headgate.delta._change import KeyedTable, KeyLookup, Sequences
     from headgate.delta._index import IndexCache
-    from headgate.delta._keys import Keys, keys_of
+    from headgate.delta._keys import Keys, bytes_of, keys_of
     from headgate.delta._variant import to_variant
 
 __all__ = [
@@ -70,6 +70,7 @@ __all__ = [
     "addition",
     "as_column",
     "as_rows",
+    "bytes_of",
     "changed_files",
     "checkpointed_version",
     "choose_files",
@@ -110,7 +111,7 @@ __all__ = [
 
 _LATE = {
     "IndexCache": "_index", "KeyLookup": "_change", "KeyedTable": "_change", "Keys": "_keys", "Sequences": "_change",
-    "keys_of": "_keys", "to_variant": "_variant",
+    "bytes_of": "_keys", "keys_of": "_keys", "to_variant": "_variant",
 }  # fmt: skip
 
 

@@ -119,18 +119,22 @@ class KeyedTable:
                 self.remove(file, rows, lookup)
         return lookup
 
-    def find_older(self, table: Snapshot, bound: tuple[int, int, int, int]) -> KeyLookup:
-        """Find the rows whose ``_seq`` is below ``bound``."""
+    def find_older(self, table: Snapshot, bound: tuple[int, int, int, int], since: int = 0) -> KeyLookup:
+        """Find the rows whose ``_seq`` is below ``bound``, but not of an epoch before ``since``."""
+
+        def chosen(batch: pa.RecordBatch) -> Any:
+            sequences = Sequences.of(batch.column(_SEQ))
+            return sequences.below_bound(bound) & (sequences.epoch >= since)
+
         lookup = KeyLookup(np.zeros(0, np.bool_))
         for file in table.files.values():
             epochs = file.bounds((_SEQ, "epoch"), pa.int64())
-            if epochs is not None and (epochs[0], 0, 0, 0) >= bound:  # no part of a ``_seq`` is below 0
+            if epochs is not None and ((epochs[0], 0, 0, 0) >= bound or epochs[1] < since):  # no part is below 0
                 continue
-            if epochs is not None and epochs[1] < bound[0]:
+            if epochs is not None and since <= epochs[0] and epochs[1] < bound[0]:
                 lookup.deleted_rows[file.path] = None
                 continue
-            rows = self._rows_with(file, [_SEQ], lambda batch: Sequences.of(batch.column(_SEQ)).below_bound(bound))
-            self.remove(file, rows, lookup)
+            self.remove(file, self._rows_with(file, [_SEQ], chosen), lookup)
         return lookup
 
     def locate(

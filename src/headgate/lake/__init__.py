@@ -8,7 +8,18 @@ from headgate.lake._append import append, append_frame, append_rows
 from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._differences import Difference, TableResult
 from headgate.lake._file_removal import Amount
-from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
+from headgate.lake._form import (
+    DELETED,
+    END_GTID,
+    END_SEQ,
+    IS_CURRENT,
+    ROW_HASH,
+    SEEN,
+    VALID_FROM,
+    VALID_TO,
+    Form,
+    with_columns,
+)
 from headgate.lake._ignored import IgnoredChanges, absent_columns
 from headgate.lake._layout import Lake, short_name, split_table
 from headgate.lake._ledger import (
@@ -33,6 +44,7 @@ from headgate.lake._places import Place, Places
 from headgate.lake._properties import PIPELINE, TABLE, key_of, key_property
 from headgate.lake._replace import ColumnsAfter, reshape_files
 from headgate.lake._restart import forget_position
+from headgate.lake._shares import Shares
 from headgate.lake._status import (
     Activity,
     BatchStatus,
@@ -59,7 +71,6 @@ from headgate.lake._status_text import (
     gtid_text,
     index_text,
     lag_text,
-    merge_text,
     percent,
     place_text,
     progress_lines,
@@ -73,10 +84,11 @@ from headgate.lake._unentered import UnenteredBatches
 from headgate.lake._upkeep import Upkeep
 from headgate.lake._verify import verify_table
 from headgate.lake._workers import Workers
-from headgate.lake._write_methods import NO_KEY, PARTIAL_IMAGES, WriteMethod, merge_reason
+from headgate.lake._write_methods import WriteMethod, refusal
 
 if TYPE_CHECKING:
     from headgate.lake._comparer import Comparer
+    from headgate.lake._counted import CountedChanges
     from headgate.lake._row_changes import Ending, Marking
     from headgate.lake._upsert import Changes, Fill, Upserts, VersionChanges
 
@@ -85,9 +97,8 @@ __all__ = [
     "END_GTID",
     "END_SEQ",
     "IS_CURRENT",
-    "NO_KEY",
-    "PARTIAL_IMAGES",
     "PIPELINE",
+    "ROW_HASH",
     "SEEN",
     "TABLE",
     "TABLE_STATES",
@@ -99,6 +110,7 @@ __all__ = [
     "Changes",
     "ColumnsAfter",
     "Comparer",
+    "CountedChanges",
     "DeltaPath",
     "Difference",
     "Ending",
@@ -123,6 +135,7 @@ __all__ = [
     "Phase",
     "Place",
     "Places",
+    "Shares",
     "SnapshotStatus",
     "Status",
     "Successor",
@@ -163,8 +176,6 @@ __all__ = [
     "lag_text",
     "ledger_notifications",
     "ledger_rows",
-    "merge_reason",
-    "merge_text",
     "newest_row",
     "percent",
     "pid_namespace",
@@ -172,6 +183,7 @@ __all__ = [
     "progress_lines",
     "read_as_of",
     "read_status",
+    "refusal",
     "reshape_files",
     "schema_of",
     "short_name",
@@ -187,8 +199,9 @@ __all__ = [
 
 
 _LATE = {
-    "Changes": "_upsert", "Comparer": "_comparer", "Ending": "_row_changes", "Fill": "_upsert",
-    "Marking": "_row_changes", "Upserts": "_upsert", "VersionChanges": "_upsert",
+    "Changes": "_upsert", "Comparer": "_comparer", "CountedChanges": "_counted", "Ending": "_row_changes",
+    "Fill": "_upsert", "Marking": "_row_changes", "Upserts": "_upsert",
+    "VersionChanges": "_upsert",
 }  # fmt: skip
 
 

@@ -6,8 +6,8 @@ compile it first. The commits are ``headgate.delta``'s, too.
 **Exactly once**, as with Spark's writer: a commit carries a marker (application, version). If the table has that
 version or a later one, nothing is appended. Files of a failed commit are orphans.
 
-**Only plain tables.** Spark writes tables whose properties or protocol require more of a writer than rows in Parquet
-files (constraints, clustering, generated columns, change data feed, …).
+**Only plain tables.** Spark appends to changelogs whose properties or protocol require more of a writer than rows in
+Parquet files (constraints, clustering, generated columns, change data feed, …).
 
 **Other programs** may commit meanwhile. An append depends only on the table's columns and the marker: it checks both
 again, and commits after the other program.

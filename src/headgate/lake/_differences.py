@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.delta import VARIANT
-from headgate.lake._form import Form
+from headgate.lake._form import ROW_HASH, Form
 from headgate.lake._target import kept_columns
 
 __all__ = ["MOST_UNDECIDED", "Compared", "Difference", "TableResult", "difference", "headgate_columns", "python_rows"]
@@ -19,7 +19,7 @@ __all__ = ["MOST_UNDECIDED", "Compared", "Difference", "TableResult", "differenc
 MOST_UNDECIDED = 1_000_000
 """Maximum number of undecided rows that are looked up: their keys are held in memory."""
 _HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
-_HEADGATE_COLUMNS_KEYLESS = (*_HEADGATE_COLUMNS, "_row_hash", "_row_copy")
+_HEADGATE_COLUMNS_KEYLESS = (*_HEADGATE_COLUMNS, ROW_HASH)
 
 
 @dataclass(frozen=True)

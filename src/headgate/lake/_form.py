@@ -19,14 +19,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import SEQ_DDL
 
-__all__ = ["DELETED", "END_GTID", "END_SEQ", "IS_CURRENT", "SEEN", "VALID_FROM", "VALID_TO", "Form", "with_columns"]
+if TYPE_CHECKING:
+    from headgate.delta import DataFile
+
+__all__ = [
+    "DELETED",
+    "END_GTID",
+    "END_SEQ",
+    "IS_CURRENT",
+    "ROW_HASH",
+    "SEEN",
+    "VALID_FROM",
+    "VALID_TO",
+    "Form",
+    "may_have_open",
+    "with_columns",
+]
+
+ROW_HASH: Final = "_row_hash"
+"""The column of tables without a key that is a hash of the row's content."""
 
 DELETED: Final = "_deleted"
 """The column of marked tables that is true for rows that the source no longer has."""
@@ -110,6 +128,11 @@ class Form(Enum):
             seen = pc.struct_field(rows["_seq"], "epoch")
             values = {VALID_FROM: rows["_ts"], IS_CURRENT: pa.repeat(pa.scalar(True), rows.num_rows), SEEN: seen}
         return with_columns(rows, values)
+
+
+def may_have_open(file: DataFile) -> bool:
+    """Return whether a file of a history may have open versions."""
+    return not file.is_whole(VALID_TO)
 
 
 def with_columns(rows: _R, values: Mapping[str, Any]) -> _R:

@@ -4,8 +4,8 @@ A batch commits to many Delta tables, one after the other, so "the newest of eac
 ledger row makes it one: it names, for every table, the version that holds exactly the state as of the row's GTID set. A
 batch is committed when its row exists, never earlier:
 
-* killed between table commits and the row: Spark runs the batch again, every sink repairs itself (MERGEs are guarded by
-  ``_seq``, appends carry the batch's epoch), and then the row is written;
+* killed between table commits and the row: Spark runs the batch again, every sink repairs itself (upserts are guarded
+  by ``_seq``, appends carry the batch's epoch), and then the row is written;
 * killed after the row, before Spark recorded the batch as done: Spark runs it again, the ledger knows its epoch, and
   the batch is skipped.
 

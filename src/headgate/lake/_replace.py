@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from headgate.delta import CommitPlan, DataFile, Snapshot, as_column, copy_file
 from headgate.lake._append import CommitBase, inspect_base, table_schema
+from headgate.lake._form import IS_CURRENT, may_have_open
 
 if TYPE_CHECKING:
     from headgate.lake._delta import DeltaPath
@@ -67,22 +68,26 @@ class Fill:
     :param values: by column, as text that casts to its type exactly.
     :param ddl: these columns, as Spark DDL.
     :param before: set them in rows of epochs before this one.
+    :param open_only: only in the open versions of a history.
     """
 
     values: Mapping[str, str]
     ddl: str
     before: int
+    open_only: bool = False
 
     def touches(self, file: DataFile) -> bool:
         """Return whether a data file may have such rows."""
         epochs = file.bounds(("_seq", "epoch"), pa.int64())
-        return epochs is None or epochs[0] < self.before
+        return (epochs is None or epochs[0] < self.before) and (not self.open_only or may_have_open(file))
 
     def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows, filled."""
-        older = pc.less(pc.struct_field(rows["_seq"], "epoch"), self.before)
+        chosen = pc.less(pc.struct_field(rows["_seq"], "epoch"), self.before)
+        if self.open_only:
+            chosen = pc.and_(chosen, rows[IS_CURRENT])
         columns = [
-            pc.if_else(older, pa.scalar(self.values[one.name]).cast(one.type), column)
+            pc.if_else(chosen, pa.scalar(self.values[one.name]).cast(one.type), column)
             if one.name in self.values
             else column
             for one, column in zip(rows.schema, rows.columns, strict=True)

@@ -21,9 +21,20 @@ import pyarrow.compute as pc
 from headgate.carrier import Seq
 from headgate.delta import DataFile, KeyedTable, KeyLookup, Snapshot, discard_files, read_rows, write_files
 from headgate.lake._append import CommitBase
-from headgate.lake._form import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form, with_columns
+from headgate.lake._form import (
+    DELETED,
+    END_GTID,
+    END_SEQ,
+    IS_CURRENT,
+    SEEN,
+    VALID_FROM,
+    VALID_TO,
+    Form,
+    may_have_open,
+    with_columns,
+)
 
-__all__ = ["Ending", "Marking", "RowChange", "changed_rows", "find_rows", "may_have_open", "write_rows"]
+__all__ = ["Ending", "Marking", "RowChange", "changed_rows", "find_rows", "write_rows"]
 
 
 @dataclass(frozen=True)
@@ -115,11 +126,6 @@ class Ending:
 
 RowChange: TypeAlias = Marking | Ending
 """A change of a table's rows that were last seen in some epochs."""
-
-
-def may_have_open(file: DataFile) -> bool:
-    """Return whether a file of a history may have open versions."""
-    return not file.is_whole(VALID_TO)
 
 
 def _meets(bounds: tuple[int, int] | None, first: int, end: int) -> bool:

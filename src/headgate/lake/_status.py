@@ -58,8 +58,6 @@ class TableStatus(_Model):
 
     ``place``: its name in the lake, if a route gives it another one, and why a merged table lacks its newest changes.
 
-    ``merged``: why the newest changes were applied by MERGE, which takes seconds; None: they were not.
-
     While it is snapshotting: ``rows_read`` of about ``rows_estimate`` rows are applied, also by earlier runs, in
     ``chunks_done`` of about ``chunks_estimate`` chunks; ``since_epoch`` identifies the snapshot. ``beside``: they are
     in a new table, and readers have the old one until it is complete.
@@ -75,7 +73,6 @@ class TableStatus(_Model):
     beside: bool = False
     reason: str | None = None
     place: str | None = None
-    merged: str | None = None
     changes: int = 0
     rows: int = 0
     changes_per_second: float = 0.0

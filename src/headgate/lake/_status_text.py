@@ -26,7 +26,6 @@ __all__ = [
     "index_text",
     "kafka_text",
     "lag_text",
-    "merge_text",
     "percent",
     "place_text",
     "progress_lines",
@@ -151,11 +150,6 @@ def table_text(table: TableStatus, progress: TableReadProgress | None = None) ->
     return "; ".join(filter(None, [text, table_remarks(table)]))
 
 
-def merge_text(reason: str) -> str:
-    """Return that a table is written by MERGE, which takes seconds a batch, and why."""
-    return f"written by MERGE: {reason}"
-
-
 def place_text(place: Place, reason: str | None = None) -> str:
     """Return the table's name in the lake.
 
@@ -166,14 +160,13 @@ def place_text(place: Place, reason: str | None = None) -> str:
 
 
 def table_remarks(table: TableStatus) -> str:
-    """Return the table's other name, which hook makes its columns, how they differ from MySQL's, what readers have, why
-    it is written by MERGE, and why it is in its state, where they apply.
+    """Return the table's other name, which hook makes its columns, how they differ from MySQL's, what readers have, and
+    why it is in its state, where they apply.
     """
     hook = f"columns by the hook {table.hook}" if table.hook else ""
     ignored = f"columns unlike MySQL's ({', '.join(table.ignored)})" if table.ignored else ""
     beside = "readers have the old table until the new one is complete" if table.beside else ""
-    merged = merge_text(table.merged) if table.merged and table.state not in _SUSPENDED else ""
-    return "; ".join(filter(None, [table.place, hook, ignored, beside, merged, table.reason]))
+    return "; ".join(filter(None, [table.place, hook, ignored, beside, table.reason]))
 
 
 def _snapshot_progress(table: TableStatus, progress: TableReadProgress | None) -> str:

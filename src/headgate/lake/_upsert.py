@@ -1,42 +1,57 @@
-"""Upserts into a keyed table without a MERGE: an index finds the old rows, deletion vectors delete them.
+"""Changes of current tables and histories: an index finds the old rows, deletion vectors delete them.
 
-A MERGE joins: it reads the table's files, plans, shuffles and compiles, which takes seconds however few rows change.
-Here the new rows are written (``_written``), the driver looks up where their keys are (``headgate.delta``), and one
-commit deletes the old rows and adds the new ones.
+Spark's MERGE joins: it reads the table's files, plans, shuffles and compiles, which takes seconds however few rows
+change. Here the new rows are written (``_written``), the driver looks up where their keys are (``headgate.delta``), and
+one commit deletes the old rows and adds the new ones.
 
 **What is held where, if a batch is large or Spark runs on many machines.** Tasks write rows and return keys; the driver
 holds the indexes and looks up keys. No task needs an index, or another task's disk.
 
-**The result equals the MERGE's**, row by row. If a row's ``_seq`` is below the change's, the row is deleted, or
+**The result equals a MERGE's**, row by row. If a row's ``_seq`` is below the change's, the row is deleted, or
 replaced by the new one; if not, the change is skipped. A change of a key without a row is inserted, unless it deletes.
 So either one may repeat the other.
 
 **Nothing comes between** the look-up and the commit: the commit makes the version after the one that was read. If
 another program has made that one, the keys are looked up again.
 
-**Only plain tables**, as in ``_append``, that have deletion vectors.
+**Only plain tables**, as in ``_append``, that have deletion vectors. Others are refused, with the remedy.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final
 
-from headgate.delta import ColumnCopies, CommitPlan, FoldLayout, IndexCache, KeyedTable, KeyLookup
+import numpy as np
+import pyarrow as pa
+
+from headgate.delta import (
+    ColumnCopies,
+    CommitPlan,
+    FoldLayout,
+    IndexCache,
+    KeyedTable,
+    KeyLookup,
+    keys_of,
+    read_rows,
+    snapshot_at,
+)
 from headgate.errors import CommitConflictError, TargetError
 from headgate.files import cache_folder
 from headgate.lake._append import CommitBase, inspect_base
+from headgate.lake._counted import CountedChanges, delete_copies
 from headgate.lake._folds import Folds
-from headgate.lake._form import Form
+from headgate.lake._form import ROW_HASH, Form
 from headgate.lake._replace import Fill, plan_replacement
 from headgate.lake._row_changes import Ending, RowChange, changed_rows, find_rows, write_rows
 from headgate.lake._status import IndexStatus
 from headgate.lake._versions import VersionChanges, by_kind, find_open
 from headgate.lake._write_methods import NO_VECTORS, has_vectors
-from headgate.lake._written import Changes, write_changes
+from headgate.lake._written import Changes, write_all, write_changes
 
 if TYPE_CHECKING:
     from headgate.lake._delta import DeltaPath
@@ -45,6 +60,7 @@ __all__ = ["Changes", "Fill", "Upserts", "VersionChanges"]
 
 _INDEX_BYTES: Final = 4 << 30
 _EPOCH_DDL: Final = "_seq struct<epoch: bigint>"
+_NONE: Final = np.zeros(0, np.int64)
 
 
 class Upserts:
@@ -59,12 +75,7 @@ class Upserts:
         self._indexes, self._copies = IndexCache(folder, _INDEX_BYTES), ColumnCopies(folder, _INDEX_BYTES)
         self._folds = folds or Folds()
         self._tables: dict[str, KeyedTable] = {}
-        self._refused: dict[str, str] = {}
         self._lock = Lock()
-
-    def refusal(self, delta: DeltaPath) -> str:
-        """Return why a table does not support upserts, as of the last look at it; "": it does."""
-        return self._refused.get(delta.path, "")
 
     def forget(self, delta: DeltaPath) -> None:
         """Forget a table that takes no more changes."""
@@ -77,18 +88,17 @@ class Upserts:
         bytes_on_disk = self._indexes.files.bytes_on_disk + self._copies.files.bytes_on_disk
         return IndexStatus(tables_building=self._indexes.tables_building, bytes_on_disk=bytes_on_disk)
 
-    def supports(self, delta: DeltaPath) -> bool:
-        """Return whether the table supports upserts, as far as is known without the changes."""
-        return self._find_base(delta, _EPOCH_DDL, ()) is not None
+    def check(self, delta: DeltaPath) -> None:
+        """Raise ``TargetError`` if headgate cannot write a table, as far as is known without the changes."""
+        self._base(delta, _EPOCH_DDL, ())
 
-    def apply(self, delta: DeltaPath, changes: Changes) -> int | None:
-        """Apply changes to a table. Return the number of commits (0: it has them already), None: a MERGE has to do it.
+    def apply(self, delta: DeltaPath, changes: Changes) -> int:
+        """Apply changes to a table. Return the number of commits; 0: it has them already.
 
         :raises CommitConflictError: other programs changed the table, again and again, or its columns.
+        :raises TargetError: headgate cannot write the table.
         """
-        base = self._find_base(delta, changes.ddl, changes.columns)
-        if base is None:
-            return None
+        base = self._base(delta, changes.ddl, changes.columns)
         folded = self._folds.finish(delta.path, base.snapshot, changes.key)
         written = write_changes(changes, base, delta.path)
         if written is None:
@@ -103,10 +113,8 @@ class Upserts:
             about = {"outputMode": "Update", "epochId": str(written.sequences.least_epoch)}
             return _plan(base, keyed, lookup, added, ("STREAMING UPDATE", about))
 
-        find_base = partial(self._find_base, delta, changes.ddl, changes.columns)
+        find_base = partial(self._base, delta, changes.ddl, changes.columns)
         commits = self._commit(delta, find_base, plan, written.files)
-        if commits is None:
-            return None
         self._begin_fold(delta, base, changes.key)
         return folded + commits
 
@@ -114,18 +122,65 @@ class Upserts:
         """Apply changes to a history. Return the number of commits; 0: it has them already.
 
         :raises CommitConflictError: other programs changed the table, again and again.
-        :raises TargetError: the table needs Spark's writer.
+        :raises TargetError: headgate cannot write the table.
         """
-        base = self._history_base(delta, changes.ddl, changes.columns)
+        base = self._base(delta, changes.ddl, changes.columns)
         folded = self._folds.finish(delta.path, base.snapshot, changes.key)
 
         def plan(base: CommitBase) -> CommitPlan | None:
             return None if base.has(changes.marker) else self._plan_versions(delta, base, changes)
 
-        find_base = partial(self._history_base, delta, changes.ddl, changes.columns)
-        commits = self._commit(delta, find_base, plan) or 0
+        find_base = partial(self._base, delta, changes.ddl, changes.columns)
+        commits = self._commit(delta, find_base, plan)
         self._begin_fold(delta, base, changes.key, Form.HISTORY)
         return folded + commits
+
+    def apply_counts(self, delta: DeltaPath, changes: CountedChanges) -> int:
+        """Apply changes to a table without a key. Return the number of commits; 0: it has them already.
+
+        :raises CommitConflictError: other programs changed the table, again and again, or its columns.
+        :raises TargetError: headgate cannot write the table, or ``check`` raised it.
+        """
+        find_base = partial(self._base, delta, changes.ddl, changes.columns)
+        base = find_base()
+        folded = self._folds.finish(delta.path, base.snapshot, ())
+        written = [] if base.has(changes.marker) else write_all(changes, base, delta.path)
+
+        def plan(now: CommitBase) -> CommitPlan | None:
+            if now.has(changes.marker):
+                return None
+            if not now.fits(base):
+                raise CommitConflictError(f"{delta.path}: another program changed the columns")
+            keyed, lookup = self._keyed(delta, now, ()), KeyLookup(np.zeros(0, np.bool_))
+            if changes.empties:
+                lookup.deleted_rows.update(dict.fromkeys(now.snapshot.files))
+            delete_copies(now.snapshot, keyed, changes, lookup)
+            if not written and not lookup.deleted_rows:
+                return None
+            about = {"outputMode": "Complete" if changes.empties else "Update", "epochId": str(changes.marker.version)}
+            return _plan(now, keyed, lookup, [*written, changes.marker.action()], ("STREAMING UPDATE", about))
+
+        commits = self._commit(delta, find_base, plan, _files(written))
+        self._begin_fold(delta, base, ())
+        return folded + commits
+
+    def rows_at(self, delta: DeltaPath, version: int, keys: pa.Table) -> tuple[pa.Table, Any]:
+        """Return the rows with some keys at a version, in the columns that it has, and the number of each row's key
+        (int64[rows]): its row in ``keys``.
+
+        :param keys: the columns of the key; no key twice.
+        :raises OSError: a file cannot be read.
+        :raises TargetError: headgate cannot write the table.
+        """
+        base = self._base(delta, _EPOCH_DDL, ())
+        table = base.snapshot if base.version == version else snapshot_at(delta.path, version)
+        columns = {field["name"] for field in json.loads(table.schema_json)["fields"]}
+        schema = pa.schema([field for field in base.schema if field.name in columns])
+        keyed, parts, numbers = self._keyed(delta, base, keys.column_names), [schema.empty_table()], [_NONE]
+        for file, rows, key_numbers in keyed.locate(table, keys_of(keys.columns), lambda _file: True):
+            parts += read_rows(delta.path, file, rows, schema)
+            numbers.append(key_numbers)
+        return pa.concat_tables(parts), np.concatenate(numbers)
 
     def _begin_fold(self, delta: DeltaPath, base: CommitBase, key: Sequence[str], form: Form = Form.PLAIN) -> None:
         """Start to fold the table's small files as of now, if there are enough of them."""
@@ -142,21 +197,11 @@ class Upserts:
         actions = [*added, changes.marker.action()]
         return _plan(base, keyed, open_rows.lookup, actions, ("STREAMING UPDATE", about), _files(added))
 
-    def end_versions(self, delta: DeltaPath, ending: Ending, key: Sequence[str]) -> int:
-        """End open versions of a history. Return the number of commits.
+    def change_rows(self, delta: DeltaPath, change: RowChange, key: Sequence[str]) -> int:
+        """Write rows again, changed. Return the number of commits.
 
         :raises CommitConflictError: other programs changed the table, again and again.
-        :raises TargetError: the table needs Spark's writer.
-        """
-        commits = self.change_rows(delta, ending, key)
-        if commits is None:
-            raise self._not_a_history(delta)
-        return commits
-
-    def change_rows(self, delta: DeltaPath, change: RowChange, key: Sequence[str]) -> int | None:
-        """Write rows again, changed. Return the number of commits, None: an UPDATE has to do it.
-
-        :raises CommitConflictError: other programs changed the table, again and again.
+        :raises TargetError: headgate cannot write the table.
         """
 
         def plan(base: CommitBase) -> CommitPlan | None:
@@ -167,83 +212,82 @@ class Upserts:
             about = {"predicate": f'["{change.condition}"]'}
             return _plan(base, keyed, lookup, added, ("UPDATE", about), _files(added))
 
-        return self._commit(delta, partial(self._find_base, delta, _EPOCH_DDL, ()), plan)
+        return self._commit(delta, partial(self._base, delta, _EPOCH_DDL, ()), plan)
 
-    def _history_base(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase:
-        base = self._find_base(delta, ddl, columns)
-        if base is None:
-            raise self._not_a_history(delta)
-        return base
+    def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str], *, since: int = 0) -> int:
+        """Delete the rows whose ``_seq`` is below ``bound``. Return the number of commits.
 
-    def _not_a_history(self, delta: DeltaPath) -> TargetError:
-        return TargetError(f"{delta.path}: a history cannot be written by MERGE: {self.refusal(delta)}")
-
-    def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str]) -> int | None:
-        """Delete the rows whose ``_seq`` is below ``bound``. Return the number of commits, None: a DELETE has to do it.
-
+        :param since: rows of earlier epochs stay.
         :raises CommitConflictError: other programs changed the table, again and again.
+        :raises TargetError: headgate cannot write the table.
         """
 
         def plan(base: CommitBase) -> CommitPlan | None:
             keyed = self._keyed(delta, base, key)
-            lookup = keyed.find_older(base.snapshot, bound)
-            return _plan(base, keyed, lookup, [], ("DELETE", {"predicate": f'["_seq < {bound}"]'}))
+            lookup = keyed.find_older(base.snapshot, bound, since)
+            about = {"predicate": f'["_seq.epoch >= {since} AND _seq < {bound}"]'}
+            return _plan(base, keyed, lookup, [], ("DELETE", about))
 
-        return self._commit(delta, partial(self._find_base, delta, _EPOCH_DDL, ()), plan)
+        return self._commit(delta, partial(self._base, delta, _EPOCH_DDL, ()), plan)
 
-    def fill(self, delta: DeltaPath, fill: Fill, key: Sequence[str]) -> int | None:
-        """Set columns in existing rows. Return the number of commits, None: an UPDATE has to do it.
+    def fill(self, delta: DeltaPath, fill: Fill, key: Sequence[str]) -> int:
+        """Set columns in existing rows. Return the number of commits.
 
         :raises CommitConflictError: other programs changed the table, again and again.
+        :raises TargetError: headgate cannot write the table.
         """
 
         def plan(base: CommitBase) -> CommitPlan | None:
             files = [file for file in base.snapshot.files.values() if fill.touches(file)]
             about = {"predicate": f'["_seq.epoch < {fill.before}"]'}
-            always = (*key, "_seq")
+            always = (*key, "_seq", *(Ending.statistics if fill.open_only else ()))
             return plan_replacement(delta, base, files, fill.apply, always, ("UPDATE", about)) if files else None
 
-        find_base = partial(self._find_base, delta, f"{fill.ddl}, {_EPOCH_DDL}", tuple(fill.values))
+        find_base = partial(self._base, delta, f"{fill.ddl}, {_EPOCH_DDL}", tuple(fill.values))
         return self._commit(delta, find_base, plan)
 
-    def _find_base(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase | None:
-        """Return the base of a commit, as for an append; None also for tables without deletion vectors."""
+    def _base(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase:
+        """Return the base of a commit, as for an append, to a table with deletion vectors.
+
+        :raises TargetError: headgate cannot write the table.
+        """
         inspected = inspect_base(delta, ddl, columns, files=True)
         if isinstance(inspected, CommitBase) and not has_vectors(inspected.snapshot):
             inspected = NO_VECTORS
-        self._refused[delta.path] = "" if isinstance(inspected, CommitBase) else inspected
-        return inspected if isinstance(inspected, CommitBase) else None
+        if isinstance(inspected, CommitBase):
+            return inspected
+        raise TargetError(
+            f"{delta.path}: headgate cannot write this table: {inspected}. Or move its folder away: the next run reads"
+            " the table again"
+        )
 
     def _commit(
         self,
         delta: DeltaPath,
-        find_base: Callable[[], CommitBase | None],
+        find_base: Callable[[], CommitBase],
         plan: Callable[[CommitBase], CommitPlan | None],
         staged: Sequence[str] = (),
-    ) -> int | None:
-        """Commit what is planned on the newest version. Return the number of commits, None: Spark has to write it.
+    ) -> int:
+        """Commit what is planned on the newest version. Return the number of commits.
 
         :param plan: None: there is nothing to commit.
         :param staged: files that were written for all plans.
         """
-        is_ours = False
-
-        def planned() -> CommitPlan | None:
-            nonlocal is_ours
-            base = find_base()
-            is_ours = base is not None
-            return None if base is None else plan(base)
-
-        done = delta.commit(planned, staged=staged)
+        done = delta.commit(lambda: plan(find_base()), staged=staged)
         if done is not None:
             self._folds.emptied(delta.path, done.emptied)
-        return int(done is not None) if is_ours else None
+        return int(done is not None)
 
     def _keyed(self, delta: DeltaPath, base: CommitBase, key: Sequence[str]) -> KeyedTable:
+        """Return the planner of deletions in a table.
+
+        :param key: of the table; ``()``: it has none.
+        """
+        key = tuple(key) or (ROW_HASH,)
         path, types = delta.path, [base.schema.field(name).type for name in key]
         with self._lock:
             keyed = self._tables.get(path)
-            if keyed is None or keyed.key != tuple(key) or keyed.types != tuple(types):
+            if keyed is None or keyed.key != key or keyed.types != tuple(types):
                 keyed = self._tables[path] = KeyedTable(path, key, types, self._indexes, self._copies)
             return keyed
 

@@ -1,7 +1,6 @@
-"""How a batch is written into a current table, and what excludes the fast ways: the one list of reasons.
+"""How a batch is written into a current table, and why headgate cannot write a table: the one list of reasons.
 
-Without a MERGE a batch takes tenths of a second. Tables that require more of their writers than headgate supports, and
-changes that need what the table holds, go through MERGE, which takes seconds.
+Each reason names its remedy. Changelogs and the ledger are then appended to by Spark; other tables are refused.
 """
 
 from __future__ import annotations
@@ -17,17 +16,7 @@ from headgate.lake._places import Place
 if TYPE_CHECKING:
     from headgate.delta import Snapshot
 
-__all__ = [
-    "NO_KEY",
-    "NO_VECTORS",
-    "OTHER_TYPES",
-    "PARTIAL_IMAGES",
-    "WriteMethod",
-    "codec_of",
-    "has_vectors",
-    "merge_reason",
-    "spark_writes",
-]
+__all__ = ["NO_VECTORS", "OTHER_TYPES", "WriteMethod", "codec_of", "has_vectors", "refusal", "spark_writes"]
 
 
 class WriteMethod(StrEnum):
@@ -37,19 +26,14 @@ class WriteMethod(StrEnum):
     """Snapshot rows, into a range that was empty."""
     UPSERT = "upsert"
     """By key index and deletion vectors."""
-    MERGE = "merge"
-    """By Spark's MERGE."""
     OVERWRITE = "overwrite"
-    """All rows of a table without a key, by Spark."""
+    """All rows of a table without a key."""
 
 
-NO_VECTORS: Final = "the table has no deletion vectors (delta.enableDeletionVectors)"
-OTHER_TYPES: Final = "a column's type differs from the source's or needs Spark's writer"
-NO_KEY: Final = "the table has no key, so equal rows are counted"
-PARTIAL_IMAGES: Final = "row images leave columns out (binlog_row_image)"
+NO_VECTORS: Final = "it has no deletion vectors: set delta.enableDeletionVectors to true"
+OTHER_TYPES: Final = "a column's type differs from the source's, or is none of headgate's: read the table again"
 
 _CODEC: Final = "spark.sql.parquet.compression.codec"
-_REWRITING: Final = ("spark.databricks.delta.optimizeWrite.enabled", "spark.databricks.delta.autoCompact.enabled")
 
 Setting = Callable[[str, str], str | None]
 """Returns a setting of the Spark session by its name, or the second argument if it is not set."""
@@ -65,9 +49,9 @@ def has_vectors(table: Snapshot) -> bool:
     return table.properties.get("delta.enableDeletionVectors", "").lower() == "true"
 
 
-def merge_reason(lake: Lake, table: str, setting: Setting, place: Place | None = None) -> str | None:
-    """Return why changes of a keyed table go through MERGE, judged by its newest version; None: they do not, or there
-    is no current table yet.
+def refusal(lake: Lake, table: str, setting: Setting, place: Place | None = None) -> str | None:
+    """Return why headgate cannot write a current table, judged by its newest version; None: it can, or there is none
+    yet.
 
     :raises DecodeError: its log is damaged.
     """
@@ -81,11 +65,9 @@ def spark_writes(table: Snapshot, setting: Setting) -> str | None:
     """Return why Spark has to write rows of a table at this version; None: headgate writes them, if their types fit."""
     requirements = unsupported_requirements(table)
     if requirements:
-        return f"the table needs Spark's writer ({', '.join(requirements)})"
+        named = ", ".join(requirements)
+        return f"it requires of its writers what headgate does not support: remove {named}"
     codec = codec_of(setting)
     if codec not in CODECS:
-        return f"{_CODEC} is {codec}"
-    for name in _REWRITING:
-        if (setting(name, "false") or "").lower() != "false":
-            return f"{name} is on"
+        return f"{_CODEC} is {codec}: choose one of {', '.join(CODECS)}"
     return None

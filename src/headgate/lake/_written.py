@@ -14,19 +14,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.delta import Keys, Sequences, VectorFile, keys_of, positions_of, write_files
-from headgate.lake._append import CommitBase, Expand, fit
+from headgate.lake._append import CommitBase, fit
+from headgate.lake._counted import CountedChanges
+from headgate.lake._shares import Shares, packed, unpacked
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-__all__ = ["Changes", "Written", "write_changes"]
+__all__ = ["Changes", "Written", "write_all", "write_changes"]
 
 _DELETES: Final = ("b", "d")
 _ROW: Final = "_row"
@@ -40,18 +39,15 @@ class Changes:
     :param columns: those of them that the table gets; its other columns become null.
     :param key: columns of the table's key.
     :param last: returns the last image of each key, of some images; keeps columns that it does not know.
-    :param local_images: returns the last image of each key, if all images are in this process; else None.
-    :param data: returns the images for tasks, if they are not in this process.
-    :param expand: makes record batches of them, in tasks; in each batch no key occurs twice.
+    :param images: returns the last image of each key, if all images are in this process; else the shares of tasks, in
+        each of whose record batches no key occurs twice.
     """
 
     ddl: str
     columns: Sequence[str]
     key: Sequence[str]
     last: Callable[[pa.Table], pa.Table]
-    local_images: Callable[[], pa.Table] | None
-    data: Callable[[], DataFrame]
-    expand: Expand
+    images: Callable[[], pa.Table] | Shares
 
 
 @dataclass
@@ -111,38 +107,53 @@ def write_changes(changes: Changes, base: CommitBase, folder: str) -> Written | 
     key, schema, codec, names = tuple(changes.key), base.schema, base.codec, base.names
     row_columns = frozenset(changes.columns)
 
-    def write(images: Iterable[pa.RecordBatch]) -> tuple[list[str], pa.Table]:
+    def write(batches: Iterable[pa.RecordBatch]) -> tuple[list[str], pa.Table]:
         key_rows: list[pa.RecordBatch] = []
 
         def rows() -> Iterator[pa.RecordBatch]:
-            for batch in images:
+            for batch in batches:
                 key_rows.append(batch.select([*key, "_seq", "_op"]))
                 yield fit(batch.filter(pc.invert(_deletes(batch["_op"]))), schema, row_columns)
 
         added = list(write_files(rows(), folder, schema, codec, (*key, "_seq"), names))
         return added, pa.Table.from_batches(key_rows) if key_rows else pa.table({})
 
-    if changes.local_images is not None:
-        return _join([write(changes.local_images().to_batches())], changes, base, folder)
-    expand = changes.expand
+    images = changes.images
+    if not isinstance(images, Shares):
+        return _join([write(images().to_batches())], changes, base, folder)
+    expand = images.expand
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         added, key_rows = write(expand(batches))
         if key_rows.num_rows:
-            yield pa.RecordBatch.from_pydict({"files": [added], "images": [_packed(key_rows)]})
+            yield pa.RecordBatch.from_pydict({"files": [added], "images": [packed(key_rows)]})
 
-    parts = changes.data().mapInArrow(run, "files array<string>, images binary").toArrow()
-    opened = [pa.ipc.open_stream(images.as_buffer()).read_all() for images in parts["images"]]
+    parts = images.data().mapInArrow(run, "files array<string>, images binary").toArrow()
+    opened = [unpacked(rows.as_buffer()) for rows in parts["images"]]
     return _join(list(zip(parts["files"].to_pylist(), opened, strict=True)), changes, base, folder)
 
 
-def _packed(key_rows: pa.Table) -> bytes:
-    """Return an IPC stream. Rows are much alike: compressed, a fifth of the bytes pass through the JVM."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, key_rows.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
-        stream.write_table(key_rows)
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
+def write_all(changes: CountedChanges, base: CommitBase, folder: str) -> list[dict[str, Any]]:
+    """Write the rows that a table without a key gets. Return the ``add`` actions.
+
+    :raises OSError: a file cannot be written.
+    """
+    schema, codec, names, row_columns = base.schema, base.codec, base.names, frozenset(changes.columns)
+
+    def write(batches: Iterable[pa.RecordBatch]) -> list[str]:
+        fitted = (fit(batch, schema, row_columns) for batch in batches)
+        return list(write_files(fitted, folder, schema, codec, ("_seq",), names))
+
+    shares = changes.rows
+    if not isinstance(shares, Shares):
+        return [json.loads(action) for action in write(shares())]
+    expand = shares.expand
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_arrays([pa.array(write(expand(batches)), pa.string())], ["action"])
+
+    actions = shares.data().mapInArrow(run, "action string").toArrow()
+    return [json.loads(action) for action in actions["action"].to_pylist()]
 
 
 def _join(

@@ -42,7 +42,6 @@ from headgate.lake import (
     Status,
     TableStatus,
     WarningStatus,
-    WriteMethod,
     gtid_text,
     pid_namespace,
     place_text,
@@ -105,7 +104,6 @@ class StatusWriter(Progress):
         self._trouble: Trouble | None = None  # the planner's error, and since when
         self._rates = Rates(clock())
         self._freshness = Freshness()
-        self._merged: dict[str, str] = {}  # reasons logged, by table
         self.indexes: Callable[[], IndexStatus | None] = lambda: None
         """Returns the state of the key indexes."""
         self.kafka: Callable[[], KafkaStatus | None] = lambda: None
@@ -241,7 +239,6 @@ class StatusWriter(Progress):
             self._freshness.add(self._clock(), committed, _applied(report))
         for text in report.warnings:
             self._warn("warning", text)
-        self._log_merges(report)
         batch = BatchStatus(
             batch_id=report.batch_id,
             epoch=report.epoch,
@@ -266,14 +263,6 @@ class StatusWriter(Progress):
                 "writes": _writes(report, before.writes),
             }
         )
-
-    def _log_merges(self, report: BatchReport) -> None:
-        """Log once why a table's changes go through MERGE."""
-        for table, write_methods in report.write_methods.items():
-            reason = write_methods.get(WriteMethod.MERGE)
-            if reason is not None and self._merged.get(table) != reason:
-                log.info("%s is written by MERGE, which takes seconds a batch: %s", table, reason)
-                self._merged[table] = reason
 
     def _warn(self, level: str, text: str) -> None:
         warning = WarningStatus.model_validate({"at_us": self._wall_us(), "level": level, "text": text[:_LONGEST_TEXT]})
@@ -434,7 +423,7 @@ def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, Ta
                 "chunks_estimate": state.chunks_estimate,
                 "beside": state.successor is not None,
             }
-        write_methods, place = report.write_methods.get(name), state.place
+        place = state.place
         statuses[name] = TableStatus(
             state=state.state,
             version=state.version,
@@ -442,7 +431,6 @@ def _tables(report: BatchReport, before: dict[str, TableStatus]) -> dict[str, Ta
             place=place_text(place, delays.get((place.path, place.table))) if place else None,
             changes=known.changes + changes,
             rows=known.rows + rows,
-            merged=known.merged if write_methods is None else write_methods.get(WriteMethod.MERGE),
             hook=state.hook,
             ignored=tuple(state.ignored.texts()),
             **snapshot,

@@ -174,9 +174,9 @@ class Append(RowAction):
 class Upsert(RowAction):
     """Write the last image of each key over the existing row, if that row's ``_seq`` is below.
 
-    This uses key index and deletion vectors where possible (``headgate.lake.Upserts``), else a MERGE. Chunks are
-    appended first if the table has no row in the range of their keys and the ranges of their record batches do not
-    overlap: then no key comes twice.
+    This uses key index and deletion vectors (``headgate.lake.Upserts``). Chunks are appended first if it is known that
+    the table has no row in the range of their keys, and the ranges of their record batches do not overlap: then no key
+    comes twice.
 
     Replay: a row of this epoch stays or is set to the same image again, and a deleted row stays deleted. Chunks that
     were appended are found and upserted, each over itself, or skipped by their marker.
@@ -187,10 +187,10 @@ class Upsert(RowAction):
 
 
 @dataclass(frozen=True)
-class MergePartial(Upsert):
+class UpsertPartial(Upsert):
     """Upsert of images that leave columns out: they are completed from the table first (``_partial``, ``_complete``).
 
-    So chunks are merged together with them, unless an ``Append`` has them. Replay: completed from ``base``, the
+    So chunks are written together with them, unless an ``Append`` has them. Replay: completed from ``base``, the
     ledger's version, which is the table before the batch.
     """
 
@@ -212,16 +212,18 @@ class AppendVersions(RowAction):
 class Overwrite(RowAction):
     """Replace all rows of a keyless table by a chunk, which is the whole table at the batch's end.
 
-    Replay: the same rows again.
+    Replay: the same rows again. If the chunk gives none then, ``Count`` finds the marker.
     """
 
 
 @dataclass(frozen=True)
 class Count(RowAction):
-    """Apply changes to a keyless table by counting equal rows. Why a replay is safe: ``_keyless``."""
+    """Apply changes to a keyless table by counting equal rows (``_keyless``); after a TRUNCATE, to an empty one.
 
-    bound: Seq | None = None  # ignore images below this
-    base: int | None = None  # the version before the batch; None: the table was empty
+    Replay: skipped by Delta's transaction marker (application, epoch).
+    """
+
+    bound: Seq | None = None  # the ``_seq`` of the TRUNCATE: ignore images below this
     content: TableContent = TableContent.UNKNOWN
 
 

@@ -7,105 +7,134 @@ key may hold another row by now.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
-from headgate.carrier import ABSENT, META, CarriedColumn, Definition
-from headgate.lake import DELETED
-from headgate.names import quote_name
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+from headgate.carrier import ABSENT, META
+from headgate.delta import keys_of
+from headgate.lake import DELETED, Form
 
-__all__ = ["complete", "marked"]
+__all__ = ["Completed", "FindRows", "complete"]
+
+FindRows: TypeAlias = Callable[[pa.Table], tuple[pa.Table, Any]]
+"""Returns the rows of the table before the batch that have some keys, each once, and the number of each row's key
+(int64[rows]): its row in the argument. A marked table returns deleted rows, too."""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """Images of whole rows.
+
+    :param images: at most one per key: the canonical columns and the table's own; of a marked table ``_deleted``, too.
+    :param ignored: updates of rows that the table does not have: they have no effect.
+    :param moved: how many of these had changed their key.
+    """
+
+    images: pa.Table
+    ignored: int
+    moved: int
 
 
 def complete(
-    folded: DataFrame, base: DataFrame | None, definition: Definition, fills: Mapping[str, str], *, small: bool
-) -> DataFrame:
-    """Return whole images, one per key: canonical columns, the table's own, and ``_absent``, now a struct of two flags.
+    lines: pa.Table, find: FindRows, key: Sequence[str], fills: Mapping[str, str], form: Form = Form.PLAIN
+) -> Completed:
+    """Return whole images, one per key.
 
-    ``ignored``: the row to update does not exist, so its updates have no effect (``_op`` is then ``d`` if the batch
-    cleared the key, else null: the key does not change). ``moved``: the row had another key.
+    An ignored update deletes the row at its key if the batch cleared the key. Else that key does not change.
 
-    :param folded: the columns of ``_partial.fold_partial``.
-    :param base: the table before the batch; None: it was empty.
-    :param fills: values of columns that ``base`` does not have yet; other missing columns are null.
-    :param small: ``folded`` may be broadcast to every executor.
+    :param lines: the columns of ``_partial.fold_partial``.
+    :param fills: values of columns that the table before the batch does not have; other missing columns are null.
+    :param form: of the table. In a marked one a deletion becomes a row, with its last values.
     """
-    from pyspark.sql import functions
-
-    key = definition.key
-    absent = functions.col(f"f.{ABSENT}")
-    joined = folded.alias("f")
-    base_columns: set[str] = set()
-    missing = functions.lit(True)
-    if base is not None:
-        base_columns = set(base.columns)
-        joined = joined.join(
-            _origin_rows(folded, base, key, small).alias("b"), _origin_condition("f", "b", key), "left"
-        )
-        missing = functions.col("b.row").isNull()
-    ignored = absent.isNotNull() & missing
-    same = functions.lit(True)
-    columns: list[Column] = []
-    for column in definition.columns:
-        value = functions.col(f"f.{quote_name(column.name)}")
-        if column.name in key:
-            same = same & (value == absent.getField("old").getField(f"k{key.index(column.name)}"))
-        else:
-            left_out = functions.array_contains(absent.getField("columns"), column.name)
-            value = functions.when(left_out, _old(column, base_columns, fills)).otherwise(value)
-        columns.append(value.alias(column.name))
-    op_if_ignored = functions.when(absent.getField("vanishes"), functions.lit("d"))
-    return joined.select(
-        functions.when(ignored, op_if_ignored).otherwise(functions.col("f._op")).alias("_op"),
-        *[functions.col(f"f.{name}") for name in META[1:]],
-        *columns,
-        functions.struct(ignored.alias("ignored"), (absent.isNotNull() & ~same).alias("moved")).alias(ABSENT),
-    )
+    absent = lines[ABSENT].combine_chunks()
+    is_partial = np.asarray(absent.is_valid())
+    origins = [pc.struct_field(absent, ["old", f"k{number}"]) for number in range(len(key))]
+    origin = _Rows(find, pa.table(origins, names=list(key)), is_partial, live=form)
+    is_ignored = is_partial & (origin.index < 0)
+    values = origin.merged(lines.drop_columns([ABSENT]), _left_out(absent, lines.column_names), fills)
+    vanishes = np.asarray(pc.fill_null(pc.struct_field(absent, "vanishes"), False))
+    is_same = np.ones(len(lines), np.bool_)
+    for name, old in zip(key, origins, strict=True):
+        is_same &= np.asarray(pc.fill_null(pc.equal(lines[name].combine_chunks(), old), False))
+    op = pc.if_else(pa.array(is_ignored), "d", values["_op"].combine_chunks())
+    values, has_effect = _with(values, "_op", op), ~is_ignored | vanishes
+    if form is Form.MARKED:
+        values, has_effect = _marked(values, find, key, is_ignored, has_effect)
+    images = values.filter(pa.array(has_effect))
+    return Completed(images, int(is_ignored.sum()), int((is_ignored & ~is_same).sum()))
 
 
-def marked(rows: DataFrame) -> DataFrame:
-    """Return completed images with ``_deleted``: a deletion whose row is known becomes an update, with its last values.
-    Other deletions (the table does not have the origin) have to leave the values that the table has at their key.
+def _marked(
+    values: pa.Table, find: FindRows, key: Sequence[str], is_ignored: Any, has_effect: Any
+) -> tuple[pa.Table, Any]:
+    """Return images with ``_deleted``, and which of them have an effect. A deletion becomes an update with the row's
+    last values. If they are not known (the table does not have the origin), they are those that the table has at the
+    key; without such a row the deletion has no effect.
     """
-    from pyspark.sql import functions
-
-    op = functions.expr(f"IF(_op = 'd' AND NOT {ABSENT}.ignored, 'u', _op)")
-    return rows.withColumns({"_op": op, DELETED: functions.expr("_op = 'd'")})
-
-
-def _old(column: CarriedColumn, base_columns: set[str], fills: Mapping[str, str]) -> Column:
-    """Return the value that the row had."""
-    from pyspark.sql import functions
-
-    if column.name in base_columns:
-        return functions.col("b.row").getField(column.name)
-    return functions.lit(fills.get(column.name)).cast(column.spark)
+    is_deleted = np.asarray(pc.equal(values["_op"], "d").combine_chunks())
+    unknown = is_ignored & has_effect
+    stored = _Rows(find, values.select(list(key)), unknown)
+    names = [name for name in values.column_names if name not in (*META, *key)]
+    values = stored.merged(values, dict.fromkeys(names, unknown), {})
+    values = _with(values, "_op", pc.if_else(pa.array(is_deleted), "u", values["_op"].combine_chunks()))
+    return values.append_column(DELETED, pa.array(is_deleted)), has_effect & ~(unknown & (stored.index < 0))
 
 
-def _origin_condition(left: str, right: str, key: tuple[str, ...]) -> Column:
-    """Return the condition that the origin of a line of ``left`` is the key of a row of ``right``."""
-    from pyspark.sql import functions
+class _Rows:
+    """Rows of the table before the batch, for some lines.
 
-    condition = functions.lit(True)
-    for i in range(len(key)):
-        condition = condition & (functions.col(f"{left}.{ABSENT}.old.k{i}") == functions.col(f"{right}.at.k{i}"))
-    return condition
+    :param keys: the keys of the rows, one for each line.
+    :param wanted: bool[lines]: the lines that need a row.
+    :param live: the table's form, if only rows that the source has count.
+    """
+
+    def __init__(self, find: FindRows, keys: pa.Table, wanted: Any, live: Form | None = None) -> None:
+        self.index = np.full(len(wanted), -1, np.int64)
+        """int64[lines]: index in :attr:`rows`; -1: there is no such row, or it is not needed."""
+        numbers = keys_of(keys.filter(pa.array(wanted)).columns).numbers
+        _, firsts = np.unique(numbers, return_index=True)
+        self.rows, key_numbers = find(keys.filter(pa.array(wanted)).take(pa.array(firsts)))
+        if live is Form.MARKED and len(self.rows):
+            is_live = np.asarray(pc.invert(self.rows[DELETED]).combine_chunks())
+            self.rows, key_numbers = self.rows.filter(pa.array(is_live)), key_numbers[is_live]
+        at = np.full(len(firsts), -1, np.int64)
+        at[key_numbers] = np.arange(len(key_numbers))
+        self.index[wanted] = at[numbers]
+
+    def merged(self, lines: pa.Table, taken: Mapping[str, Any], fills: Mapping[str, str]) -> pa.Table:
+        """Return lines with values of these rows in some columns.
+
+        :param taken: bool[lines] by column: lines that get the row's value, if they have one.
+        :param fills: values of columns that the rows do not have; other missing columns are null.
+        """
+        for name, chosen in taken.items():
+            kind, count = lines.schema.field(name).type, len(self.rows)
+            if name in self.rows.column_names:
+                old = self.rows[name].combine_chunks()
+            elif name in fills:
+                old = pa.repeat(pa.scalar(fills[name]).cast(kind), count)
+            else:
+                old = pa.nulls(count, kind)
+            both = pa.chunked_array([*lines[name].chunks, *(old.chunks if isinstance(old, pa.ChunkedArray) else [old])])
+            at = np.where(chosen & (self.index >= 0), len(lines) + self.index, np.arange(len(lines)))
+            lines = _with(lines, name, both.take(pa.array(at)))
+        return lines
 
 
-def _origin_rows(folded: DataFrame, base: DataFrame, key: tuple[str, ...], small: bool) -> DataFrame:
-    """Return the rows of ``base`` that are a line's origin: the key as struct ``at``, the row as struct ``row``."""
-    from pyspark.sql import functions
+def _left_out(absent: pa.StructArray, names: Collection[str]) -> dict[str, Any]:
+    """Return bool[lines] by column: lines without a value for it."""
+    lists = pc.struct_field(absent, "columns")
+    encoded = lists.flatten().dictionary_encode()
+    masks = np.zeros((len(encoded.dictionary), len(absent)), np.bool_)
+    masks[np.asarray(encoded.indices), np.asarray(pc.list_parent_indices(lists))] = True
+    return {name: mask for name, mask in zip(encoded.dictionary.to_pylist(), masks, strict=True) if name in names}
 
-    key_struct = functions.struct(*[functions.col(quote_name(name)).alias(f"k{i}") for i, name in enumerate(key)])
-    row_struct = functions.struct(*[functions.col(quote_name(name)) for name in base.columns])
-    origins = folded.select(ABSENT).where(functions.col(ABSENT).isNotNull())
-    if small:
-        origins = functions.broadcast(origins)
-    return (
-        base.select(key_struct.alias("at"), row_struct.alias("row"))
-        .alias("t")
-        .join(origins.alias("o"), _origin_condition("o", "t", key), "left_semi")
-    )
+
+def _with(rows: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    index = rows.schema.get_field_index(name)
+    return rows.set_column(index, rows.schema.field(index), column)

@@ -7,17 +7,19 @@ is made again, the batch's actions are on its successor.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from headgate.carrier import ABSENT, TABLE_META_DDL, Part, Seq
+import numpy as np
+import pyarrow as pa
+
+from headgate.carrier import TABLE_META_DDL
 from headgate.delta import NewColumn
 from headgate.errors import TargetError
 from headgate.lake import (
-    NO_KEY,
-    PARTIAL_IMAGES,
     PIPELINE,
+    ROW_HASH,
     TABLE,
     DeltaPath,
     Form,
@@ -35,20 +37,18 @@ from headgate.names import quote_name
 from headgate.sinks import _actions as do
 from headgate.sinks._actions import Action, ColumnAction, TableContent
 from headgate.sinks._carrier import image_frame
-from headgate.sinks._complete import complete, marked
 from headgate.sinks._expand import (
     HEADGATE_COLUMNS,
-    ONE_TASK_IMAGES,
     append_once,
     changed_rows,
-    folded_images,
+    completed_changes,
+    counted_changes,
     image_rows,
-    last_images,
     row_columns,
     version_changes,
+    whole_table,
 )
-from headgate.sinks._keyless import ROW, ROW_DDL, apply_changes, overwrite
-from headgate.sinks._merge import delete_rows, fill_columns, in_range, mark_rows, merge_images, seq_literal
+from headgate.sinks._keyless import ROW_DDL
 from headgate.sinks._proof import key_problem
 from headgate.sinks._rewrite import reshape
 from headgate.sinks._span import KeySpan, are_disjoint
@@ -77,8 +77,7 @@ class Applied:
     successor: Successor | None = None  # the table that takes the rows of the next batches instead, if there is one
     reread_reason: str | None = None  # why the table lacks rows and must be read again, if it does
     stop_reason: str | None = None  # why no re-read would help, if it has other rows than the source
-    # How rows were written; for a MERGE also why.
-    write_methods: Mapping[WriteMethod, str] = field(default_factory=dict)
+    write_methods: frozenset[WriteMethod] = frozenset()  # how rows were written
 
 
 class CurrentTable:
@@ -86,7 +85,7 @@ class CurrentTable:
 
     :param visible: the table that readers see.
     :param spans: by path the key ranges that this run knows.
-    :param upserts: writes without MERGE where possible; None: everything is a MERGE.
+    :param upserts: writes rows; None: the table is where headgate cannot write rows.
     :param form: the table's form, as its policy says. Rows are written only to a table that was made so. Removals ask
         the table: a batch without rows of it compares nothing with the policy.
     :param successor: the one that is being built, if any.
@@ -113,7 +112,7 @@ class CurrentTable:
         self._planned_us = 0
         self._reread_reason: str | None = None
         self._stop_reason: str | None = None
-        self._write_methods: dict[WriteMethod, str] = {}
+        self._write_methods: set[WriteMethod] = set()
 
     @property
     def span(self) -> KeySpan:
@@ -130,7 +129,7 @@ class CurrentTable:
         if self._has_successor and self.delta.exists():
             snapshot = self.delta.snapshot()
         key, form = key_of(snapshot.properties), Form.of(snapshot.properties)
-        headgate_columns = (*HEADGATE_COLUMNS, *(() if key else ROW), *form.columns)
+        headgate_columns = (*HEADGATE_COLUMNS, *(() if key else (ROW_HASH,)), *form.columns)
         types = {
             f.name: f.dataType.simpleString() for f in schema_of(snapshot).fields if f.name not in headgate_columns
         }
@@ -140,7 +139,8 @@ class CurrentTable:
         """Carry out a batch's actions in order.
 
         :param planned_us: when the batch was planned, µs since 1970 UTC: the end of versions without a known one.
-        :raises TargetError: the batch removes rows of a keyless, exact table that the table does not have.
+        :raises TargetError: headgate cannot write the table, or the batch removes rows of a keyless, exact table that
+            the table does not have.
         """
         self._planned_us = planned_us
         version = self.delta.version()
@@ -171,7 +171,7 @@ class CurrentTable:
             successor = Successor(self.delta.path.rpartition("/")[2], version)
             version = self.visible.version()
         number = version if version >= 0 else None
-        return Applied(number, successor, self._reread_reason, self._stop_reason, self._write_methods)
+        return Applied(number, successor, self._reread_reason, self._stop_reason, frozenset(self._write_methods))
 
     def _perform(self, action: Action, epoch: int) -> int:
         """Carry out one action and return its commits. If it makes more than this, the span is forgotten."""
@@ -184,8 +184,8 @@ class CurrentTable:
                 return self._delete(action, epoch) if self.delta.exists() else 0
             case do.Append():
                 return self._append(action, epoch)
-            case do.MergePartial():
-                return self._merge_partial(action)
+            case do.UpsertPartial():
+                return self._upsert_partial(action)
             case do.Upsert():
                 return self._upsert(action, epoch)
             case do.AppendVersions():
@@ -193,12 +193,14 @@ class CurrentTable:
             case do.ProveKey():
                 self._stop_reason = key_problem(self.delta, action)
             case do.Overwrite() | do.Count():
-                self._count(action)
+                return self._count(action, epoch)
         return 0
 
     # --- the table itself
 
     def _change_columns(self, action: ColumnAction, epoch: int) -> int:
+        if not isinstance(action, do.Create):
+            self._writer.check(self.delta)
         match action:
             case do.Create():
                 return self._create(action, epoch)
@@ -235,8 +237,7 @@ class CurrentTable:
         take_over(self.visible, self.delta)
         for path in (self.visible.path, self.delta.path):
             self._spans.pop(path, None)
-        if self._upserts is not None:
-            self._upserts.forget(self.delta)
+        self._writer.forget(self.delta)
         self.delta = self.visible
 
     def _add_columns(self, action: do.AddColumns) -> int:
@@ -248,46 +249,32 @@ class CurrentTable:
         return 0
 
     def _fill(self, action: do.Fill, epoch: int) -> int:
-        types = {name: action.definition.types[name] for name in action.values}
-        if self._form is Form.HISTORY:
-            return fill_columns(self.delta, action.values, types, epoch, Form.HISTORY.condition)
-        if self._upserts is not None:
-            from headgate.lake import Fill
+        from headgate.lake import Fill
 
-            ddl = ", ".join(f"{quote_name(name)} {kind}" for name, kind in types.items())
-            commits = self._upserts.fill(self.delta, Fill(action.values, ddl, epoch), action.definition.key)
-            if commits is not None:
-                return commits
-        return fill_columns(self.delta, action.values, types, epoch)
+        ddl = ", ".join(f"{quote_name(name)} {action.definition.types[name]}" for name in action.values)
+        fill = Fill(action.values, ddl, epoch, open_only=self._form is Form.HISTORY)
+        return self._writer.fill(self.delta, fill, action.definition.key)
 
-    def _delete(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
-        form = Form.of(self.delta.snapshot().properties)
-        if form is Form.MARKED:
-            return self._mark(action, epoch)
+    def _delete(self, action: do.RemovalAction, epoch: int) -> int:
+        properties = self.delta.snapshot().properties
+        form, key = Form.of(properties), key_of(properties)
         if form is Form.HISTORY:
-            return self._end(action, epoch)
-        match action:
-            case do.Truncate(bound=bound):
-                return self._clear(bound, f"_seq < {seq_literal(bound)}")
-            case do.DropStrays(first=first, end=end):
-                return delete_rows(self.delta, f"_seq.epoch >= {first} AND _seq.epoch < {end}")
-            case do.Sweep(epoch=epoch):
-                if self.span.all_since(self.delta.version(), epoch):
-                    return 0
-                return self._clear((epoch, *_FIRST), f"_seq.epoch < {epoch}")
+            return self._end(action, epoch, key)
+        if isinstance(action, do.Sweep) and self.span.all_since(self.delta.version(), action.epoch):
+            return 0
+        if form is Form.MARKED:
+            return self._mark(action, epoch, key)
+        first, end = _epochs(action, epoch)
+        bound = action.bound if isinstance(action, do.Truncate) else (end, *_FIRST)
+        return self._writer.clear(self.delta, bound, key, since=first)
 
-    def _mark(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
+    def _mark(self, action: do.RemovalAction, epoch: int, key: Sequence[str]) -> int:
         """Mark the rows instead; ``_actions`` argues why a replay may repeat it."""
         from headgate.lake import Marking
 
-        if isinstance(action, do.Sweep) and self.span.all_since(self.delta.version(), action.epoch):
-            return 0
-        marking, commits = Marking(*_epochs(action, epoch), (epoch, *_FIRST)), None
-        if self._upserts is not None:
-            commits = self._upserts.change_rows(self.delta, marking, key_of(self.delta.snapshot().properties))
-        return mark_rows(self.delta, marking) if commits is None else commits
+        return self._writer.change_rows(self.delta, Marking(*_epochs(action, epoch), (epoch, *_FIRST)), key)
 
-    def _end(self, action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> int:
+    def _end(self, action: do.RemovalAction, epoch: int, key: Sequence[str]) -> int:
         """End the versions instead; ``_actions`` argues why a replay may repeat it."""
         from headgate.lake import Ending
 
@@ -295,20 +282,13 @@ class CurrentTable:
         if isinstance(action, do.Truncate):
             at_us = ending.at_us if action.at_us is None else action.at_us
             ending = replace(ending, seq=action.bound, gtid=action.gtid, at_us=at_us)
-        return self._history_writer.end_versions(self.delta, ending, key_of(self.delta.snapshot().properties))
+        return self._writer.change_rows(self.delta, ending, key)
 
     @property
-    def _history_writer(self) -> Upserts:
+    def _writer(self) -> Upserts:
         if self._upserts is None:
             raise TargetError(f"{self.delta.path}: a history cannot be written there")
         return self._upserts
-
-    def _clear(self, bound: Seq, condition: str) -> int:
-        """Delete the rows whose ``_seq`` is below ``bound``; ``condition`` is that in SQL."""
-        commits = None
-        if self._upserts is not None:
-            commits = self._upserts.clear(self.delta, bound, key_of(self.delta.snapshot().properties))
-        return delete_rows(self.delta, condition) if commits is None else commits
 
     # --- rows
 
@@ -320,7 +300,8 @@ class CurrentTable:
             return 0
         columns, rows = row_columns(action.definition, self._form), image_rows(action, self._form)
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
-        self._write_methods[WriteMethod.APPEND] = ""
+        self._write_methods.add(WriteMethod.APPEND)
+        self._writer.check(self.delta)
         append_once(self.delta, self._images(action), rows, columns, marker)
         return 1
 
@@ -337,55 +318,29 @@ class CurrentTable:
             return 0
         marker = Marker(f"headgate/{self.pipeline}/{self.table}/history", epoch)
         changes = version_changes(action, marker)
-        self._write_methods[WriteMethod.UPSERT] = ""
-        return self._history_writer.apply_versions(self.delta, changes)
+        self._write_methods.add(WriteMethod.UPSERT)
+        return self._writer.apply_versions(self.delta, changes)
 
     def _can_append(self, chunks: do.Append) -> bool:
-        """Return whether the table has no row in the key range of these chunks.
-
-        The table is queried only if a MERGE would follow: an upsert costs less than the query.
-        """
-        if not are_disjoint(chunks.parts):
-            return False
-        if self.span.excludes(self.delta.version(), chunks.parts):
-            return True
-        if self._upserts is not None and self._upserts.supports(self.delta):
-            return False
-        return in_range(self.delta.read(), chunks).isEmpty()
+        """Return whether this run knows that the table has no row in the key range of these chunks."""
+        return are_disjoint(chunks.parts) and self.span.excludes(self.delta.version(), chunks.parts)
 
     def _write_over(self, action: do.Upsert) -> int:
         if not any(part.images for part in action.parts):
             return 0
-        spark, form = self.delta.spark, self._form
-        if self._upserts is not None:
-            commits = self._upserts.apply(self.delta, changed_rows(spark, action, form))
-            if commits is not None:
-                self._write_methods[WriteMethod.UPSERT] = ""
-                return commits
-        self._write_methods[WriteMethod.MERGE] = self._merge_reason()
-        return merge_images(self.delta, last_images(spark, action, form), action, form)
+        self._write_methods.add(WriteMethod.UPSERT)
+        return self._writer.apply(self.delta, changed_rows(self.delta.spark, action, self._form))
 
-    def _merge_reason(self) -> str:
-        """Return why upserts cannot write this table."""
-        return self._upserts.refusal(self.delta) if self._upserts is not None else ""
+    def _upsert_partial(self, action: do.UpsertPartial) -> int:
+        writer, base = self._writer, action.base
 
-    def _merge_partial(self, action: do.MergePartial) -> int:
-        definition, parts, form = action.definition, action.parts, self._form
-        self._write_methods[WriteMethod.MERGE] = PARTIAL_IMAGES
-        base = None if action.base is None else in_range(self.delta.read(action.base), action)
-        if base is not None:
-            base = base.where(form.condition).drop(*form.columns)
-        folded = folded_images(self.delta.spark, action, form)
-        rows = complete(folded, base, definition, action.fills, small=_is_small(parts))
-        rows = (marked(rows) if form is Form.MARKED else rows).persist()
-        try:
-            ignored, moved = rows.selectExpr(
-                "count_if(_absent.ignored)", "count_if(_absent.ignored AND (_absent.moved))"
-            ).collect()[0]
-            self._note_missing(action.content, ignored, moved)
-            return merge_images(self.delta, rows.where("_op IS NOT NULL").drop(ABSENT), action, form)
-        finally:
-            rows.unpersist()
+        def find(keys: pa.Table) -> tuple[pa.Table, Any]:
+            return (keys.slice(0, 0), np.zeros(0, np.int64)) if base is None else writer.rows_at(self.delta, base, keys)
+
+        changes, completed = completed_changes(action, find, self._form)
+        self._note_missing(action.content, completed.ignored, completed.moved)
+        self._write_methods.add(WriteMethod.UPSERT)
+        return writer.apply(self.delta, changes)
 
     def _note_missing(self, content: TableContent, ignored: int, moved: int) -> None:
         """Log ignored updates of missing rows. If one of them changed its key, the table must be read again."""
@@ -395,29 +350,16 @@ class CurrentTable:
         if moved and content is not TableContent.UNKNOWN:
             self._reread_reason = "a key was changed by a partial row image, and the table has no row at its old key"
 
-    def _count(self, action: do.Overwrite | do.Count) -> None:
-        columns = list(action.definition.types)
-        rows = image_rows(action).frame(self._images(action))
+    def _count(self, action: do.Overwrite | do.Count, epoch: int) -> int:
+        marker = Marker(f"headgate/{self.pipeline}/{self.table}/counted", epoch)
         if isinstance(action, do.Overwrite):
-            self._write_methods[WriteMethod.OVERWRITE] = ""
-            overwrite(self.delta, rows, columns)
-            return
-        self._write_methods[WriteMethod.MERGE] = NO_KEY
-        rows = rows.where("_op <> 't'")
-        if action.bound is not None:
-            rows = rows.where(f"_seq > {seq_literal(action.bound)}")
-        if _is_small(action.parts):
-            rows = rows.coalesce(1)
-        exact = action.content is TableContent.ALL
-        apply_changes(self.delta, rows, columns, before=action.base, exact=exact, table=self.table)
+            self._write_methods.add(WriteMethod.OVERWRITE)
+            return self._writer.apply_counts(self.delta, whole_table(self.delta.spark, action, marker))
+        self._write_methods.add(WriteMethod.UPSERT)
+        return self._writer.apply_counts(self.delta, counted_changes(action, marker, self.table))
 
 
-def _is_small(parts: Sequence[Part]) -> bool:
-    """Return whether one task can process the images."""
-    return sum(part.images for part in parts) <= ONE_TASK_IMAGES
-
-
-def _epochs(action: do.Truncate | do.DropStrays | do.Sweep, epoch: int) -> tuple[int, int]:
+def _epochs(action: do.RemovalAction, epoch: int) -> tuple[int, int]:
     """Return the first epoch of the rows that an action of this epoch marks or ends, and the first one after them."""
     match action:
         case do.Truncate():

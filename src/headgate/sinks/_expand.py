@@ -5,40 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from headgate.carrier import ABSENT, META_DDL, Definition, Part, open_images
-from headgate.delta import as_column, keys_of
-from headgate.lake import DeltaPath, Form, Marker, append, append_frame, spark_schema
+from headgate.delta import keys_of
+from headgate.lake import ROW_HASH, DeltaPath, Form, Marker, Shares, append, append_frame, spark_schema
 from headgate.names import quote_name
-from headgate.sinks._actions import AppendVersions, RowAction, Upsert
+from headgate.sinks._actions import AppendVersions, Count, Overwrite, RowAction, TableContent, Upsert, UpsertPartial
 from headgate.sinks._carrier import image_frame
-from headgate.sinks._images import align, fold, fold_marked, pair_updates
+from headgate.sinks._complete import Completed, FindRows, complete
+from headgate.sinks._images import align, drop_before, fold, fold_marked, pair_updates
+from headgate.sinks._keyless import ROW_DDL, Contents, hashed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.lake import Changes, VersionChanges
+    from headgate.lake import Changes, CountedChanges, VersionChanges
 
 __all__ = [
     "HEADGATE_COLUMNS",
     "append_once",
     "change_rows",
     "changed_rows",
-    "folded_images",
+    "completed_changes",
+    "counted_changes",
     "image_rows",
-    "last_images",
     "row_columns",
     "version_changes",
+    "whole_table",
 ]
 
 HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
 """The columns of an image, except ``_op``, that every table of headgate has."""
 
-ONE_TASK_IMAGES = 100_000
-"""Most images of a table that one task folds, without a shuffle: it takes some 50 ms, a shuffle more."""
 _DRIVER_BYTES = 128 << 20
 """Most bytes of images that this process folds at a time, without a job; each of the tables written has a share."""
 
@@ -72,10 +73,6 @@ class _Folding:
         parts = (align(part, self._schema, self._fills, self._names) for part in images)
         table = pa.Table.from_batches(parts, self._schema)
         return (fold_marked if self._form is Form.MARKED else fold)(table, self._key, self._bound)
-
-    def all(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Fold all images in the carrier's batches, in a task."""
-        yield from self(_opened(batches)).to_batches()
 
     def each(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Fold each of the carrier's record batches of images by itself, in a task."""
@@ -125,58 +122,38 @@ def append_once(delta: DeltaPath, data: DataFrame, rows: RowConversion, columns:
         append_frame(delta, rows.frame(data).select(*[quote_name(name) for name in columns]), marker)
 
 
-def last_images(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -> DataFrame:
-    """Return the last image of each key, once.
-
-    :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
+def completed_changes(action: UpsertPartial, find: FindRows, form: Form = Form.PLAIN) -> tuple[Changes, Completed]:
+    """Fold a batch with partial images, and complete them, in this process: an update of a key links images that no
+    partitioning by key or position would keep together.
     """
-    data, folding = image_frame(spark, action.parts), _Folding(action, form)
-    if sum(part.images for part in action.parts) <= ONE_TASK_IMAGES:
-        return data.coalesce(1).mapInArrow(folding.all, folding.ddl)
-    return _last(data.mapInArrow(folding.each, folding.ddl), action.definition.key)
+    from headgate.lake import Changes
+    from headgate.sinks._partial import fold_partial  # loads numba, only if needed
 
-
-def folded_images(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -> DataFrame:
-    """Fold a batch with partial images to one line per key; the columns are those of ``_partial.fold_partial``.
-
-    One task does it: an update of a key links images that no partitioning by key or position would keep together.
-    """
-    definition, bound, fills, names = action.definition, action.bound, action.fills, action.names
-    types, key = definition.types, definition.key
-    old = ", ".join(f"k{i}: {types[name]}" for i, name in enumerate(key))
-    ddl = f"{META_DDL}, {definition.ddl}"
-    full_ddl = f"{ddl}, {ABSENT} struct<columns: array<string>, vanishes: boolean, old: struct<{old}>>"
-    images_schema, schema = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from headgate.sinks._partial import fold_partial  # loads numba, only if needed
-
-        images = pa.Table.from_batches(_aligned(batches, images_schema, fills, names), images_schema)
-        lines = fold_partial(images, key, bound, form)
-        columns = [as_column(column, field.type) for column, field in zip(lines.columns, schema, strict=True)]
-        yield from pa.table(columns, schema=schema).to_batches()
-
-    return image_frame(spark, action.parts).coalesce(1).mapInArrow(run, full_ddl)
+    definition, key, fills = action.definition, action.definition.key, action.fills
+    schema = _arrow_schema(f"{_ddl(definition, Form.PLAIN)}, {ABSENT} string")
+    images = (align(part, schema, fills, action.names) for part in _all_images(action.parts))
+    lines = fold_partial(pa.Table.from_batches(images, schema), key, action.bound, form)
+    completed = complete(lines, find, key, fills, form)
+    columns = row_columns(definition, form)
+    changes = Changes(_ddl(definition, form), columns, key, lambda rows: fold(rows, key), lambda: completed.images)
+    return changes, completed
 
 
 def changed_rows(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -> Changes:
-    """Return the last image of each key, for an upsert without Spark's writers.
+    """Return the last image of each key.
 
     :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
     """
     from headgate.lake import Changes
 
     key, folding, parts = action.definition.key, _Folding(action, form), action.parts
-    share = _DRIVER_BYTES // max(2, spark.sparkContext.defaultParallelism)
-    fits = sum(part.size for part in parts) <= share
+    fits = sum(part.size for part in parts) <= _driver_share(spark)
     return Changes(
         folding.ddl,
         row_columns(action.definition, form),
         key,
         lambda images: fold(images, key),
-        (lambda: folding(_all_images(parts))) if fits else None,
-        lambda: image_frame(spark, parts),
-        folding.each,
+        (lambda: folding(_all_images(parts))) if fits else Shares(lambda: image_frame(spark, parts), folding.each),
     )
 
 
@@ -201,6 +178,62 @@ def version_changes(action: AppendVersions, marker: Marker) -> VersionChanges:
     )
 
 
+def counted_changes(action: Count, marker: Marker, table: str) -> CountedChanges:
+    """Sum up images of a table without a key, in this process."""
+    from headgate.lake import CountedChanges
+
+    definition, columns = action.definition, list(action.definition.types)
+    schema = _arrow_schema(_ddl(definition, Form.PLAIN))
+
+    def images() -> Iterator[pa.RecordBatch]:
+        for part in _all_images(action.parts):
+            yield drop_before(align(part, schema, names=action.names), action.bound)
+
+    contents = Contents.of(images, columns)
+
+    def check(missing: Any) -> None:
+        if action.content is TableContent.ALL:
+            contents.check(missing, columns, table)
+
+    return CountedChanges(
+        *_keyless_columns(definition),
+        contents.added,
+        marker,
+        empties=action.bound is not None,
+        removes=contents.removed_keys,
+        removed=contents.removed,
+        check=check,
+    )
+
+
+def whole_table(spark: SparkSession, action: Overwrite, marker: Marker) -> CountedChanges:
+    """Return the rows of a whole table without a key, in place of those that it has. Tasks write many of them."""
+    from headgate.lake import CountedChanges
+
+    parts, definition = action.parts, action.definition
+    schema, columns, names = _arrow_schema(_ddl(definition, Form.PLAIN)), list(definition.types), action.names
+
+    def expand(images: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (hashed(align(part, schema, names=names), columns) for part in images)
+
+    rows = (
+        (lambda: expand(_all_images(parts)))
+        if sum(part.size for part in parts) <= _driver_share(spark)
+        else Shares(lambda: image_frame(spark, parts), lambda batches: expand(_opened(batches)))
+    )
+    return CountedChanges(*_keyless_columns(definition), rows, marker, empties=True)
+
+
+def _keyless_columns(definition: Definition) -> tuple[str, list[str]]:
+    """Return the columns of rows of a keyless table, as Spark DDL, and the names of those that the table gets."""
+    return f"{_ddl(definition, Form.PLAIN)}, {ROW_DDL}", [*row_columns(definition, Form.PLAIN), ROW_HASH]
+
+
+def _driver_share(spark: SparkSession) -> int:
+    """Return how many bytes of images of one table this process folds."""
+    return _DRIVER_BYTES // max(2, spark.sparkContext.defaultParallelism)
+
+
 def _all_images(parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
     return chain.from_iterable(part.record_batches() for part in parts)
 
@@ -218,15 +251,6 @@ def _aligned(
 def _opened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the images in the carrier's batches."""
     return open_images(chain.from_iterable(batch.column(0) for batch in batches))
-
-
-def _last(frame: DataFrame, key: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions
-
-    everything = functions.struct(*[frame[quote_name(name)] for name in frame.columns])
-    order = functions.struct(functions.col("_seq"), functions.col("_op") != "b")
-    keys = [functions.col(quote_name(name)).alias(f"_key{i}") for i, name in enumerate(key)]
-    return frame.groupBy(*keys).agg(functions.max_by(everything, order).alias("_last")).select("_last.*")
 
 
 def _arrow_schema(ddl: str) -> pa.Schema:

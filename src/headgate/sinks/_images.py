@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +36,8 @@ __all__ = [
     "pair_updates",
     "without_truncates",
 ]
+
+_R = TypeVar("_R", pa.Table, pa.RecordBatch)
 
 
 def align(
@@ -73,13 +75,13 @@ def align(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def drop_before(table: pa.Table, truncated: Seq | None) -> pa.Table:
+def drop_before(table: _R, truncated: Seq | None) -> _R:
     """Return the images after ``truncated`` (the ``_seq`` of the batch's last TRUNCATE), without ``t`` images."""
     table = without_truncates(table, truncated)
     return table if truncated is None else table.filter(_after(table, truncated))
 
 
-def without_truncates(table: pa.Table, truncated: Seq | None) -> pa.Table:
+def without_truncates(table: _R, truncated: Seq | None) -> _R:
     """Return the images without ``t`` images, which must have their statement in the batch."""
     is_truncate = pc.equal(table["_op"], "t")
     if not pc.any(is_truncate).as_py():
@@ -154,7 +156,7 @@ def pair_updates(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*rows.columns[:-1], struct, absent], schema=schema)
 
 
-def _after(images: pa.Table, bound: Seq) -> pa.Array:
+def _after(images: pa.Table | pa.RecordBatch, bound: Seq) -> pa.Array:
     """bool[rows]: whether the ``_seq`` of each image is above a bound."""
     epoch, file, pos, ordinal = bound
     return pa.array(~Sequences.of(images["_seq"]).below_bound((epoch, file, pos, ordinal + 1)))

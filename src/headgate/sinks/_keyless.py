@@ -1,195 +1,190 @@
 """Keyless tables in ``current``: equal rows are counted, so the target is the same multiset as the source.
 
 An image of such a table gives a row's content, not which of several equal rows it means; the source cannot distinguish
-these either. So content identifies a row: ``_row_hash`` is a hash of all its columns, ``_row_copy`` numbers the equal
-rows from 0 without gaps. Both are columns of the current table and together its key.
+these either. So content identifies a row: ``_row_hash``, a column of the current table, is a hash of all its columns
+(module ``_row_hash``).
 
 **A batch of changes.** ``c`` and ``u`` images add one row of their content, ``b`` and ``d`` images remove one (an
-update always has its ``b`` here). Only the sum over the batch, ``net``, matters, in any order: ``before`` equal rows
-become ``after = before + net``. If there are more, copies ``before … after - 1`` are inserted. If there are fewer,
-copies ``after … before - 1`` are deleted. Nothing else is written.
+update always has its ``b`` here). Only the sum over the batch, ``net``, matters, in any order. If it is above zero, so
+many of the images that set the content are appended: the last ones. If it is below, so many of the rows with this
+content are deleted, whichever. A TRUNCATE deletes all rows in the same commit, and only the images after it count.
 
-**Why a replay is safe.** ``before`` is counted at the Delta version in the last ledger row: the table before the batch,
-however much of the batch its first try wrote. The same ``before`` and the same images give the same copies to insert
-and to delete. Inserting an existing copy sets it to the same content; deleting a missing one does nothing.
+**Memory.** Two passes over the images' files: the first keeps 37 bytes of each image, the second writes the appended
+ones as it reads them.
+
+**Why a replay is safe.** The commit carries a marker with the batch's epoch, and is made once.
 
 **A chunk** of such a table is the whole table as of the batch's end, so it includes all changes of its batch. The table
 is overwritten with it.
 
-**A count below zero** means that the target had lost a row. That is an error while the table counts as equal to the
-source. During a re-read (rows may have changed unseen) the count stops at zero: the next chunk brings the whole table.
-
-**The hash** covers the columns that are not NULL: SHA-256, cut to 128 bits, of each one's name and value, each preceded
-by its length, in order of the names. So neither a column's position nor a new column that is NULL in all old rows
-changes it.
+**Too few rows to delete** means that the target had lost some. That is an error while the table counts as equal to the
+source. During a re-read (rows may have changed unseen) all of them are deleted: the next chunk brings the whole table.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headgate.delta import Keys, Sequences, keys_of
 from headgate.errors import TargetError
-from headgate.lake import DeltaPath
-from headgate.names import quote_name
-from headgate.sinks._expand import HEADGATE_COLUMNS
+from headgate.lake import ROW_HASH
+from headgate.sinks._row_hash import HASH_BYTES, row_hashes
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
+__all__ = ["ROW_DDL", "Contents", "hashed", "with_hashes"]
 
-__all__ = ["ROW", "ROW_DDL", "apply_changes", "overwrite", "plan_copies"]
-
-ROW = ("_row_hash", "_row_copy")
-"""The key of a keyless table's current table."""
-ROW_DDL = "_row_hash string, _row_copy int"
-
-_HASH_DIGITS = 32
-"""128 bits: among 10⁹ different rows the chance of a collision is below 10⁻²⁰; constructing one takes 2⁶⁴ hashes."""
+ROW_DDL: Final = f"{ROW_HASH} binary"
+_SETS: Final = pa.array(["c", "u", "r"])
+_SHOWN: Final = 300
+"""Most characters of a row in a message."""
 
 
-def overwrite(delta: DeltaPath, rows: DataFrame, columns: list[str]) -> None:
-    """Replace the table's content with ``rows``.
+@dataclass(frozen=True)
+class Contents:
+    """Effect of a batch's images on the number of copies of each content.
 
-    :param rows: ``r`` images of the whole table; may be empty.
-    :param columns: the table's own columns.
+    :param images: returns the images, the same ones in the same order each time.
+    :param hashes: uint8[images, 16]: the hash of each image's content.
+    :param is_added: bool[images]: whether a row is added that has its values.
+    :param removes: int64[n]: an image of each content that loses copies.
+    :param removed: int64[n]: how many; 1 or more.
     """
-    from pyspark.sql import Window, functions
 
-    hashed = rows.withColumn("_row_hash", _row_hash(rows, columns))
-    row_number = functions.row_number().over(Window.partitionBy("_row_hash").orderBy("_seq"))
-    numbered = hashed.withColumn("_row_copy", row_number - 1)
-    frame = numbered.select(*[quote_name(name) for name in (*columns, *HEADGATE_COLUMNS, *ROW)])
-    with delta.committing():
-        frame.write.format("delta").mode("overwrite").save(delta.path)
+    images: Callable[[], Iterable[pa.RecordBatch]]
+    hashes: Any
+    is_added: Any
+    removes: Any
+    removed: Any
 
+    @classmethod
+    def of(cls, images: Callable[[], Iterable[pa.RecordBatch]], columns: Sequence[str]) -> Contents:
+        """Sum up the images of each content.
 
-def apply_changes(
-    delta: DeltaPath, rows: DataFrame, columns: list[str], *, before: int | None, exact: bool, table: str
-) -> None:
-    """Apply a batch's log images.
+        :param images: as in the class, in canonical columns and in any order, all of one epoch.
+        :param columns: the table's own columns.
+        """
+        parts = [_Part.of(batch, columns) for batch in images()]
+        hashes = np.concatenate([np.empty((0, HASH_BYTES), np.uint8), *(part.hashes for part in parts)])
+        sets = np.concatenate([np.empty(0, np.bool_), *(part.sets for part in parts)])
+        words = np.ascontiguousarray(hashes).view(np.uint64)
+        order = np.lexsort((words[:, 1], words[:, 0]))
+        is_first = np.ones(len(order), np.bool_)
+        is_first[1:] = (words[order[1:]] != words[order[:-1]]).any(axis=1)
+        starts = np.flatnonzero(is_first)
+        changes = np.where(sets[order], np.int64(1), np.int64(-1))
+        net = np.add.reduceat(changes, starts) if len(starts) else changes
+        contents = np.cumsum(is_first) - 1
+        chosen = np.flatnonzero(sets[order] & (net[contents] > 0))
+        added = _last(parts, order[chosen], contents[chosen], net)
+        is_added = np.zeros(len(order), np.bool_)
+        is_added[added] = True
+        loses = np.flatnonzero(net < 0)
+        return cls(images, hashes, is_added, order[starts[loses]], -net[loses])
 
-    :param rows: all images to apply: none from before a TRUNCATE.
-    :param columns: the table's own columns.
-    :param before: the Delta version of the table before the batch; None: it was empty.
-    :param exact: whether the table was equal to the source before the batch.
-    :raises TargetError: ``exact``, but more equal rows are removed than the table had.
-    """
-    net = _net(rows, columns)
-    existing = None
-    if before is not None:
-        existing = delta.read(before).select("_row_hash").join(net.select("_row_hash"), "_row_hash", "left_semi")
-    copies = plan_copies(net, existing).persist()
-    try:
-        if exact:
-            _check(copies, columns, table)
-        _merge(delta, copies, columns)
-    finally:
-        copies.unpersist()
+    @property
+    def removed_keys(self) -> Keys:
+        """The contents that lose copies, as keys."""
+        return keys_of([_binary(self.hashes[self.removes])])
 
+    def added(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows to add, with ``_row_hash``."""
+        first = 0
+        for batch in self.images():
+            end = first + batch.num_rows
+            rows = np.flatnonzero(self.is_added[first:end])
+            if len(rows):
+                yield with_hashes(batch.take(pa.array(rows)), self.hashes[first:end][rows])
+            first = end
 
-def _net(rows: DataFrame, columns: list[str]) -> DataFrame:
-    """Return ``_row_hash``, ``_net`` and, to write, the last image that set the row, ``_row``."""
-    from pyspark.sql import functions
+    def check(self, missing: Any, columns: Sequence[str], table: str) -> None:
+        """Raise ``TargetError`` if more copies of a content are removed than the table has.
 
-    sets = functions.col("_op").isin("c", "u", "r")
-    row = functions.struct(*[functions.col(quote_name(name)) for name in (*columns, *HEADGATE_COLUMNS)])
-    hashed = rows.withColumn("_row_hash", _row_hash(rows, columns))
-    return hashed.groupBy("_row_hash").agg(
-        functions.sum(functions.when(sets, 1).otherwise(-1)).cast("int").alias("_net"),
-        functions.max_by(row, functions.struct(sets, functions.col("_seq"))).alias("_row"),
-    )
-
-
-def plan_copies(net: DataFrame, existing: DataFrame | None) -> DataFrame:
-    """Return the copies of each content: ``_row_hash``, ``_row``, ``_before`` and ``_after`` (counts; the caller
-    handles ``_after`` below 0).
-
-    :param net: ``_row_hash, _net, _row``, one line per content.
-    :param existing: ``_row_hash`` of the table's rows, one line per row; at least those of ``net``. None: no rows.
-    """
-    from pyspark.sql import functions
-
-    if existing is None:
-        known = net.withColumn("_before", functions.lit(0))
-    else:
-        counts = existing.groupBy("_row_hash").agg(functions.count(functions.lit(1)).cast("int").alias("_held"))
-        known = net.join(counts, "_row_hash", "left").withColumn(
-            "_before", functions.coalesce("_held", functions.lit(0))
+        :param missing: int64[n]: how many more of each content that loses copies.
+        """
+        wrong = np.flatnonzero(missing)
+        if not len(wrong):
+            return
+        content = int(wrong[0])
+        values = self._image(int(self.removes[content])).select(list(columns)).to_pylist()[0]
+        row = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        row = row if len(row) <= _SHOWN else f"{row[: _SHOWN - 3]}..."
+        removed = int(self.removed[content])
+        raise TargetError(
+            f"the log deletes {removed} rows ({row}), but the target has {removed - int(missing[content])}, so it is "
+            f"not exact; read the table again with: headgate run --resnapshot '{table}'",
+            table=table,
         )
-    planned = known.withColumn("_after", functions.col("_before") + functions.col("_net"))
-    return planned.where("_net <> 0").select("_row_hash", "_row", "_before", "_after")
+
+    def _image(self, number: int) -> pa.RecordBatch:
+        """Return one image."""
+        for batch in self.images():
+            if number < batch.num_rows:
+                return batch.slice(number, 1)
+            number -= batch.num_rows
+        raise IndexError(number)
 
 
-def _check(copies: DataFrame, columns: list[str], table: str) -> None:
-    wrong = copies.where("_after < 0").limit(1).collect()
-    if not wrong:
-        return
-    line = wrong[0]
-    row = ", ".join(f"{name}={line['_row'][name]!r}" for name in columns)
-    row = row if len(row) <= 300 else f"{row[:297]}..."
-    raise TargetError(
-        f"the log deletes {line['_before'] - line['_after']} rows ({row}), but the target has {line['_before']}, "
-        f"so it is not exact; read the table again with: headgate run --resnapshot '{table}'",
-        table=table,
+@dataclass(frozen=True)
+class _Part:
+    """What is kept of some images.
+
+    :param hashes: uint8[n, 16].
+    :param sets: bool[n]: whether an image sets its content; else it removes it.
+    :param file: int32[n]; with ``pos`` and ``ordinal`` the image's ``_seq`` in its epoch.
+    :param pos: int64[n].
+    :param ordinal: int64[n]; of chunks it exceeds 32 bits.
+    """
+
+    hashes: Any
+    sets: Any
+    file: Any
+    pos: Any
+    ordinal: Any
+
+    @classmethod
+    def of(cls, images: pa.RecordBatch, columns: Sequence[str]) -> _Part:
+        seq = Sequences.of(images["_seq"])
+        sets = np.asarray(pc.is_in(images["_op"], _SETS))
+        return cls(row_hashes(images, columns), sets, seq.file.astype(np.int32), seq.pos, seq.ordinal)
+
+
+def _last(parts: Sequence[_Part], images: Any, contents: Any, net: Any) -> Any:
+    """int64[m]: of each content the last ``net`` of these images, in the order of ``_seq``.
+
+    :param images: int64[k].
+    :param contents: int64[k]: the number of each image's content, ascending.
+    """
+    if not len(images):
+        return images
+    file, pos, ordinal = (
+        np.concatenate([getattr(part, name) for part in parts])[images] for name in ("file", "pos", "ordinal")
     )
+    order = np.lexsort((ordinal, pos, file, contents))
+    rest = np.searchsorted(contents, contents, "right") - np.arange(len(contents))  # ``order`` keeps ``contents``
+    return images[order[rest <= net[contents]]]
 
 
-def _merge(delta: DeltaPath, copies: DataFrame, columns: list[str]) -> None:
-    from delta.tables import DeltaTable
-    from pyspark.sql import functions
+def hashed(images: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
+    """Return images with ``_row_hash``.
 
-    after = functions.greatest("_after", functions.lit(0))
-    touched = functions.sequence(functions.least("_before", after), functions.greatest("_before", after) - 1)
-    source = copies.where(functions.col("_before") != after).select(
-        "_row_hash",
-        functions.explode(touched).alias("_row_copy"),
-        functions.when(after > functions.col("_before"), "c").otherwise("d").alias("_op"),
-        "_row.*",
-    )
-    values: dict[str, str | Column] = {
-        quote_name(name): f"s.{quote_name(name)}" for name in (*columns, *HEADGATE_COLUMNS, *ROW)
-    }
-    merge = (
-        DeltaTable.forPath(delta.spark, delta.path)
-        .alias("t")
-        .merge(source.alias("s"), "t._row_hash = s._row_hash AND t._row_copy = s._row_copy")
-        .whenMatchedDelete("s._op = 'd'")
-        .whenMatchedUpdate("s._op = 'c'", set=values)
-        .whenNotMatchedInsert("s._op = 'c'", values=values)
-    )
-    with delta.committing():
-        merge.execute()
+    :param columns: the table's own columns.
+    """
+    return with_hashes(images, row_hashes(images, columns))
 
 
-def _row_hash(rows: DataFrame, columns: list[str]) -> Column:
-    """Return the hash of each row's ``columns``; see the module's text."""
-    from pyspark.sql import functions
+def with_hashes(images: pa.RecordBatch, hashes: Any) -> pa.RecordBatch:
+    """Return images with these values of ``_row_hash``.
 
-    framed = [_framed(name, functions.col(quote_name(name)), rows.schema[name].dataType) for name in sorted(columns)]
-    return functions.substring(functions.sha2(functions.concat(*framed), 256), 1, _HASH_DIGITS)
-
-
-def _framed(name: str, value: Column, kind: DataType) -> Column:
-    """Return name and value as bytes that no other name or value gives; no bytes for NULL."""
-    from pyspark.sql import functions
-
-    content = _content(value, kind)
-    label = functions.lit(f"{len(name.encode())}:{name}".encode())
-    size = functions.concat(functions.octet_length(content).cast("string"), functions.lit(":")).cast("binary")
-    return functions.when(value.isNotNull(), functions.concat(label, size, content)).otherwise(functions.lit(b""))
+    :param hashes: uint8[n, 16].
+    """
+    return images.append_column(ROW_HASH, _binary(hashes).cast(pa.binary()))
 
 
-def _content(value: Column, kind: DataType) -> Column:
-    """Return a value as bytes: equal for equal values of a type, different for different ones."""
-    from pyspark.sql import functions, types
-
-    if isinstance(kind, types.BinaryType):
-        return value
-    if isinstance(kind, types.VariantType):  # its text is NULL where the document is null
-        value = functions.to_json(value)
-    elif isinstance(kind, types.TimestampType):  # its text depends on the session's time zone
-        value = functions.unix_micros(value)
-    elif isinstance(kind, types.StructType):
-        fields = [_framed(field.name, value.getField(field.name), field.dataType) for field in kind.fields]
-        return functions.concat(*fields)
-    return value.cast("string").cast("binary")
+def _binary(hashes: Any) -> pa.Array:
+    buffers = [None, pa.py_buffer(np.ascontiguousarray(hashes))]
+    return pa.Array.from_buffers(pa.binary(HASH_BYTES), len(hashes), buffers).cast(pa.large_binary())

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.carrier import ABSENT, META, TABLE_COLUMN, Definition
-from headgate.lake import Form, Target, columns_of
+from headgate.lake import ROW_HASH, Form, Target, columns_of
 
 __all__ = [
     "OTHER_INPUT",
@@ -26,7 +26,7 @@ __all__ = [
 OTHER_INPUT: Final = "the hook gets other columns, so it may make other rows"
 
 _RESERVED = frozenset({*META, TABLE_COLUMN, "_before", ABSENT})
-_RESERVED_KEYLESS = frozenset({"_row_hash", "_row_copy"})
+_RESERVED_KEYLESS = frozenset({ROW_HASH})
 RESERVED_ANYWHERE = _RESERVED | _RESERVED_KEYLESS | {name for form in Form for name in form.columns}
 """Names, in lower case, that headgate uses in some table of some mode."""
 

@@ -103,11 +103,16 @@ class CurrentPlan:
     def _removals(self) -> Iterator[Action]:
         # Versions that are older than the batch have ended at its first TRUNCATE.
         truncated = self.statements.first_truncate if self._is_history else self.statements.truncated
-        if truncated is not None:
+        if truncated is not None and not self._counts_rows:  # else one commit deletes and adds rows
             yield do.Truncate(truncated.seq, truncated.gtid, truncated.ts)
         since, epoch = self.case.snapshot.since, self.case.arrival.epoch
         if self._drops_strays and since is not None and since < epoch:
             yield do.DropStrays(since, epoch)
+
+    @property
+    def _counts_rows(self) -> bool:
+        """Whether rows of a table without a key are written."""
+        return self.columns.definition is not None and not self.columns.definition.key and bool(self.parts)
 
     def _end(self) -> Iterator[Action]:
         if self.state in COMPLETE and (self.columns.replace or self.case.before.successor is not None):
@@ -128,7 +133,7 @@ class CurrentPlan:
             yield from [do.AppendVersions(definition, rest, fills, names=names)] if rest else []
         elif partial:
             content = self._content
-            yield do.MergePartial(definition, rest, bound, fills, base=self._base, content=content, names=names)
+            yield do.UpsertPartial(definition, rest, bound, fills, base=self._base, content=content, names=names)
         elif rest:
             yield do.Upsert(definition, rest, bound, fills, names=names)
 
@@ -151,7 +156,7 @@ class CurrentPlan:
         if chunks:
             yield do.Overwrite(definition, chunks, names=self.columns.names)
         elif changes:
-            yield do.Count(definition, changes, self._bound, self._base, self._content, names=self.columns.names)
+            yield do.Count(definition, changes, self._bound, self._content, names=self.columns.names)
 
     @property
     def _drops_strays(self) -> bool:

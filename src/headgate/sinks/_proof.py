@@ -23,11 +23,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from headgate.lake import counted
 from headgate.sinks import _actions as do
-from headgate.sinks._carrier import image_frame
-from headgate.sinks._expand import image_rows
-from headgate.sinks._merge import seq_literal
+from headgate.sinks._images import drop_before
 
 if TYPE_CHECKING:
     from headgate.lake import DeltaPath
@@ -41,7 +42,7 @@ def key_problem(delta: DeltaPath, action: do.ProveKey) -> str | None:
     if chunks:
         expected = sum(part.images for part in chunks)
     else:
-        expected = _growth(delta, action) + (0 if action.base is None else delta.count(action.base))
+        expected = _growth(action) + (0 if action.base is None else delta.count(action.base))
     missing = expected - delta.count(delta.version())
     if not missing:
         return None
@@ -50,10 +51,14 @@ def key_problem(delta: DeltaPath, action: do.ProveKey) -> str | None:
     return f"key ({key}) is not unique: by it the table has {difference} than its source: choose other columns"
 
 
-def _growth(delta: DeltaPath, action: do.ProveKey) -> int:
+def _growth(action: do.ProveKey) -> int:
     """Return the number of rows that the images add, minus those that they remove."""
     if action.bound is None:
         return sum(part.growth for part in action.parts)
-    images = image_rows(action).frame(image_frame(delta.spark, action.parts))
-    later = images.where(f"_seq > {seq_literal(action.bound)}")
-    return int(later.selectExpr("count_if(_op = 'c') - count_if(_op = 'd')").collect()[0][0])
+    growth = 0
+    for part in action.parts:
+        for batch in part.record_batches():
+            images = pa.table({name: batch[name] for name in ("_op", "_seq")})
+            kinds = drop_before(images, action.bound)["_op"]
+            growth += sum(sign * pc.sum(pc.equal(kinds, op)).as_py() or 0 for op, sign in (("c", 1), ("d", -1)))
+    return growth

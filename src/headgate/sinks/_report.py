@@ -48,8 +48,8 @@ class BatchReport:
     behind: int | None = 0  # transactions not in gtid that the server had executed at planning, if it counts them
     notifications: tuple[Notification, ...] = ()  # also for a batch that the ledger had
     changes: dict[str, int] = field(default_factory=dict)  # changes of this batch: an update may have two images
-    write_methods: Mapping[str, Mapping[WriteMethod, str]] = field(default_factory=dict)
-    """How the batch's rows were written to each current table; for a MERGE also why."""
+    write_methods: Mapping[str, frozenset[WriteMethod]] = field(default_factory=dict)
+    """How the batch's rows were written to each current table."""
     merged: tuple[MergedState, ...] = ()
     """The merged tables after the batch."""
 

@@ -336,7 +336,7 @@ class BatchWriter:
 
     def _write_tables(
         self, spark: SparkSession, batch: Batch, decisions: list[Decision]
-    ) -> tuple[list[Decision], dict[str, Mapping[WriteMethod, str]]]:
+    ) -> tuple[list[Decision], dict[str, frozenset[WriteMethod]]]:
         """Carry out the decisions, several tables at once.
 
         :returns: the decisions, with each result in its state; how rows were written to current tables.
@@ -352,9 +352,9 @@ class BatchWriter:
 
     def _write_table(
         self, spark: SparkSession, batch: Batch, decision: Decision
-    ) -> tuple[Decision, Mapping[WriteMethod, str]]:
+    ) -> tuple[Decision, frozenset[WriteMethod]]:
         epoch, policy = batch.header.epoch, self._policy(decision.table)
-        write_methods: Mapping[WriteMethod, str] = {}
+        write_methods: frozenset[WriteMethod] = frozenset()
         if policy.form is not None and not decision.state.is_suspended:
             applied = self._current(spark, decision.table, epoch).apply(
                 decision.actions, epoch, batch.header.planned_us

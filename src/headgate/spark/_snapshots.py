@@ -7,7 +7,7 @@ without a result.
 
 *Paused*, no chunks are planned. All else continues: changes are followed, signals are taken (``spark/_requests.py``).
 
-**Append.** A table that was not read yet and whose key is one integer needs no MERGE for its chunks, if the stream
+**Append.** A table that was not read yet and whose key is one integer needs no upsert for its chunks, if the stream
 leaves out changes in ranges that are still unread (their chunk, read later, has them). MySQL and the reader of the log
 must decide alike whether a key is in such a range, hence integers only. As soon as a range has to be read twice, the
 table leaves this mode.

@@ -20,6 +20,7 @@ from headgate.names import quote_name
 from headgate.sinks import BatchReport, BatchWriter
 from tests.fix_carrier import FakeBatch, FakeTable, crash_before_ledger
 from tests.integration.outside import lake_dicts, operations
+from tests.integration.pipeline.merging import MergingUpserts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -262,7 +263,8 @@ class Copy:
         """Begin again with the files alone; without key indexes every other time."""
         self.runs += 1
         self.writer = self.make_writer()
-        self.writer._upserts = Upserts(self.path / f"keys{self.runs // 2}") if self.upserts else None
+        upserts = Upserts if self.upserts else MergingUpserts
+        self.writer._upserts = upserts(self.path / f"keys{self.runs // 2}")
 
     def make_writer(self) -> BatchWriter:
         return BatchWriter(self.spark, self.lake, "shop", ("current",))

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from headgate.testing import MySQLServer, ObjectStore, SparkCluster, s3_jars, wait_until
-from tests.integration.elsewhere import Elsewhere, merged, with_jars
-from tests.integration.outside import lake_rows, source_rows
+from tests.integration.elsewhere import Elsewhere, with_jars
+from tests.integration.outside import lake_rows, operations, source_rows
 
 
 def settings_of(cluster: SparkCluster) -> Mapping[str, str]:
@@ -26,8 +26,8 @@ def test_a_lake_in_a_folder_that_all_share(
     mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, spark_cluster: SparkCluster
 ) -> None:
     settings = {**settings_of(spark_cluster), **with_jars()}
-    output = Elsewhere(mysql_server, mysql_db, tmp_path, str(tmp_path / "lake"), settings).follow()
-    assert merged(output) == ["bare"], "only the table without a key"
+    Elsewhere(mysql_server, mysql_db, tmp_path, str(tmp_path / "lake"), settings).follow()
+    assert operations(str(tmp_path / "lake" / mysql_db / "bare"))[-1] == "STREAMING UPDATE"
 
 
 @pytest.mark.slow
@@ -39,7 +39,6 @@ def test_a_lake_on_s3(
     settings = {**settings_of(spark_cluster), **with_jars(*s3_jars()), **object_store.hadoop_settings}
     bucket = object_store.create_bucket("lake-of-cluster")
     output = Elsewhere(mysql_server, mysql_db, tmp_path, f"{bucket}/lake", settings).follow()
-    assert merged(output) == ["bare"], "only the table without a key"
     assert object_store.secret_key not in output
 
 

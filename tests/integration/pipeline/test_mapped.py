@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
-from headgate.lake import Lake, WriteMethod, merge_reason
+from headgate.lake import Lake, WriteMethod, refusal
 from headgate.lake._version import open_version
 from headgate.sinks import BatchReport, BatchWriter
 from tests.fix_carrier import FakeBatch, FakeTable
@@ -80,7 +80,7 @@ def test_a_table_with_odd_names(
     five = AddedColumn("price, each", nullable=False, default="5")
     changes.ddl(NAME, "ALTER TABLE odd ADD `price, each` INT NOT NULL DEFAULT 5", "alter", 20, adds=[five])
     changes.images(wider, [("c", 30, 7, "new", 70)])
-    assert turns.write(changes).write_methods == {NAME: {WriteMethod.UPSERT: ""}}
+    assert turns.write(changes).write_methods == {NAME: {WriteMethod.UPSERT}}
     expected = [(0, "first 0", 5), (1, "second", 5), *((n, f"first {n}", 5) for n in (3, 4, 5)), (7, "new", 70)]
     assert turns.rows([key, "item", "price, each"]) == expected
 
@@ -89,7 +89,7 @@ def test_a_table_with_odd_names(
         more = FakeBatch(epoch).live(NAME)
         last = (7, "new", 70) if epoch == 3 else (8, "newer", 30)
         more.images(wider, [("b", 10, *last), ("u", 10, 8, "newer", 10 * epoch), ("d", 20, epoch, f"first {epoch}", 5)])
-        assert turns.write(more).write_methods == {NAME: {WriteMethod.UPSERT: ""}}
+        assert turns.write(more).write_methods == {NAME: {WriteMethod.UPSERT}}
         expected = [row for row in expected if row[0] not in (7, 8, epoch)] + [(8, "newer", 10 * epoch)]
         assert turns.rows([key, "item", "price, each"], by_spark=epoch == 4) == expected
     spark.sql(f"OPTIMIZE {changelog}").collect()
@@ -104,7 +104,7 @@ def test_a_table_with_odd_names(
         ("d", 4, None),
         ("d", 5, None),
     ]
-    assert merge_reason(turns.lake, NAME, spark.conf.get) is None
+    assert refusal(turns.lake, NAME, spark.conf.get) is None
     theirs = {"CREATE TABLE", "ADD COLUMNS", "SET TBLPROPERTIES"} if made_by == "spark" else set()
     for folder in (turns.lake.current(NAME), turns.lake.changelog(NAME)):
         engines = turns.engines(folder)

@@ -113,7 +113,7 @@ def test_a_snapshot_and_then_changes(bench: Bench) -> None:
     assert report.tables[NAME].version == bench.version()
     assert report.images == {NAME: 8}
     assert report.commits == {NAME: [Commits(1_700_000_000_000_000, 1_700_000_000_000_000, 6)]}
-    assert report.write_methods == {NAME: {WriteMethod.UPSERT: ""}}
+    assert report.write_methods == {NAME: {WriteMethod.UPSERT}}
 
 
 def test_keys_that_swap(bench: Bench) -> None:
@@ -131,7 +131,7 @@ def test_keys_that_swap(bench: Bench) -> None:
 
 
 def test_a_batch_of_many_parts_folds_across_them(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.sinks._expand.ONE_TASK_IMAGES", 3)
+    monkeypatch.setattr("headgate.sinks._expand._DRIVER_BYTES", 0)
     bench.write(first_read((1, "a"), (2, "b"), (3, "c")))
     batch = live(2, ("d", 30, 1, "a2"), ("c", 40, 1, "a3"))
     batch.images(ORDERS, [("b", 10, 1, "a"), ("u", 10, 1, "a2"), ("d", 15, 2, "b")])

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from datetime import UTC, date, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from headgate.catalog import AddedColumn
+from headgate.delta import _commit
 from headgate.errors import TargetError
-from headgate.lake import NO_KEY, WriteMethod
-from headgate.sinks._keyless import _row_hash, plan_copies
+from headgate.lake import WriteMethod
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import lake_rows
 from tests.integration.pipeline.test_sinks import Bench, live
@@ -34,18 +32,14 @@ def bench(spark: SparkSession, tmp_path: Path) -> Bench:
 
 
 def rows(bench: Bench) -> list[Row]:
-    """The table's own columns; the copies of each row are numbered from 0 without gaps."""
+    """The table's own columns; equal rows have one hash, others have others."""
     folder = bench.lake.current(NAME)
     names = [field.name for field in DeltaTable(folder).schema().fields if field.name not in ("_seq", "_gtid", "_ts")]
     stored = [*lake_rows(folder, [f'"{name}"' for name in names]).elements()]
-    copies: dict[str, list[int]] = {}
-    contents: dict[str, set[Row]] = {}
-    for *content, row_hash, copy in stored:
-        copies.setdefault(row_hash, []).append(copy)
-        contents.setdefault(row_hash, set()).add(tuple(content))
-    assert all(sorted(numbers) == list(range(len(numbers))) for numbers in copies.values())
-    assert all(len(content) == 1 for content in contents.values())
-    return sorted((tuple(row[:-2]) for row in stored), key=repr)
+    hashes = {tuple(content): row_hash for *content, row_hash in stored}
+    assert len(set(hashes.values())) == len(hashes)
+    assert all(row_hash == hashes[tuple(content)] for *content, row_hash in stored)
+    return sorted((tuple(row[:-1]) for row in stored), key=repr)
 
 
 def read(*values: Row) -> FakeBatch:
@@ -60,12 +54,12 @@ def changes(epoch: int, *images: Row, file: int = 1) -> FakeBatch:
 @pytest.mark.long
 def test_equal_rows_are_counted_through_replays(bench: Bench) -> None:
     """`DELETE … LIMIT 1` takes one of two equal rows, an update changes one of two; then random changes, against a
-    Counter. A batch killed between the merge and the ledger row is replayed, with other positions, to the same rows.
+    Counter. A batch killed between the table and the ledger row is replayed, with other positions, to the same rows.
     """
-    assert bench.write(read((1, 1), (1, 1), (2, 2), (2, 2))).write_methods == {NAME: {WriteMethod.OVERWRITE: ""}}
+    assert bench.write(read((1, 1), (1, 1), (2, 2), (2, 2))).write_methods == {NAME: {WriteMethod.OVERWRITE}}
     assert rows(bench) == [(1, 1), (1, 1), (2, 2), (2, 2)]
     first = [("d", 10, 1, 1), ("b", 20, 2, 2), ("u", 20, 2, 3), ("c", 30, 4, None), ("c", 31, 4, None)]
-    assert bench.write(changes(2, *first)).write_methods == {NAME: {WriteMethod.MERGE: NO_KEY}}
+    assert bench.write(changes(2, *first)).write_methods == {NAME: {WriteMethod.UPSERT}}
     held: Counter[Row] = Counter({(1, 1): 1, (2, 2): 1, (2, 3): 1, (4, None): 2})
     assert rows(bench) == sorted(held.elements(), key=repr)
     choice = random.Random(7)
@@ -128,41 +122,55 @@ def test_a_new_column_a_truncate_and_a_reread(bench: Bench) -> None:
     assert rows(bench) == []
 
 
-def test_the_copies_of_many_contents_against_a_model(spark: SparkSession) -> None:
-    choice = random.Random(11)
-    cases = {f"h{i}": (choice.randrange(5), choice.randrange(-6, 6)) for i in range(300)}
-    net = spark.createDataFrame(
-        [(h, net, h) for h, (_, net) in cases.items()], "_row_hash string, _net int, _row string"
-    )
-    held = spark.createDataFrame([(h,) for h, (before, _) in cases.items() for _ in range(before)], "_row_hash string")
-    planned = {row["_row_hash"]: (row["_before"], row["_after"]) for row in plan_copies(net, held).collect()}
-    assert planned == {h: (before, before + net) for h, (before, net) in cases.items() if net}
+def test_a_truncate_that_a_replay_finds_elsewhere(bench: Bench) -> None:
+    """The first try has rows of the batch whose positions are below the TRUNCATE's on the other server."""
+    bench.write(read((1, 1), (2, 2)))
+    for epoch, first, second in [(2, 1, 5), (3, 5, 1)]:
+        images = [("c", 10, 3, 3), ("t", 20), ("c", 30, 4, epoch), ("c", 40, 4, epoch)]
+        batches = [
+            changes(epoch, *images, file=file).ddl(NAME, "TRUNCATE TABLE pairs", "truncate", 20, file=file)
+            for file in (first, second)
+        ]
+        bench.crash_before_ledger(batches[0])
+        assert bench.write(batches[1]).tables[NAME].state == "live"
+        assert rows(bench) == [(4, epoch), (4, epoch)]
 
 
-def test_rows_that_differ_have_different_hashes(spark: SparkSession) -> None:
-    ddl = (
-        "a string, b string, n int, d double, x binary, t timestamp, u timestamp_ntz, day date, m decimal(10,2), "
-        "g struct<srid:int,wkb:binary>, v array<float>"
-    )
-    when = datetime(2024, 3, 31, 0, 30, 0, 5)
-    blank: dict[str, Any] = dict.fromkeys(("a", "b", "n", "d", "x", "t", "u", "day", "m", "g", "v"))
-    differing: list[Any] = [
-        {},
-        *[{"a": text} for text in ("", "1", "1:b=1", "a", "é", "e\u0301", " ", "\0")],
-        *[{"b": text} for text in ("", "1")],
-        *[{"a": "x", "b": "yz"}, {"a": "xy", "b": "z"}, {"a": "1", "n": 1}, {"n": 1}, {"n": -1}, {"n": 11}],
-        *[{"d": value} for value in (0.0, -0.0, 0.1, 0.1 + 2**-56, 1e300)],
-        *[{"x": value} for value in (b"", b"\0", b"\0\0", b"1")],
-        *[{"t": when.replace(tzinfo=UTC)}, {"t": when.replace(hour=1, tzinfo=UTC)}],
-        *[{"u": when}, {"u": when.replace(microsecond=6)}, {"day": date(2024, 3, 31)}],
-        *[{"m": Decimal("1.10")}, {"m": Decimal("11.00")}],
-        *[{"g": (0, b"a")}, {"g": (1, b"a")}, {"g": (0, b"")}, {"v": [1.0, 2.0]}, {"v": [1.0]}, {"v": []}],
-    ]
-    frame = spark.createDataFrame([tuple({**blank, **row}.values()) for row in differing], ddl)
-    hashes = [row[0] for row in frame.select(_row_hash(frame, frame.columns)).collect()]
-    assert len(set(hashes)) == len(differing)
-    assert all(len(text) == 32 for text in hashes)
-    narrow = spark.createDataFrame([("x", "yz")], "b string, a string").select("b", "a").toDF("a", "b")
-    assert (
-        narrow.select(_row_hash(narrow, ["b", "a"])).collect()[0][0] == hashes[differing.index({"a": "x", "b": "yz"})]
-    )
+def test_tasks_write_a_whole_table(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay of the reading replaces nothing."""
+    monkeypatch.setattr("headgate.sinks._expand._DRIVER_BYTES", 0)
+    values = [(number % 7, None if number % 3 else 1) for number in range(50)]
+    batch = FakeBatch(1).snapshot(NAME, 1, append=False, first=True, last=True)
+    for start in range(0, 50, 10):
+        batch.chunk(PAIRS, values[start : start + 10], start=start)
+    bench.crash_before_ledger(batch)
+    assert bench.write(batch).write_methods == {NAME: {WriteMethod.OVERWRITE}}
+    assert rows(bench) == sorted(values, key=repr)
+    bench.write(changes(2, ("d", 10, *values[0]), ("d", 11, *values[7]), ("c", 20, 0, 9)))
+    left = Counter(values) - Counter([values[0], values[7]])
+    assert rows(bench) == sorted([*left.elements(), (0, 9)], key=repr)
+
+
+def test_another_program_commits_while_copies_are_counted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copies are counted again, on its version."""
+    bench.write(read((1, 1), (1, 1), (2, 2)), changes(2, ("c", 10, 1, 1)))
+    overtaken: list[Any] = []
+    make = _commit._make
+
+    def overtake(*arguments: Any) -> Any:
+        if not overtaken:
+            overtaken.append(bench.spark.sql(f"OPTIMIZE delta.`{bench.lake.current(NAME)}`").collect())
+        return make(*arguments)
+
+    monkeypatch.setattr(_commit, "_make", overtake)
+    bench.write(changes(3, ("d", 10, 1, 1), ("d", 11, 1, 1), ("d", 12, 2, 2), ("c", 13, 2, 3)))
+    assert bench.operations(NAME)[-2:] == ["OPTIMIZE", "STREAMING UPDATE"]
+    assert rows(bench) == [(1, 1), (2, 3)]
+
+
+def test_a_table_that_headgate_cannot_write_is_refused(bench: Bench) -> None:
+    bench.write(read((1, 1)))
+    table = f"delta.`{bench.lake.current(NAME)}`"
+    bench.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    with pytest.raises(TargetError, match=r"remove delta\.enableChangeDataFeed.*move its folder away"):
+        bench.write(changes(2, ("c", 10, 1, 1)))

@@ -10,7 +10,7 @@ import pytest
 
 from headgate.carrier import SEQ_DDL
 from headgate.errors import DecodeError
-from headgate.lake import PARTIAL_IMAGES, PIPELINE, TABLE, DeltaPath, WriteMethod, spark_schema
+from headgate.lake import PIPELINE, TABLE, DeltaPath, WriteMethod, spark_schema
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import logged
 from tests.integration.pipeline.test_sinks import Bench, live
@@ -35,7 +35,7 @@ def read(*rows: tuple[Any, ...], epoch: int = 1, **place: bool) -> FakeBatch:
 @pytest.mark.long
 def test_partial_updates_through_replays(spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Of one row twice, of rows that swap their keys, of a key that changes twice, of what is not there; a batch killed
-    between the merge and the ledger row is replayed, with other positions, to the same rows.
+    between the table and the ledger row is replayed, with other positions, to the same rows.
     """
     bench = Bench(spark, tmp_path / "lake")
     bench.write(read((1, "a", 10), (2, "b", 20), (3, "c", 30), (4, "d", 40), first=True, last=True))
@@ -52,7 +52,7 @@ def test_partial_updates_through_replays(spark: SparkSession, tmp_path: Path, ca
     caplog.clear()
     with caplog.at_level(logging.WARNING, "headgate"):
         report = bench.write(live(2, *images, table=GOODS, file=0))
-    assert report.write_methods == {NAME: {WriteMethod.MERGE: PARTIAL_IMAGES}}
+    assert report.write_methods == {NAME: {WriteMethod.UPSERT}}
     assert bench.rows(NAME) == expected
     assert [text for text in map(logging.LogRecord.getMessage, caplog.records) if NAME in text] == [
         f"{NAME}: ignored updates of 1 rows that the table does not have"

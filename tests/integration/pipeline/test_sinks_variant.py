@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.sinks._keyless import _row_hash
 from tests.fix_carrier import FakeTable
 from tests.integration.pipeline.test_sinks import Bench, first_read, live
 
@@ -47,13 +46,6 @@ def test_variants_in_current_and_changelog(spark: SparkSession, tmp_path: Path) 
         ("u", '"text"', '{"a":[1.5,18446744073709551615]}', False), ("u", None, None, False),
         ("c", '{"k":null}', None, True),
     ]  # fmt: skip
-
-
-def test_a_row_without_a_key_is_known_by_its_documents(spark: SparkSession) -> None:
-    frame = spark.sql("SELECT parse_json(j) AS j FROM VALUES ('null'), (NULL), ('{}'), ('{ }') AS t(j)")
-    hashes = [row[0] for row in frame.select(_row_hash(frame, ["j"])).collect()]
-    assert [hashes.index(one) for one in hashes] == [0, 1, 2, 2]
-    assert None not in hashes
 
 
 @pytest.mark.slow

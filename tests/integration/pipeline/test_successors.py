@@ -97,7 +97,7 @@ def result(table: FakeTable) -> list[tuple[Any, ...]]:
 
 
 def by_spark(bench: Bench) -> list[tuple[Any, ...]]:
-    frame = bench.spark.read.format("delta").load(bench.folder).drop("_seq", "_gtid", "_ts", "_row_hash", "_row_copy")
+    frame = bench.spark.read.format("delta").load(bench.folder).drop("_seq", "_gtid", "_ts", "_row_hash")
     return sorted(tuple(row) for row in frame.drop("_deleted").collect())
 
 

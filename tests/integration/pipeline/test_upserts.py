@@ -12,8 +12,9 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from headgate.delta import Outcome, _commit
+from headgate.errors import TargetError
 from headgate.files import is_temporary
-from headgate.lake import WriteMethod, merge_reason
+from headgate.lake import WriteMethod, refusal
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import lake_rows
 from tests.integration.pipeline.histories import KEYS, NAME, Copy, History, document, table_of
@@ -71,7 +72,7 @@ def test_the_table_is_the_one_that_a_merge_makes(
         rows = ours.rows()
         assert rows == merged.rows()
         assert sorted(row[0] for row in rows) == sorted(history.rows.values())
-    assert merge_reason(ours.lake, NAME, spark.conf.get) is None
+    assert refusal(ours.lake, NAME, spark.conf.get) is None
     if seed % 3 == 2:
         assert [_parsed(row[1]) for row in rows] == [_parsed(document(row[0])) for row in rows]
     assert "STREAMING UPDATE" in ours.operations()
@@ -158,23 +159,24 @@ def test_small_files_are_folded_beside_the_batches(
     assert not [file for file in Path(copy.delta().path, "_delta_log").iterdir() if is_temporary(file.name)]
 
 
-def test_what_is_left_to_a_merge(spark: SparkSession, tmp_path: Path) -> None:
-    """Tables that ask more of a writer than rows; the report says why."""
+def test_tables_that_others_altered_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """They ask more of a writer than rows. The error has the remedies: either one helps."""
     table = FakeTable(NAME)
     copy = Copy(spark, tmp_path, upserts=True)
-    assert copy.write(first_two(table)).write_methods == {NAME: {WriteMethod.APPEND: ""}}
+    assert copy.write(first_two(table)).write_methods == {NAME: {WriteMethod.APPEND}}
     assert copy.write(FakeBatch(2).live(NAME).images(table, [("u", 10, 2, "c")])).write_methods == {
-        NAME: {WriteMethod.UPSERT: ""}
+        NAME: {WriteMethod.UPSERT}
     }
     assert copy.write(FakeBatch(3).live(NAME)).write_methods == {}, "nothing came into a table"
-    spark.sql(f"ALTER TABLE {copy.delta().sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'false')")
-    reason = "the table has no deletion vectors (delta.enableDeletionVectors)"
-    for epoch in (4, 5):
-        report = copy.write(FakeBatch(epoch).live(NAME).images(table, [("c", 10, epoch - 1, "d")]))
-        assert (copy.operations()[0], report.write_methods) == ("MERGE", {NAME: {WriteMethod.MERGE: reason}})
+    batch = FakeBatch(4).live(NAME).images(table, [("c", 10, 3, "d")])
+    vectors = f"ALTER TABLE {copy.delta().sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = '%s')"
+    spark.sql(vectors % "false")
+    with pytest.raises(TargetError, match=r"no deletion vectors: set delta\.enableDeletionVectors to true"):
+        copy.write(batch)
+    spark.sql(vectors % "true")
+    copy.write(batch)
     spark.sql(f"ALTER TABLE {copy.delta().sql} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
-    report = copy.write(FakeBatch(6).live(NAME).images(table, [("c", 10, 5, "e")]))
-    reason = "the table needs Spark's writer (delta.enableChangeDataFeed, changeDataFeed)"
-    assert (copy.operations()[0], report.write_methods) == ("MERGE", {NAME: {WriteMethod.MERGE: reason}})
-    assert merge_reason(copy.lake, NAME, spark.conf.get) == reason, "a dry run says the same"
-    assert sorted(n for (n,) in lake_rows(copy.lake.current(NAME), ["id"]).elements()) == [1, 2, 3, 4, 5]
+    with pytest.raises(TargetError, match=r"remove delta\.enableChangeDataFeed, changeDataFeed\. Or move its folder"):
+        copy.write(FakeBatch(5).live(NAME).images(table, [("c", 10, 4, "e")]))
+    assert "delta.enableChangeDataFeed" in str(refusal(copy.lake, NAME, spark.conf.get)), "a dry run says the same"
+    assert sorted(n for (n,) in lake_rows(copy.lake.current(NAME), ["id"]).elements()) == [1, 2, 3]

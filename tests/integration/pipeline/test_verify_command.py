@@ -61,7 +61,7 @@ class Lakes:
     def copy(self, table: str, schema: pa.Schema, key: list[str], rows: list[tuple[Any, ...]] | None = None) -> None:
         """A copy of a table as it is now, or of other rows."""
         held = self.server.query(f"SELECT * FROM {self.db}.{table}") if rows is None else rows
-        added = STAMPS if key else pa.schema([*STAMPS, ("_row_hash", pa.string()), ("_row_copy", pa.int32())])
+        added = STAMPS if key else pa.schema([*STAMPS, ("_row_hash", pa.binary())])
         columns = [pa.array([row[i] for row in held], one.type) for i, one in enumerate(schema)]
         everything = pa.schema([*schema, *added])
         whole = pa.table([*columns, *(pa.nulls(len(held), one.type) for one in added)], schema=everything)
