@@ -210,6 +210,14 @@ def test_a_truncate_that_is_read_after_a_later_alter_empties_the_table(
     assert sorted(set(kinds(work)) - {"NoteTypes"}) == sorted(["Truncate", *rows])
 
 
+def test_a_statement_requests_no_second_reread() -> None:
+    fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders FORCE", "alter", 5)
+    assert decided(fake).reread is not None
+    work = decided(fake, reread_requested=True)
+    assert (work.state.state, work.reread) == ("stale", None)
+    assert work.warnings == decided(fake).warnings
+
+
 def test_a_reread_asked_for_holds_the_table_until_it_begins() -> None:
     images = FakeBatch(9).images(RETYPED, [("c", 1, 1, 2)])
     held = decided(images, reread_requested=True)

@@ -1,4 +1,4 @@
-"""A table's course through one batch: its state so far, and the warnings for users."""
+"""A table's course through one batch: its state so far, and the warnings that follow from it."""
 
 from __future__ import annotations
 
@@ -29,12 +29,11 @@ class TableCourse:
     table: str
     strict: bool  # stop the table instead of reading it again
     state: State
+    waits: bool = False  # a full snapshot has yet to begin, so no other one is requested
     reason: str | None = None  # why it is suspended, if it is
-    reread: str | None = None  # why a re-read is requested, if it is
-    left_out: str | None = None  # why images of the batch are left out, if some are
-    left_out_changes: int = 0  # how many, as far as they are counted
+    reread: str | None = None  # why the table must be read again, if the batch is the cause
+    left_out: list[tuple[str, int]] = field(default_factory=list)  # why images are left out; how many, where counted
     outcomes: list[Outcome] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
 
     @property
     def is_suspended(self) -> bool:
@@ -79,17 +78,10 @@ class TableCourse:
             case "skip":
                 self.read_again(reason)
 
-    def leave_out(self, reason: str, changes: int = 0) -> None:
-        """Leave images of the batch out, with a warning.
-
-        :param changes: how many, as far as they are counted.
-        """
-        self.left_out, self.left_out_changes = self.left_out or reason, self.left_out_changes + changes
-        self.warnings.append(f"{self.table}: left out {changes or 'some'} changes: {reason}")
-
     def _wait_for_reread(self, reason: str) -> None:
         self.apply_event(Event.CHANGES)
-        self.reason, self.reread = f"{reason}; waits to be read again", reason
+        self.reason = f"{reason}; waits to be read again"
+        self.reread = reason if not self.waits else None
 
     def begin_snapshot(self) -> None:
         """Let a snapshot that begins settle all effects of the batch's log."""
@@ -107,24 +99,30 @@ class TableCourse:
         """Record that a statement suspended the table, and why."""
         self.outcomes.append(self._suspension_outcome(ddl))
 
-    def add_warnings(self, before: str | None, alters: Iterable[DdlRow] = ()) -> None:
-        """Warn of a suspension.
+    def settled(self, alters: Iterable[DdlRow]) -> tuple[Outcome, ...]:
+        """Return the outcomes of all statements, after the last event.
 
-        :param before: why the table was stopped before the batch, if that still holds.
         :param alters: the statements that changed only columns; a table that is suspended does not follow them.
         """
-        if self.is_suspended:
-            places = {ddl.seq for ddl in alters}
-            self.outcomes = [
-                self._suspension_outcome(outcome.ddl)
-                if outcome.done in ("applied", "ignored") and outcome.ddl.seq in places
-                else outcome
-                for outcome in self.outcomes
-            ]
+        undone = {ddl.seq for ddl in alters} if self.is_suspended else set()
+        return tuple(
+            self._suspension_outcome(outcome.ddl)
+            if outcome.done in ("applied", "ignored") and outcome.ddl.seq in undone
+            else outcome
+            for outcome in self.outcomes
+        )
+
+    def warnings(self, before: str | None = None) -> list[str]:
+        """Return what users must know of images that are left out, and of a suspension.
+
+        :param before: why the table was stopped before the batch, if that still holds.
+        """
+        texts = [f"{self.table}: left out {changes or 'some'} changes: {reason}" for reason, changes in self.left_out]
         if self.state is State.STOPPED and self.reason != before:
-            self.warnings.append(f"{self.table} is stopped: {self.reason}")
+            texts.append(f"{self.table} is stopped: {self.reason}")
         if self.reread is not None:
-            self.warnings.append(f"{self.table} is read again: {self.reread}")
+            texts.append(f"{self.table} is read again: {self.reread}")
+        return texts
 
     def _suspension_outcome(self, ddl: DdlRow) -> Outcome:
         return Outcome(ddl, "re-read" if self.state is State.STALE else self.state.value, self.reason)

@@ -89,9 +89,8 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     """
     _check(arrival)
     case = Case(arrival, before, policy)
-    course = TableCourse(
-        arrival.table, policy.strict, before.state, before.row.reason if before.is_suspended and before.row else None
-    )
+    reason = before.row.reason if before.is_suspended and before.row else None
+    course = TableCourse(arrival.table, policy.strict, before.state, case.snapshot.waits, reason)
     if case.snapshot.ends_suspension:
         course.apply_event(Event.ENDS_SUSPENSION)
     statements = _follow_log(course, case)
@@ -105,10 +104,10 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
         statements.columns.begin_table()
     messages = tuple(arrival.parts) if policy.kafka and _takes_changes(course, case) else ()
     log_actions = _log_actions(course, case, restarts=restarts)
-    if case.snapshot.waits:
-        course.reread = None  # the planner already has the request
-    course.add_warnings(case.reason_before, [*statements.alters, *statements.ignored])
+    outcomes, warnings = course.settled([*statements.alters, *statements.ignored]), course.warnings(case.reason_before)
     state = _state_after(course, case, statements.columns)
+    if state.state == State.INEXACT and before.state is not State.INEXACT:
+        warnings.append(f"{arrival.table} is inexact: {state.reason}")
     plan = CurrentPlan(case, statements, columns, parts, State(state.state), lacks_images=state.left_out is not None)
     return Decision(
         table=arrival.table,
@@ -116,14 +115,14 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
         actions=plan.actions() if policy.form is not None and not course.is_suspended else (),
         log_actions=log_actions,
         messages=messages,
-        reread=course.reread,
+        reread=course.reread if not before.reread_requested else None,
         unrecorded=before.row is None
         and arrival.header_entry is None
         and statements.removed
         and not log_actions
         and not messages,
-        warnings=tuple(course.warnings),
-        outcomes=tuple(course.outcomes),
+        warnings=tuple(warnings),
+        outcomes=outcomes,
     )
 
 
@@ -131,10 +130,9 @@ def suspend(decision: Decision, reason: str, epoch: int, *, strict: bool) -> Dec
     """Suspend the table after all: the write found that it lacks rows."""
     course = TableCourse(decision.table, strict, State(decision.state.state))
     course.read_again(reason)
-    course.add_warnings(None)
     state = replace(decision.state, state=course.state.value, since_epoch=None, held_epoch=epoch, reason=course.reason)
     state = replace(state, successor=None)
-    return replace(decision, state=state, reread=course.reread, warnings=(*decision.warnings, *course.warnings))
+    return replace(decision, state=state, reread=course.reread, warnings=(*decision.warnings, *course.warnings()))
 
 
 def _check(arrival: Arrival) -> None:
@@ -171,7 +169,7 @@ def _meet_unreadable(course: TableCourse, case: Case, reason: str) -> None:
         return
     inconsistency = f"the log does not name its columns, and they are unknown: {unknown}"
     if choice == "skip":
-        course.leave_out(inconsistency)
+        course.left_out.append((inconsistency, 0))
     else:
         course.meet_inconsistency(inconsistency, choice)
 
@@ -188,7 +186,7 @@ def _leave_out_contradictions(course: TableCourse, case: Case, statements: State
     left_out = [(part, text) for part in arrival.parts for text in [_contradiction(part, columns, form)] if text]
     if not left_out or any(part.kind == "chunk" for part, _ in left_out):
         return case
-    course.leave_out(left_out[0][1], sum(part.changes for part, _ in left_out))
+    course.left_out.append((left_out[0][1], sum(part.changes for part, _ in left_out)))
     schemas = {part.schema for part, _ in left_out}
     kept = [part for part in arrival.parts if part.schema not in schemas]
     batch = replace(arrival.batch, parts={**arrival.batch.parts, arrival.table: kept})
@@ -215,8 +213,6 @@ def _suspend_for_gaps(course: TableCourse, case: Case) -> None:
         course.stop(f"{unseen.reason}; then {remedy(course.table)}")
     elif case.policy.form is not None and not case.snapshot.begins and not course.is_suspended:
         course.read_again(unseen.reason)
-        if case.before.reread_requested:
-            course.reread = None
 
 
 def _needs_no_log(course: TableCourse, case: Case, columns: ColumnView) -> bool:
@@ -278,8 +274,6 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
             course.meet_inconsistency(str(misfit), choice)
         else:
             course.read_again(str(misfit))
-        if case.before.reread_requested:
-            course.reread = None
         return ColumnPlan()
 
 
@@ -352,12 +346,10 @@ def _promise(course: TableCourse, case: Case, state: TableState) -> TableState:
     # If all rows are read again, earlier problems do not count.
     earlier = None if snapshot.restarts else row
     left_out = None
-    if course.left_out is not None:
-        left_out = LeftOut(course.left_out, arrival.batch.header.start, course.left_out_changes)
-    state = promised(state, arrival.batch, earlier, arrival.unseen, left_out, begins=snapshot.begins)
-    if state.state == State.INEXACT and case.before.state is not State.INEXACT:
-        course.warnings.append(f"{arrival.table} is inexact: {state.reason}")
-    return state
+    if course.left_out:
+        reason, changes = course.left_out[0][0], sum(changes for _, changes in course.left_out)
+        left_out = LeftOut(reason, arrival.batch.header.start, changes)
+    return promised(state, arrival.batch, earlier, arrival.unseen, left_out, begins=snapshot.begins)
 
 
 def _suspension_epoch(course: TableCourse, case: Case) -> int | None:
