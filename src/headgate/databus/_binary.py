@@ -307,7 +307,7 @@ def _parts_fit(buf: Any, at: Any, behind: Any, end: Any) -> Any:
     :param behind: index behind its header; ``end``: behind the event.
     """
     first = buf[at] == 0
-    key, count, is_long = key_at(buf, at)
+    key, count, _ = key_at(buf, at)
     if key > behind:
         return False
     if first:
