@@ -273,10 +273,12 @@ def parse_start(text: str) -> NamedStart | datetime | FilePosition | Position:
 
 def file_number(name: str) -> int:
     """Return the number of a binlog file: ``binlog.000042`` → 42 (the value of ``_seq.file``); 0 if it has none."""
-    digits = name.rpartition(".")[2]
-    return int(digits) if digits.isdigit() else 0
+    number = _NUMBERED.search(name)
+    return 0 if number is None else int(number[1])
 
 
+_NUMBERED: Final = re.compile(r"(?:^|\.)([0-9]{1,18})\Z")
+"""The largest number is 2,147,483,647: ``MAX_LOG_UNIQUE_FN_EXT`` in MySQL's ``sql/binlog.h``."""
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ].*")
 _FILE_POSITION: Final = re.compile(r"\S*\.([0-9]{1,9}):([0-9]{1,13})")
 

@@ -196,3 +196,28 @@ def test_damaged_bytes_give_events_or_our_error(data: st.DataObject) -> None:
             return str(error)
 
     assert outcome(b"\xee" * 64) == outcome(b"\x01" * 64)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        BinlogWriter().rotate("binlog.100001000001"),
+        BinlogWriter().rotate("x" * 600),
+        BinlogWriter().rotate("binlog.2147483648", artificial=False),
+        BinlogWriter("binlog.4294967296").heartbeat(5),
+        BinlogWriter().heartbeat_v2(1 << 63),
+    ],
+    ids=["rotate", "long name", "large number", "heartbeat's file", "heartbeat's position"],
+)
+def test_files_and_positions_that_no_server_has(event: bytes) -> None:
+    with pytest.raises(DecodeError, match="which no"):
+        feed(packets([event]))
+
+
+@pytest.mark.parametrize("size", [(1 << 40), (1 << 63), (1 << 64) - 1])
+def test_a_payload_takes_the_memory_of_its_data_alone(size: int) -> None:
+    """Its header's size would be more memory than there is, or no size at all."""
+    writer = BinlogWriter()
+    payload = writer.payload([], zstandard.compress(bytes(1000)), size=size)
+    with pytest.raises(DecodeError, match="holds 1000 bytes"):
+        feed(packets([writer.rotate("binlog.000001"), payload]))

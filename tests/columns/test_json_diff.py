@@ -149,3 +149,17 @@ def test_damage_gives_a_document_or_our_error(value: Any, large: bool, noise: by
     target[at : at + len(noise)] = noise
     with contextlib.suppress(ValueError):
         apply_json_differences(bytes(base), bytes(wanted))
+
+
+@pytest.mark.parametrize("path", ["$[99999999999999999999]", "$[last-99999999999999999999]"])
+def test_indexes_that_no_array_has(path: str) -> None:
+    with pytest.raises(ValueError, match="not a JSON path"):
+        apply_json_differences(document([1]), difference(INSERT, path, 2))
+
+
+def test_a_path_into_a_document_deeper_than_mysqls() -> None:
+    value: list[Any] = [1]
+    for _ in range(400):
+        value = [value]
+    with pytest.raises(ValueError, match="deeper than 100 levels"):
+        apply_json_differences(document(value, large=True), difference(REPLACE, "$" + "[0]" * 390, 2))

@@ -153,3 +153,32 @@ def test_loosened_statistics_keep_their_digits() -> None:
     assert with_loose_bounds(text, 3) == text.replace('"tightBounds": true', '"tightBounds":false')
     assert with_loose_bounds('{"numRecords":3}', 3) == '{"tightBounds":false,"numRecords":3}'
     assert with_loose_bounds('{"numRecords":3,"tightBounds":false}', 3) == '{"numRecords":3,"tightBounds":false}'
+
+
+_SCHEMA = '{"type": "struct", "fields": []}'
+DAMAGED: list[Any] = [
+    5, [], {"add": None}, {"add": {}}, {"add": {"path": 5}}, {"add": {"path": "a", "size": "5"}},
+    {"add": {"path": "a", "size": -1}}, {"add": {"path": "a", "stats": {}}},
+    {"add": {"path": "a", "deletionVector": []}},
+    {"add": {"path": "a", "deletionVector": {"storageType": "i", "pathOrInlineDv": "", "sizeInBytes": 1}}},
+    {"remove": {}}, {"txn": 5}, {"txn": {"version": 5}}, {"txn": {"appId": "a"}},
+    {"txn": {"appId": "a", "version": None}}, {"txn": {"appId": "a", "version": float("inf")}},
+    {"txn": {"appId": "a", "version": 2**63}}, {"metaData": 1.5}, {"metaData": {}},
+    {"metaData": {"schemaString": "{"}}, {"metaData": {"schemaString": '{"type": "struct"}'}},
+    {"metaData": {"schemaString": '{"type": "struct", "fields": [{"name": "a"}]}'}},
+    {"metaData": {"schemaString": _SCHEMA, "configuration": {"a": 1}}}, {"protocol": {"minReaderVersion": "x"}},
+    {"protocol": {"minWriterVersion": 7, "writerFeatures": 5}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [*map(json.dumps, DAMAGED), "[" * 100_000], ids=lambda text: text[:60])
+def test_a_commit_with_an_action_of_another_form_is_damaged(tmp_path: Path, text: str) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / f"{0:020}.json").write_text(text)
+    with pytest.raises(TargetError, match="is damaged"):
+        TableLog(str(tmp_path)).refresh()
+
+
+@pytest.mark.parametrize("text", ["[]", "5", "[" * 100_000, '{"numRecords": "5"}'], ids=lambda text: text[:20])
+def test_statistics_of_another_form_are_none(text: str) -> None:
+    assert Statistics.parse(text) == Statistics()

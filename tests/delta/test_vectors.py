@@ -12,7 +12,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.delta._vectors import VectorFile, decode, encode, positions_of, read_vector, rows_of
+from headgate.delta._vectors import VectorFile, decode, encode, positions_of, read_vector, rows_of, vector_file
 from headgate.errors import DecodeError
 
 
@@ -86,3 +86,10 @@ def test_a_reader_that_is_not_ours_leaves_the_rows_out(tmp_path: Path) -> None:
     Path(path, "_delta_log", f"{1:020d}.json").write_text("\n".join(map(json.dumps, actions)))
     result = pa.table(QueryBuilder().register("t", DeltaTable(path)).execute("SELECT id FROM t").read_all())
     assert sorted(result["id"].to_pylist()) == sorted({*range(5000)} - {*gone})
+
+
+def test_a_vector_without_a_bitmap_and_a_file_without_a_uuid() -> None:
+    with pytest.raises(DecodeError, match="damaged"):
+        decode(bytes.fromhex("d1d33964") + b"\1" + bytes(11), "/t")
+    with pytest.raises(DecodeError, match="no UUID"):
+        vector_file({"storageType": "u", "pathOrInlineDv": "abcde"})

@@ -10,11 +10,12 @@ The only error of every parser is :class:`DecodeError`, for bytes that do not fi
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headgate.binlog import codes as c
 from headgate.binlog._cursor import Cursor
 from headgate.binlog._table_map import decode_text
+from headgate.binlog_positions import file_number
 from headgate.errors import ChecksumError, DecodeError
 
 __all__ = [
@@ -95,13 +96,17 @@ def parse_format_description(event: bytes) -> FormatDescription:
     return FormatDescription(server_version, algorithm == 1)
 
 
+_LAST_FILE: Final = 0x7FFFFFFF
+"""``MAX_LOG_UNIQUE_FN_EXT`` in MySQL's ``sql/binlog.h``."""
+_LONGEST_NAME: Final = 512
+"""Bytes of a path (``FN_REFLEN``)."""
+
+
 def parse_rotate(body: bytes) -> Rotate:
     """Parse the body of a ROTATE event."""
     cursor = Cursor(body)
-    pos = cursor.uint(8)
-    if pos >= 1 << 63:
-        raise DecodeError(f"a ROTATE event names position {pos}, which no file has")
-    return Rotate(decode_text(cursor.rest().rstrip(b"\0"), "the file name of a ROTATE event"), pos)
+    pos = _position(cursor.uint(8), "ROTATE")
+    return Rotate(_file_name(cursor.rest().rstrip(b"\0"), "ROTATE"), pos)
 
 
 def parse_heartbeat(event_type: int, body: bytes, end_pos: int) -> Rotate:
@@ -110,7 +115,7 @@ def parse_heartbeat(event_type: int, body: bytes, end_pos: int) -> Rotate:
     :param end_pos: the position that the event's header stands for; version 1 has no other.
     """
     if event_type == c.HEARTBEAT:
-        return Rotate(decode_text(body, "the file name of a HEARTBEAT event"), end_pos)
+        return Rotate(_file_name(body, "HEARTBEAT"), end_pos)
     cursor, name, pos = Cursor(body), "", end_pos
     while cursor.left:
         field = cursor.packed()
@@ -118,10 +123,23 @@ def parse_heartbeat(event_type: int, body: bytes, end_pos: int) -> Rotate:
             break
         value = Cursor(cursor.take(cursor.packed()))
         if field == 1:
-            name = decode_text(value.rest(), "the file name of a HEARTBEAT event")
+            name = _file_name(value.rest(), "HEARTBEAT")
         elif field == 2:
-            pos = value.packed()
+            pos = _position(value.packed(), "HEARTBEAT")
     return Rotate(name, pos)
+
+
+def _file_name(data: bytes, event: str) -> str:
+    name = decode_text(data[:_LONGEST_NAME], f"the file name of a {event} event")
+    if len(data) > _LONGEST_NAME or file_number(name) > _LAST_FILE:
+        raise DecodeError(f"a {event} event names the file {name[:80]!r}, which no server has")
+    return name
+
+
+def _position(pos: int, event: str) -> int:
+    if pos >= 1 << 63:
+        raise DecodeError(f"a {event} event names position {pos}, which no file has")
+    return pos
 
 
 _LOAD_DATA_HEADER = 13

@@ -17,6 +17,7 @@ more into the same buffer (events that were joined or decompressed are in a sepa
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -36,6 +37,7 @@ EVENTS_PER_SEGMENT: Final = 65536
 _MAX_PACKET: Final = 0xFFFFFF
 """A packet of this length continues in the next one (client/server protocol, "Sending More Than 16Mb")."""
 _PACKET_HEADER: Final = 4
+_PIECE_BYTES: Final = 1 << 20
 
 _MORE, _CONTROL, _BIG, _EOF, _ERROR, _BAD_CRC, _BAD = range(7)
 
@@ -177,6 +179,13 @@ def frame_event_stream(buf: Any, start: int, stop: int, e_start: Any, e_end: Any
         n += 1
         p += size
     return n, p, 0
+
+
+def _pieces(reader: Any, most: int) -> Iterator[bytes]:
+    """Yield what is read, at most ``most`` bytes and one piece."""
+    while most > 0 and (piece := reader.read(min(most, _PIECE_BYTES))):
+        most -= len(piece)
+        yield piece
 
 
 class Framer:
@@ -343,7 +352,8 @@ class Framer:
             raise DecodeError(f"a transaction has an unknown compression type ({payload.compression})", **where)
         try:
             with self._zstd.stream_reader(payload.data, read_across_frames=True) as reader:
-                data = reader.read(payload.uncompressed_size + 1)
+                # Piece by piece: the size is the event's, and only what arrives takes memory.
+                data = b"".join(_pieces(reader, payload.uncompressed_size + 1))
         except zstandard.ZstdError as error:
             raise DecodeError(f"a transaction cannot be decompressed: {error}", **where) from None
         if len(data) != payload.uncompressed_size:

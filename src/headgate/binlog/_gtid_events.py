@@ -19,7 +19,7 @@ from headgate.binlog._cursor import Cursor
 from headgate.binlog._frame import Segment
 from headgate.binlog._table_map import decode_text
 from headgate.errors import DecodeError
-from headgate.gtid import Gtid
+from headgate.gtid import MAX_NUMBER, Gtid
 from headgate.kernels import u32, u64
 
 __all__ = ["GtidEvent", "commit_time", "gtid_event", "gtid_events", "gtid_indexes"]
@@ -129,6 +129,16 @@ def _parse_tagged(body: bytes) -> tuple[Gtid, int, bool]:
             original = cursor.varint()
         else:
             break
-    if len(sid) != 16 or number <= 0:
+    return _tagged(sid, tag, number), _fitting_time(original or immediate), original != 0
+
+
+def _tagged(sid: bytes, tag: str, number: int) -> Gtid:
+    if len(sid) != 16 or not 0 < number <= MAX_NUMBER:
         raise DecodeError("a GTID_TAGGED event names no GTID")
-    return Gtid(sid, tag, number), original or immediate, original != 0
+    return Gtid(sid, tag, number)
+
+
+def _fitting_time(commit_us: int) -> int:
+    if commit_us >= 1 << 55:
+        raise DecodeError(f"a GTID_TAGGED event names the commit time {commit_us} µs, which has more than 55 bits")
+    return commit_us

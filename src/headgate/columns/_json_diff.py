@@ -36,8 +36,11 @@ _LITERAL, _INT16, _UINT16, _INT32, _UINT32, _STRING, _OPAQUE = 4, 5, 6, 7, 8, 12
 _SIZES: Final = {_LITERAL: 1, _INT16: 2, _UINT16: 2, _INT32: 4, _UINT32: 4, 9: 8, 10: 8, 11: 8}
 """Bytes of values with a fixed size."""
 _REPLACE, _INSERT, _REMOVE = 0, 1, 2
+_MAX_DEPTH: Final = 100
+"""``JSON_DOCUMENT_MAX_DEPTH`` of MySQL, which cannot store deeper documents. Values are encoded recursively."""
 _LEG = re.compile(
-    r'\.(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<name>[^."\[]+))|\[(?P<last>last)?(?:-?(?P<index>\d+))?\]', re.DOTALL
+    r'\.(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<name>[^."\[]+))|\[(?P<last>last)?(?:-?(?P<index>[0-9]{1,10}))?\]',
+    re.DOTALL,
 )
 
 
@@ -192,6 +195,8 @@ class _Document:
         path = [self.root]
         for leg in legs:
             value = path[-1]
+            if len(path) > _MAX_DEPTH:
+                raise ValueError(f"a path leads deeper than {_MAX_DEPTH} levels")
             if leg.key is not None:
                 if not value.is_object:
                     raise ValueError("a path names a member of a value that is not an object")

@@ -11,7 +11,6 @@ whole log is replayed again.
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,10 +23,12 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from headgate.delta._actions import checked_action, parse_action
 from headgate.delta._files import FileIdentity, files_of, is_inside, is_visible, open_parquet
 from headgate.delta._mapping import MAPPING_FEATURE, UNMAPPED, ColumnNames, NamedFile, names_of, without_mapping
 from headgate.delta._statistics import Statistics
 from headgate.errors import TargetError
+from headgate.parsing import parse_json
 
 __all__ = [
     "LAST_CHECKPOINT",
@@ -307,11 +308,11 @@ def read_commit(folder: str, version: int) -> list[dict[str, Any]] | None:
     """
     name = commit_name(version)
     try:
-        return [json.loads(line) for line in files_of(folder).read(name).splitlines() if line.strip()]
+        return [parse_action(line) for line in files_of(folder).read(name).splitlines() if line.strip()]
     except FileNotFoundError:
         return None
-    except ValueError:
-        raise TargetError(f"{folder}/{name} is damaged") from None
+    except ValueError as error:
+        raise TargetError(f"{folder}/{name} is damaged: {error}") from None
 
 
 def checkpoint_name(version: int) -> str:
@@ -322,9 +323,10 @@ def checkpoint_name(version: int) -> str:
 def checkpointed_version(folder: str) -> int:
     """Return the version of the newest checkpoint by ``_last_checkpoint``; −1 if none."""
     try:
-        return int(json.loads(files_of(folder).read(LAST_CHECKPOINT))["version"])
-    except (OSError, ValueError, KeyError):
+        version = parse_json(files_of(folder).read(LAST_CHECKPOINT))["version"]
+    except (OSError, ValueError, KeyError, TypeError):
         return -1
+    return version if isinstance(version, int) else -1
 
 
 def _noted_checkpoint(folder: str) -> int | None:
@@ -377,7 +379,14 @@ def read_checkpoint(folder: str, name: str, kinds: Iterable[str]) -> Iterator[di
         for batch in file.iter_batches(_CHECKPOINT_ROWS, columns=present):
             for kind in present:
                 for value in batch.column(kind).drop_null().to_pylist():
-                    yield {kind: _plain(value)}
+                    yield _checked(folder, name, {kind: _plain(value)})
+
+
+def _checked(folder: str, name: str, action: dict[str, Any]) -> dict[str, Any]:
+    try:
+        return checked_action(action)
+    except ValueError as error:
+        raise TargetError(f"{folder}/{name} is damaged: {error}") from None
 
 
 def _plain(value: Any) -> Any:

@@ -17,6 +17,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from headgate.parsing import parse_json
+
 __all__ = ["Statistics", "with_loose_bounds"]
 
 _TEXT_CHARACTERS: Final = 32
@@ -40,10 +42,13 @@ class Statistics:
     def parse(cls, text: str | None) -> Statistics:
         """Parse an ``add`` action's ``stats``; return empty statistics if they are not JSON."""
         try:
-            values = json.loads(text or "{}", parse_float=Decimal)
-        except ValueError:
+            values = parse_json(text or "{}", parse_float=Decimal)
+        except (ValueError, ArithmeticError):
+            return cls()
+        if not isinstance(values, dict):
             return cls()
         rows = values.get("numRecords")
+        rows = rows if isinstance(rows, int) and not isinstance(rows, bool) and rows >= 0 else None
         return cls(rows, values.get("minValues") or {}, values.get("maxValues") or {}, values.get("nullCount") or {})
 
     def bounds(self, path: tuple[str, ...], kind: pa.DataType) -> tuple[Any, Any] | None:

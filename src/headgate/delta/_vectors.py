@@ -59,6 +59,7 @@ _HEAD: Final = struct.Struct("<iQ")
 _KEY: Final = struct.Struct("<I")
 _FILE_VERSION: Final = b"\x01"
 _UUID_DIGITS: Final = 20
+_UUID_BYTES: Final = 16
 _INLINE_BYTES: Final = 256
 """Vectors up to this size are stored in the log: a small file costs more to write, to read and to remove."""
 _Z85: Final = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
@@ -105,7 +106,7 @@ def decode(data: bytes, where: str) -> Positions:
         raise DecodeError(f"{where}: a deletion vector is for a file with more than 4,294,967,295 rows, or damaged")
     try:
         return BitMap.deserialize(data[start:])
-    except ValueError:
+    except (ValueError, IndexError):  # IndexError: there is no byte
         raise DecodeError(f"{where}: a deletion vector's bitmap is damaged") from None
 
 
@@ -163,8 +164,10 @@ def vector_file(descriptor: Descriptor) -> str:
     text = str(descriptor["pathOrInlineDv"])
     if descriptor["storageType"] != "u":
         return text
-    prefix = text[:-_UUID_DIGITS]
-    name = f"deletion_vector_{uuid.UUID(bytes=_unpack(text[-_UUID_DIGITS:]))}.bin"
+    prefix, digits = text[:-_UUID_DIGITS], _unpack(text[-_UUID_DIGITS:])
+    if len(digits) != _UUID_BYTES:
+        raise DecodeError(f"a deletion vector's file has no UUID in its name: {text[:80]!r}")
+    name = f"deletion_vector_{uuid.UUID(bytes=digits)}.bin"
     return f"{prefix}/{name}" if prefix else name
 
 
