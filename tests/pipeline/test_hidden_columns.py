@@ -1,4 +1,4 @@
-"""When the server is asked whether it hides a column that the log has."""
+"""When a query finds out whether the server hides a column that the log has."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ WIDER = FakeTable(columns=(*ORDERS.columns, ("Pin", "int")))
 RENAMED = FakeTable(columns=(("id", "bigint"), ("thing", "string")), names={"thing": "item"})
 
 
-class Asked:
-    """A detector, and the tables that it asked about; the server hides columns of all."""
+class Detection:
+    """A detector, and the tables about which it queried; the server hides columns of all."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **targets: Any) -> None:
         self.tables: list[str] = []
@@ -50,27 +50,27 @@ class Asked:
 
 
 def test_a_column_that_no_select_showed(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Asked(monkeypatch)
-    assert not asked.stops(FakeBatch(1).chunk(ORDERS, [(1, "a")]))
-    assert not asked.stops(FakeBatch(2).images(ORDERS, [("c", 1, 2, "b")]))
-    assert asked.stops(FakeBatch(3).images(WIDER, [("c", 1, 3, "c", 7)]))
-    assert not asked.stops(FakeBatch(4).images(WIDER, [("c", 1, 3, "c", 7)])), "once: the table is stopped"
+    detection = Detection(monkeypatch)
+    assert not detection.stops(FakeBatch(1).chunk(ORDERS, [(1, "a")]))
+    assert not detection.stops(FakeBatch(2).images(ORDERS, [("c", 1, 2, "b")]))
+    assert detection.stops(FakeBatch(3).images(WIDER, [("c", 1, 3, "c", 7)]))
+    assert not detection.stops(FakeBatch(4).images(WIDER, [("c", 1, 3, "c", 7)])), "once: the table is stopped"
 
 
 def test_what_explains_a_column(monkeypatch: pytest.MonkeyPatch) -> None:
     added = FakeBatch(2).images(WIDER, [("c", 9, 3, "c", 7)]).ddl(ORDERS.name, "ALTER …", "alter", 5)
-    asked = Asked(monkeypatch, orders=ORDERS.target())
-    assert not asked.stops(added), "a statement"
-    assert not asked.stops(FakeBatch(3).images(WIDER, [("c", 1, 4, "c", 7)]))
-    asked = Asked(monkeypatch, orders=RENAMED.target())
-    assert not asked.stops(FakeBatch(2).images(RENAMED, [("c", 1, 2, "b")])), "a rule that renames it"
-    assert not asked.stops(FakeBatch(3).images(ORDERS, [("c", 1, 2, "b")]))
-    asked = Asked(monkeypatch)
-    assert not asked.stops(FakeBatch(2).images(WIDER, [("c", 1, 3, "c", 7)])), "nothing is known of the table"
+    detection = Detection(monkeypatch, orders=ORDERS.target())
+    assert not detection.stops(added), "a statement"
+    assert not detection.stops(FakeBatch(3).images(WIDER, [("c", 1, 4, "c", 7)]))
+    detection = Detection(monkeypatch, orders=RENAMED.target())
+    assert not detection.stops(FakeBatch(2).images(RENAMED, [("c", 1, 2, "b")])), "a rule that renames it"
+    assert not detection.stops(FakeBatch(3).images(ORDERS, [("c", 1, 2, "b")]))
+    detection = Detection(monkeypatch)
+    assert not detection.stops(FakeBatch(2).images(WIDER, [("c", 1, 3, "c", 7)])), "nothing is known of the table"
     other = FakeTable("shop.other", WIDER.columns)
-    assert not Asked(monkeypatch, other=ORDERS.target()).stops(FakeBatch(2).images(other, [("c", 1, 3, "c", 7)]))
+    assert not Detection(monkeypatch, other=ORDERS.target()).stops(FakeBatch(2).images(other, [("c", 1, 3, "c", 7)]))
 
 
 def test_a_log_without_names(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = FakeBatch(2).stop(ORDERS.name, "it has 3 columns", unknown="it has 3 columns")
-    assert Asked(monkeypatch).stops(batch)
+    assert Detection(monkeypatch).stops(batch)
