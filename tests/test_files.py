@@ -129,7 +129,7 @@ def test_a_full_disk_is_no_fault_of_the_configuration(
             write_json(file, {})
     write_json(file, {})
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "read_text", fails)
+        patch.setattr(Path, "read_bytes", fails)
         with pytest.raises(StorageError, match=r"state\.json cannot be read"):
             read_json(file)
         patch.setattr(os, "open", fails)

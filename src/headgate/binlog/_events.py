@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from headgate.binlog import codes as c
 from headgate.binlog._cursor import Cursor
 from headgate.binlog._table_map import decode_text
-from headgate.binlog_positions import file_number
+from headgate.positions import file_number
 from headgate.errors import ChecksumError, DecodeError
 
 __all__ = [
