@@ -163,11 +163,13 @@ def test_killed_while_it_is_undone(spark: SparkSession, tmp_path: Path, monkeypa
 
 
 @pytest.mark.long
-def test_where_only_spark_writes(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DeltaPath, "obstacle", lambda _: "elsewhere")
+def test_a_changelog_that_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
     lakes = make(spark, tmp_path, "current", "changelog")
     image = ("c", 10, 4, "d")
     lakes.write(lambda: first_read((1, "a")))
+    for bench in (lakes.with_loss, lakes.without):
+        path = bench.lake.changelog(NAME)
+        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
     lakes.lose(live(2, image), NAME)
     lakes.write(lambda: resumed(10, image, after=1))
     lakes.assert_equal(NAME)
