@@ -505,7 +505,7 @@ def test_a_table_without_a_key_takes_images() -> None:
     keyless = FakeTable(key=())
     work = decided(FakeBatch(9).live("shop.orders").images(keyless, [("c", 1, 1, "x")]), LIVE, keyless.target())
     assert (is_exact(work), work.state.state) == (True, "live")
-    taken = FakeTable(columns=(("id", "bigint"), ("_Row_Copy", "string")), key=())
+    taken = FakeTable(columns=(("id", "bigint"), ("_Row_Hash", "string")), key=())
     work = decided(FakeBatch(9).images(taken, [("c", 1, 1, "x")]), None, None)
     assert (work.actions, work.state.state) == ((), "stopped")
 
