@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.testing import KafkaBroker, SchemaRegistry
+from headgate.testing import KafkaBroker, RegistryServer
 
 _numbers = itertools.count(1)
 
@@ -26,10 +26,10 @@ def kafka_broker() -> Iterator[KafkaBroker]:
 
 
 @pytest.fixture(scope="session")
-def schema_registry() -> Iterator[SchemaRegistry]:
+def schema_registry() -> Iterator[RegistryServer]:
     """The run's shared schema registry. Use subjects of your own in it. Without Maven its tests are skipped."""
     try:
-        started = SchemaRegistry.start()
+        started = RegistryServer.start()
     except ConfigError as error:
         pytest.skip(error.message)
     with started as registry:

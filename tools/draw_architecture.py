@@ -87,7 +87,7 @@ TO_DELTA: Sequence[Step] = [
     ("carrier", "a record batch and its summary, one row of the stream", "carrier/_wire.py"),
     ("decide", "the table's next state, and a list of actions", "sinks/_decide.py, sinks/_states.py"),
     ("apply", "Create, AddColumns, Append, Upsert, Sweep, …", "sinks/_current.py, sinks/_changelog.py"),
-    ("write", "new files, then old rows looked up by key", "lake/_written.py, lake/_upsert.py, delta/_index.py"),
+    ("write", "new files, then old rows looked up by key", "lake/_staged_rows.py, lake/_upsert.py, delta/_index.py"),
     ("commit", "files and deletion vectors, one Delta commit", "delta/_change.py, delta/_commit.py"),
 ]
 TO_CONSUMERS: Sequence[Step] = [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headgate.lake import Status
 from headgate.ui._app import templates
-from headgate.ui._pipelines import View
+from headgate.ui._pipelines import PipelineView
 from tools.pictures import ROOT
 
 FOLDER = ROOT / "docs" / "pictures"
@@ -28,7 +28,7 @@ def pictures() -> dict[Path, str]:
 def page(value: dict[str, object]) -> str:
     """The page as it was when the status had been written, cut off below."""
     status = Status.model_validate(value)
-    view = View(status.pipeline, status.updated_us, status.model_copy(update={"host": "elsewhere"}))
+    view = PipelineView(status.pipeline, status.updated_us, status.model_copy(update={"host": "elsewhere"}))
     content = templates().get_template("content.html").render(views=[view], limit=None)
     style = STYLE.read_text("utf-8").partition("@media (max-width")[0]  # a picture has one width
     return "\n".join([

@@ -17,7 +17,7 @@ import headgate.lake
 import headgate.pipeline
 from headgate import verification
 from headgate.cli import _verify
-from headgate.cli._progress import SnapshotProgress, VerifyView, _VerifyBar
+from headgate.cli._progress import ProgressDisplay, VerifyView, _VerifyBar
 from headgate.config import PipelineConfig
 from headgate.errors import ChunkRetryError, TargetError, UnsupportedError
 from headgate.lake import Difference, LedgerRow, TableResult
@@ -222,7 +222,7 @@ def test_how_far_it_is_is_told_now_and_then(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_table_that_appears_meanwhile_has_no_bar() -> None:
-    progress = SnapshotProgress({"a.b": 1})
+    progress = ProgressDisplay({"a.b": 1})
     progress.add("a.b", 1)
     progress.add("a.c", 5)
     assert [task.completed for task in progress._progress.tasks] == [1]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.engine import _class_archive, keep_classes
+from headgate.engine import _class_archive, store_class_archive
 from headgate.engine._class_archive import archive_option
 
 MAGIC = bytes.fromhex("a8ab0bf0")
@@ -124,7 +124,7 @@ def test_an_archive_is_awaited_only_if_a_batch_is_done(
     archive.touch()
     monkeypatch.setattr(_class_archive, "_BATCH_DONE", threading.Event())
     if has_batch:
-        keep_classes()
+        store_class_archive()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         _class_archive._wait(process, archive, os.getpid())
         assert process.returncode == code

@@ -35,13 +35,13 @@ from headgate.lake import _upsert as upsert_module
 from headgate.lake._append import CommitBase, append_rows, table_schema
 from headgate.lake._delta import DeltaPath
 from headgate.lake._folds import Folds, _Prepared
-from headgate.lake._form import END_GTID, END_SEQ, VALID_FROM
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import TableState
 from headgate.lake._merged import MergedTables
 from headgate.lake._places import Place
+from headgate.lake._staged_rows import Changes
+from headgate.lake._table_kind import END_GTID, END_SEQ, VALID_FROM
 from headgate.lake._takeover import begin_successor, take_over
-from headgate.lake._written import Changes
 from tests.fix_carrier import SEQ
 from tests.lake.tables import make_table
 

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.delta import DataFile
 from headgate.lake import DELETED, END_SEQ, IS_CURRENT, SEEN, VALID_TO, Ending, Form, Marking
-from headgate.lake._form import END_GTID, VALID_FROM
+from headgate.lake._table_kind import END_GTID, VALID_FROM
 
 SEQ = pa.struct([("epoch", pa.int64()), ("file", pa.int32()), ("pos", pa.int64()), ("ordinal", pa.int64())])
 TIME = pa.timestamp("us", "UTC")

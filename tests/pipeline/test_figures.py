@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.carrier import Commits, Header, Part
 from headgate.lake import HistoryStatus, TableStatus
-from headgate.pipeline._figures import BatchUnderWay, Freshness, History, Rates, count_transactions, snapshot_status
+from headgate.pipeline._figures import CurrentBatch, Freshness, History, Rates, count_transactions, snapshot_status
 from headgate.positions import LogPlace
 from headgate.sinks import Batch
 from headgate.spark import BatchPlan
@@ -197,10 +197,10 @@ def test_a_history_is_bounded(steps: list[int]) -> None:
     assert list(times) == sorted(times)
 
 
-def reading(plan: BatchPlan | None = None) -> BatchUnderWay:
+def reading(plan: BatchPlan | None = None) -> CurrentBatch:
     table = PlannedTable(1, 3, rows=500, chunks_estimate=7, rows_estimate=1500)
     plans = {7: plan or BatchPlan(9, {T: table}, transactions=4, behind=2)}
-    return BatchUnderWay(7, 100.0, plans.get)
+    return CurrentBatch(7, 100.0, plans.get)
 
 
 def test_the_reading_of_a_batch() -> None:

@@ -279,7 +279,7 @@ def test_a_run_that_is_stopped_early_says_so(
             self.pipeline.stop()
 
     monkeypatch.setattr(_pipeline, "_Run", Run)
-    monkeypatch.setattr(_pipeline, "keep_classes", lambda: None)
+    monkeypatch.setattr(_pipeline, "store_class_archive", lambda: None)
     since_us = time.time_ns() // 1000 + 10**9 if idle else 1
     monkeypatch.setattr(ControlFolder, "waiting", lambda _: Waiting(1, since_us, False))
     pipeline = Pipeline(file.config, file=file)

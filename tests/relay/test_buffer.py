@@ -180,13 +180,13 @@ def test_reading_that_is_not_quick_while_a_large_window_is_written(monkeypatch: 
     """It takes a while, and its segment is there before it: what comes before it has to be read all the same."""
     buffer = EventBuffer(1 << 20)
     put(buffer, range(1, 2000))
-    really, sizes = _segments.Segment.append, list[int | None]()
+    really, sizes = _segments.BufferSegment.append, list[int | None]()
 
     def append(self: Any, *arguments: Any) -> None:
         sizes.append(buffer.bytes_in_memory(StreamPosition(1)))
         really(self, *arguments)
 
-    monkeypatch.setattr(_segments.Segment, "append", append)
+    monkeypatch.setattr(_segments.BufferSegment, "append", append)
     put(buffer, [2000], events=1000)
     (everything,) = sizes
     assert everything is not None

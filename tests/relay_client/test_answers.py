@@ -27,7 +27,7 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
 from headgate.relay_client import Consumer, GroupMember, RelayClient, Retry
-from headgate.relay_client._transport import Transport
+from headgate.relay_client._transport import RelayTransport
 from headgate.web import retry_after
 from tests.relay.rows import block, people
 from tests.relay.serving import Served, served
@@ -222,7 +222,7 @@ def test_no_longer_than_a_minute_and_not_beyond_the_deadline(
 
 def test_of_other_answers_it_says_nothing(server: Answering) -> None:
     server.status, server.headers = 500, {"retry-after": "7"}
-    transport = Transport([server.url])
+    transport = RelayTransport([server.url])
     with pytest.raises(Exception, match="cannot answer"):
         transport.json("sources")
     assert transport.requested_wait_seconds() == 0

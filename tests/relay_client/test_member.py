@@ -21,7 +21,7 @@ from headgate.relay._http._parameters import InvalidParameterError
 from headgate.relay_client import ClientTuning, Consumer, Event, GroupMember, Result, Retry
 from headgate.relay_client._member import PartitionCheckpoint
 from headgate.relay_client._states import MemberState, PartitionState
-from headgate.relay_client._transport import Transport
+from headgate.relay_client._transport import RelayTransport
 from headgate.testing import Proxy, wait_until
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, Served, served
@@ -337,7 +337,7 @@ def test_a_member_that_ends_with_an_error_ends_its_partitions_first(tmp_path: Pa
 @pytest.mark.parametrize("value", [[], {}, {"partitions": [1]}, {"partitions": {"0": {"generation": "x"}}}])
 def test_json_that_is_no_answer_of_a_relay(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
     """Another program may be at the URL."""
-    monkeypatch.setattr(Transport, "post", lambda *_: value)
+    monkeypatch.setattr(RelayTransport, "post", lambda *_: value)
     member = GroupMember("http://127.0.0.1:1", "g", 1, [], lambda *_: Consumer())
     with pytest.raises(ProtocolError, match="/groups/g gave another answer than a relay's"):
         member.run()
@@ -502,7 +502,7 @@ def test_a_full_disk_ends_no_member(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     report = {"member": "m", "partitions": 2, "sources": [PERSON.name]}
     with (
         served(state=tmp_path) as relay,
-        contextlib.closing(Transport([f"http://127.0.0.1:{relay.port}"])) as transport,
+        contextlib.closing(RelayTransport([f"http://127.0.0.1:{relay.port}"])) as transport,
     ):
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", full)

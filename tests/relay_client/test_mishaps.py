@@ -14,7 +14,7 @@ from headgate.errors import CommitConflictError, ProtocolError, RelayConsumerErr
 from headgate.relay import BufferLimits, RelayLimits
 from headgate.relay_client import ClientTuning, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay_client._reading import Reader
-from headgate.relay_client._transport import Transport
+from headgate.relay_client._transport import RelayTransport
 from headgate.testing import Proxy
 from headgate.web.serving import Serving
 from tests.relay.rows import UUID, block, people
@@ -90,15 +90,15 @@ def run(relays: Served | list[Any], *consumers: Calls, store: Memory | None = No
 
 def fail_once(monkeypatch: pytest.MonkeyPatch, fails: Callable[[str, int], bool]) -> None:
     """No answer to some requests, by their paths and numbers."""
-    really, count = Transport.get, {"n": 0}
+    really, count = RelayTransport.get, {"n": 0}
 
-    def get(self: Transport, path: str, *more: Any, **named: Any) -> Any:
+    def get(self: RelayTransport, path: str, *more: Any, **named: Any) -> Any:
         count["n"] += 1
         if fails(path, count["n"]):
             raise self.failure("the relay does not answer")
         return really(self, path, *more, **named)
 
-    monkeypatch.setattr(Transport, "get", get)
+    monkeypatch.setattr(RelayTransport, "get", get)
 
 
 # --- what consumers answer
@@ -395,14 +395,14 @@ def test_a_relay_that_restarts_holds_what_the_other_does_not(
     monkeypatch: pytest.MonkeyPatch, *, bootstrap: bool
 ) -> None:
     """The other one says so each time, but it does not speak for both."""
-    really, requests = Transport.get, itertools.count()
+    really, requests = RelayTransport.get, itertools.count()
 
-    def get(self: Transport, path: str, *more: Any, **named: Any) -> Any:
+    def get(self: RelayTransport, path: str, *more: Any, **named: Any) -> Any:
         if self.number == 1 and next(requests) < 3:
             raise self.failure("the relay does not answer")
         return really(self, path, *more, **named)
 
-    monkeypatch.setattr(Transport, "get", get)
+    monkeypatch.setattr(RelayTransport, "get", get)
     consumer = Calls(lambda what, _: "stop" if what == "on_checkpoint" else None)
     with served() as first, served() as second:
         put(first, 60, 61)
@@ -415,14 +415,14 @@ def test_a_relay_that_restarts_holds_what_the_other_does_not(
 
 
 def test_a_bootstrap_does_not_wait_for_ever_for_a_relay_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    really = Transport.get
+    really = RelayTransport.get
 
-    def get(self: Transport, path: str, *more: Any, **named: Any) -> Any:
+    def get(self: RelayTransport, path: str, *more: Any, **named: Any) -> Any:
         if self.number == 1:
             raise self.failure("the relay does not answer")
         return really(self, path, *more, **named)
 
-    monkeypatch.setattr(Transport, "get", get)
+    monkeypatch.setattr(RelayTransport, "get", get)
     consumer = Calls(lambda what, _: "stop" if what == "on_stop_bootstrap" else None)
     with serving(Shelf([7])) as first, served() as gone:
         put(first, 60, 61)
@@ -512,12 +512,12 @@ def test_a_transaction_that_was_begun_by_another_client_and_a_lost_connection() 
 
 def test_an_event_of_a_schema_that_the_relay_has_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """It may have restarted since it gave the event."""
-    really, empty = Transport.json, iter([True])
+    really, empty = RelayTransport.json, iter([True])
 
-    def forgetful(self: Transport, path: str, *more: Any) -> Any:
+    def forgetful(self: RelayTransport, path: str, *more: Any) -> Any:
         return {"sourceSchemas": []} if path == "register" and next(empty, False) else really(self, path, *more)
 
-    monkeypatch.setattr(Transport, "json", forgetful)
+    monkeypatch.setattr(RelayTransport, "json", forgetful)
     consumer = Calls(lambda what, _: "stop" if what == "on_checkpoint" else None)
     with served() as relay:
         put(relay, 1)
@@ -542,12 +542,12 @@ def test_an_event_of_a_schema_that_the_relay_has_forgotten(monkeypatch: pytest.M
 )
 def test_json_that_is_no_answer_of_a_relay(monkeypatch: pytest.MonkeyPatch, path: str, value: Any) -> None:
     """Another program may be at the URL."""
-    really = Transport.json
+    really = RelayTransport.json
 
-    def json(self: Transport, requested: str, *more: Any) -> Any:
+    def json(self: RelayTransport, requested: str, *more: Any) -> Any:
         return value if requested == path else really(self, requested, *more)
 
-    monkeypatch.setattr(Transport, "json", json)
+    monkeypatch.setattr(RelayTransport, "json", json)
     consumer, tuning = Calls(), ClientTuning(wait=0.001, stalled=0.0)
     with served() as relay:
         put(relay, 1)
@@ -576,20 +576,20 @@ def test_a_bootstrap_that_goes_on_at_a_relay_that_has_all_changes(monkeypatch: p
     """Rows of another were given, so it gives rows, too; and it comes to an end."""
     limits = RelayLimits(BufferLimits(smallest=0))
     down: set[int] = set()
-    really_open, really_get = Transport._open, Transport.get
+    really_open, really_get = RelayTransport._open, RelayTransport.get
 
-    def open_connection(self: Transport) -> Any:
+    def open_connection(self: RelayTransport) -> Any:
         if self.number in down:
             raise ConnectionRefusedError("down")
         return really_open(self)
 
-    def get(self: Transport, path: str, *more: Any, **named: Any) -> Any:
+    def get(self: RelayTransport, path: str, *more: Any, **named: Any) -> Any:
         if (self.number, path) == (0, "stream") and not down:
             raise ScnNotFoundError("it does not have all yet")
         return really_get(self, path, *more, **named)
 
-    monkeypatch.setattr(Transport, "_open", open_connection)
-    monkeypatch.setattr(Transport, "get", get)
+    monkeypatch.setattr(RelayTransport, "_open", open_connection)
+    monkeypatch.setattr(RelayTransport, "get", get)
 
     def answer(what: Any, turn: int) -> Any:
         if what == 7 and not down:

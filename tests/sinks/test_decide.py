@@ -24,7 +24,7 @@ from headgate.sinks._actions import (
 )
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide, suspend
-from headgate.sinks._promises import Unseen
+from headgate.sinks._ledger_state import Divergence
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
 ORDERS = FakeTable()
@@ -47,7 +47,7 @@ def decided(
     before: TableState | None = LIVE,
     target: Target | None = TARGET,
     *,
-    unseen: Unseen | None = None,
+    unseen: Divergence | None = None,
     **options: Any,
 ) -> Decision:
     """The decision on the table; ``options`` are fields of ``TableBefore`` and ``Policy``."""
@@ -653,8 +653,8 @@ def test_the_last_chunk_of_a_reading_that_could_not_be_read_does_not_end_the_hol
     assert (work.actions, work.state.state, work.state.reason) == ((), "stopped", ODD)
 
 
-KEY = Unseen("foreign keys of shop.orders: c: ON DELETE CASCADE: use RESTRICT")
-OVER = Unseen("a foreign key may have changed rows unseen: ALTER", over=True)
+KEY = Divergence("foreign keys of shop.orders: c: ON DELETE CASCADE: use RESTRICT")
+OVER = Divergence("a foreign key may have changed rows unseen: ALTER", over=True)
 REFERENCES = "ALTER TABLE orders ADD FOREIGN KEY (item) REFERENCES u (id) ON DELETE CASCADE"
 
 
@@ -718,13 +718,13 @@ def test_a_table_that_has_just_become_inexact_need_not_have_each_deleted_row() -
         assert count.content is content
 
 
-INSERTS = Unseen("skip leaves operations out: insert", accepted=True)
+INSERTS = Divergence("skip leaves operations out: insert", accepted=True)
 
 
 def test_removed_rows_that_skip_keeps_outlive_a_reread() -> None:
     stale = TableState("shop.orders", "stale", version=4, held_epoch=3, reason="x")
     begins = FakeBatch(9).snapshot("shop.orders", 7, append=False, last=True).chunk(ORDERS, [(1, "x")])
-    skipped = Unseen("skip leaves operations out: delete", accepted=True)
+    skipped = Divergence("skip leaves operations out: delete", accepted=True)
     assert kinds(decided(begins, stale)) == ["DropStrays", "Upsert", "Sweep"]
     work = decided(begins, stale, unseen=skipped, keeps_removed=True)
     assert (kinds(work), work.state.state, work.state.reason) == (["Upsert"], "inexact", skipped.reason)

@@ -19,7 +19,7 @@ from headgate.catalog import AddedColumn
 from headgate.lake import Successor, TableState
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide
-from headgate.sinks._promises import Unseen
+from headgate.sinks._ledger_state import Divergence
 from headgate.sinks._states import COMPLETE, State
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
@@ -50,7 +50,7 @@ class Brought:
 
     batch: FakeBatch
     shape: FakeTable = ORDERS
-    unseen: Unseen | None = None
+    unseen: Divergence | None = None
     strict: bool = False
     appended_since: int | None = None
 
@@ -137,9 +137,9 @@ BRINGS: Mapping[str, Callable[[], Brought]] = {
     "some rows": lambda: Brought(some_rows()),
     "images that nobody can read": lambda: Brought(changes().stop(TABLE, "unreadable")),
     "a first chunk that nobody can read": lambda: Brought(reading(EPOCH).unread(TABLE, "unreadable")),
-    "rows change unseen": lambda: Brought(changes(), unseen=Unseen(CASCADE)),
-    "rows have changed unseen": lambda: Brought(changes(), unseen=Unseen(CASCADE, over=True)),
-    "rows change unseen, which is accepted": lambda: Brought(changes(), unseen=Unseen(CASCADE, accepted=True)),
+    "rows change unseen": lambda: Brought(changes(), unseen=Divergence(CASCADE)),
+    "rows have changed unseen": lambda: Brought(changes(), unseen=Divergence(CASCADE, over=True)),
+    "rows change unseen, which is accepted": lambda: Brought(changes(), unseen=Divergence(CASCADE, accepted=True)),
 }
 
 

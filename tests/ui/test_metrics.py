@@ -9,13 +9,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.carrier import ControlFolder
 from headgate.ui._metrics import exposition
-from headgate.ui._pipelines import View, Watched
+from headgate.ui._pipelines import PipelineView, Watched
 from tests.ui.status import put, reading
 
 DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
-def samples(*views: View) -> dict[tuple[str, ...], float]:
+def samples(*views: PipelineView) -> dict[tuple[str, ...], float]:
     """``(name, label values in order of label names)`` → value."""
     values = {}
     for family in text_string_to_metric_families(exposition(views).decode()):

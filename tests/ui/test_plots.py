@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.carrier import ControlFolder
-from headgate.ui._pipelines import View, Watched
+from headgate.ui._pipelines import PipelineView, Watched
 from headgate.ui._plots import HEIGHT, WIDTH, Plot, _above, plots
 from tests.ui.status import put
 
@@ -27,7 +27,7 @@ def seen(tmp_path: Path, lag: dict[int, float | None], **more: Any) -> list[Plot
         "changes_per_second": [0.0] * len(lag),
     }
     put(inbox, history=history, **more)
-    return plots(View("shop", NOW_US, Watched("shop", inbox).state().status))
+    return plots(PipelineView("shop", NOW_US, Watched("shop", inbox).state().status))
 
 
 def test_a_line_from_left_to_right(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_gaps_are_seen(tmp_path: Path) -> None:
 def test_without_points_there_is_no_plot(tmp_path: Path) -> None:
     assert seen(tmp_path, {}) == []
     assert seen(tmp_path, {601: 1.0}) == []
-    assert plots(View("shop", NOW_US, None)) == []
+    assert plots(PipelineView("shop", NOW_US, None)) == []
     assert [plot.name for plot in seen(tmp_path, {10: None})] == ["changes per second"]
 
 

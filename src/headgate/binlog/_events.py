@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from headgate.binlog import codes as c
 from headgate.binlog._cursor import Cursor
 from headgate.binlog._table_map import decode_text
-from headgate.positions import file_number
 from headgate.errors import ChecksumError, DecodeError
+from headgate.positions import file_number
 
 __all__ = [
     "FormatDescription",

@@ -127,11 +127,11 @@ class _Demo:
         """Run it, and return verify's exit code."""
         from headgate.cli._verify import verify
         from headgate.config import load_config
-        from headgate.engine import begun_session
+        from headgate.engine import prestart_session
 
         _print_step("4", "headgate run pipeline.toml: every table exactly as of one point, then every change")
         config = load_config(self._config)
-        with begun_session(config.name, config.spark):
+        with prestart_session(config.name, config.spark):
             self._follow(config)
         if self._error is not None:
             raise self._error

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from headgate.lake import duration
 
-__all__ = ["SnapshotProgress", "VerifyView", "verify_view"]
+__all__ = ["ProgressDisplay", "VerifyView", "verify_view"]
 
 log = logging.getLogger("headgate")
 
@@ -26,7 +26,7 @@ _LINE_SECONDS = 10.0
 """Interval between two lines."""
 
 
-class SnapshotProgress:
+class ProgressDisplay:
     """Bars while the block runs, removed after it.
 
     :param estimates: table → rows, as the server estimates them.

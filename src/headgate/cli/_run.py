@@ -102,7 +102,7 @@ def run(
         return
 
     from headgate.catalog import TablePatterns
-    from headgate.engine import begun_session
+    from headgate.engine import prestart_session
 
     TablePatterns(resnapshot or ())  # report a wrong pattern before anything starts
     require_extra("spark")
@@ -110,7 +110,7 @@ def run(
     completed = False
     with suppress(KeyboardInterrupt), ExitStack() as stack:
         with _loading():
-            stack.enter_context(begun_session(config.name, config.spark))
+            stack.enter_context(prestart_session(config.name, config.spark))
             from headgate.pipeline import Pipeline
 
             running = Pipeline(file.config, file=file, snapshot_mode=snapshot_mode)

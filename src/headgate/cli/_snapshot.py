@@ -45,7 +45,7 @@ from headgate.errors import ChunkRetryError, ConfigError, SnapshotRefusedError
 if TYPE_CHECKING:
     from headgate._policies import Policies
     from headgate.catalog import TableDef, TableStats
-    from headgate.cli._progress import SnapshotProgress
+    from headgate.cli._progress import ProgressDisplay
     from headgate.mysql import Connection, ConnectionSettings
     from headgate.positions import Position
     from headgate.replication import ImageBatch
@@ -168,13 +168,13 @@ def _check_engines(stats: dict[str, TableStats]) -> None:
             )
 
 
-def _progress(stats: dict[str, TableStats]) -> AbstractContextManager[SnapshotProgress | None]:
+def _progress(stats: dict[str, TableStats]) -> AbstractContextManager[ProgressDisplay | None]:
     """Return bars on stderr, if it is a terminal and stdout is not, else nothing."""
     if not sys.stderr.isatty() or sys.stdout.isatty():
         return nullcontext()
-    from headgate.cli._progress import SnapshotProgress
+    from headgate.cli._progress import ProgressDisplay
 
-    return SnapshotProgress({name: known.rows for name, known in stats.items()})
+    return ProgressDisplay({name: known.rows for name, known in stats.items()})
 
 
 class _Disturbed(Exception):

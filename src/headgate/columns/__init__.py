@@ -18,6 +18,7 @@ from headgate.columns._expressions import (
     parse_expression,
     pattern_parts,
 )
+from headgate.columns._hex_keys import HEX_MARK, ZERO, HexKey, needs_hex, read_hex_key
 from headgate.columns._hooks import HookedTable, hooked_table, mysql_type
 from headgate.columns._json_diff import apply_json_differences
 from headgate.columns._rows import check_row_filters, filter_images
@@ -26,11 +27,10 @@ from headgate.columns._rules import (
     column_rules,
     excluded_by_name,
     rules_mark,
+    target_table,
     with_type_of_values,
     written_name,
-    written_table,
 )
-from headgate.columns._spelled import HEX_MARK, ZERO, HexKey, needs_hex, read_hex_key
 from headgate.columns._table import PASSES_FIELD, TableCodec, codec_for
 
 __all__ = [
@@ -68,8 +68,8 @@ __all__ = [
     "pattern_parts",
     "read_hex_key",
     "rules_mark",
+    "target_table",
     "with_chosen_key",
     "with_type_of_values",
     "written_name",
-    "written_table",
 ]

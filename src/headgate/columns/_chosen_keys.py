@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from headgate._policies import Policies
 from headgate.catalog import TableDef
 from headgate.errors import ChosenKeyError, ConfigError, SchemaChangedError
-from headgate.names import numbered
+from headgate.names import with_positional_names
 
 __all__ = ["check_chosen_keys", "check_not_null", "check_unique", "with_chosen_key"]
 
@@ -80,7 +80,7 @@ def check_unique(table: TableDef, rows: pa.Table) -> None:
     """
     check_not_null(table, rows)
     names = list(table.key_names)
-    keys = numbered(rows.select(names))
+    keys = with_positional_names(rows.select(names))
     counted = keys.group_by(keys.column_names).aggregate([([], "count_all")])
     repeated = counted.filter(pc.greater(counted["count_all"], 1))
     if repeated.num_rows:

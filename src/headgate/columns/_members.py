@@ -20,7 +20,7 @@ from numba import njit
 
 from headgate.catalog import Column
 from headgate.columns._codec import BaseCodec
-from headgate.columns._spelled import ZERO, needs_hex
+from headgate.columns._hex_keys import ZERO, needs_hex
 from headgate.columns._strings import StringConverter
 from headgate.errors import AmbiguousKeyError
 from headgate.kernels import NULL, Cells, copy, u8

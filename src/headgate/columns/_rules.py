@@ -1,6 +1,6 @@
 """Rules for columns: which rule a column has, its name in the target, and the codecs that apply the rule.
 
-**Names.** :func:`written_table` is the only place where names of the source become names of the target. ``TableCodec``
+**Names.** :func:`target_table` is the only place where names of the source become names of the target. ``TableCodec``
 calls it, and images have the columns of its ``table``. So everything behind a decoder, the sinks and the lake, knows
 only names of the target. What MySQL reads or writes has the source's: SELECT lists, bounds, conditions, ``rows``, a
 chosen ``key``, statements. ``Column.mysql_name`` of a written table's columns leads back to them. Names in ALTERs
@@ -40,14 +40,14 @@ from headgate.kernels import VALUE, Cells, u8
 from headgate.names import lower_name
 
 __all__ = [
+    "apply_rule",
     "check_rules",
     "column_rules",
     "excluded_by_name",
-    "ruled",
     "rules_mark",
+    "target_table",
     "with_type_of_values",
     "written_name",
-    "written_table",
 ]
 
 _HASHED: Final = TEXTS | INTEGERS | BINARIES | {"decimal", "enum", "set", "json"}
@@ -74,7 +74,7 @@ def column_rules(policies: Policies, table: TableDef) -> tuple[ColumnRule, ...]:
     return tuple(replace(KEEP, name=rule.name) if index in table.key else rule for index, rule in enumerate(rules))
 
 
-def written_table(table: TableDef, policies: Policies) -> TableDef:
+def target_table(table: TableDef, policies: Policies) -> TableDef:
     """Return a table as it is written: without excluded columns, with the names and marks of rules.
 
     :param table: as MySQL has it.
@@ -135,7 +135,7 @@ def check_rules(
                     table=table.full_name,
                     column=column.name,
                 )
-        written_table(table, policies)
+        target_table(table, policies)
     if any(rule.kind == "hash" for _, rules in policies.columns for _, rule in rules):
         mask_key(policies.mask_key)
     unused = []
@@ -227,7 +227,7 @@ def mask_key(source: MaskKey | None) -> bytes:
     return text.encode()
 
 
-def ruled(codec: Codec, column: Column, rule: ColumnRule, *, table: str, key: MaskKey | None) -> Codec:
+def apply_rule(codec: Codec, column: Column, rule: ColumnRule, *, table: str, key: MaskKey | None) -> Codec:
     """Return the codec of a column with a rule.
 
     :param codec: the column's codec without it; for ``hash``, one that decodes decimals as text.

@@ -23,7 +23,7 @@ from numba import njit
 from headgate.catalog import Column
 from headgate.columns._charsets import converter_for
 from headgate.columns._codec import BaseCodec
-from headgate.columns._spelled import needs_hex, with_hex_keys
+from headgate.columns._hex_keys import needs_hex, with_hex_keys
 from headgate.errors import AmbiguousKeyError, DecodeError, UnsupportedError
 from headgate.kernels import Cells, copy
 

@@ -18,7 +18,7 @@ from headgate.columns._integers import BitBytesCodec, BitCodec, IntegerCodec, Ye
 from headgate.columns._json import JsonCodec
 from headgate.columns._members import EnumCodec, SetCodec
 from headgate.columns._rows import RowFilter
-from headgate.columns._rules import column_rules, ruled, written_table
+from headgate.columns._rules import apply_rule, column_rules, target_table
 from headgate.columns._spatial import GeometryCodec, VectorCodec
 from headgate.columns._strings import BytesCodec, FixedBytesCodec, TextCodec
 from headgate.columns._temporals import DateCodec, DatetimeCodec, TemporalTextCodec, TimeCodec
@@ -127,7 +127,7 @@ class TableCodec:
         rules = column_rules(table_policies, table)
         self.places = tuple(index for index, rule in enumerate(rules) if rule.kind != "exclude")
         """Where the columns are in the table as MySQL has it."""
-        self.table = written_table(table, table_policies)
+        self.table = target_table(table, table_policies)
         """The table as it is written: without excluded columns, with the names of the target."""
 
         def codec(index: int) -> Codec:
@@ -135,7 +135,7 @@ class TableCodec:
             # A hash is of a decimal's digits, whatever type the column would have without it.
             policies = replace(table_policies, decimals="text") if rule.kind == "hash" else table_policies
             plain = codec_for(column, table=name, policies=policies, key=index in table.key)
-            return ruled(plain, column, rule, table=name, key=policies.mask_key)
+            return apply_rule(plain, column, rule, table=name, key=policies.mask_key)
 
         self.codecs: tuple[Codec, ...] = tuple(map(codec, self.places))
         self.fields: tuple[pa.Field, ...] = tuple(

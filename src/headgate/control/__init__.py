@@ -6,7 +6,7 @@ send them.
 
 from __future__ import annotations
 
-from headgate.control._courier import Channel, Courier
+from headgate.control._dispatcher import Channel, NotificationDispatcher
 from headgate.control._events import BatchFacts, Notification, OpenSnapshots, batch_notifications
 from headgate.control._kafka import KafkaChannel
 from headgate.control._kafka_client import KafkaCluster
@@ -31,13 +31,13 @@ __all__ = [
     "BatchFacts",
     "Channel",
     "Condition",
-    "Courier",
     "KafkaChannel",
     "KafkaCluster",
     "KafkaTopic",
     "LogChannel",
     "NoForwarder",
     "Notification",
+    "NotificationDispatcher",
     "OpenSnapshots",
     "Outbox",
     "Signal",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.delta._checkpoint import worth_checkpoint, write_checkpoint
 from headgate.delta._column_copies import ColumnCopies
-from headgate.delta._commit import CommitPlan, Outcome, commit, newest_commit, sync_commits
+from headgate.delta._commit import CommitOutcome, CommitPlan, commit, newest_commit, sync_commits
 from headgate.delta._copy import copy_file, live_rows, read_rows
 from headgate.delta._definition import (
     RETENTION_PROPERTIES,
@@ -48,6 +48,7 @@ __all__ = [
     "VARIANT",
     "ColumnCopies",
     "ColumnNames",
+    "CommitOutcome",
     "CommitPlan",
     "DataFile",
     "DifferentColumnsError",
@@ -60,7 +61,6 @@ __all__ = [
     "Keys",
     "Listed",
     "NewColumn",
-    "Outcome",
     "Sequences",
     "Snapshot",
     "TableLog",

@@ -2,14 +2,14 @@
 
 Delta's own transaction in the JVM takes some 100 ms per commit on a local disk, mostly for processes that Hadoop's
 local file system starts to set permissions. In a local folder a commit is a file with an unused name: it is written
-under a temporary name, synced, and linked to its name, which the operating system does for one writer only. For tables
-elsewhere the caller passes a function that creates a file only if it does not exist (:data:`Put`).
+under a temporary name, synced, and linked to its name, which the operating system does for one writer only. In an object
+store it is a conditional request (``headgate.stores``).
 
-**An outcome is committed, not committed or unknown** (:class:`Outcome`). No error proves that a commit failed: a client
-repeats a PUT whose answer was lost, and finds its own object. ``link()`` on NFS reports EEXIST after it has worked. A
-request that timed out arrives later. So after any error the version is read, and the ``txnId`` in its ``commitInfo``
-decides: ours or another program's. If the version does not exist, the same bytes are put again: a late request can then
-only repeat them. If that does not settle it, :class:`CommitUnknownError` is raised.
+**An outcome is committed, not committed or unknown** (:class:`CommitOutcome`). No error proves that a commit failed: a
+client repeats a PUT whose answer was lost, and finds its own object. ``link()`` on NFS reports EEXIST after it has
+worked. A request that timed out arrives later. So after any error the version is read, and the ``txnId`` in its
+``commitInfo`` decides: ours or another program's. If the version does not exist, the same bytes are put again: a late
+request can then only repeat them. If that does not settle it, :class:`CommitUnknownError` is raised.
 
 **Nothing is deleted on suspicion.** Files that were written for a commit are removed only after it is known that no
 version names them: another program has made that version, or ours does not name them. All other files stay, and are
@@ -42,7 +42,7 @@ from headgate.files import sync
 from headgate.retrying import RetryPolicy
 from headgate.stores import is_remote
 
-__all__ = ["CommitPlan", "Outcome", "commit", "newest_commit", "sync_commits"]
+__all__ = ["CommitOutcome", "CommitPlan", "commit", "newest_commit", "sync_commits"]
 
 _TRIES: Final = 4
 """Plans of one commit, each on a newer version."""
@@ -50,7 +50,7 @@ _RETRY: Final = RetryPolicy(0.15, tries=5, errors=CommitUnknownError)
 """Looks at the log after a commit without an answer."""
 
 
-class Outcome(enum.Enum):
+class CommitOutcome(enum.Enum):
     """What became of a commit."""
 
     COMMITTED = enum.auto()
@@ -120,7 +120,7 @@ def commit(
         if planned is None:
             discard_files(folder, staged)
             return None
-        if _make(folder, planned) is Outcome.COMMITTED:
+        if _make(folder, planned) is CommitOutcome.COMMITTED:
             if staged:
                 discard_files(folder, {*staged} - {str(add["path"]) for add in planned.of_kind("add")})
             return planned
@@ -129,7 +129,7 @@ def commit(
     raise CommitConflictError(f"{folder}: another program committed version {version}")
 
 
-def _make(folder: str, plan: CommitPlan) -> Outcome:
+def _make(folder: str, plan: CommitPlan) -> CommitOutcome:
     """Make a planned version, and settle the outcome.
 
     :raises CommitUnknownError: it cannot be settled.
@@ -151,20 +151,20 @@ def _make(folder: str, plan: CommitPlan) -> Outcome:
     name = commit_name(plan.version)
     with files_of(folder).new_file(name, text.encode(), first=plan.version == 0) as create:
 
-        def settle() -> Outcome:
+        def settle() -> CommitOutcome:
             try:
                 create()
             except Exception as error:
                 outcome = _outcome(folder, plan.version, transaction)
-                if outcome is not Outcome.UNKNOWN:
+                if outcome is not CommitOutcome.UNKNOWN:
                     return outcome
                 raise CommitUnknownError(
                     f"{folder}: it is unknown whether version {plan.version} was committed: {_first_line(error)}"
                 ) from error
-            return Outcome.COMMITTED
+            return CommitOutcome.COMMITTED
 
         outcome = _RETRY.call(settle)
-    if outcome is Outcome.COMMITTED and not is_remote(folder):
+    if outcome is CommitOutcome.COMMITTED and not is_remote(folder):
         try:
             sync(Path(folder, LOG))
         except OSError as error:
@@ -174,16 +174,16 @@ def _make(folder: str, plan: CommitPlan) -> Outcome:
     return outcome
 
 
-def _outcome(folder: str, version: int, transaction: str) -> Outcome:
+def _outcome(folder: str, version: int, transaction: str) -> CommitOutcome:
     """Return the outcome of a commit by the version's content."""
     try:
         actions = read_commit(folder, version)
     except Exception:  # noqa: BLE001 - each store has its own errors; the file may be incomplete
-        return Outcome.UNKNOWN
+        return CommitOutcome.UNKNOWN
     if not actions:  # an empty file: NFS may show the name before the content
-        return Outcome.UNKNOWN
+        return CommitOutcome.UNKNOWN
     made = any((action.get("commitInfo") or {}).get("txnId") == transaction for action in actions)
-    return Outcome.COMMITTED if made else Outcome.NOT_COMMITTED
+    return CommitOutcome.COMMITTED if made else CommitOutcome.NOT_COMMITTED
 
 
 def _first_line(error: Exception | None) -> str:

@@ -29,7 +29,7 @@ from headgate.delta._files import discard_files
 from headgate.delta._log import DataFile, Snapshot
 from headgate.delta._parquet import as_rows, write_files
 from headgate.delta._vectors import VectorFile, deleted_rows, positions_of
-from headgate.names import numbered
+from headgate.names import with_positional_names
 
 __all__ = ["Fold", "FoldLayout", "choose_files", "prepare_fold"]
 
@@ -187,7 +187,7 @@ def prepare_fold(folder: str, sources: Sequence[DataFile], layout: FoldLayout) -
     if len(taken) < min(2, len(sources)):
         return None
     whole = pa.concat_tables(tables).combine_chunks()
-    keys = numbered(whole.select(key))
+    keys = with_positional_names(whole.select(key))
     order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names]) if key else np.arange(len(whole))
     batches = whole.take(pa.array(order)).to_batches()
     always = (*key, "_seq", *([layout.divides] if layout.divides is not None else []))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.delta._below import exchange
 from headgate.delta._definition import unsupported_requirements
 from headgate.delta._log import Snapshot
+from headgate.delta._nested_files import exchange
 
 __all__ = ["restoration"]
 

@@ -1,8 +1,8 @@
 """The successor of a table: a Delta table that is built in a folder of the table's, and takes its place in one commit.
 
-**One commit, no row copied.** The successor's data files become the table's where they are (``_below``). One commit
-removes the table's files and adds those, with the successor's columns, properties and transaction markers. A reader
-sees the old table or the new one, and earlier versions of the table stay readable.
+**One commit, no row copied.** The successor's data files become the table's where they are (``_nested_files``). One
+commit removes the table's files and adds those, with the successor's columns, properties and transaction markers. A
+reader sees the old table or the new one, and earlier versions of the table stay readable.
 
 **Repeatable.** The commit has the differences between the table and its successor. If the successor has taken over
 already, there are none. If it was written again since (the replay of a batch), only that is committed.
@@ -20,10 +20,10 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
-from headgate.delta._below import add_below, exchange
 from headgate.delta._definition import protocol_of, unsupported_requirements
 from headgate.delta._files import SUCCESSOR, files_of
 from headgate.delta._log import LOG, Snapshot
+from headgate.delta._nested_files import add_below, exchange
 
 __all__ = ["is_building", "new_successor", "retire_successor", "successors", "take_over"]
 

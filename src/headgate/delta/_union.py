@@ -1,7 +1,7 @@
 """A table that consists of the files of other tables, its parts, in folders below its own: no row is written twice.
 
-The union's log names the files of its parts (``_below``), with the deletion vectors that they have there, and gives
-each part's files one value of a partition column. A commit makes the union equal to given versions of its parts,
+The union's log names the files of its parts (``_nested_files``), with the deletion vectors that they have there, and
+gives each part's files one value of a partition column. A commit makes the union equal to given versions of its parts,
 whatever it was before; therefore it may be repeated, and another program's commits to the union last until the next
 one.
 
@@ -20,10 +20,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.delta._below import add_below, exchange
 from headgate.delta._definition import FEATURES, protocol_of
 from headgate.delta._log import DataFile, Snapshot, read_commit
 from headgate.delta._mapping import is_mapped
+from headgate.delta._nested_files import add_below, exchange
 
 __all__ = ["DifferentColumnsError", "UnionLayout", "UnionPart", "changed_files", "union_actions"]
 

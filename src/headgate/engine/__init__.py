@@ -2,23 +2,23 @@
 
 A start takes seconds of processor time, most of them for constant work. So this work is stored (Java's classes:
 ``_class_archive``), done once for all processes (Python's modules: ``_forked_python``), skipped (``_session``), or
-started before anything else (:func:`begun_session`).
+started before anything else (:func:`prestart_session`).
 """
 
-from headgate.engine._class_archive import keep_classes
+from headgate.engine._class_archive import store_class_archive
 from headgate.engine._failures import end_session, find_error, jvm_ended, spark_failure
 from headgate.engine._java import check_java
-from headgate.engine._session import begun_session, build_session
+from headgate.engine._session import build_session, prestart_session
 from headgate.engine._settings import is_local
 
 __all__ = [
-    "begun_session",
     "build_session",
     "check_java",
     "end_session",
     "find_error",
     "is_local",
     "jvm_ended",
-    "keep_classes",
+    "prestart_session",
     "spark_failure",
+    "store_class_archive",
 ]

@@ -44,7 +44,7 @@ from headgate.files import make_private_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["archive_option", "await_archive", "keep_classes"]
+__all__ = ["archive_option", "await_archive", "store_class_archive"]
 
 log = logging.getLogger("headgate")
 
@@ -107,7 +107,7 @@ def await_archive(spark: SparkSession, options: str) -> None:
         atexit.register(_wait, process, Path(archive), os.getpid())
 
 
-def keep_classes() -> None:
+def store_class_archive() -> None:
     """Keep the archive: a batch is done, so the JVM has loaded the classes that the next start needs."""
     _BATCH_DONE.set()
 

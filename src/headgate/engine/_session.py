@@ -42,7 +42,7 @@ from headgate.files import cache_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["begun_session", "build_session"]
+__all__ = ["build_session", "prestart_session"]
 
 _PRELOAD = "headgate.sinks._preload:preload"
 _FEW_CORES = 4
@@ -126,7 +126,7 @@ _starting: _StartingSession | None = None
 
 
 @contextmanager
-def begun_session(name: str, settings: Mapping[str, str]) -> Iterator[None]:
+def prestart_session(name: str, settings: Mapping[str, str]) -> Iterator[None]:
     """Start the session that :func:`build_session` returns in the block, with the same arguments and ``quiet`` None;
     load what this process will need.
 
@@ -166,7 +166,7 @@ def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet
     :param settings: the user's ``spark.*`` settings, which take precedence.
     :param quiet: keep Spark's log off the terminal, except errors that nothing else reports; None: unless the settings
         have a log level.
-    :raises EngineError: the JVM that :func:`begun_session` started has ended.
+    :raises EngineError: the JVM that :func:`prestart_session` started has ended.
     :raises ConfigError: there is no Java that Spark can use.
     """
     require_extra("spark")

@@ -8,18 +8,6 @@ from headgate.lake._append import append, append_frame, append_rows
 from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_schema
 from headgate.lake._differences import Difference, TableResult
 from headgate.lake._file_removal import Amount
-from headgate.lake._form import (
-    DELETED,
-    END_GTID,
-    END_SEQ,
-    IS_CURRENT,
-    ROW_HASH,
-    SEEN,
-    VALID_FROM,
-    VALID_TO,
-    Form,
-    with_columns,
-)
 from headgate.lake._ignored import IgnoredChanges, absent_columns
 from headgate.lake._layout import Lake, short_name, split_table
 from headgate.lake._ledger import (
@@ -77,6 +65,18 @@ from headgate.lake._status_text import (
     snapshot_text,
     table_remarks,
     table_text,
+)
+from headgate.lake._table_kind import (
+    DELETED,
+    END_GTID,
+    END_SEQ,
+    IS_CURRENT,
+    ROW_HASH,
+    SEEN,
+    VALID_FROM,
+    VALID_TO,
+    Form,
+    with_columns,
 )
 from headgate.lake._takeover import begin_successor, take_over
 from headgate.lake._target import Target, TargetColumn, columns_of

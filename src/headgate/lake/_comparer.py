@@ -8,7 +8,7 @@ difference). In most tables all buckets agree, and the table is equal.
 sides, and their rows are compared one to one (:mod:`headgate.lake._verify_match`). Each bucket is decided by one read
 of the source, the first or the second, so the result is also correct if fewer rows are known by then.
 
-**Memory.** Each thread holds a chunk of the source (as many bytes as ``headgate.spark.PastTables`` configures, or all
+**Memory.** Each thread holds a chunk of the source (as many bytes as ``headgate.spark.TablesAsOf`` configures, or all
 of a table without a key), or a row group as it is in its file and some thousand rows of it. The sums take at most 7 MB
 for each thread, and 13 MB for each table. The second pass holds the rows of its buckets, of all tables together at most
 512 MB, and some numbers for each. If more differ, as many whole buckets are compared as fit, and each of the others

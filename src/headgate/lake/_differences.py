@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.delta import VARIANT
-from headgate.lake._form import ROW_HASH, Form
+from headgate.lake._table_kind import ROW_HASH, Form
 from headgate.lake._target import kept_columns
 
 __all__ = ["MOST_UNDECIDED", "Compared", "Difference", "TableResult", "difference", "headgate_columns", "python_rows"]

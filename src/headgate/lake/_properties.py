@@ -1,7 +1,7 @@
 """Properties by which a table of a lake says what it is: readers need no configuration.
 
-Those of a form are in ``_form``, those of a current table's columns in ``_target``. Values that are no plain text are
-JSON.
+Those of a form are in ``_table_kind``, those of a current table's columns in ``_target``. Values that are no plain text
+are JSON.
 """
 
 from __future__ import annotations

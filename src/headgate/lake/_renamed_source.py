@@ -18,7 +18,7 @@ Key: TypeAlias = tuple[Any, ...]
 
 
 class SourceTables(Protocol):
-    """The source's tables as of GTID sets; ``headgate.spark.PastTables``.
+    """The source's tables as of GTID sets; ``headgate.spark.TablesAsOf``.
 
     Rows have the table's own columns, and ``_absent``: a JSON list of the row's unknown columns.
     """

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from headgate.delta import CommitPlan, DataFile, Snapshot, as_column, copy_file
 from headgate.lake._append import CommitBase, inspect_base, table_schema
-from headgate.lake._form import IS_CURRENT, may_have_open
+from headgate.lake._table_kind import IS_CURRENT, may_have_open
 
 if TYPE_CHECKING:
     from headgate.lake._delta import DeltaPath

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from headgate.carrier import Seq
 from headgate.delta import DataFile, KeyedTable, KeyLookup, Snapshot, discard_files, read_rows, write_files
 from headgate.lake._append import CommitBase
-from headgate.lake._form import (
+from headgate.lake._table_kind import (
     DELETED,
     END_GTID,
     END_SEQ,

@@ -24,11 +24,11 @@ from headgate.delta import (
 )
 from headgate.lake._append import table_schema
 from headgate.lake._file_removal import FileRemover, UpkeepTimes
-from headgate.lake._form import Form
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import find_newest
 from headgate.lake._properties import key_of
 from headgate.lake._retained_versions import RetainedVersions, ledger_spans
+from headgate.lake._table_kind import Form
 from headgate.lake._takeover import retire
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from headgate.carrier import Definition, SourceType
-from headgate.lake._form import Form
 from headgate.lake._properties import key_of, key_property
+from headgate.lake._table_kind import Form
 
 __all__ = ["Target", "TargetColumn", "columns_of", "kept_columns"]
 

@@ -1,8 +1,8 @@
 """Changes of current tables and histories: an index finds the old rows, deletion vectors delete them.
 
 Spark's MERGE joins: it reads the table's files, plans, shuffles and compiles, which takes seconds however few rows
-change. Here the new rows are written (``_written``), the driver looks up where their keys are (``headgate.delta``), and
-one commit deletes the old rows and adds the new ones.
+change. Here the new rows are written (``_staged_rows``), the driver looks up where their keys are (``headgate.delta``),
+and one commit deletes the old rows and adds the new ones.
 
 **What is held where, if a batch is large or Spark runs on many machines.** Tasks write rows and return keys; the driver
 holds the indexes and looks up keys. No task needs an index, or another task's disk.
@@ -45,13 +45,13 @@ from headgate.files import cache_folder
 from headgate.lake._append import CommitBase, inspect_base
 from headgate.lake._counted import CountedChanges, delete_copies
 from headgate.lake._folds import Folds
-from headgate.lake._form import ROW_HASH, Form
 from headgate.lake._replace import Fill, plan_replacement
 from headgate.lake._row_changes import Ending, RowChange, changed_rows, find_rows, write_rows
+from headgate.lake._staged_rows import Changes, write_all, write_changes
 from headgate.lake._status import IndexStatus
+from headgate.lake._table_kind import ROW_HASH, Form
 from headgate.lake._versions import VersionChanges, by_kind, find_open
 from headgate.lake._write_methods import NO_VECTORS, has_vectors
-from headgate.lake._written import Changes, write_all, write_changes
 
 if TYPE_CHECKING:
     from headgate.lake._delta import DeltaPath

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headgate.delta import MAPPING_FEATURE, VARIANT, DataFile, Snapshot, is_mapped_otherwise, live_rows, snapshot_at
 from headgate.errors import TargetError
-from headgate.lake._form import Form
+from headgate.lake._table_kind import Form
 
 if TYPE_CHECKING:
     from deltalake.schema import DataType

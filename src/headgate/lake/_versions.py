@@ -20,8 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.delta import KeyedTable, KeyLookup, Keys, Snapshot, as_rows, read_rows
-from headgate.lake._form import END_GTID, END_SEQ, IS_CURRENT, VALID_TO, may_have_open
 from headgate.lake._marker import Marker
+from headgate.lake._table_kind import END_GTID, END_SEQ, IS_CURRENT, VALID_TO, may_have_open
 
 __all__ = ["OpenRows", "VersionChanges", "by_kind", "find_open"]
 

@@ -14,7 +14,7 @@ from headgate.names._letter_case_data import RUNS
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["in_utf8mb3", "lower_name", "numbered", "quote_name"]
+__all__ = ["in_utf8mb3", "lower_name", "quote_name", "with_positional_names"]
 
 
 def lower_name(name: str) -> str:
@@ -45,7 +45,7 @@ def quote_name(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def numbered(table: pa.Table) -> pa.Table:
+def with_positional_names(table: pa.Table) -> pa.Table:
     """Return the table with names ``0``, ``1`` … for Arrow's functions that take names: for them, a name that begins
     with a dot is a path (Apache Arrow C++, ``FieldRef::FromDotPath``).
     """

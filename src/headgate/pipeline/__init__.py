@@ -5,10 +5,10 @@
 ``_checks``         checks of what a run needs, before it begins
 ``_table_policy``   the configuration of one table, as the sinks need it
 ``_catalog_names``  names of the lake's tables in a Spark catalog
-``_unseen``         tables that differ from their source without images that say so, found batch by batch:
+``_divergence``         tables that differ from their source without images that say so, found batch by batch:
                     by foreign keys (``_foreign_keys``), by another ``rows`` or hook than before
-                    (``_rewritten``), by operations that are skipped (``_skips``), by patterns that no longer
-                    include them (``_excluded``)
+                    (``_changed_settings``), by operations that are skipped (``_skips``), by patterns that no longer
+                    include them (``_unfollowed_tables``)
 ``_status``         keeps a run's ``status.json`` fresh
 ``_figures``        rates, freshness, their last ten minutes, and the progress of the current batch
 ==================  ===================================================================================

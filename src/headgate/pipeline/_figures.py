@@ -21,7 +21,7 @@ from headgate.sinks import Batch, BatchReport
 if TYPE_CHECKING:
     from headgate.spark import BatchPlan
 
-__all__ = ["BatchUnderWay", "Freshness", "History", "Rates", "RatesNow", "count_transactions", "snapshot_status"]
+__all__ = ["CurrentBatch", "Freshness", "History", "Rates", "RatesNow", "count_transactions", "snapshot_status"]
 
 _RATE_SECONDS = 60.0
 """Rates are averages over this time, or over the run's life if that is shorter."""
@@ -88,7 +88,7 @@ class Rates:
         self._changes.update(work.changes)
         self._rows += rows
 
-    def at(self, now: float, under_way: BatchUnderWay | None = None) -> RatesNow:
+    def at(self, now: float, under_way: CurrentBatch | None = None) -> RatesNow:
         """Return the rates at a moment, with the current batch's work so far."""
         since = max(now - _RATE_SECONDS, self._begun)
         while self._recent and self._recent[0].end < since:
@@ -217,7 +217,7 @@ class _Facts:
     changes: Mapping[str, int] | None = None
 
 
-class BatchUnderWay:
+class CurrentBatch:
     """One batch, from the moment at which Spark hands it over.
 
     :meth:`update_plan` may be called in another thread than the other methods, which are called one at a time.

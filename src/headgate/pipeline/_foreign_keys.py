@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from headgate.catalog import TablePatterns, creates_if_absent, declares_cascade
 from headgate.config import PipelineConfig
 from headgate.mysql import Connection, ConnectionSettings, Prerequisite, read_facts, silent_keys
-from headgate.sinks import Batch, Unseen
+from headgate.sinks import Batch, Divergence
 
 __all__ = ["ForeignKeys"]
 
@@ -44,7 +44,7 @@ class ForeignKeys:
         self._server: str | None = None
         """The server last queried about all tables."""
 
-    def unseen(self, batch: Batch) -> dict[str, Unseen]:
+    def unseen(self, batch: Batch) -> dict[str, Divergence]:
         """Return the affected tables, and why. Query the server only if the batch gives cause.
 
         :raises HeadgateError: the query failed.
@@ -66,7 +66,7 @@ class ForeignKeys:
         unseen = {table: self._judge(table, keys.get(table, ()), declared.get(table)) for table in sorted(candidates)}
         return {table: cause for table, cause in unseen.items() if cause is not None}
 
-    def _judge(self, table: str, keys: Sequence[Prerequisite], statement: str | None) -> Unseen | None:
+    def _judge(self, table: str, keys: Sequence[Prerequisite], statement: str | None) -> Divergence | None:
         """Return why a table is not exact any more; None if it still is.
 
         :param statement: one of the batch that gives it such a key, if any.
@@ -74,10 +74,10 @@ class ForeignKeys:
         accepted = self._config.accepts_cascades(table)
         if keys:
             more = 'accepted by foreign_keys = "accept"' if accepted else keys[0].remedy
-            return Unseen(f"{keys[0].name}: {keys[0].actual}: {more}", accepted=accepted)
+            return Divergence(f"{keys[0].name}: {keys[0].actual}: {more}", accepted=accepted)
         if statement is not None:
             reason = f"a foreign key may have changed rows unseen: {statement}"
-            return Unseen(reason, over=True, accepted=accepted)
+            return Divergence(reason, over=True, accepted=accepted)
         return None
 
     def _declared(self, batch: Batch) -> Iterator[tuple[str, str]]:

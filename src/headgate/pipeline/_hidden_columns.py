@@ -17,7 +17,7 @@ from headgate.config import PipelineConfig
 from headgate.lake import split_table
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.names import lower_name
-from headgate.sinks import Batch, BatchWriter, Unseen
+from headgate.sinks import Batch, BatchWriter, Divergence
 
 __all__ = ["HiddenColumns"]
 
@@ -39,7 +39,7 @@ class HiddenColumns:
         self._known: dict[str, frozenset[str]] = {}
         """Columns of the tables, in lower case."""
 
-    def unseen(self, batch: Batch) -> dict[str, Unseen]:
+    def unseen(self, batch: Batch) -> dict[str, Divergence]:
         """Return these tables. Query the server only about a table with a column that no statement explains.
 
         :raises HeadgateError: the query failed.
@@ -65,14 +65,14 @@ class HiddenColumns:
         columns = {} if target is None or target.hook else target.columns
         return frozenset(lower_name(column.source_name or name) for name, column in columns.items())
 
-    def _hidden(self, suspects: dict[str, str | None]) -> dict[str, Unseen]:
+    def _hidden(self, suspects: dict[str, str | None]) -> dict[str, Divergence]:
         """Return the suspects of which the account sees some columns only.
 
         :param suspects: with the name of a column; None: the log does not name it.
         """
         with Connection.open(self._settings) as connection:
             hiding = [table for table in suspects if hides_columns(connection.query, *split_table(table))]
-        return {table: Unseen(hidden_reason(*split_table(table), suspects[table])) for table in hiding}
+        return {table: Divergence(hidden_reason(*split_table(table), suspects[table])) for table in hiding}
 
 
 def _names(definitions: Iterable[Definition]) -> frozenset[str]:

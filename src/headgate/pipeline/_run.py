@@ -25,12 +25,13 @@ from typing import TYPE_CHECKING
 from headgate._policies import POLICY_VALUES
 from headgate.carrier import ControlFolder, ImageFolder, Resnapshot
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, with_snapshot_mode
-from headgate.control import Channel, Courier, KafkaChannel, LogChannel, WebhookChannel
-from headgate.engine import build_session, end_session, find_error, jvm_ended, keep_classes, spark_failure
+from headgate.control import Channel, KafkaChannel, LogChannel, NotificationDispatcher, WebhookChannel
+from headgate.engine import build_session, end_session, find_error, jvm_ended, spark_failure, store_class_archive
 from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, TargetError, Transient
 from headgate.files import LockedError, try_lock
 from headgate.lake import Lake, LedgerRow, Status, TableChannel, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
+from headgate.pipeline._changed_settings import ChangedSettings
 from headgate.pipeline._checkpoint import remove_torn_files, sync_end
 from headgate.pipeline._checks import (
     check_config,
@@ -40,23 +41,22 @@ from headgate.pipeline._checks import (
     find_hooks,
     signal_topic,
 )
-from headgate.pipeline._excluded import Excluded
+from headgate.pipeline._divergence import join
 from headgate.pipeline._foreign_keys import ForeignKeys
 from headgate.pipeline._hidden_columns import HiddenColumns
 from headgate.pipeline._image_folder import image_folder, remove_other_images
 from headgate.pipeline._retry_budget import RetryBudget
-from headgate.pipeline._rewritten import Rewritten
 from headgate.pipeline._skips import Skips
 from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
-from headgate.pipeline._unseen import join
+from headgate.pipeline._unfollowed_tables import UnfollowedTables
 from headgate.sinks import BatchReport, BatchWriter
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery  # type: ignore[attr-defined]
 
-    from headgate.spark import PastTables
+    from headgate.spark import TablesAsOf
 
 __all__ = ["Pipeline", "read_source", "source_options"]
 
@@ -207,7 +207,7 @@ class Pipeline:
         retries, begun_us = RetryBudget(self.config.source.retry_seconds), time.time_ns() // 1000
         is_first, restarted, applied, inbox = True, False, False, ControlFolder(self.lake.inbox)
         with contextlib.ExitStack() as stack:
-            courier: Courier | None = None
+            courier: NotificationDispatcher | None = None
             images: ImageFolder | None = None
             names = stack.enter_context(_catalog_names(self.config, spark, self.lake, status))
             while not self._stop.is_set():
@@ -229,7 +229,7 @@ class Pipeline:
                     error = problem
                 applied = applied or batches > 0
                 if batches:
-                    keep_classes()
+                    store_class_archive()
                 if error is None:
                     if run.superseded and not self._stop.is_set():
                         tables = self._tables
@@ -294,7 +294,9 @@ def _catalog_names(
         yield names
 
 
-def _courier(config: PipelineConfig, spark: SparkSession, writer: BatchWriter, status: StatusWriter) -> Courier:
+def _courier(
+    config: PipelineConfig, spark: SparkSession, writer: BatchWriter, status: StatusWriter
+) -> NotificationDispatcher:
     """Return the courier of the pipeline's notifications."""
     notifications, lake = config.notifications, writer.lake
     channels: list[Channel] = [LogChannel()] if notifications.log else []
@@ -315,7 +317,7 @@ def _courier(config: PipelineConfig, spark: SparkSession, writer: BatchWriter, s
         channels.append(
             WebhookChannel(webhook.url, token_file=webhook.token_file, timeout_seconds=webhook.timeout_seconds)
         )
-    return Courier(
+    return NotificationDispatcher(
         channels,
         writer.inbox,
         lambda after, limit: ledger_notifications(spark, lake, after=after, limit=limit),
@@ -336,7 +338,7 @@ class _Run:
         on_progress: Callable[[BatchReport], None] | None,
     ) -> None:
         self.config = pipeline.config
-        self.courier: Courier | None = None
+        self.courier: NotificationDispatcher | None = None
         self.names: CatalogNames | None = None
         self.images: ImageFolder | None = None
         self.lake = pipeline.lake
@@ -354,13 +356,13 @@ class _Run:
         )
         self.writer.progress = status
         status.indexes, status.kafka = self.writer.indexes, self.writer.kafka
-        self._rewritten = Rewritten(self.config, self.writer)
+        self._rewritten = ChangedSettings(self.config, self.writer)
         settings = connection_settings(self.config)
         detectors = (
             ForeignKeys(self.config, settings),
             self._rewritten,
             Skips(self.config, self.writer),
-            Excluded(self.config, self.writer),
+            UnfollowedTables(self.config, self.writer),
             HiddenColumns(self.config, self.writer, settings),
         )
         self.writer.unseen = join(*(detector.unseen for detector in detectors))
@@ -547,9 +549,9 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, last: Ledg
     return options | {name: value for name, value in optional.items() if value}
 
 
-def read_source(config: PipelineConfig) -> PastTables:
+def read_source(config: PipelineConfig) -> TablesAsOf:
     """Return the source's tables as of GTID sets that the server has executed."""
-    from headgate.spark import PastTables
+    from headgate.spark import TablesAsOf
 
     policies = (
         "columns",
@@ -567,7 +569,7 @@ def read_source(config: PipelineConfig) -> PastTables:
     lake = Lake.of(config)
     options = source_options(config, lake, slots=os.cpu_count() or 1)
     control = ControlFolder(lake.inbox) if lake.is_local else None
-    return PastTables({name: options[name] for name in keep if name in options}, control)
+    return TablesAsOf({name: options[name] for name in keep if name in options}, control)
 
 
 def _policy_options(config: PipelineConfig) -> dict[str, str]:

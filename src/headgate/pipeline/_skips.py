@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from headgate.config import PipelineConfig
-from headgate.sinks import Batch, BatchWriter, Unseen
+from headgate.sinks import Batch, BatchWriter, Divergence
 
 __all__ = ["Skips"]
 
@@ -22,7 +22,7 @@ class Skips:
         self._config, self._writer = config, writer
         self._begun = False
 
-    def unseen(self, batch: Batch) -> dict[str, Unseen]:
+    def unseen(self, batch: Batch) -> dict[str, Divergence]:
         """Return these tables: all at the first call, then those of the batch."""
         if "current" not in self._config.target.mode:
             return {}
@@ -32,7 +32,7 @@ class Skips:
             self._begun = True
         skipped = {table: self._config.skips(table) for table in tables}
         return {
-            table: Unseen(f"skip leaves operations out: {', '.join(operations)}", accepted=True)
+            table: Divergence(f"skip leaves operations out: {', '.join(operations)}", accepted=True)
             for table, operations in skipped.items()
             if operations
         }

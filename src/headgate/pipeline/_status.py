@@ -47,7 +47,7 @@ from headgate.lake import (
     place_text,
     read_status,
 )
-from headgate.pipeline._figures import BatchUnderWay, Freshness, History, Rates, count_transactions, snapshot_status
+from headgate.pipeline._figures import CurrentBatch, Freshness, History, Rates, count_transactions, snapshot_status
 from headgate.sinks import Batch, BatchReport, Progress
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class StatusWriter(Progress):
         self._phase: Phase = "starting"
         self._phase_us = wall_us()
         self._paused = False
-        self._under_way: BatchUnderWay | None = None
+        self._under_way: CurrentBatch | None = None
         self._epoch = 0  # of the newest batch of this query
         self._behind: int | None = None
         self._error: str | None = None  # the error after which the run retries
@@ -155,7 +155,7 @@ class StatusWriter(Progress):
     def reads(self, batch_id: int) -> None:
         """Note that a batch was planned and is being read."""
         with self._lock:
-            self._under_way = BatchUnderWay(batch_id, self._clock(), self._plan)
+            self._under_way = CurrentBatch(batch_id, self._clock(), self._plan)
             self._enter("reading")
         self._notify()
 

@@ -34,7 +34,7 @@ from headgate.errors import ConfigError, ScnNotFoundError
 from headgate.relay._cursor import Batch, Cursor, Stops
 from headgate.relay._events._choice import Choice
 from headgate.relay._recent import Recent
-from headgate.relay._segments import Segment, Windows, segment_memory, stored_segments
+from headgate.relay._segments import BufferSegment, Windows, segment_memory, stored_segments
 
 __all__ = ["BufferInfo", "BufferLimits", "EventBuffer"]
 
@@ -108,7 +108,7 @@ class EventBuffer:
         self._segment_size = min(_LARGEST_SEGMENT, memory_bytes // _SEGMENTS)
         self._lock = threading.RLock()
         self._writing = threading.Lock()
-        self._segments: deque[Segment] = deque()
+        self._segments: deque[BufferSegment] = deque()
         views = self._limits.views
         self._views = Recent[Path | None, Windows](views, lambda view: max(len(view.data), views // _VIEWS_KEPT))
         self._listeners: list[Callable[[], None]] = []
@@ -143,7 +143,7 @@ class EventBuffer:
         for listener in list(self._listeners):
             listener()
 
-    def _segment_for(self, windows: Windows, first: int) -> Segment:
+    def _segment_for(self, windows: Windows, first: int) -> BufferSegment:
         """Return a segment in which at least one window fits."""
         with self._lock:
             newest = self._segments[-1] if self._segments else None
@@ -152,7 +152,7 @@ class EventBuffer:
             return newest
         segment_size = max(self._segment_size, int(windows.ends[first]) - windows.start(first))
         self._make_room(segment_size)
-        segment = Segment(segment_size, self._folder, int(windows.scns[first]), before)
+        segment = BufferSegment(segment_size, self._folder, int(windows.scns[first]), before)
         with self._lock:
             if self._segments:
                 self._segments[-1].close()
@@ -169,7 +169,7 @@ class EventBuffer:
             while self._folder is not None and self._files() + size > self._disk_bound and self._is_evicted():
                 self._drop_oldest()
 
-    def _in_memory(self) -> list[Segment]:
+    def _in_memory(self) -> list[BufferSegment]:
         return [one for one in self._segments if one.memory]
 
     def _is_evicted(self) -> bool:
@@ -262,7 +262,7 @@ class EventBuffer:
             yield from _cursors_of(self._view(segment), position, each, self._stops)
             position = StreamPosition(-1)
 
-    def _view(self, segment: Segment) -> Windows:
+    def _view(self, segment: BufferSegment) -> Windows:
         view = segment.view_of_memory() or self._views.find(segment.path)
         if view is not None:
             return view
@@ -272,7 +272,7 @@ class EventBuffer:
             self._forget_lost(segment, error)
             raise
 
-    def _forget_lost(self, segment: Segment, error: ScnNotFoundError) -> None:
+    def _forget_lost(self, segment: BufferSegment, error: ScnNotFoundError) -> None:
         """Drop the segments whose files are lost, and all before them, unless that was done meanwhile."""
         with self._lock:
             if segment in self._segments:

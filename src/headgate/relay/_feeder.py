@@ -23,7 +23,7 @@ import numpy as np
 
 from headgate._policies import MASKS
 from headgate.catalog import TableDef, load_tables
-from headgate.columns import check_rules, column_rules, written_table
+from headgate.columns import check_rules, column_rules, target_table
 from headgate.databus import EOP_SIZE
 from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ServerBehindError, Transient
 from headgate.gtid import GtidSet
@@ -121,7 +121,7 @@ class Feeder(Retrying):
             log.warning("%s: the rule for %s in [columns] matches no column yet", self._source.name, pattern)
         for table in tables:
             self._check_scn_column(table)
-            written = written_table(table, policies)
+            written = target_table(table, policies)
             self._registry.schema_of(self._source_of(table.db, table.name).name, written)
         warm(tables, policies, self._source_of, self._registry.types, version=self._config.event_version)
         self._is_postponed = False

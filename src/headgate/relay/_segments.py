@@ -1,7 +1,7 @@
 """Segments: pieces of the event buffer, each a range of consecutive windows and their index.
 
 A segment has one writer, which only appends, and many readers. Written bytes never change, and a reader works with the
-content of one moment (:meth:`Segment.view`). So readers need no lock and may keep what they read: the memory of a
+content of one moment (:meth:`BufferSegment.view`). So readers need no lock and may keep what they read: the memory of a
 segment that the buffer has dropped is freed when its last reader is done.
 
 With a folder, every window is also appended to a file of the segment. After a kill the written windows remain; an
@@ -25,7 +25,7 @@ from headgate.databus import scan_windows
 from headgate.errors import ScnNotFoundError, TargetError
 from headgate.files import file_errors, open_private, write_all
 
-__all__ = ["Segment", "Windows", "newest_stored_scn", "segment_memory", "stored_segments"]
+__all__ = ["BufferSegment", "Windows", "newest_stored_scn", "segment_memory", "stored_segments"]
 
 log = logging.getLogger("headgate")
 
@@ -66,7 +66,7 @@ class Windows(NamedTuple):
         return int(self.ends[window - 1]) if window else 0
 
 
-class Segment:
+class BufferSegment:
     """Consecutive windows: in memory, and in a file if the buffer has a folder; after :meth:`evict` only there.
 
     :param size: bytes it can hold.
@@ -92,7 +92,7 @@ class Segment:
                 self._file = open_private(self.path, "wb", buffering=0)
 
     @classmethod
-    def stored(cls, path: Path, size: int, view: Windows) -> Segment:
+    def stored(cls, path: Path, size: int, view: Windows) -> BufferSegment:
         """Return the segment of a file, of which the first ``size`` bytes are windows, those of ``view``."""
         segment = cls(0, None, -1, _scns_of(path)[1])
         segment._memory, segment.path, segment.used = None, path, size
@@ -191,14 +191,14 @@ class Segment:
                 self.path.unlink(missing_ok=True)
 
 
-def stored_segments(folder: Path, until_scn: int) -> list[Segment]:
+def stored_segments(folder: Path, until_scn: int) -> list[BufferSegment]:
     """Return the segments of an earlier process that end with ``until_scn``, oldest first, without a gap. Remove all
     other files, and later windows.
 
     :param until_scn: −1: remove all.
     :raises TargetError: a file cannot be read or written.
     """
-    segments: list[Segment] = []
+    segments: list[BufferSegment] = []
     expected: int | None = until_scn  # the last SCN of the next older segment; None: there was a gap
     for path in sorted(folder.glob(f"*.*{_SUFFIX}"), reverse=True) if folder.is_dir() else []:
         with _target(path):
@@ -234,7 +234,7 @@ def _scns_of(path: Path) -> tuple[int, int]:
     return int(first), int(before)
 
 
-def _stored(path: Path, until_scn: int, last_scn: int) -> Segment | None:
+def _stored(path: Path, until_scn: int, last_scn: int) -> BufferSegment | None:
     """Return the segment of a file, up to ``until_scn``; None if ``last_scn`` is not its last window then."""
     data = np.fromfile(path, np.uint8)
     scns, ends, stamps = scan_windows(data)
@@ -245,7 +245,7 @@ def _stored(path: Path, until_scn: int, last_scn: int) -> Segment | None:
     if size < len(data):
         with path.open("r+b") as file:
             file.truncate(size)
-    return Segment.stored(path, size, Windows(data, scns[:kept], ends, stamps))
+    return BufferSegment.stored(path, size, Windows(data, scns[:kept], ends, stamps))
 
 
 def _target(path: Path) -> AbstractContextManager[None]:

@@ -40,7 +40,7 @@ from headgate.relay_client._consumer import Consumer, Result, Subscription
 from headgate.relay_client._reading import Reader, Share, Trail
 from headgate.relay_client._retry import ClientTuning, ConsumerFailures, Retry, Setbacks
 from headgate.relay_client._states import ClientState, Outcome, Pause, decide
-from headgate.relay_client._transport import Access, Transport
+from headgate.relay_client._transport import Access, RelayTransport
 
 __all__ = ["CHECKPOINT_SECONDS", "RelayClient"]
 
@@ -111,7 +111,7 @@ class RelayClient:
         self._tuning = tuning or ClientTuning()
         listed = [consumers] if isinstance(consumers, Consumer) else consumers
         subscriptions = [one if isinstance(one, Subscription) else Subscription(one) for one in listed]
-        transport = Transport([urls] if isinstance(urls, str) else urls, access)
+        transport = RelayTransport([urls] if isinstance(urls, str) else urls, access)
         version = 2 if before_images else 0
         self._reader = Reader(transport, sources, filters=filters, share=share, version=version, tuning=self._tuning)
         self._callbacks = Callbacks(subscriptions, callback_seconds, self._may_call)

@@ -41,7 +41,7 @@ from headgate.relay_client._states import (
     decide_member,
     decide_partition,
 )
-from headgate.relay_client._transport import Access, Transport, valid_answer
+from headgate.relay_client._transport import Access, RelayTransport, valid_answer
 
 __all__ = ["ConsumerOf", "GroupMember"]
 
@@ -196,7 +196,7 @@ class GroupMember:
             before_images=before_images,
             tuning=self._tuning,
         )
-        self._transport = Transport([urls] if isinstance(urls, str) else urls, access)
+        self._transport = RelayTransport([urls] if isinstance(urls, str) else urls, access)
         self._failures = ConsumerFailures(retry or Retry())
         """Of consecutive reports."""
         self._state = MemberState.JOINED

@@ -26,7 +26,7 @@ from headgate.errors import ConfigError, ProtocolError, RelayDivergedError, ScnN
 from headgate.parsing import parse_json
 from headgate.relay_client._consumer import Event
 from headgate.relay_client._retry import ClientTuning
-from headgate.relay_client._transport import Transport, valid_answer
+from headgate.relay_client._transport import RelayTransport, valid_answer
 
 __all__ = ["Reader", "Share", "Trail"]
 
@@ -78,7 +78,7 @@ class Reader:
 
     def __init__(
         self,
-        transport: Transport,
+        transport: RelayTransport,
         names: Sequence[str] = (),
         *,
         filters: Mapping[str, Mapping[str, Any]] | None = None,

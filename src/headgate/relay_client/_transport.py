@@ -3,7 +3,7 @@
 The status of an answer decides: 200 is success. If a later answer may differ (:func:`headgate.web.is_retryable`), the
 error is a :class:`ConnectError`. Any other status means that the request is wrong and stays wrong, a
 :class:`ConfigError`. A relay reports most errors with status 500, as Databus does: there the headers decide.
-``Retry-After`` is kept for :meth:`Transport.requested_wait_seconds`.
+``Retry-After`` is kept for :meth:`RelayTransport.requested_wait_seconds`.
 
 A relay that is reached over another connection may be another one, or have restarted with other sources and SCNs. So no
 request is repeated over a new connection: a lost one is a :class:`ConnectionLostError`, and the client looks the relay
@@ -34,7 +34,7 @@ from headgate.errors import (
 from headgate.parsing import parse_json
 from headgate.web import WebServer, answer_errors, is_retryable, seconds_to_wait
 
-__all__ = ["Access", "Transport", "valid_answer"]
+__all__ = ["Access", "RelayTransport", "valid_answer"]
 
 _REFUSALS: Final = (INVALID_PARAMETER, UNKNOWN_COMMAND)
 
@@ -52,7 +52,7 @@ class Access:
         return f"Access(token={'…' if self.token else None}, ca_file={self.ca_file})"
 
 
-class Transport:
+class RelayTransport:
     """One persistent connection, for one thread.
 
     :param urls: ``http://host:port`` or ``https://…``; :meth:`switch` selects the next.

@@ -6,8 +6,8 @@ from headgate.carrier import Batch
 from headgate.sinks._case import Policy
 from headgate.sinks._decide import LACKS_ROWS
 from headgate.sinks._kafka_cluster import check_brokers
+from headgate.sinks._ledger_state import Divergence
 from headgate.sinks._misfits import RESERVED_ANYWHERE, hook_name, refiltered, rehooked
-from headgate.sinks._promises import Unseen
 from headgate.sinks._report import BatchReport, Progress
 from headgate.sinks._topic_names import TopicNames
 from headgate.sinks._writer import BatchWriter
@@ -18,10 +18,10 @@ __all__ = [
     "Batch",
     "BatchReport",
     "BatchWriter",
+    "Divergence",
     "Policy",
     "Progress",
     "TopicNames",
-    "Unseen",
     "check_brokers",
     "hook_name",
     "refiltered",

@@ -9,7 +9,7 @@ from functools import cached_property
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
 from headgate.config import InconsistentImages, SchemaChangesConfig
 from headgate.lake import Form, Place, Successor, TableState, Target
-from headgate.sinks._promises import Unseen
+from headgate.sinks._ledger_state import Divergence
 from headgate.sinks._states import Event, State
 
 __all__ = ["Arrival", "Case", "Policy", "SnapshotInBatch", "TableBefore"]
@@ -87,7 +87,7 @@ class Arrival:
 
     table: str
     batch: Batch
-    unseen: Unseen | None = None  # why its rows change without images, from this batch on or in it
+    unseen: Divergence | None = None  # why its rows change without images, from this batch on or in it
 
     @property
     def epoch(self) -> int:

@@ -48,10 +48,10 @@ from headgate.sinks._expand import (
     version_changes,
     whole_table,
 )
+from headgate.sinks._key_range import KeySpan, are_disjoint
 from headgate.sinks._keyless import ROW_DDL
 from headgate.sinks._proof import key_problem
 from headgate.sinks._rewrite import reshape
-from headgate.sinks._span import KeySpan, are_disjoint
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

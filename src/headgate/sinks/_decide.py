@@ -32,8 +32,8 @@ images. It begins and ends nothing: no rows are swept, a suspended table stays s
 read whole is not ``live`` after it.
 
 The decision depends only on the batch, the ledger, the targets' columns, requested re-reads, the configuration and
-``Unseen``. A replay of the batch repeats it, except that ``Unseen`` may differ (``pipeline/_foreign_keys.py``). The
-outcome of each statement goes to the schema history.
+``Divergence``. A replay of the batch repeats it, except that ``Divergence`` may differ (``pipeline/_foreign_keys.py``).
+The outcome of each statement goes to the schema history.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ from headgate.lake import Form, LeftOut, TableState
 from headgate.sinks._actions import Action, AppendChanges
 from headgate.sinks._case import Arrival, Case, Policy, TableBefore
 from headgate.sinks._columns import ColumnPlan, ColumnView
-from headgate.sinks._course import Outcome, TableCourse, remedy
 from headgate.sinks._definitions import names_in_log, union, widest
+from headgate.sinks._ledger_state import promised
 from headgate.sinks._misfits import Misfit, hook_name, reserved
 from headgate.sinks._plan import CurrentPlan
-from headgate.sinks._promises import promised
 from headgate.sinks._statements import Statements, read_statements
 from headgate.sinks._states import Event, State
+from headgate.sinks._table_decision import Outcome, TableCourse, remedy
 
 __all__ = ["LACKS_ROWS", "Decision", "decide", "suspend"]
 

@@ -19,8 +19,8 @@ from headgate.lake import (
     spark_schema,
     split_table,
 )
-from headgate.sinks._course import Outcome
 from headgate.sinks._decide import Decision
+from headgate.sinks._table_decision import Outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -35,9 +35,9 @@ from headgate.config import ChangePolicy
 from headgate.lake import Form
 from headgate.sinks._case import Case
 from headgate.sinks._columns import ColumnView
-from headgate.sinks._course import TableCourse, remedy
 from headgate.sinks._misfits import shortened
 from headgate.sinks._states import Event, State
+from headgate.sinks._table_decision import TableCourse, remedy
 
 __all__ = ["Statements", "read_statements"]
 

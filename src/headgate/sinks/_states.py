@@ -40,7 +40,7 @@ class Event(Enum):
     READS_SOME = auto()  # the header: a partial snapshot, of rows that fulfil a signal's condition
     ENDS = auto()  # last rows of a full snapshot
     ENDS_FILTERED = auto()  # last rows of a full snapshot under the table's own condition
-    IS_EXACT = auto()  # the promises (``_promises``), of tables that are not suspended
+    IS_EXACT = auto()  # the promises (``_ledger_state``), of tables that are not suspended
     IS_EXACT_LATER = auto()  # ... some rows are newer than the batch's end, or missing
     IS_INEXACT = auto()  # ... rows change without images, or images are left out, which the configuration accepts
 

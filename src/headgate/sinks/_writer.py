@@ -56,9 +56,9 @@ from headgate.sinks._current import CurrentTable
 from headgate.sinks._decide import Decision, decide, suspend
 from headgate.sinks._history import SchemaHistory
 from headgate.sinks._kafka import KafkaTarget
-from headgate.sinks._promises import Unseen
+from headgate.sinks._key_range import KeySpan
+from headgate.sinks._ledger_state import Divergence
 from headgate.sinks._report import BatchReport, Progress, log_signals
-from headgate.sinks._span import KeySpan
 from headgate.sinks._states import State
 
 if TYPE_CHECKING:
@@ -118,7 +118,9 @@ class BatchWriter:
         self._kafka = KafkaTarget(kafka, pipeline) if kafka is not None else None
         self._merged = MergedTables(lake, pipeline)
         self.progress = Progress()
-        self.unseen: Callable[[Batch], Mapping[str, Unseen]] | None = None  # tables whose rows change without images
+        self.unseen: Callable[[Batch], Mapping[str, Divergence]] | None = (
+            None  # tables whose rows change without images
+        )
         self.after_tables: Callable[[Batch], None] | None = None  # test hook: between the tables and the ledger
 
     def check_targets(self, spark: SparkSession, tables: Sequence[str]) -> None:

@@ -4,14 +4,14 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.spark._batch_plan import BatchPlan
 from headgate.spark._options import OPTION_NAMES, Options
-from headgate.spark._past import PastTables
+from headgate.spark._past import TablesAsOf
 from headgate.spark._planner import Planner
 
 if TYPE_CHECKING:
     from headgate.spark._expand import expand
     from headgate.spark._source import MySQLCDCDataSource, register
 
-__all__ = ["OPTION_NAMES", "BatchPlan", "MySQLCDCDataSource", "Options", "PastTables", "Planner", "expand", "register"]
+__all__ = ["OPTION_NAMES", "BatchPlan", "MySQLCDCDataSource", "Options", "Planner", "TablesAsOf", "expand", "register"]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headgate.spark._server import SourceServer
     from headgate.spark._tasks import Task
 
-__all__ = ["PastTables"]
+__all__ = ["TablesAsOf"]
 
 Key = tuple[Any, ...]
 Read = Callable[[], Iterator[pa.RecordBatch]]
@@ -34,7 +34,7 @@ _PART_BYTES = 64 << 20
 """Bytes of a chunk, as the server stores its rows: a reader holds a whole chunk in memory for a moment."""
 
 
-class PastTables:
+class TablesAsOf:
     """Reader of one source's tables as of a GTID set.
 
     :param options: those of the Spark source, except ``table``, ``as_of``, ``meta``, ``window`` and ``partial_rows``.

@@ -13,7 +13,7 @@ from headgate.testing._mysql_server import UNLOGGED_CASCADES, MySQLServer, repli
 from headgate.testing._object_store import ObjectStore
 from headgate.testing._power import PowerLoss
 from headgate.testing._proxy import Proxy
-from headgate.testing._schema_registry import SchemaRegistry
+from headgate.testing._schema_registry import RegistryServer
 from headgate.testing._spark_cluster import SparkCluster
 from headgate.testing._waiting import pass_time, wait_until
 
@@ -30,7 +30,7 @@ __all__ = [
     "ObjectStore",
     "PowerLoss",
     "Proxy",
-    "SchemaRegistry",
+    "RegistryServer",
     "SparkCluster",
     "installed_program",
     "load_flights",

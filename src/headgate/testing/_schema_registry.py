@@ -21,7 +21,7 @@ from headgate.testing._kafka import java_program
 from headgate.testing._owned import OwnedProcesses
 from headgate.testing._ports import free_port, try_ports
 
-__all__ = ["SchemaRegistry"]
+__all__ = ["RegistryServer"]
 
 VERSION = "2.6.13.Final"
 ARTIFACT = f"io.apicurio:apicurio-registry-app:{VERSION}:zip:all"
@@ -32,7 +32,7 @@ JAVA_FLAGS = ("-Xms64m", "-Xmx384m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=
 ANSWER_SECONDS = 30.0
 
 
-class SchemaRegistry(OwnedProcesses):
+class RegistryServer(OwnedProcesses):
     """A running registry on a free port of 127.0.0.1. A context manager that stops it."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class SchemaRegistry(OwnedProcesses):
             try_ports(self._launch, "already in use")
 
     @classmethod
-    def start(cls) -> SchemaRegistry:
+    def start(cls) -> RegistryServer:
         """Start an empty registry.
 
         :raises ConfigError: Java or Maven is missing, or the archive cannot be fetched.

@@ -27,7 +27,7 @@ from headgate.errors import ConfigError, HeadgateError, Transient
 from headgate.lake import activity_text, duration, index_text, snapshot_text, table_remarks, table_text
 from headgate.ui._guard import Guard
 from headgate.ui._metrics import CONTENT_TYPE, exposition
-from headgate.ui._pipelines import View, Watched, watch
+from headgate.ui._pipelines import PipelineView, Watched, watch
 from headgate.ui._plots import HEIGHT, WIDTH, plots
 from headgate.web import Token, is_loopback, read_body
 
@@ -84,7 +84,7 @@ class _Pages:
     def metrics(self, _request: Request) -> Response:
         return Response(exposition(self._views()), media_type=CONTENT_TYPE)
 
-    def _views(self) -> list[View]:
+    def _views(self) -> list[PipelineView]:
         return [pipeline.state() for pipeline in self._pipelines.values()]
 
     def _html(self, name: str, request: Request, **more: Any) -> Response:

@@ -10,14 +10,14 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from headgate.lake import TABLE_STATES, Activity, FreshnessStatus, Phase, Status, TableStatus, WriteMethod
-from headgate.ui._pipelines import View
+from headgate.ui._pipelines import PipelineView
 
 __all__ = ["CONTENT_TYPE", "exposition"]
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 
-def exposition(views: Iterable[View]) -> bytes:
+def exposition(views: Iterable[PipelineView]) -> bytes:
     """Return all metrics of these pipelines in Prometheus' text format. All have the label ``pipeline``."""
     return generate_latest(_Figures(list(views)))
 
@@ -25,7 +25,7 @@ def exposition(views: Iterable[View]) -> bytes:
 class _Figures(Collector):
     """Each metric is declared where its value is read: name, which ends in the unit, help, value, labels."""
 
-    def __init__(self, views: list[View]) -> None:
+    def __init__(self, views: list[PipelineView]) -> None:
         self._views = views
 
     def collect(self) -> Iterator[Metric]:
@@ -50,7 +50,7 @@ class _Figures(Collector):
         else:
             family.add_metric(values, float(value))
 
-    def _add_view(self, view: View) -> None:
+    def _add_view(self, view: PipelineView) -> None:
         add, status = self._add, view.status
         add("headgate_up", "1 if the pipeline runs, else 0", view.up)
         add("headgate_failed", "1 if the last run ended with an error, else 0", view.condition == "failed")

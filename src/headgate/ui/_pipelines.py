@@ -13,7 +13,7 @@ from headgate.config import PipelineConfig, SourceConfig, check_change, load_con
 from headgate.errors import ConfigError, HeadgateError
 from headgate.lake import Lake, Status, TableStatus, read_status
 
-__all__ = ["View", "Watched", "watch"]
+__all__ = ["PipelineView", "Watched", "watch"]
 
 _FILE_ONLY: Final = tuple(
     name for name in SourceConfig.model_fields if name in ("url", "relay") or name.endswith(("_env", "_file"))
@@ -83,19 +83,19 @@ class Watched:
         watched = None if file is None or check is None else WatchedFile(file, config, check)
         return cls(config.name, ControlFolder(Lake.of(config).inbox), watched)
 
-    def state(self) -> View:
+    def state(self) -> PipelineView:
         """Return the current state; a file that cannot be read is a ``problem``, not an error."""
         now_us = time.time_ns() // 1000
         try:
-            return View(self.name, now_us, read_status(self.inbox, now_us))
+            return PipelineView(self.name, now_us, read_status(self.inbox, now_us))
         except HeadgateError as error:
-            return View(self.name, now_us, None, str(error))
+            return PipelineView(self.name, now_us, None, str(error))
         except OSError as error:
-            return View(self.name, now_us, None, f"{self.inbox.path} cannot be read: {error.strerror or error}")
+            return PipelineView(self.name, now_us, None, f"{self.inbox.path} cannot be read: {error.strerror or error}")
 
 
 @dataclass(frozen=True)
-class View:
+class PipelineView:
     """State of a pipeline at one moment. ``status`` is None if the pipeline never ran, or if there is a ``problem``."""
 
     name: str

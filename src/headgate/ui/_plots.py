@@ -11,7 +11,7 @@ from math import floor, log10
 from typing import Final
 
 from headgate.lake import HistoryStatus, duration
-from headgate.ui._pipelines import View
+from headgate.ui._pipelines import PipelineView
 
 __all__ = ["HEIGHT", "WIDTH", "Plot", "plots"]
 
@@ -42,7 +42,7 @@ class Plot:
     """The areas below the lines."""
 
 
-def plots(view: View) -> list[Plot]:
+def plots(view: PipelineView) -> list[Plot]:
     """Return the plots of lag and rate; none if the pipeline did not run in the last ten minutes."""
     if view.status is None:
         return []

@@ -74,7 +74,7 @@ class Runs:
             raise AssertionError("it got as far as Spark")
 
         with self._patch.context() as patch:
-            patch.setattr("headgate.engine.begun_session", lambda *_: contextlib.nullcontext())
+            patch.setattr("headgate.engine.prestart_session", lambda *_: contextlib.nullcontext())
             patch.setattr("headgate.pipeline._run.build_session", fail)
             done = CliRunner().invoke(app, words)
         return done.exit_code, done.stdout, done.stderr

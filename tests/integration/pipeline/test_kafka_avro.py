@@ -16,7 +16,7 @@ import pytest
 
 from headgate.errors import TargetError
 from headgate.sinks._schema_registry import SchemaRegistry as Client
-from headgate.testing import KafkaBroker, MySQLServer, SchemaRegistry
+from headgate.testing import KafkaBroker, MySQLServer, RegistryServer
 from tests.integration.peers.test_debezium_messages import COLUMNS
 from tests.integration.pipeline.test_kafka import KafkaRuns
 
@@ -34,7 +34,7 @@ VECTORS = (("ve", "VECTOR(2)", "STRING_TO_VECTOR('[1.5,-2]')"),)
 class AvroReader:
     """Reads messages as Confluent's wire format says, with schemas from the registry."""
 
-    def __init__(self, registry: SchemaRegistry) -> None:
+    def __init__(self, registry: RegistryServer) -> None:
         self._registry = registry
         self._schemas: dict[int, Any] = {}
 
@@ -103,7 +103,7 @@ def pair(
     mysql_db: str,
     tmp_path: Path,
     kafka_broker: KafkaBroker,
-    schema_registry: SchemaRegistry,
+    schema_registry: RegistryServer,
 ) -> list[KafkaRuns]:
     """Two pipelines of one database: in JSON, and in Avro by transactions."""
     pipelines = []
@@ -116,7 +116,7 @@ def pair(
     return pipelines
 
 
-def test_messages_are_those_in_json(pair: list[KafkaRuns], schema_registry: SchemaRegistry) -> None:
+def test_messages_are_those_in_json(pair: list[KafkaRuns], schema_registry: RegistryServer) -> None:
     plain, avro = pair
     columns = [*COLUMNS, *MORE_COLUMNS, *(VECTORS if plain.server.version_numbers >= (9, 0) else ())]
     plain.do(
@@ -164,7 +164,7 @@ def test_messages_are_those_in_json(pair: list[KafkaRuns], schema_registry: Sche
     }
 
 
-def test_the_registry_decides_which_schemas_may_follow(schema_registry: SchemaRegistry) -> None:
+def test_the_registry_decides_which_schemas_may_follow(schema_registry: RegistryServer) -> None:
     registry = Client(schema_registry.url, None, None, 30)
     registry.check()
 

@@ -22,7 +22,7 @@ from headgate.relay._bootstrap._suppliers import ChunkSupplier
 from headgate.relay._sources import LogicalSource
 from headgate.replication import DecodeOptions, Idle, check_settings, follow
 from headgate.snapshot import Chunk
-from headgate.spark._past import PastTables
+from headgate.spark._past import TablesAsOf
 from headgate.testing import UNLOGGED_CASCADES, MySQLServer, Proxy, replica_pair
 from tests.integration.runs import Runs
 from tests.integration.streams import Stream, make_tables
@@ -169,7 +169,7 @@ def test_readers_that_no_planner_stands_behind(tmp_path: Path) -> None:
         servers.fail_over()
         gtid, url = servers.replica.gtid_executed, servers.proxy.url
         (tmp_path / "secret").write_text("")
-        past = PastTables({"url": url, "secret_file": str(tmp_path / "secret")})
+        past = TablesAsOf({"url": url, "secret_file": str(tmp_path / "secret")})
         source = LogicalSource(1, "s", "d.changes")
         part = {"chunk": Chunk("d.changes", 0, None, None).to_dict()}
         reads: list[Callable[[], Any]] = [

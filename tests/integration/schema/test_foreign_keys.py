@@ -15,7 +15,7 @@ from headgate.errors import ServerSettingError
 from headgate.pipeline import check_source
 from headgate.pipeline._foreign_keys import ForeignKeys
 from headgate.replication import Ddl
-from headgate.sinks import Unseen
+from headgate.sinks import Divergence
 from headgate.testing import UNLOGGED_CASCADES, MySQLServer
 from tests.fix_carrier import FakeBatch
 from tests.integration.changes import Log
@@ -66,7 +66,7 @@ def keys(log: Log, more: str = "") -> ForeignKeys:
 
 def find_unseen(
     log: Log, more: str = "", *, begins: str | None = None, server_before: str | None = None
-) -> dict[str, Unseen]:
+) -> dict[str, Divergence]:
     """What a batch of everything since the mark brings; tables without their database.
 
     :param server_before: the one that the batch before came from, if it is another one.

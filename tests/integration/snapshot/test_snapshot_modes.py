@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.control import Courier
+from headgate.control import NotificationDispatcher
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, TargetError, UnsupportedError
 from headgate.pipeline import check_source
 from headgate.testing import KafkaBroker, MySQLServer, wait_until
@@ -410,7 +410,7 @@ def test_every_channel_is_told_at_least_once(
     targets = {"bootstrap": kafka_broker.bootstrap, "topic": kafka_topic, "hook": receiver.url}
     runs.more = NOTIFY.format(**targets, wait=60)
     with monkeypatch.context() as patch:
-        patch.setattr(Courier, "add", lambda *_: None)  # dies before it could send anything
+        patch.setattr(NotificationDispatcher, "add", lambda *_: None)  # dies before it could send anything
         runs.run("initial_only", once=False)
     assert (receiver.posts, [r for r in caplog.records if r.name.endswith("notifications")]) == ([], [])
     runs.more = NOTIFY.format(**targets, wait=3)

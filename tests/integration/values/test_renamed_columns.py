@@ -24,7 +24,7 @@ from headgate.offsets import ChunkSpec
 from headgate.pipeline import Pipeline, check_source
 from headgate.replication import ImageBatch
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
-from headgate.testing import KafkaBroker, MySQLServer, SchemaRegistry
+from headgate.testing import KafkaBroker, MySQLServer, RegistryServer
 from tests.integration.outside import lake_rows, source_rows
 from tests.integration.pipeline.test_kafka import KafkaRuns
 from tests.integration.pipeline.test_kafka_avro import AvroReader, raw_messages
@@ -272,7 +272,7 @@ def test_messages(
     runs.settings, registry = f'format = "{form}"\nschema_changes_topic = true\n', None
     if form == "avro":
         registry = request.getfixturevalue("schema_registry")
-        assert isinstance(registry, SchemaRegistry)
+        assert isinstance(registry, RegistryServer)
         runs.settings += f'registry = "{registry.url}"\n'
     runs.more = '[columns."*.a"]\nid = { rename = "key" }\nV = { rename = "value", rule = { text = "-" } }\n'
     runs.table("a", 1)

@@ -23,7 +23,7 @@ from headgate.catalog import TableDef, TableStats, exact_patterns, load_stats, l
 from headgate.errors import ServerBehindError, SnapshotRefusedError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
-from headgate.names import numbered
+from headgate.names import with_positional_names
 from headgate.offsets import Hint, SnapshotProgress
 from headgate.relay._sources import LogicalSource
 from headgate.replication import META_FIELDS, ImageBatch, check_settings
@@ -146,7 +146,7 @@ class ChunkSupplier:
         columns = pa.Table.from_batches([one.batch for one in images]).select(
             range(len(META_FIELDS), len(META_FIELDS) + len(table.columns))
         )
-        keys = numbered(columns.select(table.key_names))
+        keys = with_positional_names(columns.select(table.key_names))
         return Rows(table, columns.take(pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names])))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.carrier import Part
-from headgate.sinks._span import KeySpan, are_disjoint
+from headgate.sinks._key_range import KeySpan, are_disjoint
 
 
 def chunk(low: str, high: str) -> Part:

@@ -21,14 +21,14 @@ from headgate.carrier import Resnapshot
 from headgate.catalog import exact_pattern
 from headgate.config import PipelineConfig
 from headgate.lake import Target, short_name
-from headgate.sinks import LACKS_ROWS, Batch, BatchWriter, Unseen, hook_name, refiltered, rehooked
+from headgate.sinks import LACKS_ROWS, Batch, BatchWriter, Divergence, hook_name, refiltered, rehooked
 
-__all__ = ["Rewritten"]
+__all__ = ["ChangedSettings"]
 
 log = logging.getLogger("headgate")
 
 
-class Rewritten:
+class ChangedSettings:
     """Detector, for one run, of tables whose rows were written by another ``rows`` or hook than the configuration's.
 
     :param writer: has checked the tables.
@@ -51,13 +51,13 @@ class Rewritten:
                 request = Resnapshot((exact_pattern(table),), reason)
                 self._writer.inbox.send_request(f"rows-{epoch}-{short_name(table)}", request)
 
-    def unseen(self, batch: Batch) -> dict[str, Unseen]:
+    def unseen(self, batch: Batch) -> dict[str, Divergence]:
         """Return these tables, at the first call."""
         del batch
         if self._compared:
             return {}
         self._compared = True
-        return {table: Unseen(reason, over=True) for table, reason in self.changed(self._writer.targets).items()}
+        return {table: Divergence(reason, over=True) for table, reason in self.changed(self._writer.targets).items()}
 
     def changed(self, written: Mapping[str, Target]) -> dict[str, str]:
         """Return the reason by table, of those that were written otherwise.

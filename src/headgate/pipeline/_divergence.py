@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from headgate.sinks import Batch, Unseen
+from headgate.sinks import Batch, Divergence
 
 __all__ = ["Detector", "join"]
 
-Detector = Callable[[Batch], Mapping[str, Unseen]]
+Detector = Callable[[Batch], Mapping[str, Divergence]]
 """Batch → the tables that differ, and why."""
 
 
 def join(*detectors: Detector) -> Detector:
     """Return a detector that asks all of these about each batch, and tells the most serious causes of each table."""
 
-    def unseen(batch: Batch) -> Mapping[str, Unseen]:
-        merged: dict[str, Unseen] = {}
+    def unseen(batch: Batch) -> Mapping[str, Divergence]:
+        merged: dict[str, Divergence] = {}
         for detector in detectors:
             for table, cause in detector(batch).items():
                 merged[table] = _worse(merged[table], cause) if table in merged else cause
@@ -26,13 +26,13 @@ def join(*detectors: Detector) -> Detector:
     return unseen
 
 
-def _worse(one: Unseen, other: Unseen) -> Unseen:
+def _worse(one: Divergence, other: Divergence) -> Divergence:
     """Return the more serious cause; both, if they make the table inexact."""
     if one.accepted and other.accepted and one.over == other.over:
         return replace(one, reason=f"{one.reason}; {other.reason}")
     return min(one, other, key=_severity)
 
 
-def _severity(cause: Unseen) -> tuple[bool, bool]:
+def _severity(cause: Divergence) -> tuple[bool, bool]:
     """Return a sort key: what stops a table first, then what reads it again, then what makes it inexact."""
     return cause.accepted, cause.over

@@ -10,22 +10,22 @@ from __future__ import annotations
 from headgate.catalog import TablePatterns
 from headgate.config import PipelineConfig
 from headgate.lake import split_table
-from headgate.sinks import Batch, BatchWriter, Unseen
+from headgate.sinks import Batch, BatchWriter, Divergence
 
-__all__ = ["Excluded"]
+__all__ = ["UnfollowedTables"]
 
 
-class Excluded:
+class UnfollowedTables:
     """Detector, for one run, of tables that were followed before and are not now."""
 
     def __init__(self, config: PipelineConfig, writer: BatchWriter) -> None:
         self._patterns, self._writer = TablePatterns(config.source.tables), writer
         self._tables: frozenset[str] | None = None
 
-    def unseen(self, batch: Batch) -> dict[str, Unseen]:
+    def unseen(self, batch: Batch) -> dict[str, Divergence]:
         """Return these tables."""
         del batch
         if self._tables is None:
             known = self._writer.ledger.tables()
             self._tables = frozenset(table for table in known if not self._patterns.matches(*split_table(table)))
-        return {table: Unseen("source.tables leaves it out: include it again") for table in self._tables}
+        return {table: Divergence("source.tables leaves it out: include it again") for table in self._tables}

@@ -26,7 +26,7 @@ from headgate.carrier import ControlFile
 from headgate.control._events import Notification
 from headgate.retrying import Failures, RetryPolicy
 
-__all__ = ["Channel", "Courier"]
+__all__ = ["Channel", "NotificationDispatcher"]
 
 log = logging.getLogger("headgate")
 
@@ -60,7 +60,7 @@ class CursorStore(Protocol):
         """Replace the file atomically."""
 
 
-class Courier:
+class NotificationDispatcher:
     """Sender of notifications to channels while its ``with`` block runs.
 
     :param channels: each with a unique name.

@@ -9,11 +9,11 @@ from typing import Any
 
 from headgate.config import PipelineConfig
 from headgate.lake import Target
-from headgate.pipeline._excluded import Excluded
-from headgate.pipeline._rewritten import Rewritten
+from headgate.pipeline._changed_settings import ChangedSettings
+from headgate.pipeline._divergence import join
 from headgate.pipeline._skips import Skips
-from headgate.pipeline._unseen import join
-from headgate.sinks import Unseen
+from headgate.pipeline._unfollowed_tables import UnfollowedTables
+from headgate.sinks import Divergence
 from tests.fix_carrier import FakeBatch
 
 
@@ -44,26 +44,26 @@ def test_changed_filters_and_hooks_are_reported_once() -> None:
     written = {name: Target({}, (), rows=one) for name, one in rows.items()}
     written |= {name: Target({}, (), hook=one) for name, one in hooks.items()}
     writer: Any = SimpleNamespace(targets=written)
-    filters, batch = Rewritten(config(**RULED), writer), FakeBatch(9).described()
+    filters, batch = ChangedSettings(config(**RULED), writer), FakeBatch(9).described()
     assert filters.unseen(batch) == {
-        "d.new": Unseen("`rows` changed from all rows to a = 2", over=True),
-        "d.other": Unseen("`rows` changed from b = 1 to b = 2", over=True),
-        "d.gone": Unseen("`rows` changed from c = 1 to all rows", over=True),
-        "d.newer": Unseen("the hook changed from m:f@1 to m:f@2", over=True),
-        "d.first": Unseen("the hook changed from none to m:f@1", over=True),
-        "d.without": Unseen("the hook changed from m:f@1 to none", over=True),
+        "d.new": Divergence("`rows` changed from all rows to a = 2", over=True),
+        "d.other": Divergence("`rows` changed from b = 1 to b = 2", over=True),
+        "d.gone": Divergence("`rows` changed from c = 1 to all rows", over=True),
+        "d.newer": Divergence("the hook changed from m:f@1 to m:f@2", over=True),
+        "d.first": Divergence("the hook changed from none to m:f@1", over=True),
+        "d.without": Divergence("the hook changed from m:f@1 to none", over=True),
     }
     assert filters.unseen(batch) == {}
 
 
 def test_all_causes_that_make_a_table_inexact_are_named() -> None:
-    keys, skip = Unseen("foreign keys", accepted=True), Unseen("skip leaves inserts out", accepted=True)
+    keys, skip = Divergence("foreign keys", accepted=True), Divergence("skip leaves inserts out", accepted=True)
     unseen = join(lambda _: {"d.t": keys, "d.u": keys}, lambda _: {"d.t": skip})(FakeBatch(9).described())
-    assert unseen == {"d.t": Unseen("foreign keys; skip leaves inserts out", accepted=True), "d.u": keys}
+    assert unseen == {"d.t": Divergence("foreign keys; skip leaves inserts out", accepted=True), "d.u": keys}
 
 
 def test_the_most_serious_cause_counts() -> None:
-    stop, again, accepted = Unseen("stop"), Unseen("again", over=True), Unseen("accepted", accepted=True)
+    stop, again, accepted = Divergence("stop"), Divergence("again", over=True), Divergence("accepted", accepted=True)
     batch = FakeBatch(9).described()
     for causes in permutations([accepted, again, stop]):
         for number in (1, 2, 3):
@@ -77,18 +77,18 @@ def test_skips_name_all_tables_once_and_then_those_of_a_batch() -> None:
     writer: Any = SimpleNamespace(ledger=SimpleNamespace(tables=lambda: known))
     detector = Skips(config(skip=["delete"], whole={"skip": []}), writer)
     quiet, busy = FakeBatch(9).described(), FakeBatch(10).live("d.u").live("d.whole").described()
-    assert detector.unseen(busy) == {name: Unseen(DELETES, accepted=True) for name in ("d.t", "d.u")}
+    assert detector.unseen(busy) == {name: Divergence(DELETES, accepted=True) for name in ("d.t", "d.u")}
     assert detector.unseen(quiet) == {}
-    assert detector.unseen(busy) == {"d.u": Unseen(DELETES, accepted=True)}
+    assert detector.unseen(busy) == {"d.u": Divergence(DELETES, accepted=True)}
     assert Skips(config("changelog", ["delete"]), writer).unseen(busy) == {}
 
 
 def test_tables_that_the_patterns_no_longer_include() -> None:
     known = {"d.t": None, "other.t": None, "d.u": None}
     writer: Any = SimpleNamespace(ledger=SimpleNamespace(tables=lambda: known))
-    detector, batch = Excluded(config(), writer), FakeBatch(9).described()
+    detector, batch = UnfollowedTables(config(), writer), FakeBatch(9).described()
     for _ in range(2):
-        assert detector.unseen(batch) == {"other.t": Unseen("source.tables leaves it out: include it again")}
+        assert detector.unseen(batch) == {"other.t": Divergence("source.tables leaves it out: include it again")}
 
 
 DELETES = "skip leaves operations out: delete"

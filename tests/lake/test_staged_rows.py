@@ -20,7 +20,7 @@ from headgate.delta import CommitPlan, Snapshot, commit
 from headgate.delta._vectors import read_vector, rows_of
 from headgate.lake._append import CommitBase
 from headgate.lake._shares import Shares
-from headgate.lake._written import Changes, Written, _join, write_changes
+from headgate.lake._staged_rows import Changes, Written, _join, write_changes
 from headgate.sinks._images import fold
 from tests.fix_carrier import SEQ
 

@@ -26,11 +26,11 @@ from headgate.lake import LeftOut, TableState
 from headgate.positions import NOTHING, Position, parse_position
 from headgate.sinks._states import Event, State, follow
 
-__all__ = ["Unseen", "promised"]
+__all__ = ["Divergence", "promised"]
 
 
 @dataclass(frozen=True)
-class Unseen:
+class Divergence:
     """Rows of a table change without images in the log."""
 
     reason: str
@@ -44,7 +44,7 @@ def promised(
     state: TableState,
     batch: Batch,
     before: TableState | None,
-    unseen: Unseen | None,
+    unseen: Divergence | None,
     left_out: LeftOut | None = None,
     *,
     begins: bool,
@@ -70,7 +70,7 @@ def promised(
     return replace(limited, state=after.value, reason=reasons.get(after))
 
 
-def _unlogged(unseen: Unseen | None, before: TableState | None, *, begins: bool) -> str | None:
+def _unlogged(unseen: Divergence | None, before: TableState | None, *, begins: bool) -> str | None:
     """Return why rows change without images, by all causes; one that is over when a full snapshot begins does not
     count.
     """

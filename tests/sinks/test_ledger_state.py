@@ -19,7 +19,7 @@ from headgate.gtid import GtidSet
 from headgate.lake import TableState
 from headgate.sinks._case import Arrival, Policy, TableBefore
 from headgate.sinks._decide import Decision, decide
-from headgate.sinks._promises import Unseen
+from headgate.sinks._ledger_state import Divergence
 from headgate.snapshot import Window
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
@@ -112,7 +112,7 @@ def rows_of(history: History, chunk: Chunk, end: int, rule: str) -> Rows:
     return dict(zip(result["id"].to_pylist(), result["item"].to_pylist(), strict=True))
 
 
-def decided(fake: FakeBatch, before: TableState | None, unseen: Unseen | None = None) -> Decision:
+def decided(fake: FakeBatch, before: TableState | None, unseen: Divergence | None = None) -> Decision:
     target = None if before is None else TABLE.target()
     return decide(Arrival("shop.orders", fake.described(), unseen), TableBefore(before, target), Policy())
 
@@ -184,7 +184,7 @@ def last_chunk(epoch: int, *, watermark: str | None = None, gtid: str = f"{UUID}
     return fake if watermark is None else fake.watermark("shop.orders", watermark)
 
 
-def state_after(fake: FakeBatch, before: TableState | None, unseen: Unseen | None = None) -> TableState:
+def state_after(fake: FakeBatch, before: TableState | None, unseen: Divergence | None = None) -> TableState:
     return replace(decided(fake, before, unseen).state, version=1)
 
 
@@ -223,7 +223,7 @@ def test_rows_of_a_partial_reading_unsettle_a_live_table() -> None:
     assert state_after(FakeBatch(10, f"{UUID}:1-10").images(TABLE, [("u", 1, 1, "y")]), state).state == "live"
 
 
-CASCADE = Unseen("foreign keys of shop.orders: c: ON DELETE CASCADE", accepted=True)
+CASCADE = Divergence("foreign keys of shop.orders: c: ON DELETE CASCADE", accepted=True)
 
 
 def test_a_table_whose_unseen_changes_are_accepted_is_inexact_until_it_is_read_without_them() -> None:

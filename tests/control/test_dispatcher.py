@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headgate.control import Courier, Notification
+from headgate.control import Notification, NotificationDispatcher
 from headgate.errors import NotificationError
 from headgate.retrying import RetryPolicy
 
@@ -77,9 +77,11 @@ class Ledger:
         return [(epoch, events(epoch)) for epoch in self.epochs if epoch > after][:limit]
 
 
-def courier(box: Box, store: Store, ledger: Ledger, **more: Any) -> Courier:
+def courier(box: Box, store: Store, ledger: Ledger, **more: Any) -> NotificationDispatcher:
     newest = max(ledger.epochs, default=0)
-    return Courier([box], store, ledger.load, newest=newest, retry=QUICK, **{"wait_seconds": 120, **more})
+    return NotificationDispatcher(
+        [box], store, ledger.load, newest=newest, retry=QUICK, **{"wait_seconds": 120, **more}
+    )
 
 
 def test_in_order_and_noted_down() -> None:
@@ -115,7 +117,7 @@ def test_a_channel_that_refuses_is_tried_again_and_holds_nobody_up() -> None:
     box, other, store, ledger = Box(), Box("other"), Store(), Ledger()
     trouble: list[str] = []
     box.refusing.set()
-    with Courier(
+    with NotificationDispatcher(
         [box, other], store, ledger.load, newest=0, wait_seconds=120, retry=QUICK, on_trouble=trouble.append
     ) as one:
         for epoch in (1, 2):
@@ -166,14 +168,14 @@ def test_a_ledger_that_cannot_be_read_is_asked_again() -> None:
             raise fails.pop()
         return Ledger(1, 2).load(after, limit)
 
-    with Courier([box], store, load, newest=2, wait_seconds=120, retry=QUICK):
+    with NotificationDispatcher([box], store, load, newest=2, wait_seconds=120, retry=QUICK):
         pass
     assert box.epochs == [1, 2]
 
 
 def test_without_channels_nothing_is_written() -> None:
     store = Store()
-    with Courier([], store, Ledger().load, newest=0, wait_seconds=0) as one:
+    with NotificationDispatcher([], store, Ledger().load, newest=0, wait_seconds=0) as one:
         one.add(1, events(1))
     assert store.files == {}
 
