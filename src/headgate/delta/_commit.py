@@ -2,8 +2,8 @@
 
 Delta's own transaction in the JVM takes some 100 ms per commit on a local disk, mostly for processes that Hadoop's
 local file system starts to set permissions. In a local folder a commit is a file with an unused name: it is written
-under a temporary name, synced, and linked to its name, which the operating system does for one writer only. In an object
-store it is a conditional request (``headgate.stores``).
+under a temporary name, synced, and linked to its name, which the operating system does for one writer only. In an
+object store it is a conditional request (``headgate.stores``).
 
 **An outcome is committed, not committed or unknown** (:class:`CommitOutcome`). No error proves that a commit failed: a
 client repeats a PUT whose answer was lost, and finds its own object. ``link()`` on NFS reports EEXIST after it has
