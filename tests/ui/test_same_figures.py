@@ -21,32 +21,32 @@ from tests.ui.test_app import ask
 from tests.ui.test_metrics import samples
 
 ORDERS, ITEMS = "shop.orders", "shop.items"
-NOW_US = time.time_ns() // 1000
 
 
-def report(number: int, rows: dict[str, int], changes: dict[str, int]) -> BatchReport:
+def report(now_us: int, number: int, rows: dict[str, int], changes: dict[str, int]) -> BatchReport:
     """A batch of 2 s, planned 3.5 s ago, whose changes were committed 4 s ago."""
     reading = TableState(ITEMS, "snapshotting", 2, since_epoch=1, rows_estimate=9000, chunks_done=1, chunks_estimate=11)
     tables = {ORDERS: TableState(ORDERS, "live", 1), ITEMS: reading}
-    made = {name: [Commits(NOW_US - 4_000_000, NOW_US - 4_000_000, count)] for name, count in changes.items()}
+    made = {name: [Commits(now_us - 4_000_000, now_us - 4_000_000, count)] for name, count in changes.items()}
     return BatchReport(
         number, number, f"{UUID}:1-{number}", tables, rows=rows, changes=changes, commits=made, seconds=2.0,
-        committed_us=NOW_US, planned_us=NOW_US - 3_500_000, write_methods={ORDERS: frozenset({WriteMethod.UPSERT})},
+        committed_us=now_us, planned_us=now_us - 3_500_000, write_methods={ORDERS: frozenset({WriteMethod.UPSERT})},
     )  # fmt: skip
 
 
 def test_page_status_metrics_and_log_have_the_same_figures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "headgate")
+    now_us = time.time_ns() // 1000
     inbox, moment = ControlFolder(str(tmp_path)), iter(range(1000))
     watched = Watched("shop", inbox)
     view = LogView()
     writer = StatusWriter(
-        inbox, "shop", on_status=view.update, clock=lambda: float(next(moment)), wall_us=lambda: NOW_US
+        inbox, "shop", on_status=view.update, clock=lambda: float(next(moment)), wall_us=lambda: now_us
     )
     writer._ending.wait = lambda timeout=None: True  # type: ignore[method-assign]
     with view, writer:
-        writer.ends(report(1, {ORDERS: 1200, ITEMS: 300}, {}))
-        writer.ends(report(2, {ITEMS: 500}, {ORDERS: 4321}))
+        writer.ends(report(now_us, 1, {ORDERS: 1200, ITEMS: 300}, {}))
+        writer.ends(report(now_us, 2, {ITEMS: 500}, {ORDERS: 4321}))
         page = ask(create_app([watched]), "/").text
         status = read_status(inbox)
         lines = "\n".join(_lines(status, "shop", "lake"))

@@ -15,7 +15,7 @@ _SPARK = (
     "sql.streaming.python_streaming_source_runner",
 )
 """PySpark's modules that its processes run."""
-_OURS = ("spark._source", "spark._planner", "spark._carried", "spark._typed", "sinks._expand", "lake._written")
+_OURS = ("spark._source", "spark._planner", "spark._carried", "spark._typed", "sinks._expand", "lake._staged_rows")
 """headgate's modules that these processes load."""
 
 
