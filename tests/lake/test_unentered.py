@@ -1,0 +1,94 @@
+"""Batches that the ledger lacks are undone: what a table has after that, without Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from headgate.delta import CommitPlan, write_files
+from headgate.lake import Marker, TableState, UnenteredBatches, batch_marker
+from headgate.lake._delta import DeltaPath
+from tests.lake.tables import make_table
+
+ROWS = pa.schema([("id", pa.int64())])
+PLAIN = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}
+"""So that delta-rs reads the tables by Arrow, too."""
+SESSION: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}))
+
+
+def table(path: Path, epoch: int | None = None) -> DeltaPath:
+    """A table, for a batch of this epoch."""
+    delta = DeltaPath(SESSION, str(path), None if epoch is None else batch_marker("shop", epoch))
+    delta.snapshot()  # as the check of the targets looks at each table
+    return delta
+
+
+def write(delta: DeltaPath, *values: int) -> None:
+    """Append rows."""
+    files = [*write_files(pa.table({"id": values}, schema=ROWS).to_batches(), delta.path, ROWS, "snappy")]
+    delta.commit(lambda: CommitPlan(delta.snapshot(files=True), files, "WRITE", {}, blind=True))
+
+
+def values(delta: DeltaPath) -> list[int]:
+    return sorted(DeltaTable(delta.path).to_pyarrow_table()["id"].to_pylist())
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A table that batch 1 wrote."""
+    path = tmp_path / "t"
+    make_table(str(path), [], ROWS, {"a": "b"}, **PLAIN)
+    write(table(path, 1), 1)
+    return path
+
+
+def test_a_lost_batch_is_undone_and_the_next_one_is_kept(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(table(folder, 2), 2)
+    current = table(folder, 5)
+    lost = UnenteredBatches("shop", newest=1, epoch=5)
+    assert lost.restored(current, 1) == 3
+    assert "batch 2 is not in the ledger" in caplog.text
+    assert values(current) == [1]
+    assert lost.restored(current, 3) == 3, "nothing is left to undo"
+    write(current, 5)
+    assert lost.restored(current, 3) == 3, "a replay of the batch keeps what it wrote"
+    assert values(current) == [1, 5]
+
+
+def test_what_the_ledger_has_stays(folder: Path) -> None:
+    current = table(folder, 2)
+    assert UnenteredBatches("shop", newest=1, epoch=2).restored(current, 1) == 1
+    assert UnenteredBatches("other", newest=0, epoch=2).restored(current, 1) == 1, "another pipeline's marker"
+    assert values(current) == [1]
+
+
+def test_both_tables_of_a_source_table(folder: Path, tmp_path: Path) -> None:
+    changelog = tmp_path / "log"
+    make_table(str(changelog), [], ROWS, {}, **PLAIN)
+    for one in (folder, changelog):
+        write(table(one, 2), 2)
+    state = TableState("shop.t", "live", 1, changelog_version=0)
+    lost = UnenteredBatches("shop", newest=1, epoch=5)
+    after = lost.undo(state, table(folder, 5), table(changelog, 5))
+    assert (after.version, after.changelog_version) == (3, 2)
+    assert (values(table(folder)), values(table(changelog))) == ([1], [])
+    assert lost.undo(state, None, None) == state
+
+
+def test_columns_come_back(folder: Path) -> None:
+    current = table(folder, 2)
+    current.set_properties({"a": "c", "d": "e"})
+    assert current.snapshot().properties == {"a": "c", "d": "e"}
+    again = table(folder, 5)
+    assert UnenteredBatches("shop", newest=1, epoch=5).restored(again, 1) == 3
+    assert again.snapshot().properties == {"a": "b"}
+
+
+def test_markers() -> None:
+    assert Marker("a", 1).action() == {"txn": {"appId": "a", "version": 1}}
+    assert batch_marker("shop", 7) == Marker("headgate/shop/batch", 7)
