@@ -22,8 +22,8 @@ from urllib.parse import unquote, urlsplit
 __all__ = ["Loss", "LossyStore"]
 
 _LATE_SECONDS: Final = 0.3
-_MOST_TOGETHER: Final = 60
-"""More than a client repeats, so that it sometimes never learns the outcome."""
+_MOST_TOGETHER: Final = 16
+"""Of one object. A commit is settled by some twelve requests, so a client sometimes never learns the outcome."""
 _NOT_FORWARDED: Final = frozenset({"connection", "expect", "transfer-encoding"})
 """Headers of one connection (RFC 9110, 7.6.1). Clients do not sign them."""
 
