@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 from deltalake import DeltaTable
 
-from headgate.delta import CommitPlan, Outcome, _commit
+from headgate.delta import CommitOutcome, CommitPlan, _commit
 from headgate.errors import ConfigError
 from headgate.lake import Form, newest_row
 from headgate.pipeline import Pipeline
@@ -63,12 +63,12 @@ class Crashes:
     def disarm(self) -> None:
         self._left = 0
 
-    def _commit(self, folder: str, plan: CommitPlan) -> Outcome:
+    def _commit(self, folder: str, plan: CommitPlan) -> CommitOutcome:
         is_due = False
         if self._left and not threading.current_thread().name.startswith("headgate"):  # which is upkeep
             self._left -= 1
             is_due = self._left == 0
-        outcome = Outcome.UNKNOWN
+        outcome = CommitOutcome.UNKNOWN
         if not is_due or self._chosen.random() < 0.5:
             outcome = self._make(folder, plan)
         if is_due:

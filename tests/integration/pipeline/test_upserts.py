@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from headgate.delta import Outcome, _commit
+from headgate.delta import CommitOutcome, _commit
 from headgate.errors import TargetError
 from headgate.files import is_temporary
 from headgate.lake import WriteMethod, refusal
@@ -119,7 +119,7 @@ def test_a_commit_in_between_is_a_conflict_and_the_keys_are_looked_up_again(
 
     make = _commit._make
 
-    def overtaken(*args: Any) -> Outcome:
+    def overtaken(*args: Any) -> CommitOutcome:
         if not compacted:
             compacted.append(spark.sql(f"OPTIMIZE {copy.delta().sql}").collect())
         return make(*args)
