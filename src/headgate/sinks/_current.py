@@ -85,7 +85,7 @@ class CurrentTable:
 
     :param visible: the table that readers see.
     :param spans: by path the key ranges that this run knows.
-    :param upserts: writes rows; None: the table is where headgate cannot write rows.
+    :param upserts: writes rows; None: the pipeline writes no current tables.
     :param form: the table's form, as its policy says. Rows are written only to a table that was made so. Removals ask
         the table: a batch without rows of it compares nothing with the policy.
     :param successor: the one that is being built, if any.
@@ -287,7 +287,7 @@ class CurrentTable:
     @property
     def _writer(self) -> Upserts:
         if self._upserts is None:
-            raise TargetError(f"{self.delta.path}: a history cannot be written there")
+            raise TargetError(f"{self.delta.path}: this pipeline writes no current tables")
         return self._upserts
 
     # --- rows

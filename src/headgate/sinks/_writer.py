@@ -118,9 +118,8 @@ class BatchWriter:
         self._kafka = KafkaTarget(kafka, pipeline) if kafka is not None else None
         self._merged = MergedTables(lake, pipeline)
         self.progress = Progress()
-        self.unseen: Callable[[Batch], Mapping[str, Divergence]] | None = (
-            None  # tables whose rows change without images
-        )
+        self.unseen: Callable[[Batch], Mapping[str, Divergence]] | None = None
+        """Returns the tables whose rows change without images."""
         self.after_tables: Callable[[Batch], None] | None = None  # test hook: between the tables and the ledger
 
     def check_targets(self, spark: SparkSession, tables: Sequence[str]) -> None:
