@@ -328,6 +328,7 @@ def sending_fails(target: KafkaTarget, monkeypatch: pytest.MonkeyPatch, error: t
     [
         (KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, "too large"), TargetError, "Kafka: too large"),
         (KafkaError(KafkaError._ALL_BROKERS_DOWN, "down"), ConnectError, "Kafka: down"),
+        (KafkaError(KafkaError._UNKNOWN_PARTITION, "no metadata yet"), ConnectError, "Kafka: no metadata yet"),
         (FENCED, TargetError, "Kafka: another run of a pipeline of this name has taken over"),
     ],
 )

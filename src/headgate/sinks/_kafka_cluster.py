@@ -120,6 +120,7 @@ _TRANSIENT: Final = (
     *("_MSG_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_TIMED_OUT_QUEUE", "_RESOLVE"),
     *("REQUEST_TIMED_OUT", "NETWORK_EXCEPTION", "BROKER_NOT_AVAILABLE", "LEADER_NOT_AVAILABLE", "NOT_CONTROLLER"),
     *("NOT_LEADER_FOR_PARTITION", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"),
+    "_UNKNOWN_PARTITION",  # of a topic that was just made: its metadata has not reached the client
     *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "THROTTLING_QUOTA_EXCEEDED"),
 )
 """Names of Kafka's errors that mean: not reached, not ready, or not now."""
