@@ -76,7 +76,8 @@ class Pipeline:
         """Seconds of a run that brings what there is."""
         command, begun = [sys.executable, "-m", "headgate.cli", "run", "--once", str(self._file)], time.monotonic()
         with self._log.open("ab") as out:
-            env = {**os.environ, "PYTHONPATH": str(self._file.parent)}
+            paths = [str(self._file.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+            env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
             done = subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, timeout=PATIENCE, env=env, check=False)
         if done.returncode:
             raise RuntimeError(f"a run ended with {done.returncode}: {self._log.read_text('utf-8')[-2000:]}")
