@@ -10,6 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headgate.delta import NewColumn, Snapshot, TableLog, addition, creation, needs_mapping, unsupported_requirements
+from headgate.errors import TargetError
 from tests.delta.commits import commit
 
 
@@ -21,12 +22,11 @@ def schema(**kinds: Any) -> str:
 def made(folder: Path, text: str, **properties: str) -> Snapshot:
     """A table of these columns."""
     actions = creation(text, properties)
-    assert actions is not None
     commit(str(folder), Snapshot(), actions, "CREATE TABLE", {}, blind=True)
     return TableLog(str(folder)).refresh()
 
 
-def add(table: Snapshot, columns: list[NewColumn]) -> list[dict[str, Any]] | None:
+def add(table: Snapshot, columns: list[NewColumn]) -> list[dict[str, Any]]:
     """Of columns whose types are names."""
     return addition(table, columns, str)
 
@@ -63,9 +63,7 @@ def test_a_table_has_the_features_that_its_columns_ask_for(
     assert json.loads(DeltaTable(tmp_path).schema().to_json())["fields"][0]["name"] == "a"
 
 
-def test_what_a_plain_table_cannot_hold_is_left_to_spark() -> None:
-    assert creation(schema(**{"a b": "long"}), {"delta.columnMapping.mode": "id"}) is None
-    assert creation(schema(a="long"), {"delta.enableChangeDataFeed": "true"}) is None
+def test_what_needs_mapping() -> None:
     assert needs_mapping("a=b")
     assert not needs_mapping("größe")
 
@@ -80,7 +78,6 @@ def test_columns_come_where_they_are_asked_for(tmp_path: Path) -> None:
         NewColumn("b", "string", inside="_before"),
     ]
     actions = add(table, new)
-    assert actions is not None
     commit(str(tmp_path), table, actions, "ADD COLUMNS", {}, blind=False)
     table = TableLog(str(tmp_path)).refresh()
     assert names(table) == ["first", "second", "a", "b", "_before", "last"]
@@ -89,11 +86,14 @@ def test_columns_come_where_they_are_asked_for(tmp_path: Path) -> None:
     assert [field["name"] for field in columns[4]["type"]["fields"]] == ["a", "b"]
 
 
-def test_columns_that_do_not_fit_are_left_to_spark(tmp_path: Path) -> None:
+def test_columns_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     table = made(tmp_path, schema(a="long"))
-    assert add(table, [NewColumn("A", "long")]) is None, "it is there"
-    assert add(table, [NewColumn("b", "long", after="c")]) is None, "nobody knows where"
-    assert add(table, [NewColumn("b", "long", inside="a")]) is None, "no struct"
+    for column, message in (
+        (NewColumn("A", "long"), "cannot add column A: the table has one of this name"),
+        (NewColumn("b", "long", after="c"), "cannot add column b after c, which the table lacks"),
+        (NewColumn("b", "long", inside="a"), "cannot add column b: the table has no struct a"),
+    ):
+        with pytest.raises(TargetError, match=message):
+            add(table, [column])
     mapped = Snapshot(0, table.protocol, {**table.metadata, "configuration": {"delta.columnMapping.mode": "id"}})
     assert unsupported_requirements(mapped) == ["delta.columnMapping.mode"]
-    assert add(mapped, [NewColumn("b", "long")]) is None

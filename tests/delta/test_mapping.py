@@ -63,7 +63,6 @@ def values(kind: pa.DataType) -> st.SearchStrategy[Any]:
 def made(folder: Path, schema: pa.Schema, properties: dict[str, str]) -> Snapshot:
     """A table of these columns."""
     actions = creation(Schema.from_arrow(schema).to_json(), properties)
-    assert actions is not None
     return committed(folder, Snapshot(), actions)
 
 
@@ -175,7 +174,6 @@ def test_columns_that_are_added(tmp_path: Path, first: str) -> None:
     )
     new = [NewColumn("c=d", "string", after=""), NewColumn("c=d", "string", inside="_before"), NewColumn("e", "long")]
     actions = addition(table, new, str)
-    assert actions is not None
     assert ("protocol" in actions[0]) == (first == "a")
     table = committed(tmp_path, table, actions)
     assert unsupported_requirements(table) == []
@@ -189,7 +187,6 @@ def test_columns_that_are_added(tmp_path: Path, first: str) -> None:
     row = {"c=d": "x", first: 3, "_before": {"a": 4, "c=d": "y"}, "e": 5}
     table = append(tmp_path, table, pa.Table.from_pylist([row], schema=schema))
     more = addition(table, [NewColumn("f", "long")], str)
-    assert more is not None
     assert [*more[0]] == ["metaData"]
     table = committed(tmp_path, table, more)
     assert table.properties["delta.columnMapping.maxColumnId"] == "7"
@@ -228,7 +225,6 @@ def test_copies_and_folds_of_files_with_fields_that_are_gone(tmp_path: Path) -> 
     schema = pa.schema([("id", pa.int64()), ("s", inside), ("v", pa.string())])
     table = made(tmp_path, schema, VECTORS)
     actions = addition(table, [NewColumn("x y", "long")], str)
-    assert actions is not None
     table = committed(tmp_path, table, actions)  # files have the columns of before under the same names
     schema = schema.append(pa.field("x y", pa.int64()))
     for i in (2, 1):
@@ -242,9 +238,9 @@ def test_copies_and_folds_of_files_with_fields_that_are_gone(tmp_path: Path) -> 
     folder, sources = str(tmp_path), [*table.files.values()]
     fold = prepare_fold(folder, sources, FoldLayout(schema, "snappy", ("id",)))
     assert fold is not None
-    actions = fold.actions(table, ())
-    assert actions is not None
-    table = committed(tmp_path, table, actions)
+    folded = fold.actions(table, ())
+    assert folded is not None
+    table = committed(tmp_path, table, folded)
     expected = [(1, {"a": None, "b": 10}, None, 1), (2, {"a": None, "b": 20}, None, 2)]
     assert len(table.files) == 1
     assert read(tmp_path, schema.names) == by_delta_rs(tmp_path, schema.names) == expected

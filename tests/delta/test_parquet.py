@@ -193,9 +193,10 @@ def test_decimals_keep_their_digits(values: list[Decimal]) -> None:
 
 def test_only_types_that_spark_writes_the_same_are_plain() -> None:
     plain = [pa.int8(), pa.string(), pa.binary(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"),
-             pa.decimal128(38, 5), pa.list_(pa.string()), SEQ, pa.float32(), pa.bool_()]  # fmt: skip
+             pa.decimal128(38, 5), pa.list_(pa.string()), SEQ, pa.float32(), pa.bool_(),
+             pa.map_(pa.string(), pa.int64())]  # fmt: skip
     other = [pa.uint64(), pa.duration("us"), pa.timestamp("ns"), pa.timestamp("us", "Europe/Rome"), pa.large_string(),
-             pa.map_(pa.string(), pa.string()), pa.struct([("a", pa.time64("us"))]), pa.decimal256(50, 2)]  # fmt: skip
+             pa.map_(pa.string(), SEQ), pa.struct([("a", pa.time64("us"))]), pa.decimal256(50, 2)]  # fmt: skip
     assert all(is_plain(kind) for kind in plain)
     assert not any(is_plain(kind) for kind in other)
 

@@ -50,7 +50,6 @@ class Beside(Written):
         """Let it take the place of a table, which goes on with its rows."""
         read = table.log.refresh()
         actions = take_over(read, self.log.refresh(), self.name)
-        assert actions is not None
         if actions:
             commit(table.path, read, actions, "REPLACE TABLE", {}, blind=False)
         table.key, table.value, table.schema, table.epoch = self.key, self.value, self.schema, self.epoch
@@ -121,22 +120,11 @@ def test_what_the_table_keeps_and_what_it_gets(tmp_path: Path) -> None:
     assert after.features == {"appendOnly", "invariants", "deletionVectors", "columnMapping"}
 
 
-@pytest.mark.parametrize("mine", [True, False])
-def test_tables_that_require_more_are_left_to_others(tmp_path: Path, mine: bool) -> None:
-    table = Written(tmp_path)
-    beside = Beside(table, PLAIN)
-    log = table.log if mine else beside.log
-    features = ["deletionVectors", "rowTracking"]
-    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": [], "writerFeatures": features}
-    commit(log.folder, log.refresh(), [{"protocol": protocol}], "UPGRADE", {}, blind=False)
-    assert take_over(table.log.refresh(), beside.log.refresh(), beside.name) is None
-
-
 def test_files_of_a_successor_belong_to_the_table_once_it_is_retired(tmp_path: Path) -> None:
     folder, name = str(tmp_path / "t"), new_successor(5)
     schema = json.dumps({"type": "struct", "fields": []})
     for path in (folder, f"{folder}/{name}"):
-        commit(path, Snapshot(), creation(schema, {}) or [], "CREATE TABLE", {}, blind=True)
+        commit(path, Snapshot(), creation(schema, {}), "CREATE TABLE", {}, blind=True)
     Path(folder, name, "a.parquet").touch()
     Path(folder, "_other").mkdir()
     Path(folder, "_other", "b.parquet").touch()

@@ -31,6 +31,7 @@ from headgate.lake import (
 )
 from headgate.lake import _append as append_module
 from headgate.lake import _delta as delta_module
+from headgate.lake import _replace as replace_module
 from headgate.lake import _upsert as upsert_module
 from headgate.lake._append import CommitBase, append_rows, table_schema
 from headgate.lake._delta import DeltaPath
@@ -39,6 +40,7 @@ from headgate.lake._layout import Lake
 from headgate.lake._ledger import TableState
 from headgate.lake._merged import MergedTables
 from headgate.lake._places import Place
+from headgate.lake._replace import keep_until
 from headgate.lake._staged_rows import Changes
 from headgate.lake._table_kind import END_GTID, END_SEQ, VALID_FROM
 from headgate.lake._takeover import begin_successor, take_over
@@ -108,6 +110,10 @@ class Scene:
         result = QueryBuilder().register("t", table).execute(f"SELECT id, v FROM t WHERE {where}").read_all()
         return sorted((row["id"], row["v"]) for row in pa.table(result).to_pylist())
 
+    def all_files(self) -> set[Path]:
+        """All files of the lake."""
+        return {path for path in (self.folder / "lake").rglob("*") if path.is_file()}
+
     def check_files(self, *, whole: bool) -> None:
         """All files of all versions exist; with ``whole``, there are no others."""
         folder, named = self.uri(self.path), set[str]()
@@ -128,14 +134,14 @@ def as_file_uri(path: Path) -> str:
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what a commit is planned on read without Spark."""
 
-    def inspect(delta: DeltaPath, *_: Any, files: bool = False) -> CommitBase:
-        snapshot = delta.snapshot(files=files)
+    def inspect(delta: DeltaPath, *_: Any, files: bool = False, deletes: bool = False) -> CommitBase:
+        snapshot = delta.writable(files=files, deletes=deletes)
         schema = table_schema(snapshot.schema_json)
         assert schema is not None
         return CommitBase(snapshot, schema, "snappy")
 
-    monkeypatch.setattr(upsert_module, "inspect_base", inspect)
-    monkeypatch.setattr(append_module, "inspect_base", inspect)
+    for module in (append_module, replace_module, upsert_module):
+        monkeypatch.setattr(module, "inspect_base", inspect)
     monkeypatch.setattr(append_module, "spark_schema", lambda _: SimpleNamespace(fieldNames=lambda: ROWS.names))
     monkeypatch.setattr(delta_module, "share_access", lambda *_: None)
 
@@ -241,6 +247,12 @@ def strays(scene: Scene) -> tuple[Callable[[], object], Expected]:
     return lambda: scene.upserts.clear(scene.delta(), (3, 0, 0, 0), ("id",), since=2), BEGUN
 
 
+def later_rows(scene: Scene) -> tuple[Callable[[], object], Expected]:
+    """One file has rows of earlier batches, too; one has none of them."""
+    scene.make(pa.concat_tables([rows(1, *ONE), rows(3, (20, 0))]), rows(2, *OTHERS), rows(4, (21, 0)))
+    return lambda: keep_until(scene.delta(), 2, "_seq"), BEGUN
+
+
 def fill_open(scene: Scene) -> tuple[Callable[[], object], Expected]:
     """A version that has ended stays as it was."""
     ended = Ending(0, 9, (2, 1, 4, 0), "u:1", 7).apply(versions(1, *OTHERS))
@@ -301,6 +313,7 @@ KINDS: list[Kind] = [
     ends,
     clear,
     strays,
+    later_rows,
     fill,
     fill_open,
     fold,

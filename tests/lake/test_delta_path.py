@@ -11,12 +11,19 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
 from headgate.errors import CommitConflictError, TargetError
-from headgate.lake._delta import DeltaPath, commit_errors, schema_of
+from headgate.lake._delta import DeltaPath, schema_of
 from headgate.lake._properties import PIPELINE, TABLE
 from tests.lake.tables import make_table
 
 ROWS = pa.schema([("id", pa.int64())])
-SESSION: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}))
+DEFAULTS = "spark.databricks.delta.properties.defaults."
+
+
+def session(**settings: str) -> Any:
+    return SimpleNamespace(conf=SimpleNamespace(getAll=settings, get=settings.get))
+
+
+SESSION = session()
 
 
 def test_a_path_that_is_free(tmp_path: Path) -> None:
@@ -24,7 +31,6 @@ def test_a_path_that_is_free(tmp_path: Path) -> None:
     assert (delta.exists(), delta.occupied(), delta.version()) == (False, False, -1)
     assert delta.check_ours("shop", "shop.t") is None
     assert delta.inside("x").path == f"{tmp_path}/t/x"
-    assert delta.sql == f"delta.`{tmp_path}/t`"
 
 
 def test_files_that_are_no_table_are_refused(tmp_path: Path) -> None:
@@ -70,12 +76,24 @@ def test_properties_that_a_table_has_make_no_commit(tmp_path: Path) -> None:
     assert delta.count(0) == 2, "of an earlier version"
 
 
-def test_a_conflict_of_spark_names_the_table(tmp_path: Path) -> None:
-    from delta.exceptions import ConcurrentAppendException
+def test_new_tables_get_the_properties_of_the_session(tmp_path: Path) -> None:
+    schema = StructType().add("id", LongType())
+    settings = {f"{DEFAULTS}checkpointInterval": "7", f"{DEFAULTS}enableDeletionVectors": "true", "other": "x"}
+    delta = DeltaPath(session(**settings), str(tmp_path / "t"))
+    delta.create(schema, {"delta.checkpointInterval": "50"})
+    made = delta.writable(deletes=True)
+    assert made.properties["delta.checkpointInterval"] == "50", "those of headgate come first"
+    assert "deletionVectors" in (made.features or ())
 
-    make_table(str(tmp_path), [], ROWS, {})
-    message = f"{tmp_path}: another program committed at the same time: files"
-    with pytest.raises(CommitConflictError, match=message), commit_errors(str(tmp_path)):
-        raise ConcurrentAppendException("files were added\nin detail")
-    with commit_errors(str(tmp_path)):
-        pass
+
+def test_properties_of_the_session_that_headgate_does_not_support_are_refused(tmp_path: Path) -> None:
+    delta = DeltaPath(session(**{f"{DEFAULTS}enableChangeDataFeed": "true"}), str(tmp_path / "t"))
+    with pytest.raises(TargetError, match=f"does not support: remove {DEFAULTS}enableChangeDataFeed"):
+        delta.create(StructType().add("id", LongType()), {})
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_table_that_is_gone_is_not_written(tmp_path: Path) -> None:
+    delta = DeltaPath(SESSION, str(tmp_path / "t"))
+    with pytest.raises(TargetError, match="another program has removed it"):
+        delta.set_properties({"a": "b"})

@@ -8,17 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
 
-from headgate.delta import (
-    RETENTION_PROPERTIES,
-    TableLog,
-    checkpointed_version,
-    sync_commits,
-    write_checkpoint,
-    write_files,
-)
-from headgate.lake import commit_errors
+from headgate.delta import RETENTION_PROPERTIES, TableLog, checkpointed_version, write_checkpoint, write_files
 from headgate.testing import PowerLoss
 from tests.delta.commits import commit
 from tests.lake.commit_kinds import KINDS, ROWS, Kind, Scene, without_spark
@@ -100,28 +91,3 @@ def test_a_checkpoint_is_whole_before_it_is_named(scene: Scene, failures: list[F
         write_checkpoint(str(scene.path))
     check()
     assert checkpointed_version(str(scene.path)) == 3
-
-
-def test_commits_by_spark_are_synced_also_if_only_spark_reads_the_log(scene: Scene, failures: list[Failures]) -> None:
-    """The first commits are behind a checkpoint of another kind."""
-    log = scene.path / "_delta_log"
-    log.mkdir(parents=True)
-    (log / f"{7:020d}.json").write_text('{"commitInfo": {}}')
-    failures.append(Failures(scene))
-    made = log / f"{8:020d}.json"
-    with failures[0].power.recording(), commit_errors(str(scene.path)):
-        made.write_text('{"commitInfo": {"operation": "WRITE"}}')
-    left = scene.folder.with_name("left")
-    failures[0].power.leave(left)
-    assert (left / made.relative_to(scene.folder)).read_bytes() == made.read_bytes()
-
-
-def test_commits_of_others_are_synced_before_they_are_named(scene: Scene, failures: list[Failures]) -> None:
-    rows = pa.table({"id": [1, 2], "v": [0, 0]})
-    write_deltalake(scene.path, rows)
-    failures.append(Failures(scene))
-    write_deltalake(scene.path, rows, mode="append")
-    write_deltalake(scene.path, rows, mode="overwrite")
-    with failures[0].power.recording():
-        sync_commits(str(scene.path), 0)
-    assert [*failures[0].read()] == [(2, [(1, 0), (2, 0)])] * 2

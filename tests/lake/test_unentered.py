@@ -18,7 +18,7 @@ from tests.lake.tables import make_table
 ROWS = pa.schema([("id", pa.int64())])
 PLAIN = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}
 """So that delta-rs reads the tables by Arrow, too."""
-SESSION: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}))
+SESSION: Any = SimpleNamespace(conf=SimpleNamespace(getAll={}, get=lambda _, other: other))
 
 
 def table(path: Path, epoch: int | None = None) -> DeltaPath:

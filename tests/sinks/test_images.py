@@ -122,6 +122,16 @@ def test_what_is_absent_is_told_of_the_image_that_the_row_shows() -> None:
     assert rows[0]["_before"] == {"id": 1, "item": None}
 
 
+def test_fields_of_before_that_the_images_lack_are_null() -> None:
+    """A changelog keeps the columns that its source drops, and gets new ones at its end."""
+    table = as_table([("b", 1, 1, "x"), ("u", 1, 2, "y")])
+    before = pa.struct([("old", pa.int32()), table.schema.field("item"), table.schema.field("id")])
+    schema = pa.schema([*table.schema, ("_before", before), ("_absent", pa.list_(pa.string()))])
+    table = table.append_column("_absent", pa.nulls(2, pa.string()))
+    (row,) = pair_updates(table.combine_chunks().to_batches()[0], schema).to_pylist()
+    assert row["_before"] == {"old": None, "item": "x", "id": 1}
+
+
 @pytest.mark.parametrize("images", [[("b", 1, 1, "x")], [("b", 1, 1, "x"), ("c", 2, 1, "x")]])
 def test_a_lonely_before_image_is_an_error(images: list[tuple[Any, ...]]) -> None:
     with pytest.raises(DecodeError, match="before-image"):

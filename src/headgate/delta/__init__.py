@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.delta._checkpoint import worth_checkpoint, write_checkpoint
 from headgate.delta._column_copies import ColumnCopies
-from headgate.delta._commit import CommitOutcome, CommitPlan, commit, newest_commit, sync_commits
+from headgate.delta._commit import CommitOutcome, CommitPlan, commit
 from headgate.delta._copy import copy_file, live_rows, read_rows
 from headgate.delta._definition import (
     RETENTION_PROPERTIES,
-    TYPE_FEATURES,
     NewColumn,
     addition,
     creation,
     needs_mapping,
     renaming,
+    unsupported_properties,
     unsupported_requirements,
     with_properties,
 )
@@ -25,7 +25,7 @@ from headgate.delta._fold import Fold, FoldLayout, choose_files, prepare_fold
 from headgate.delta._history import FileHistory, data_files_in
 from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_version, snapshot_at
 from headgate.delta._log_files import old_log_files, version_at
-from headgate.delta._mapping import MAPPING_FEATURE, MAPPING_MODE, ColumnNames, is_mapped_otherwise
+from headgate.delta._mapping import MAPPING_FEATURE, ColumnNames, is_mapped, is_mapped_otherwise
 from headgate.delta._parquet import CODECS, VARIANT, as_column, as_rows, is_plain, write_files
 from headgate.delta._restore import restoration
 from headgate.delta._successor import new_successor, retire_successor, successors, take_over
@@ -42,9 +42,7 @@ __all__ = [
     "CODECS",
     "LOG",
     "MAPPING_FEATURE",
-    "MAPPING_MODE",
     "RETENTION_PROPERTIES",
-    "TYPE_FEATURES",
     "VARIANT",
     "ColumnCopies",
     "ColumnNames",
@@ -80,13 +78,13 @@ __all__ = [
     "data_files_in",
     "discard_files",
     "files_of",
+    "is_mapped",
     "is_mapped_otherwise",
     "is_plain",
     "keys_of",
     "live_rows",
     "needs_mapping",
     "new_successor",
-    "newest_commit",
     "old_log_files",
     "open_parquet",
     "positions_of",
@@ -97,10 +95,10 @@ __all__ = [
     "retire_successor",
     "snapshot_at",
     "successors",
-    "sync_commits",
     "take_over",
     "to_variant",
     "union_actions",
+    "unsupported_properties",
     "unsupported_requirements",
     "version_at",
     "with_properties",

@@ -5,9 +5,8 @@ No commit waits for one: the upkeep of a table writes one from time to time.
 **Without tombstones**, if the table's properties reserve the removal of files to headgate
 (:data:`RETENTION_PROPERTIES`). Delta's checkpoints list recently removed files, to keep VACUUM from deleting them too
 early. A table with constant upserts has many more of those than files: with 150,000 of them a checkpoint takes 2.5 s.
-If the retention is so long that VACUUM removes nothing, they have no purpose. Other tables get none here: the upkeep
-sets the properties first, and tables with features that headgate does not support are written by Spark, whose writer
-makes checkpoints.
+If the retention is so long that VACUUM removes nothing, they have no purpose. Other tables get none here: another
+program has changed their properties, or gave them features that headgate does not support.
 """
 
 from __future__ import annotations

@@ -29,20 +29,18 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.delta._files import discard_files, files_of, is_inside
-from headgate.delta._log import LOG, DataFile, Snapshot, commit_name, read_commit
-from headgate.delta._vectors import vector_file
+from headgate.delta._files import discard_files, files_of
+from headgate.delta._log import LOG, Snapshot, commit_name, read_commit
 from headgate.errors import CommitConflictError, CommitUnknownError
 from headgate.files import sync
 from headgate.retrying import RetryPolicy
 from headgate.stores import is_remote
 
-__all__ = ["CommitOutcome", "CommitPlan", "commit", "newest_commit", "sync_commits"]
+__all__ = ["CommitOutcome", "CommitPlan", "commit"]
 
 _TRIES: Final = 4
 """Plans of one commit, each on a newer version."""
@@ -188,33 +186,3 @@ def _outcome(folder: str, version: int, transaction: str) -> CommitOutcome:
 
 def _first_line(error: Exception | None) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def newest_commit(folder: str) -> int:
-    """Return the newest version with a commit in a local log, also in one that only Spark reads; −1: there is none."""
-    names = (file.stem for file in Path(folder, LOG).glob("*.json"))
-    return max((int(name) for name in names if name.isdigit()), default=-1)
-
-
-def sync_commits(folder: str, after: int) -> None:
-    """Sync the versions of the table in ``folder`` after one, which other writers than :func:`commit` have made.
-
-    Spark syncs nothing. A loss of power before this may damage the table's log; after it, what refers to the versions
-    may be written.
-
-    :raises OSError: the versions may not survive.
-    """
-    version = after + 1
-    while (actions := read_commit(folder, version)) is not None:
-        for add in (action["add"] for action in actions if "add" in action):
-            vector = add.get("deletionVector") or {"storageType": "i"}
-            names = [DataFile(add).name, *([vector_file(vector)] if vector["storageType"] == "u" else [])]
-            for name in filter(is_inside, names):
-                with suppress(FileNotFoundError):  # a later version has removed it
-                    sync(Path(folder, name))
-                    sync(Path(folder, name).parent)
-        sync(Path(folder, commit_name(version)))
-        version += 1
-    if version > after + 1:
-        for above in (Path(folder, LOG), Path(folder), *(Path(folder).parents if after < 0 else ())):
-            sync(above)

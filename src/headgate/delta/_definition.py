@@ -22,17 +22,18 @@ from headgate.delta._mapping import (
     is_mapped,
     is_mapped_otherwise,
 )
+from headgate.errors import TargetError
 
 __all__ = [
     "FEATURES",
     "RETENTION_PROPERTIES",
-    "TYPE_FEATURES",
     "NewColumn",
     "addition",
     "creation",
     "needs_mapping",
     "protocol_of",
     "renaming",
+    "unsupported_properties",
     "unsupported_requirements",
     "with_properties",
 ]
@@ -61,7 +62,7 @@ _LEGACY: Final = frozenset({"appendOnly", "invariants"})
 """Features that protocol version 2 requires of writers without naming them."""
 FEATURES: Final = _LEGACY | {"deletionVectors", "timestampNtz", "variantType", MAPPING_FEATURE}
 """Features that headgate supports when it writes a table itself."""
-TYPE_FEATURES: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
+_TYPE_FEATURES: Final = {"timestamp_ntz": "timestampNtz", "variant": "variantType"}
 """Column types that need a table feature, and the feature."""
 _FORBIDDEN_CHARACTERS: Final = re.compile(r"[ ,;{}()\n\t=]")
 """Characters that Delta does not allow in a Parquet column's name."""
@@ -82,16 +83,21 @@ class NewColumn:
     after: str | None = None
 
 
-def unsupported_requirements(table: Snapshot) -> list[str]:
-    """Return what a table requires that headgate does not support: Delta properties, protocol features, partitions."""
-    features = table.features
+def unsupported_requirements(table: Snapshot, *, partitioned: bool = False) -> list[str]:
+    """Return what a table requires that headgate does not support: Delta properties, protocol features, partitions.
+
+    The functions that plan a commit rely on there being nothing.
+
+    :param partitioned: the table may have partitions, as a union.
+    """
+    features, properties = table.features, unsupported_properties(table.properties)
     if features is None:
-        return [f"protocol version {table.protocol.get('minWriterVersion')}"]
-    partitions = ["partitions"] if table.metadata.get("partitionColumns") else []
-    return [*_unknown(table.properties), *sorted(features - FEATURES), *partitions]
+        return [*properties, f"protocol version {table.protocol.get('minWriterVersion')}"]
+    partitions = ["partitions"] if table.metadata.get("partitionColumns") and not partitioned else []
+    return [*properties, *sorted(features - FEATURES), *partitions]
 
 
-def _unknown(properties: Mapping[str, str]) -> list[str]:
+def unsupported_properties(properties: Mapping[str, str]) -> list[str]:
     """Return the Delta properties that headgate does not support."""
     unsupported = {name for name in properties if name.startswith("delta.")} - _PROPERTIES
     if is_mapped_otherwise(properties):
@@ -104,15 +110,14 @@ def needs_mapping(name: str) -> bool:
     return _FORBIDDEN_CHARACTERS.search(name) is not None
 
 
-def creation(schema_json: str, properties: Mapping[str, str]) -> list[dict[str, Any]] | None:
-    """Return the actions of a table's first version; None: the table requires more than headgate supports.
+def creation(schema_json: str, properties: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the actions of a table's first version.
 
     :param schema_json: its columns, as JSON in the form of Spark's types.
+    :param properties: headgate supports them (:func:`unsupported_properties`).
     """
     schema = json.loads(schema_json)
     features = _features(schema)
-    if features is None or _unknown(properties):
-        return None
     fields = _named_fields(schema)
     if is_mapped(properties) or _need_mapping(fields):
         properties = assign_physical_names(fields, properties, keep=False)
@@ -133,24 +138,21 @@ def creation(schema_json: str, properties: Mapping[str, str]) -> list[dict[str, 
 
 def addition(
     table: Snapshot, columns: Sequence[NewColumn], kind_of: Callable[[str], Any], more: Mapping[str, str] | None = None
-) -> list[dict[str, Any]] | None:
-    """Return the actions that add columns; None: headgate does not support the table, a column, or its position.
+) -> list[dict[str, Any]]:
+    """Return the actions that add columns.
 
     :param kind_of: converts a type to its form in a table's JSON: a name, or an object.
     :param more: properties to set, which change nothing in the table's format.
+    :raises TargetError: the table has a column of this name, or lacks the one that determines its position.
     """
-    if unsupported_requirements(table):
-        return None
     schema, properties = json.loads(table.metadata["schemaString"]), table.properties
     new = [{"name": one.name, "type": kind_of(one.kind), "nullable": True, "metadata": {}} for one in columns]
     mapped = is_mapped(properties) or _need_mapping(_named_fields({"fields": new}))
     if mapped:  # if the table was not, its files have the columns under their own names
         properties = assign_physical_names(_named_fields(schema), properties, keep=True)
-    if not all(_insert(schema, column, added) for column, added in zip(columns, new, strict=True)):
-        return None
+    for column, added in zip(columns, new, strict=True):
+        _insert(schema, column, added)
     needed, existing = _features(schema), table.features or frozenset()
-    if needed is None:
-        return None
     if mapped:
         properties = assign_physical_names(_named_fields(schema), properties, keep=False)
         needed |= {MAPPING_FEATURE}
@@ -159,14 +161,11 @@ def addition(
     return [*changed, {"metaData": metadata}]
 
 
-def renaming(table: Snapshot, dropped: Collection[str], renamed: Mapping[str, str]) -> list[dict[str, Any]] | None:
+def renaming(table: Snapshot, dropped: Collection[str], renamed: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the actions that drop and rename columns of a table with column mapping, whose files keep their columns.
 
     :param renamed: new name → name before. Columns that the table lacks are ignored.
-    :returns: None if the table has no column mapping by name, or requires more than headgate supports.
     """
-    if unsupported_requirements(table) or not is_mapped(table.properties):
-        return None
     schema, new_names = json.loads(table.metadata["schemaString"]), {old: new for new, old in renamed.items()}
     schema["fields"] = [
         {**field, "name": new_names.get(field["name"], field["name"])}
@@ -176,32 +175,31 @@ def renaming(table: Snapshot, dropped: Collection[str], renamed: Mapping[str, st
     return [{"metaData": {**table.metadata, "schemaString": json.dumps(schema)}}]
 
 
-def with_properties(table: Snapshot, properties: Mapping[str, str]) -> list[dict[str, Any]] | None:
-    """Return the actions that set properties which change nothing in the table's format; empty if it has them.
-
-    :returns: None if the table requires more than headgate supports.
-    """
-    if unsupported_requirements(table):
-        return None
+def with_properties(table: Snapshot, properties: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the actions that set properties which change nothing in the table's format; empty if it has them."""
     if properties.items() <= table.properties.items():
         return []
     return [{"metaData": {**table.metadata, "configuration": {**table.properties, **properties}}}]
 
 
-def _insert(schema: Mapping[str, Any], column: NewColumn, field: dict[str, Any]) -> bool:
-    """Insert a field into a table's or a struct's columns; False: its name is taken, or its position does not exist."""
+def _insert(schema: Mapping[str, Any], column: NewColumn, field: dict[str, Any]) -> None:
+    """Insert a field into a table's or a struct's columns.
+
+    :raises TargetError: its name is taken, or its position does not exist.
+    """
     fields = schema["fields"]
     if column.inside is not None:
         outer = next((other for other in fields if other["name"] == column.inside), None)
         if outer is None or not isinstance(outer["type"], dict) or outer["type"]["type"] != "struct":
-            return False
+            raise TargetError(f"cannot add column {column.name}: the table has no struct {column.inside}")
         fields = outer["type"]["fields"]
-    names = [other["name"] for other in fields]
-    if column.name.lower() in {name.lower() for name in names} or (column.after or names[0]) not in names:
-        return False
-    index = len(names) if column.after is None else names.index(column.after) + 1 if column.after else 0
+    names = [other["name"].lower() for other in fields]
+    if column.name.lower() in names:
+        raise TargetError(f"cannot add column {column.name}: the table has one of this name")
+    if column.after and column.after.lower() not in names:
+        raise TargetError(f"cannot add column {column.name} after {column.after}, which the table lacks")
+    index = len(names) if column.after is None else names.index(column.after.lower()) + 1 if column.after else 0
     fields.insert(index, field)
-    return True
 
 
 def _need_mapping(fields: Iterable[Mapping[str, Any]]) -> bool:
@@ -225,11 +223,10 @@ def protocol_of(features: Collection[str]) -> dict[str, Any]:
     return {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **named}}
 
 
-def _features(schema: Mapping[str, Any]) -> frozenset[str] | None:
-    """Return the features that the columns' types need; None if headgate lacks one."""
+def _features(schema: Mapping[str, Any]) -> frozenset[str]:
+    """Return the features that the columns' types need."""
     kinds = {field["type"] for field in _fields(schema) if isinstance(field["type"], str)}
-    features = frozenset(TYPE_FEATURES[kind] for kind in kinds & TYPE_FEATURES.keys())
-    return features if features <= FEATURES else None
+    return frozenset(_TYPE_FEATURES[kind] for kind in kinds & _TYPE_FEATURES.keys())
 
 
 def _fields(kind: Any) -> Iterator[dict[str, Any]]:

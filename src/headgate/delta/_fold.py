@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.delta._commit import CommitPlan
+from headgate.delta._definition import unsupported_requirements
 from headgate.delta._files import discard_files
 from headgate.delta._log import DataFile, Snapshot
 from headgate.delta._parquet import as_rows, write_files
@@ -120,6 +121,8 @@ class Fold:
         :param emptied: files that were removed because all their rows were deleted.
         :raises OSError: the new file's deletion vector cannot be written.
         """
+        if unsupported_requirements(table):
+            return None
         actions = []
         marked = [np.empty(0, np.uint32)]
         for source in self.sources:

@@ -74,6 +74,8 @@ def is_plain(kind: pa.DataType) -> bool:
         return all(is_plain(field.type) for field in kind)
     if pa.types.is_list(kind):
         return is_plain(kind.value_type)
+    if pa.types.is_map(kind):
+        return all(is_plain(one) and not pa.types.is_nested(one) for one in (kind.key_type, kind.item_type))
     if pa.types.is_timestamp(kind):
         return kind.unit == "us" and kind.tz in (None, "UTC")
     if pa.types.is_decimal128(kind):
@@ -289,6 +291,8 @@ def _file_columns(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> It
             yield from _file_columns(field.type, path)
         elif pa.types.is_list(field.type):
             yield from _file_columns([pa.field("element", field.type.value_type)], (*path, "list"))
+        elif pa.types.is_map(field.type):
+            yield from _file_columns([field.type.key_field, field.type.item_field], (*path, "key_value"))
         else:
             yield path
 
@@ -344,7 +348,7 @@ def _leaves(fields: Iterable[pa.Field], above: tuple[str, ...] = ()) -> Iterator
 
 
 def _ordered(kind: pa.DataType) -> bool:
-    without = (pa.types.is_boolean, pa.types.is_binary, pa.types.is_list, pa.types.is_struct)
+    without = (pa.types.is_boolean, pa.types.is_binary, pa.types.is_list, pa.types.is_map, pa.types.is_struct)
     return not any(fits(kind) for fits in without)
 
 

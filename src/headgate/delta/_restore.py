@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from headgate.delta._definition import unsupported_requirements
 from headgate.delta._log import Snapshot
 from headgate.delta._nested_files import exchange
 
 __all__ = ["restoration"]
 
 
-def restoration(table: Snapshot, earlier: Snapshot) -> list[dict[str, Any]] | None:
+def restoration(table: Snapshot, earlier: Snapshot) -> list[dict[str, Any]]:
     """Return the actions that restore an earlier version; empty if the table equals it. Features and transaction
     markers stay.
 
-    :param table: the newest version.
-    :return: None if the table requires more than headgate supports.
+    :param table: the newest version. headgate supports what it requires (:func:`unsupported_requirements`).
     """
-    if unsupported_requirements(table):
-        return None
     columns = [] if earlier.metadata == table.metadata else [{"metaData": dict(earlier.metadata)}]
     adds = [{**file.action, "dataChange": True} for file in earlier.files.values()]
     return [*columns, *exchange(table.files.values(), adds)]

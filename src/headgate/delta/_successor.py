@@ -20,7 +20,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
-from headgate.delta._definition import protocol_of, unsupported_requirements
+from headgate.delta._definition import protocol_of
 from headgate.delta._files import SUCCESSOR, files_of
 from headgate.delta._log import LOG, Snapshot
 from headgate.delta._nested_files import add_below, exchange
@@ -62,16 +62,13 @@ def _log_files(folder: str, name: str) -> Iterator[str]:
     return (file.name for file in files_of(folder).below(f"{name}/{LOG}"))
 
 
-def take_over(table: Snapshot, successor: Snapshot, name: str) -> list[dict[str, Any]] | None:
+def take_over(table: Snapshot, successor: Snapshot, name: str) -> list[dict[str, Any]]:
     """Return the actions by which a successor takes the table's place; empty if it has taken it.
 
+    :param table: headgate supports what it requires (:func:`unsupported_requirements`); likewise the successor.
     :param name: the successor's folder, in the table's.
-    :return: None if one of them requires more than headgate supports.
     """
-    features, built = table.features, successor.features
-    unsupported = unsupported_requirements(Snapshot(protocol=table.protocol)) or unsupported_requirements(successor)
-    if unsupported or features is None or built is None:
-        return None
+    features, built = table.features or frozenset(), successor.features or frozenset()
     metadata = {
         **{key: value for key, value in successor.metadata.items() if key not in _OF_THE_TABLE},
         **{key: table.metadata[key] for key in _OF_THE_TABLE if key in table.metadata},

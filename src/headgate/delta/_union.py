@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate.delta._definition import FEATURES, protocol_of
+from headgate.delta._definition import protocol_of
 from headgate.delta._log import DataFile, Snapshot, read_commit
 from headgate.delta._mapping import is_mapped
 from headgate.delta._nested_files import add_below, exchange
@@ -132,8 +132,6 @@ def _definition(
     """Yield the union's protocol and metadata, where they differ."""
     existing = frozenset() if union.version < 0 else union.features or frozenset()
     needed = existing.union(*(part.table.features or () for part in parts))
-    if not needed <= FEATURES:
-        raise DifferentColumnsError(f"a table needs {', '.join(sorted(needed - FEATURES))}")
     if union.version < 0 or needed != existing:
         yield protocol_of(needed)
     metadata = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.lake._append import append, append_frame, append_rows
-from headgate.lake._delta import DeltaPath, commit_errors, schema_of, spark_schema
+from headgate.lake._append import append, append_rows
+from headgate.lake._delta import DeltaPath, schema_of, spark_schema
 from headgate.lake._differences import Difference, TableResult
 from headgate.lake._file_removal import Amount
 from headgate.lake._ignored import IgnoredChanges, absent_columns
@@ -157,12 +157,10 @@ __all__ = [
     "activity_lines",
     "activity_text",
     "append",
-    "append_frame",
     "append_rows",
     "batch_marker",
     "begin_successor",
     "columns_of",
-    "commit_errors",
     "counted",
     "duration",
     "epochs_shown",

@@ -6,8 +6,8 @@ compile it first. The commits are ``headgate.delta``'s, too.
 **Exactly once**, as with Spark's writer: a commit carries a marker (application, version). If the table has that
 version or a later one, nothing is appended. Files of a failed commit are orphans.
 
-**Only plain tables.** Spark appends to changelogs whose properties or protocol require more of a writer than rows in
-Parquet files (constraints, clustering, generated columns, change data feed, …).
+**Only plain tables.** Tables whose properties or protocol require more of a writer than rows in Parquet files
+(constraints, clustering, generated columns, change data feed, …) are refused (``_write_methods``).
 
 **Other programs** may commit meanwhile. An append depends only on the table's columns and the marker: it checks both
 again, and commits after the other program.
@@ -25,34 +25,33 @@ import pyarrow as pa
 
 from headgate.delta import ColumnNames, CommitPlan, Snapshot, is_plain, write_files
 from headgate.errors import CommitConflictError
-from headgate.lake._delta import DeltaPath, commit_errors, spark_schema
+from headgate.lake._delta import DeltaPath, spark_schema
 from headgate.lake._marker import Marker
-from headgate.lake._write_methods import OTHER_TYPES, codec_of, spark_writes
+from headgate.lake._write_methods import OTHER_COLUMNS, OTHER_TYPES, codec_of, not_writable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["CommitBase", "append", "append_frame", "append_rows", "find_base", "fit", "inspect_base", "table_schema"]
+__all__ = ["CommitBase", "append", "append_rows", "fit", "inspect_base", "table_schema"]
 
 _TRIES = 100
 
 Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def append(delta: DeltaPath, data: DataFrame, expand: Expand, ddl: str, columns: Sequence[str], marker: Marker) -> bool:
-    """Append what ``expand`` makes of the record batches of ``data``. Return False if Spark has to do it.
+def append(delta: DeltaPath, data: DataFrame, expand: Expand, ddl: str, columns: Sequence[str], marker: Marker) -> None:
+    """Append what ``expand`` makes of the record batches of ``data``, once under the marker.
 
     :param expand: runs in the tasks.
     :param ddl: the columns that ``expand`` returns, as Spark DDL.
     :param columns: those of them that the table gets. Other columns of the table become null.
     :raises CommitConflictError: another program changed the table so that the rows no longer fit, or appended under the
         same marker.
+    :raises TargetError: headgate cannot write the table.
     """
-    base = find_base(delta, ddl, columns)
-    if base is None:
-        return False
+    base = inspect_base(delta, ddl, columns)
     if base.has(marker):
-        return True
+        return
     folder, schema, codec, names = delta.path, base.schema, base.codec, base.names
     row_columns = frozenset(columns)
 
@@ -62,46 +61,29 @@ def append(delta: DeltaPath, data: DataFrame, expand: Expand, ddl: str, columns:
         yield pa.RecordBatch.from_arrays([pa.array(added, pa.string())], ["action"])
 
     actions = [row[0] for row in data.mapInArrow(write, "action string").collect()]
-    _commit(delta, base, actions, marker, lambda: find_base(delta, ddl, columns))
-    return True
+    _commit(delta, base, actions, marker, lambda: inspect_base(delta, ddl, columns))
 
 
 def append_rows(
     delta: DeltaPath, rows: Sequence[Sequence[Any]], ddl: str, marker: Marker | None = None, *, at: int | None = None
 ) -> None:
-    """Append a few rows that the driver holds. If Spark has to write the table, use a Spark job, which adds columns
-    that the table lacks.
+    """Append a few rows that the driver holds.
 
     :param rows: values as ``createDataFrame`` takes them; structs as dictionaries.
     :param marker: None: append the rows each time.
-    :param at: append only to this version of the table. Of two programs that do so at the same time one fails. Spark's
-        writer does not check the version, so the caller has to check it afterwards.
+    :param at: append only to this version of the table. Of two programs that do so at the same time one fails.
     :raises CommitConflictError: another program changed the table at the same time, or since ``at``.
+    :raises TargetError: headgate cannot write the table.
     """
     names = spark_schema(ddl).fieldNames()
-    base = find_base(delta, ddl, names)
-    if base is None:
-        append_frame(delta, delta.spark.createDataFrame(rows, ddl).coalesce(1), marker, mergeSchema="true")
-        return
+    base = inspect_base(delta, ddl, names)
     if at is not None and base.version != at:
         raise CommitConflictError(f"another program wrote {delta.path} after version {at}")
     if not base.has(marker):
         lines = [dict(zip(names, row, strict=True)) for row in rows]
         batches = pa.Table.from_pylist(lines, schema=base.schema).to_batches()
         actions = list(write_files(batches, delta.path, base.schema, base.codec, names=base.names))
-        _commit(delta, base, actions, marker, None if at is not None else lambda: find_base(delta, ddl, names))
-
-
-def append_frame(delta: DeltaPath, frame: DataFrame, marker: Marker | None, **options: str) -> None:
-    """Append with Spark's writer.
-
-    :raises CommitConflictError: another program changed the table at the same time.
-    """
-    writer = frame.write.format("delta").mode("append").options(**options)
-    if marker is not None:
-        writer = writer.option("txnAppId", marker.application).option("txnVersion", marker.version)
-    with commit_errors(delta.path):
-        writer.save(delta.path)
+        _commit(delta, base, actions, marker, None if at is not None else lambda: inspect_base(delta, ddl, names))
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema, row_columns: frozenset[str]) -> pa.RecordBatch:
@@ -141,27 +123,22 @@ class CommitBase:
         return self.schema == other.schema and self.names == other.names
 
 
-def find_base(delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase | None:
-    """Return the newest version; None if Spark has to write the table.
+def inspect_base(
+    delta: DeltaPath, ddl: str, columns: Sequence[str], *, files: bool = False, deletes: bool = False
+) -> CommitBase:
+    """Return the newest version, to write rows to it.
 
     :param ddl: columns of the rows to write, as Spark DDL.
     :param columns: those of them that the table gets.
-    """
-    base = inspect_base(delta, ddl, columns)
-    return base if isinstance(base, CommitBase) else None
-
-
-def inspect_base(delta: DeltaPath, ddl: str, columns: Sequence[str], *, files: bool = False) -> CommitBase | str:
-    """Return as :func:`find_base`, or the reason why Spark has to write the table.
-
     :param files: the version has its data files.
+    :param deletes: by deletion vectors, as of a current table.
+    :raises TargetError: headgate cannot write the table.
     """
-    snapshot, setting = delta.snapshot(files=files), delta.spark.conf.get
-    refused = spark_writes(snapshot, setting)
-    if refused is not None:
-        return refused
+    snapshot = delta.writable(files=files, deletes=deletes)
     schema = _schema(snapshot.schema_json, ddl, tuple(columns))
-    return OTHER_TYPES if schema is None else CommitBase(snapshot, schema, codec_of(setting))
+    if schema is None:
+        raise not_writable(delta.path, OTHER_TYPES if deletes else OTHER_COLUMNS, deletes=deletes)
+    return CommitBase(snapshot, schema, codec_of(delta.spark.conf.get))
 
 
 @lru_cache(maxsize=4096)
@@ -169,8 +146,8 @@ def _schema(table_json: str, ddl: str, columns: tuple[str, ...]) -> pa.Schema | 
     """Return the schema of the table's files; None if these columns do not fit, or Arrow lacks a type."""
     from pyspark.sql.types import StructType
 
-    table_types = {field.name: field.dataType for field in StructType.fromJson(json.loads(table_json))}
-    row_types = {field.name: field.dataType for field in spark_schema(ddl)}
+    table_types = {field.name: field.dataType.simpleString() for field in StructType.fromJson(json.loads(table_json))}
+    row_types = {field.name: field.dataType.simpleString() for field in spark_schema(ddl)}
     return None if any(table_types.get(name) != row_types[name] for name in columns) else table_schema(table_json)
 
 
@@ -192,7 +169,7 @@ def _commit(
     base: CommitBase,
     added: Sequence[str],
     marker: Marker | None,
-    again: Callable[[], CommitBase | None] | None,
+    again: Callable[[], CommitBase] | None,
 ) -> None:
     """Commit new files.
 
@@ -205,7 +182,7 @@ def _commit(
         yield base
         while again is not None:
             newer = again()
-            if newer is None or not newer.fits(base) or newer.has(marker):
+            if not newer.fits(base) or newer.has(marker):
                 raise CommitConflictError(f"{delta.path}: another program changed the columns, or appended these rows")
             yield newer
 

@@ -9,15 +9,13 @@ that holds anything else is refused before the first byte is written.
 from __future__ import annotations
 
 import json
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from headgate.delta import (
-    MAPPING_MODE,
     RETENTION_PROPERTIES,
-    TYPE_FEATURES,
     CommitPlan,
     NewColumn,
     Snapshot,
@@ -25,65 +23,30 @@ from headgate.delta import (
     addition,
     commit,
     creation,
-    needs_mapping,
-    newest_commit,
+    is_mapped,
     renaming,
     snapshot_at,
-    sync_commits,
-    unsupported_requirements,
+    unsupported_properties,
     with_properties,
 )
-from headgate.errors import CommitConflictError, TargetError
+from headgate.errors import TargetError
 from headgate.lake._marker import Marker
 from headgate.lake._properties import PIPELINE, TABLE
 from headgate.lake._session_access import share_access
+from headgate.lake._write_methods import check_writable
 from headgate.names import quote_name
-from headgate.stores import folder_of, is_remote
+from headgate.stores import folder_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaPath", "commit_errors", "followed_log", "schema_of", "spark_schema"]
+__all__ = ["DeltaPath", "followed_log", "schema_of", "spark_schema"]
 
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 """Prefix of session settings that give new tables properties."""
-
-
-def _literal(text: str) -> str:
-    """Return a text in Spark's SQL."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def _features(columns: str) -> dict[str, str]:
-    """Return the properties that a table needs before it gets columns of these types. Its creation implies them."""
-    return {f"delta.feature.{name}": "supported" for kind, name in TYPE_FEATURES.items() if kind in columns}
-
-
-@lru_cache(maxsize=1)
-def _conflicts() -> tuple[type[Exception], ...]:
-    """Return Delta's exceptions for a commit that another one preceded. In Python none is a subclass of another."""
-    from delta import exceptions
-
-    return tuple(getattr(exceptions, name) for name in exceptions.__all__)
-
-
-@contextmanager
-def commit_errors(path: str) -> Iterator[None]:
-    """Turn Delta's concurrency exceptions into :class:`CommitConflictError` (Transient). Sync what the block commits by
-    Spark to a table in a local folder.
-    """
-    before = None if is_remote(path) else newest_commit(path)
-    try:
-        yield
-    except _conflicts() as error:
-        first = str(error).strip().splitlines()[0]
-        raise CommitConflictError(f"{path}: another program committed at the same time: {first}") from error
-    if before is not None:
-        sync_commits(path, before)
 
 
 @lru_cache(maxsize=10_000)
@@ -96,17 +59,12 @@ def followed_log(path: str) -> TableLog:
 class DeltaPath:
     """One Delta table by path, in one session.
 
-    :param marker: of the batch that writes the table: each commit gets it, or the one before it, if it is Spark's.
+    :param marker: of the batch that writes the table: each commit gets it.
     """
 
     spark: SparkSession
     path: str
     marker: Marker | None = None
-
-    @property
-    def sql(self) -> str:
-        """The table's name in SQL."""
-        return f"delta.{quote_name(self.path)}"
 
     def inside(self, name: str) -> DeltaPath:
         """Return the table in a folder of this one."""
@@ -119,6 +77,17 @@ class DeltaPath:
         """
         share_access(self.spark, self.path)
         return followed_log(self.path).refresh(files=files)
+
+    def writable(self, *, files: bool = False, deletes: bool = False) -> Snapshot:
+        """Return the newest version, to plan a commit on.
+
+        :param files: with its data files.
+        :param deletes: by deletion vectors, as of a current table.
+        :raises TargetError: headgate cannot write the table.
+        """
+        table = self.snapshot(files=files)
+        check_writable(self.path, table, self.spark.conf.get, deletes=deletes)
+        return table
 
     def commit(
         self, plan: Callable[[], CommitPlan | None], *, tries: int | None = None, staged: Collection[str] = ()
@@ -133,24 +102,6 @@ class DeltaPath:
             return replace(planned, actions=[*planned.actions, self.marker.action()])
 
         return commit(self.path, marked, staged=staged, **bounds)
-
-    @contextmanager
-    def committing(self) -> Iterator[None]:
-        """Commit by Spark within the block: see :func:`commit_errors`. The batch's marker is committed before that.
-
-        :raises CommitConflictError: another program committed at the same time.
-        """
-
-        def mark() -> CommitPlan | None:
-            table = self.snapshot()
-            if table.version < 0 or self.marker is None or unsupported_requirements(table):
-                return None
-            is_marked = table.transactions.get(self.marker.application) == self.marker.version
-            return None if is_marked else CommitPlan(table, [self.marker.action()], "BATCH", {}, blind=True)
-
-        commit(self.path, mark)
-        with commit_errors(self.path):
-            yield
 
     def transactions(self) -> Mapping[str, int]:
         """Return by application the newest version of its transaction markers, as of the last look at the table."""
@@ -172,8 +123,12 @@ class DeltaPath:
         """Return whether the path holds any file, except hidden ones: a commit that was killed leaves such a file."""
         return any(not file.name.rpartition("/")[2].startswith(".") for file in folder_of(self.path).below())
 
-    def check_ours(self, pipeline: str, table: str) -> Snapshot | None:
-        """Return the newest version if the table is ours, None if the path is free; else raise ``TargetError``."""
+    def check_ours(self, pipeline: str, table: str, *, deletes: bool = False) -> Snapshot | None:
+        """Return the newest version of a table that is ours to write; None if the path is free.
+
+        :param deletes: by deletion vectors, as of a current table.
+        :raises TargetError: the path holds something else, or headgate cannot write the table.
+        """
         snapshot = self.snapshot()
         if snapshot.version < 0:
             if self.occupied():
@@ -195,99 +150,76 @@ class DeltaPath:
                 "choose another target.path or name",
                 table=table,
             )
+        check_writable(self.path, snapshot, self.spark.conf.get, deletes=deletes)
         return snapshot
 
     def create(self, schema: StructType, properties: Mapping[str, str]) -> None:
-        """Create an empty table in one commit.
+        """Create an empty table in one commit, with the properties that the session gives new tables, too.
 
         headgate alone removes the table's old files (:data:`RETENTION_PROPERTIES`).
+
+        :raises TargetError: headgate does not support a property of the session.
         """
-        values = {**RETENTION_PROPERTIES, **properties}
-        actions = creation(schema.json(), values) if self._is_plain() else None
-        if actions is not None:
-            about = {"properties": json.dumps(values), "partitionBy": "[]", "isManaged": "false"}
-            planned = CommitPlan(Snapshot(), actions, "CREATE TABLE", about, blind=True)
-            self.commit(lambda: planned, tries=1)
-            return
-        from delta.tables import DeltaTable
-
-        builder = DeltaTable.create(self.spark).location(self.path).addColumns(schema)
-        if any(needs_mapping(name) for name in _all_names(schema)):
-            values[MAPPING_MODE] = "name"
-        for name, value in values.items():
-            builder = builder.property(name, value)
-        with commit_errors(self.path):
-            builder.execute()
-
-    def _is_plain(self) -> bool:
-        """Return whether headgate creates a table here without Spark: the session gives it no properties."""
-        return not any(name.startswith(_DEFAULTS) for name in self.spark.conf.getAll)
+        settings = self.spark.conf.getAll
+        named = {key.removeprefix(_DEFAULTS): key for key in settings if key.startswith(_DEFAULTS)}
+        defaults = {f"delta.{name}": settings[key] for name, key in named.items()}
+        unsupported = [name.replace("delta.", _DEFAULTS, 1) for name in unsupported_properties(defaults)]
+        if unsupported:
+            raise TargetError(
+                f"{self.path}: the Spark session gives new tables properties that headgate does not support: remove"
+                f" {', '.join(unsupported)}"
+            )
+        values = {**defaults, **RETENTION_PROPERTIES, **properties}
+        about = {"properties": json.dumps(values), "partitionBy": "[]", "isManaged": "false"}
+        planned = CommitPlan(Snapshot(), creation(schema.json(), values), "CREATE TABLE", about, blind=True)
+        self.commit(lambda: planned, tries=1)
 
     def add_columns(self, columns: Sequence[NewColumn], properties: Mapping[str, str] | None = None) -> None:
-        """Add columns to the table, and first the properties that Delta requires for them.
+        """Add columns to the table.
 
         :param properties: others to set with them.
         :raises CommitConflictError: other programs changed the table at the same time, again and again.
+        :raises TargetError: headgate cannot write the table, or its columns are other ones.
         """
-        clauses = [_to_sql(column) for column in columns]
-        about = {"columns": json.dumps(clauses)}
-        if self._change("ADD COLUMNS", about, lambda table: addition(table, columns, _kind_of, properties)):
-            return
-        text = ", ".join(clauses)
-        needed = {**_features(text), **(properties or {})}
-        if any(needs_mapping(column.name) for column in columns):
-            needed[MAPPING_MODE] = "name"
-        self._set_by_sql(needed)
-        with commit_errors(self.path):
-            self.spark.sql(f"ALTER TABLE {self.sql} ADD COLUMNS ({text})")
+        about = {"columns": json.dumps([_to_sql(column) for column in columns])}
+        self._change("ADD COLUMNS", about, lambda table: addition(table, columns, _kind_of, properties))
 
     def rename_columns(self, dropped: Collection[str], renamed: Mapping[str, str]) -> bool:
         """Drop and rename columns in one commit without data, if the table has column mapping; return whether it has.
 
         :param renamed: new name → name before.
         :raises CommitConflictError: other programs changed the table at the same time, again and again.
+        :raises TargetError: headgate cannot write the table.
         """
+        if not is_mapped(self.snapshot().properties):
+            return False
         about = {"dropped": json.dumps(sorted(dropped)), "renamed": json.dumps(dict(renamed))}
-        return self._change("RENAME COLUMN", about, lambda table: renaming(table, dropped, renamed))
+        self._change("RENAME COLUMN", about, lambda table: renaming(table, dropped, renamed))
+        return True
 
     def set_properties(self, properties: Mapping[str, str]) -> None:
         """Set properties that change nothing in the table's format; no commit if it has them.
 
         :raises CommitConflictError: other programs changed the table at the same time, again and again.
+        :raises TargetError: headgate cannot write the table.
         """
         about = {"properties": json.dumps(dict(properties))}
-        if not self._change("SET TBLPROPERTIES", about, lambda table: with_properties(table, properties)):
-            self._set_by_sql(properties)
+        self._change("SET TBLPROPERTIES", about, lambda table: with_properties(table, properties))
 
     def _change(
-        self, operation: str, about: Mapping[str, str], plan: Callable[[Snapshot], Sequence[Mapping[str, Any]] | None]
-    ) -> bool:
-        """Commit a change of the table's definition. Return False if Spark has to make it.
+        self, operation: str, about: Mapping[str, str], plan: Callable[[Snapshot], Sequence[Mapping[str, Any]]]
+    ) -> None:
+        """Commit a change of the table's definition.
 
-        :param plan: returns the actions for a version: none if there is nothing to change; None if Spark has to do it.
-        :raises CommitConflictError: other programs changed the table at the same time, again and again.
+        :param plan: returns the actions for a version: none if there is nothing to change.
         """
-        is_ours = False
 
         def planned() -> CommitPlan | None:
-            nonlocal is_ours
-            table = self.snapshot()
+            table = self.writable()
             actions = plan(table)
-            is_ours = actions is not None
             return CommitPlan(table, actions, operation, about) if actions else None
 
         self.commit(planned)
-        return is_ours
-
-    def _set_by_sql(self, properties: Mapping[str, str]) -> None:
-        """Set those of the properties that the table lacks."""
-        known = self.snapshot().properties
-        missing = [
-            f"{_literal(name)} = {_literal(value)}" for name, value in properties.items() if known.get(name) != value
-        ]
-        if missing:
-            with commit_errors(self.path):
-                self.spark.sql(f"ALTER TABLE {self.sql} SET TBLPROPERTIES ({', '.join(missing)})")
 
     def count(self, version: int) -> int:
         """Return the number of rows at ``version``, by the log if headgate reads it."""
@@ -331,14 +263,3 @@ def spark_schema(ddl: str) -> StructType:
 
     parsed: StructType = _parse_datatype_string(ddl)  # type: ignore[assignment]
     return parsed
-
-
-def _all_names(schema: StructType) -> list[str]:
-    from pyspark.sql.types import StructType as Struct
-
-    names = []
-    for one in schema.fields:
-        names.append(one.name)
-        if isinstance(one.dataType, Struct):
-            names.extend(_all_names(one.dataType))
-    return names

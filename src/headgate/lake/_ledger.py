@@ -11,9 +11,7 @@ batch is committed when its row exists, never earlier:
 
 **One writer.** The ledger's own Delta version is a fence. A pipeline remembers the version it last saw. Before a batch
 and at its own append the version must be exactly the expected one, else the pipeline stops with an error. Of two
-appends to one version of a local lake Delta refuses one, so the program that commits first wins. On an object store
-both may succeed; then one or both stop. On S3, where Delta's store assumes one driver, one commit may overwrite the
-other.
+appends to one version one is refused (``headgate.delta``), so the program that commits first wins.
 
 **Notifications** are in the row of the batch that they report, with the snapshots open after it. So they exist exactly
 if the batch does, and delivery finds the outstanding ones here.
@@ -488,9 +486,9 @@ def ledger_notifications(
 ) -> list[tuple[int, tuple[Notification, ...]]]:
     """Return the notifications of the oldest ``limit`` batches that have some, by epoch, for epochs above ``after``."""
     delta = DeltaPath(spark, lake.ledger)
-    frame = delta.read() if delta.exists() else None
-    if frame is None or "notifications" not in frame.columns:
+    if not delta.exists():
         return []
+    frame = delta.read()
     rows = frame.where((frame["epoch"] > after) & frame["notifications"].isNotNull())
     rows = rows.select("epoch", "notifications").orderBy("epoch").limit(limit)
     return [(int(row["epoch"]), _parse_notifications(row["notifications"])) for row in rows.collect()]

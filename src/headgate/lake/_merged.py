@@ -48,6 +48,7 @@ from headgate.lake._layout import Lake
 from headgate.lake._ledger import MergedState, ShownShard, TableState
 from headgate.lake._marker import Marker
 from headgate.lake._properties import MERGED, key_of, key_property
+from headgate.lake._write_methods import check_union
 
 __all__ = ["MergedTables", "epochs_shown"]
 
@@ -105,6 +106,7 @@ class MergedTables:
 
         :param gone: values of the shard column that no table has any more.
         :raises DifferentColumnsError: their columns have no common form.
+        :raises TargetError: headgate cannot write the merged table.
         """
         wanted = {one.table: version for one in shards if (version := getattr(one, column)) is not None}
         shown = merged.shown(column)
@@ -127,6 +129,8 @@ class MergedTables:
                 raise TargetError(
                     f"{folder} is a table that is not merged from others: choose another name in [routes]"
                 )
+            if union.version >= 0:
+                check_union(folder, union)
             unchanged = same if union.version == getattr(merged, column) else []
             actions = union_actions(union, layout, [*parts.values()], gone, unchanged)
             return self._plan(union, actions, epoch) if actions else None

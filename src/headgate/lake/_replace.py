@@ -1,8 +1,8 @@
 """Replacement of a table's data files by changed copies, in one commit: one task copies each file.
 
 :class:`Fill` gives existing rows values of added columns, since Delta has no default for them; :class:`ColumnsAfter`
-gives all rows other columns. Spark's UPDATE would pass every row through generated Java, which takes several times as
-long.
+gives all rows other columns; :func:`keep_until` leaves rows out. Spark's UPDATE would pass every row through generated
+Java, which takes several times as long.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import pyarrow.compute as pc
 
 from headgate.delta import CommitPlan, DataFile, Snapshot, as_column, copy_file
 from headgate.lake._append import CommitBase, inspect_base, table_schema
+from headgate.lake._properties import key_of
 from headgate.lake._table_kind import IS_CURRENT, may_have_open
+from headgate.lake._write_methods import OTHER_COLUMNS, not_writable
 
 if TYPE_CHECKING:
     from headgate.lake._delta import DeltaPath
 
-__all__ = ["ColumnsAfter", "Fill", "plan_replacement", "reshape_files"]
+__all__ = ["ColumnsAfter", "Fill", "keep_until", "plan_replacement", "reshape_files"]
 
 
 def plan_replacement(
@@ -137,26 +139,47 @@ class ColumnsAfter:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def reshape_files(delta: DeltaPath, after: ColumnsAfter, always: Sequence[str]) -> bool:
-    """Give a table other columns, in one commit. Return whether that was possible; if not, Spark has to write it.
+def reshape_files(delta: DeltaPath, after: ColumnsAfter, always: Sequence[str]) -> None:
+    """Give a table other columns, in one commit.
 
     :param always: columns, by their names afterwards, that get statistics at any position in the schema.
     :raises CommitConflictError: other programs changed the table, again and again.
+    :raises TargetError: headgate cannot write the table, before or after.
     """
-    is_ours = False
 
-    def plan() -> CommitPlan | None:
-        nonlocal is_ours
+    def plan() -> CommitPlan:
         base = inspect_base(delta, "", (), files=True)
-        schema_json = after.schema_json(base.snapshot) if isinstance(base, CommitBase) else ""
-        schema = table_schema(schema_json) if schema_json else None
-        is_ours = schema is not None
-        if not isinstance(base, CommitBase) or schema is None:
-            return None
+        schema_json = after.schema_json(base.snapshot)
+        schema = table_schema(schema_json)
+        if schema is None:
+            raise not_writable(delta.path, OTHER_COLUMNS)
         about = {"dropped": json.dumps(sorted(after.dropped)), "renamed": json.dumps(dict(after.renamed))}
         files = list(base.snapshot.files.values())
         change = partial(after.apply, schema=schema)
         return plan_replacement(delta, base, files, change, always, ("REPLACE COLUMNS", about), (schema_json, schema))
 
     delta.commit(plan)
-    return is_ours
+
+
+def keep_until(delta: DeltaPath, epoch: int, column: str) -> None:
+    """Delete the rows of later epochs, in one commit, from a table that may have no deletion vectors.
+
+    :param column: has the epoch of a row's batch, or is a struct with it.
+    :raises CommitConflictError: other programs changed the table, again and again.
+    :raises TargetError: headgate cannot write the table.
+    """
+
+    def kept(rows: pa.RecordBatch) -> pa.RecordBatch:
+        epochs = rows[column]
+        epochs = pc.struct_field(epochs, "epoch") if pa.types.is_struct(epochs.type) else epochs
+        return rows.filter(pc.less_equal(epochs, epoch))
+
+    def plan() -> CommitPlan | None:
+        base = inspect_base(delta, "", (), files=True)
+        path = (column, "epoch") if pa.types.is_struct(base.schema.field(column).type) else (column,)
+        bounds = [(file, file.bounds(path, pa.int64())) for file in base.snapshot.files.values()]
+        files = [file for file, known in bounds if known is None or known[1] > epoch]
+        about, always = {"predicate": f'["{".".join(path)} > {epoch}"]'}, (*key_of(base.snapshot.properties), column)
+        return plan_replacement(delta, base, files, kept, always, ("DELETE", about)) if files else None
+
+    delta.commit(plan)

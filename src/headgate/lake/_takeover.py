@@ -1,7 +1,6 @@
 """Give a table the content of its successor (``headgate.delta``), which was built beside it, in one commit.
 
-headgate commits the difference of two logs. If one of the tables requires more of its writers, Spark copies the rows,
-in one commit, too. Repeating either one leaves the table as it is.
+headgate commits the difference of two logs. Repeating that leaves the table as it is.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from collections.abc import Sequence
 from headgate.delta import CommitPlan, new_successor, retire_successor, successors
 from headgate.delta import take_over as actions_of
 from headgate.errors import HeadgateError
-from headgate.lake._delta import DeltaPath, commit_errors
+from headgate.lake._delta import DeltaPath
 
 __all__ = ["begin_successor", "retire", "take_over"]
 
@@ -31,29 +30,16 @@ def take_over(visible: DeltaPath, successor: DeltaPath) -> None:
     """Give the table its successor's columns, properties and rows. Its earlier versions stay.
 
     :raises CommitConflictError: other programs changed the table, again and again.
+    :raises TargetError: headgate cannot write one of the two.
     """
     name = successor.path.removeprefix(f"{visible.path}/")
 
-    is_ours = False
-
     def plan() -> CommitPlan | None:
-        nonlocal is_ours
-        table, built = visible.snapshot(files=True), successor.snapshot(files=True)
+        table, built = visible.writable(files=True), successor.writable(files=True)
         actions = actions_of(table, built, name)
-        is_ours = actions is not None
         return CommitPlan(table, actions, "REPLACE TABLE", {"from": name}) if actions else None
 
     visible.commit(plan)
-    if not is_ours:
-        _copy(visible, successor)
-
-
-def _copy(visible: DeltaPath, successor: DeltaPath) -> None:
-    writer = successor.read().writeTo(visible.sql).using("delta")
-    for name, value in successor.snapshot().properties.items():
-        writer = writer.tableProperty(name, value)
-    with commit_errors(visible.path):
-        writer.createOrReplace()
 
 
 def retire(folder: str, in_use: Sequence[str], epoch: int) -> bool:

@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from headgate.delta import CommitPlan, restoration, snapshot_at
-from headgate.lake._delta import DeltaPath, commit_errors
+from headgate.lake._delta import DeltaPath
 from headgate.lake._marker import newest_batch
+from headgate.lake._replace import keep_until
 
 if TYPE_CHECKING:
     from headgate.lake._ledger import TableState
@@ -61,45 +62,30 @@ class UnenteredBatches:
                 state = replace(state, successor=replace(state.successor, version=version or state.successor.version))
         return state
 
-    def restored(self, delta: DeltaPath, version: int | None, epoch: str = "_seq.epoch") -> int | None:
+    def restored(self, delta: DeltaPath, version: int | None, column: str = "_seq") -> int | None:
         """Undo the batches in one Delta table. Return the version that has the ledger's content; None: it has none.
 
         :param version: in the ledger; None: no batch of the ledger has written the table, so their rows are deleted.
-        :param epoch: the column with the epoch of a row's batch.
-        :raises TargetError: the version cannot be restored.
+        :param column: has the epoch of a row's batch, or is a struct with it.
+        :raises TargetError: the version cannot be restored, or headgate cannot write the table.
         """
         lost = newest_batch(self.pipeline, delta.transactions())
         if lost <= self.newest or lost == self.epoch:
             return version
         log.warning("%s: batch %d is not in the ledger, and its checkpoint is lost: undone", delta.path, lost)
         if version is None:
-            from delta.tables import DeltaTable
-
-            with commit_errors(delta.path):
-                DeltaTable.forPath(delta.spark, delta.path).delete(f"{epoch} > {self.newest}")
+            keep_until(delta, self.newest, column)
             return None
         return _restore(delta, version)
 
 
 def _restore(delta: DeltaPath, version: int) -> int:
     """Restore a version of a table, and return the newest one."""
-    is_ours = False
 
     def plan() -> CommitPlan | None:
-        nonlocal is_ours
-        table = delta.snapshot(files=True)
+        table = delta.writable(files=True)
         actions = restoration(table, snapshot_at(delta.path, version))
-        is_ours = actions is not None
         return CommitPlan(table, actions, "RESTORE", {"version": str(version)}) if actions else None
 
     delta.commit(plan)
-    if not is_ours:
-        _restore_by_spark(delta, version)
     return delta.version()
-
-
-def _restore_by_spark(delta: DeltaPath, version: int) -> None:
-    from delta.tables import DeltaTable
-
-    with commit_errors(delta.path):
-        DeltaTable.forPath(delta.spark, delta.path).restoreToVersion(version)

@@ -40,7 +40,7 @@ from headgate.delta import (
     read_rows,
     snapshot_at,
 )
-from headgate.errors import CommitConflictError, TargetError
+from headgate.errors import CommitConflictError
 from headgate.files import cache_folder
 from headgate.lake._append import CommitBase, inspect_base
 from headgate.lake._counted import CountedChanges, delete_copies
@@ -51,7 +51,6 @@ from headgate.lake._staged_rows import Changes, write_all, write_changes
 from headgate.lake._status import IndexStatus
 from headgate.lake._table_kind import ROW_HASH, Form
 from headgate.lake._versions import VersionChanges, by_kind, find_open
-from headgate.lake._write_methods import NO_VECTORS, has_vectors
 
 if TYPE_CHECKING:
     from headgate.lake._delta import DeltaPath
@@ -87,10 +86,6 @@ class Upserts:
         """Return the status of the key indexes on this machine."""
         bytes_on_disk = self._indexes.files.bytes_on_disk + self._copies.files.bytes_on_disk
         return IndexStatus(tables_building=self._indexes.tables_building, bytes_on_disk=bytes_on_disk)
-
-    def check(self, delta: DeltaPath) -> None:
-        """Raise ``TargetError`` if headgate cannot write a table, as far as is known without the changes."""
-        self._base(delta, _EPOCH_DDL, ())
 
     def apply(self, delta: DeltaPath, changes: Changes) -> int:
         """Apply changes to a table. Return the number of commits; 0: it has them already.
@@ -251,15 +246,7 @@ class Upserts:
 
         :raises TargetError: headgate cannot write the table.
         """
-        inspected = inspect_base(delta, ddl, columns, files=True)
-        if isinstance(inspected, CommitBase) and not has_vectors(inspected.snapshot):
-            inspected = NO_VECTORS
-        if isinstance(inspected, CommitBase):
-            return inspected
-        raise TargetError(
-            f"{delta.path}: headgate cannot write this table: {inspected}. Or move its folder away: the next run reads"
-            " the table again"
-        )
+        return inspect_base(delta, ddl, columns, files=True, deletes=True)
 
     def _commit(
         self,

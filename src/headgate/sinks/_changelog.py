@@ -15,6 +15,7 @@ table is stopped (``_decide``).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from headgate.carrier import ABSENT, META_DDL, Definition
 from headgate.delta import NewColumn
@@ -29,7 +30,6 @@ __all__ = ["ChangelogTable"]
 
 _LEADING = ("_op", *HEADGATE_COLUMNS)
 _TRAILING = ("_before", ABSENT)
-_ABSENT_TYPE = "array<string>"
 
 
 class ChangelogTable:
@@ -42,7 +42,10 @@ class ChangelogTable:
         self._table_property = f"_changelog.{table}"
 
     def check(self) -> bool:
-        """Return whether the table exists; ``TargetError`` if the path is not ours."""
+        """Return whether the table exists.
+
+        :raises TargetError: the path is not ours, or headgate cannot write the table.
+        """
         return self.delta.check_ours(self.pipeline, self._table_property) is not None
 
     def types(self) -> dict[str, str] | None:
@@ -56,29 +59,32 @@ class ChangelogTable:
         """Append a batch's changes and return the table's version after them (None: there is no table yet)."""
         for action in actions:
             definition, parts = action.definition, action.parts
-            self._prepare(definition)
+            before = self._prepare(definition)
             if any(part.images for part in parts):
                 columns = [*_LEADING, *(column.name for column in definition.columns), *_TRAILING]
                 marker = Marker(f"headgate/{self.pipeline}/{self._table_property}", epoch)
                 data = image_frame(self.delta.spark, parts)
-                append_once(self.delta, data, change_rows(definition, action.names), columns, marker)
+                append_once(self.delta, data, change_rows(definition, before, action.names), columns, marker)
         version = self.delta.version()
         return None if version < 0 else version
 
-    def _prepare(self, definition: Definition) -> None:
-        fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
+    def _prepare(self, definition: Definition) -> dict[str, str]:
+        """Create the table, or give it the columns of a definition. Return the fields of ``_before``: name → type."""
         if not self.delta.exists():
-            more = f"_before struct<{fields}>, {ABSENT} {_ABSENT_TYPE}"
+            fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
+            more = f"_before struct<{fields}>, {ABSENT} array<string>"
             schema = spark_schema(f"{META_DDL}, {definition.ddl}, {more}")
             self.delta.create(schema, {PIPELINE: self.pipeline, TABLE: self._table_property})
-            return
+            return definition.types
         types = self.types() or {}
         widened = {name: kind for name, kind in definition.types.items() if types.get(name, kind) != kind}
         if widened:
             retype(self.delta, widened, inside="_before")
-        added = [] if ABSENT in self.delta.schema().fieldNames() else [NewColumn(ABSENT, _ABSENT_TYPE)]
+        added: list[NewColumn] = []
         for column in definition.columns:
             if column.name not in types:
                 added += [NewColumn(column.name, column.spark), NewColumn(column.name, column.spark, inside="_before")]
         if added:
             self.delta.add_columns(added)
+        before: Any = self.delta.schema()["_before"].dataType
+        return {field.name: field.dataType.simpleString() for field in before}

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from headgate.carrier import TABLE_META_DDL
 from headgate.delta import NewColumn
-from headgate.errors import TargetError
 from headgate.lake import (
     PIPELINE,
     ROW_HASH,
@@ -65,7 +64,7 @@ log = logging.getLogger("headgate")
 
 _FIRST = (0, 0, 0)
 """File, position and ordinal: the lowest of an epoch."""
-# Where Spark writes it, a checkpoint of a table's log (Delta's default: every 10 commits) takes seconds.
+# Another program that commits then writes a checkpoint of the log, which takes Spark seconds (its default: 10 commits).
 _CHECKPOINT_INTERVAL = "50"
 
 
@@ -85,7 +84,7 @@ class CurrentTable:
 
     :param visible: the table that readers see.
     :param spans: by path the key ranges that this run knows.
-    :param upserts: writes rows; None: the pipeline writes no current tables.
+    :param upserts: writes rows.
     :param form: the table's form, as its policy says. Rows are written only to a table that was made so. Removals ask
         the table: a batch without rows of it compares nothing with the policy.
     :param successor: the one that is being built, if any.
@@ -97,7 +96,7 @@ class CurrentTable:
         pipeline: str,
         table: str,
         spans: dict[str, KeySpan],
-        upserts: Upserts | None = None,
+        upserts: Upserts,
         form: Form = Form.PLAIN,
         successor: Successor | None = None,
     ) -> None:
@@ -107,7 +106,7 @@ class CurrentTable:
         self.pipeline = pipeline
         self.table = table
         self._spans = spans
-        self._upserts = upserts
+        self._writer = upserts
         self._form = form
         self._planned_us = 0
         self._reread_reason: str | None = None
@@ -120,14 +119,15 @@ class CurrentTable:
         return self._spans.setdefault(self.delta.path, KeySpan())
 
     def describe(self) -> Target | None:
-        """Return columns and key of the table, or of its successor; None if there is none yet. ``TargetError`` if it is
-        not ours.
+        """Return columns and key of the table, or of its successor; None if there is none yet.
+
+        :raises TargetError: it is not ours, or headgate cannot write it.
         """
-        snapshot = self.visible.check_ours(self.pipeline, self.table)
+        snapshot = self.visible.check_ours(self.pipeline, self.table, deletes=True)
         if snapshot is None:
             return None
         if self._has_successor and self.delta.exists():
-            snapshot = self.delta.snapshot()
+            snapshot = self.delta.writable(deletes=True)
         key, form = key_of(snapshot.properties), Form.of(snapshot.properties)
         headgate_columns = (*HEADGATE_COLUMNS, *(() if key else (ROW_HASH,)), *form.columns)
         types = {
@@ -199,8 +199,6 @@ class CurrentTable:
     # --- the table itself
 
     def _change_columns(self, action: ColumnAction, epoch: int) -> int:
-        if not isinstance(action, do.Create):
-            self._writer.check(self.delta)
         match action:
             case do.Create():
                 return self._create(action, epoch)
@@ -284,12 +282,6 @@ class CurrentTable:
             ending = replace(ending, seq=action.bound, gtid=action.gtid, at_us=at_us)
         return self._writer.change_rows(self.delta, ending, key)
 
-    @property
-    def _writer(self) -> Upserts:
-        if self._upserts is None:
-            raise TargetError(f"{self.delta.path}: this pipeline writes no current tables")
-        return self._upserts
-
     # --- rows
 
     def _images(self, action: do.RowAction) -> DataFrame:
@@ -301,7 +293,6 @@ class CurrentTable:
         columns, rows = row_columns(action.definition, self._form), image_rows(action, self._form)
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
         self._write_methods.add(WriteMethod.APPEND)
-        self._writer.check(self.delta)
         append_once(self.delta, self._images(action), rows, columns, marker)
         return 1
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headgate.carrier import ABSENT, META_DDL, Definition, Part, open_images
 from headgate.delta import keys_of
-from headgate.lake import ROW_HASH, DeltaPath, Form, Marker, Shares, append, append_frame, spark_schema
+from headgate.lake import ROW_HASH, DeltaPath, Form, Marker, Shares, append, spark_schema
 from headgate.names import quote_name
 from headgate.sinks._actions import AppendVersions, Count, Overwrite, RowAction, TableContent, Upsert, UpsertPartial
 from headgate.sinks._carrier import image_frame
@@ -53,10 +53,6 @@ class RowConversion:
     ddl: str
     expand: Expand
 
-    def frame(self, data: DataFrame) -> DataFrame:
-        """Return the rows of ``data`` (one binary column)."""
-        return data.mapInArrow(self.expand, self.ddl)
-
 
 class _Folding:
     """Returns the last image of each key.
@@ -97,13 +93,16 @@ def image_rows(action: RowAction, form: Form = Form.PLAIN) -> RowConversion:
     return RowConversion(ddl, lambda batches: map(form.begin, _aligned(batches, schema, names=names)))
 
 
-def change_rows(definition: Definition, names: Mapping[str, str | None] | None = None) -> RowConversion:
+def change_rows(
+    definition: Definition, before: Mapping[str, str], names: Mapping[str, str | None] | None = None
+) -> RowConversion:
     """Convert to one row per change: updates carry ``_before``, partial images ``_absent``; otherwise both are null.
 
+    :param before: name → Spark type of each field of ``_before``. Those that the definition lacks are null.
     :param names: where images have other names than the definition.
     """
     ddl = f"{META_DDL}, {definition.ddl}"
-    fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
+    fields = ", ".join(f"{quote_name(name)}: {kind}" for name, kind in before.items())
     full_ddl = f"{ddl}, _before struct<{fields}>, {ABSENT} array<string>"
     plain, full = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
 
@@ -118,8 +117,7 @@ def append_once(delta: DeltaPath, data: DataFrame, rows: RowConversion, columns:
 
     :param columns: the rows' columns that the table gets.
     """
-    if not append(delta, data, rows.expand, rows.ddl, columns, marker):
-        append_frame(delta, rows.frame(data).select(*[quote_name(name) for name in columns]), marker)
+    append(delta, data, rows.expand, rows.ddl, columns, marker)
 
 
 def completed_changes(action: UpsertPartial, find: FindRows, form: Form = Form.PLAIN) -> tuple[Changes, Completed]:

@@ -138,7 +138,7 @@ def pair_updates(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
     :param batch: images in log order, aligned to ``schema`` without ``_before``; ``_absent`` is text.
     :param schema: the result's: the canonical columns, the table's, then ``_before`` and ``_absent`` (of the image that
-        the row shows: an update's after-image).
+        the row shows: an update's after-image). Fields of ``_before`` that ``batch`` lacks are null.
     """
     op = np.asarray(pc.index_in(batch["_op"], pa.array(["b", "u"])).fill_null(-1))
     if len(op) and op[-1] == 0:
@@ -150,7 +150,11 @@ def pair_updates(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     rows = batch.take(pa.array(keep))
     before = pa.array(np.maximum(keep - 1, 0), mask=~paired)
     field = schema.field("_before")
-    values = [batch.column(batch.schema.get_field_index(child.name)).take(before) for child in field.type]
+    present = {*batch.schema.names}
+    values = [
+        batch[child.name].take(before) if child.name in present else pa.nulls(len(before), child.type)
+        for child in field.type
+    ]
     struct = pa.StructArray.from_arrays(values, fields=list(field.type), mask=pa.array(~paired))
     absent = absent_lists(rows.column(rows.num_columns - 1)).cast(schema.field(ABSENT).type)
     return pa.RecordBatch.from_arrays([*rows.columns[:-1], struct, absent], schema=schema)

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from headgate.carrier import Batch, ControlFolder
@@ -110,17 +110,20 @@ class BatchWriter:
         self._has_written = False  # whether a batch of this run was written
         codec = spark.conf.get("spark.sql.parquet.compression.codec")
         self.upkeep = Upkeep(lake, retention_hours * 3600, codec)
-        self._upserts: Upserts | None = None
-        if every.form is not None:
-            from headgate.lake import Upserts  # loads numba
-
-            self._upserts = Upserts(folds=self.upkeep.folds)
+        self._has_current = every.form is not None
         self._kafka = KafkaTarget(kafka, pipeline) if kafka is not None else None
         self._merged = MergedTables(lake, pipeline)
         self.progress = Progress()
         self.unseen: Callable[[Batch], Mapping[str, Divergence]] | None = None
         """Returns the tables whose rows change without images."""
         self.after_tables: Callable[[Batch], None] | None = None  # test hook: between the tables and the ledger
+
+    @cached_property
+    def _upserts(self) -> Upserts:
+        """Writer of current tables; used by the thread of :meth:`write` before others."""
+        from headgate.lake import Upserts  # loads numba
+
+        return Upserts(folds=self.upkeep.folds)
 
     def check_targets(self, spark: SparkSession, tables: Sequence[str]) -> None:
         """Raise ``TargetError`` if the path of one of these tables holds something that is not this pipeline's."""
@@ -168,7 +171,7 @@ class BatchWriter:
 
     def indexes(self) -> IndexStatus | None:
         """Return the state of the key indexes on this machine; None: none is used."""
-        return self._upserts.indexes() if self._upserts is not None else None
+        return self._upserts.indexes() if self._has_current else None
 
     def kafka(self) -> KafkaStatus | None:
         """Return what Kafka has of this run; None: the pipeline sends nothing to it."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.errors import TargetError
-from headgate.lake import DeltaPath, spark_schema
+from headgate.lake import DeltaPath
 from headgate.lake._version import Part, TableVersion, open_version
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def test_what_spark_writes(spark: SparkSession, tmp_path: Path, mapped: str) -> 
 
 
 def test_column_mapping_by_id_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    delta = DeltaPath(spark, str(tmp_path / "t"))
-    delta.create(spark_schema("id int, v string"), {"delta.columnMapping.mode": "id"})
+    path = str(tmp_path / "t")
+    mapped = "'delta.columnMapping.mode' = 'id'"
+    spark.sql(f"CREATE TABLE delta.`{path}` (id INT, v STRING) USING delta TBLPROPERTIES ({mapped})")
     with pytest.raises(TargetError, match="column mapping by id"):
-        open_version(delta.path, 0)
+        open_version(path, 0)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +14,7 @@ from headgate.catalog import AddedColumn, DroppedColumn, RedefinedColumn
 from headgate.config import SchemaChangesConfig
 from headgate.delta import _commit
 from headgate.errors import CommitConflictError, CommitUnknownError, ConfigError, TargetError
-from headgate.lake import (
-    PIPELINE,
-    TABLE,
-    DeltaPath,
-    Lake,
-    WriteMethod,
-    find_row,
-    ledger_notifications,
-    ledger_rows,
-    read_as_of,
-)
+from headgate.lake import DeltaPath, Lake, WriteMethod, find_row, ledger_notifications, read_as_of
 from headgate.sinks import BatchReport, BatchWriter, Policy
 from headgate.sinks._current import CurrentTable
 from headgate.stores import _folder
@@ -38,7 +26,6 @@ if TYPE_CHECKING:
 
 ORDERS = FakeTable()
 NAME = ORDERS.name
-WRITERS = ["headgate", pytest.param("spark", marks=pytest.mark.long)]
 
 
 class Bench:
@@ -287,23 +274,16 @@ def altered(epoch: int) -> FakeBatch:
     return fake.ddl(NAME, "ALTER TABLE orders ...", "alter", 20, adds=CHANGES, schema=AFTER)
 
 
-@pytest.mark.parametrize("writer", WRITERS)
-def test_columns_are_dropped_renamed_and_widened_once(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, writer: str
-) -> None:
+def test_columns_are_dropped_renamed_and_widened_once(bench: Bench) -> None:
     """In the rows there were and in images from before it, also if the driver dies after the tables."""
-    if writer == "spark":
-        monkeypatch.setattr("headgate.sinks._rewrite.reshape_files", lambda *_: False)
     bench.write(first_read((1, 1, "a", "x"), (2, None, None, "x"), table=BEFORE))
     bench.crash_before_ledger(altered(2))
     report = bench.write(altered(2))
     expected = [(1, -1, "a2"), (2, None, None), (3, 1 << 40, "c"), (4, 4, "d")]
     assert bench.rows() == expected
     assert report.tables[NAME].state == "live"
-    done = [one for one in bench.operations() if one not in ("STREAMING UPDATE", "BATCH")]
-    assert done == [
-        *("CREATE TABLE", "WRITE", "WRITE" if writer == "spark" else "REPLACE COLUMNS", "SET TBLPROPERTIES")
-    ]
+    done = [one for one in bench.operations() if one != "STREAMING UPDATE"]
+    assert done == ["CREATE TABLE", "WRITE", "REPLACE COLUMNS", "SET TBLPROPERTIES"]
     log = logged(bench.lake.changelog(NAME))
     shown = [(row["_op"], row["id"], row["n"], row["item"], row["name"], row["old"]) for row in log]
     assert shown == [
@@ -323,10 +303,7 @@ def test_columns_are_dropped_renamed_and_widened_once(
     assert bench.rows() == [row[:2] for row in expected if row[0] != 3]
 
 
-@pytest.mark.parametrize("writer", WRITERS)
-def test_a_dropped_column_may_stay_without_values(bench: Bench, monkeypatch: pytest.MonkeyPatch, writer: str) -> None:
-    if writer == "spark":
-        monkeypatch.setattr("headgate.sinks._rewrite.reshape_files", lambda *_: False)
+def test_a_dropped_column_may_stay_without_values(bench: Bench) -> None:
     policy = Policy(schema_changes=SchemaChangesConfig(dropped_columns="keep"))
     bench.writer = BatchWriter(bench.spark, bench.lake, "shop", bench.modes, policy=lambda _: policy)
     bench.write(first_read((1, 1, "a", "x"), (2, None, None, "x"), table=BEFORE), altered(2))
@@ -603,25 +580,6 @@ def test_what_a_batch_has_to_tell_is_committed_with_it(bench: Bench) -> None:
     assert bench.write(live(2, ("c", 10, 4, "d"))).notifications == ()
     assert ledger_notifications(bench.spark, bench.lake, after=0, limit=9) == [(1, notifications)]
     assert ledger_notifications(bench.spark, bench.lake, after=1, limit=9) == []
-
-
-def test_a_ledger_of_an_earlier_version_is_written_on(bench: Bench) -> None:
-    version = bench.write(first_read((1, "a"))).tables[NAME].version
-    shutil.rmtree(bench.lake.ledger)
-    first = [(1, 1, f"{UUID}:1-1", datetime.now(UTC), [(NAME, "live", version, *[None] * 8)])]
-    ddl = "batch_id bigint, epoch bigint, gtid string, committed_at timestamp, "
-    ddl += "tables array<struct<table string, state string, version bigint, changelog_version bigint, "
-    ddl += "since_epoch bigint, held_epoch bigint, rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, "
-    ddl += "images bigint, reason string>>"
-    ledger = DeltaPath(bench.spark, bench.lake.ledger)
-    ledger.create(bench.spark.createDataFrame([], ddl).schema, {PIPELINE: "shop", TABLE: "_headgate.ledger"})
-    bench.spark.createDataFrame(first, ddl).write.format("delta").mode("append").save(bench.lake.ledger)
-    bench.restart()
-    assert ledger_notifications(bench.spark, bench.lake, after=0, limit=9) == []
-    report = bench.write(reads(live(2, ("c", 10, 4, "d")).chunk(ORDERS, [(5, "e")])))
-    assert report.notifications
-    rows = ledger_rows(ledger.read(), limit=9)
-    assert [(row.epoch, row.tables[NAME].images) for row in rows] == [(2, 2), (1, 0)]
 
 
 def test_tables_that_a_stream_which_begins_anew_does_not_find(bench: Bench) -> None:

@@ -166,11 +166,3 @@ def test_another_program_commits_while_copies_are_counted(bench: Bench, monkeypa
     bench.write(changes(3, ("d", 10, 1, 1), ("d", 11, 1, 1), ("d", 12, 2, 2), ("c", 13, 2, 3)))
     assert bench.operations(NAME)[-2:] == ["OPTIMIZE", "STREAMING UPDATE"]
     assert rows(bench) == [(1, 1), (2, 3)]
-
-
-def test_a_table_that_headgate_cannot_write_is_refused(bench: Bench) -> None:
-    bench.write(read((1, 1)))
-    table = f"delta.`{bench.lake.current(NAME)}`"
-    bench.spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
-    with pytest.raises(TargetError, match=r"remove delta\.enableChangeDataFeed.*move its folder away"):
-        bench.write(changes(2, ("c", 10, 1, 1)))

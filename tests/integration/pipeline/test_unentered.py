@@ -160,17 +160,3 @@ def test_killed_while_it_is_undone(spark: SparkSession, tmp_path: Path, monkeypa
     lakes.write(lambda: resumed(10, image, after=1))
     assert operations(lakes.with_loss.lake.changelog(NAME)) == before  # a replay restores nothing
     lakes.assert_equal(NAME)
-
-
-@pytest.mark.long
-def test_a_changelog_that_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
-    lakes = make(spark, tmp_path, "current", "changelog")
-    image = ("c", 10, 4, "d")
-    lakes.write(lambda: first_read((1, "a")))
-    for bench in (lakes.with_loss, lakes.without):
-        path = bench.lake.changelog(NAME)
-        spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES (delta.enableChangeDataFeed = true)")
-    lakes.lose(live(2, image), NAME)
-    lakes.write(lambda: resumed(10, image, after=1))
-    lakes.assert_equal(NAME)
-    assert operations(lakes.with_loss.lake.changelog(NAME))[-2:] == ["RESTORE", "WRITE"]

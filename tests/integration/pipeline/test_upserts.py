@@ -29,7 +29,7 @@ def first_two(table: FakeTable) -> FakeBatch:
 
 def foreign(spark: SparkSession, copy: Copy, choice: random.Random) -> None:
     """What other writers do to files and vectors without a change of rows."""
-    table = copy.delta().sql
+    table = f"delta.`{copy.delta().path}`"
     spark.sql(choice.choice([f"OPTIMIZE {table}", f"REORG TABLE {table} APPLY (PURGE)"]))
 
 
@@ -121,7 +121,7 @@ def test_a_commit_in_between_is_a_conflict_and_the_keys_are_looked_up_again(
 
     def overtaken(*args: Any) -> CommitOutcome:
         if not compacted:
-            compacted.append(spark.sql(f"OPTIMIZE {copy.delta().sql}").collect())
+            compacted.append(spark.sql(f"OPTIMIZE delta.`{copy.delta().path}`").collect())
         return make(*args)
 
     monkeypatch.setattr(_commit, "_make", overtaken)
@@ -169,13 +169,14 @@ def test_tables_that_others_altered_are_refused(spark: SparkSession, tmp_path: P
     }
     assert copy.write(FakeBatch(3).live(NAME)).write_methods == {}, "nothing came into a table"
     batch = FakeBatch(4).live(NAME).images(table, [("c", 10, 3, "d")])
-    vectors = f"ALTER TABLE {copy.delta().sql} SET TBLPROPERTIES ('delta.enableDeletionVectors' = '%s')"
+    alter = f"ALTER TABLE delta.`{copy.delta().path}` SET TBLPROPERTIES"
+    vectors = f"{alter} ('delta.enableDeletionVectors' = '%s')"
     spark.sql(vectors % "false")
     with pytest.raises(TargetError, match=r"no deletion vectors: set delta\.enableDeletionVectors to true"):
         copy.write(batch)
     spark.sql(vectors % "true")
     copy.write(batch)
-    spark.sql(f"ALTER TABLE {copy.delta().sql} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    spark.sql(f"{alter} ('delta.enableChangeDataFeed' = 'true')")
     with pytest.raises(TargetError, match=r"remove delta\.enableChangeDataFeed, changeDataFeed\. Or move its folder"):
         copy.write(FakeBatch(5).live(NAME).images(table, [("c", 10, 4, "e")]))
     assert "delta.enableChangeDataFeed" in str(refusal(copy.lake, NAME, spark.conf.get)), "a dry run says the same"

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 from headgate.delta import VARIANT, FoldLayout, TableLog, prepare_fold, to_variant, write_files
+from headgate.errors import TargetError
 from headgate.lake import DeltaPath, spark_schema
-from headgate.lake._append import find_base
-from headgate.lake._write_methods import spark_writes
+from headgate.lake._append import inspect_base
 from tests.delta.commits import commit
 from tests.fix_documents import NASTY, document_texts
 
@@ -85,14 +85,13 @@ def test_files_of_spark_and_of_ours_are_one_table(spark: SparkSession, tmp_path:
     append_by_spark(25)
     expected = by_spark(delta)
     assert [row[:2] for row in expected] == parsed_by_spark(spark, texts[:50])
-    spark.sql(f"OPTIMIZE {delta.sql}")
+    spark.sql(f"OPTIMIZE delta.`{delta.path}`")
     assert len(log.refresh().files) == 1
     append(50)
     append_by_spark(75)
     expected = by_spark(delta)
     table = log.refresh()
-    base = find_base(delta, DDL, ["id", "v", "pair"])
-    assert base is not None
+    base = inspect_base(delta, DDL, ["id", "v", "pair"])
     fold = prepare_fold(delta.path, list(table.files.values()), FoldLayout(base.schema, base.codec, ("id",)))
     assert fold is not None
     actions = fold.actions(table, ())
@@ -114,12 +113,11 @@ def parsed_by_spark(spark: SparkSession, texts: list[str | None]) -> list[tuple[
     return [tuple(row) for row in parsed.collect()]
 
 
-def test_a_table_that_shreds_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_that_shreds_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     """Its files may have VARIANTs that were taken apart."""
     delta = DeltaPath(spark, str(tmp_path / "t"))
     delta.create(spark_schema("id bigint, v variant"), VECTORS)
-    setting = spark.conf.get
-    assert spark_writes(TableLog(delta.path).refresh(), setting) is None
-    spark.sql(f"ALTER TABLE {delta.sql} SET TBLPROPERTIES ('delta.enableVariantShredding' = 'true')")
-    assert "hredding" in str(spark_writes(TableLog(delta.path).refresh(), setting))
-    assert find_base(delta, "id bigint, v variant", ["id", "v"]) is None
+    assert delta.writable(deletes=True).version == 0
+    spark.sql(f"ALTER TABLE delta.`{delta.path}` SET TBLPROPERTIES ('delta.enableVariantShredding' = 'true')")
+    with pytest.raises(TargetError, match=r"remove .*hredding"):
+        inspect_base(delta, "id bigint, v variant", ["id", "v"])
