@@ -77,9 +77,7 @@ class Arrival:
     @property
     def reading(self) -> bool:
         """Whether chunks are still to be planned after it."""
-        snapshot = self.end.snapshot
-        unfinished = any(not progress.finished for progress in snapshot.active.values())
-        return bool(unfinished or snapshot.queue or self.end.signals.get("redo"))
+        return self.end.snapshot.is_pending
 
 
 @dataclass(frozen=True)

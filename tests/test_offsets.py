@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 
 from headgate.errors import OffsetFormatError
 from headgate.gtid import GtidSet
-from headgate.offsets import VERSION, ChunkSpec, Hint, Last, SnapshotProgress, SnapshotState, SourceOffset
+from headgate.offsets import (
+    VERSION,
+    ChunkSpec,
+    Hint,
+    Last,
+    ReadState,
+    SnapshotProgress,
+    SnapshotRequest,
+    SnapshotState,
+    SourceOffset,
+    TableRead,
+)
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 texts = st.text(max_size=8)
@@ -19,10 +30,23 @@ numbers = st.integers(0, 2**63 - 1)
 bounds = st.none() | st.lists(texts, min_size=1, max_size=3).map(tuple)
 tuples = st.lists(texts, max_size=3).map(tuple)
 chunks = st.builds(ChunkSpec, texts, numbers, bounds, bounds)
-progress = st.builds(SnapshotProgress, numbers, bounds, bounds, numbers, st.booleans(), numbers, numbers)
-states = st.builds(
-    SnapshotState, st.dictionaries(texts, progress, max_size=3), st.lists(chunks, max_size=3).map(tuple), tuples, tuples
+flags = st.booleans()
+requests = st.builds(SnapshotRequest, tuples, st.none() | texts, flags, st.none() | texts, flags)
+
+
+def progress(finished: bool) -> st.SearchStrategy[SnapshotProgress]:
+    return st.builds(SnapshotProgress, numbers, bounds, bounds, numbers, st.just(finished), numbers, numbers)
+
+
+no_read = st.builds(TableRead, texts, st.sampled_from([one for one in ReadState if one is not ReadState.READING]))
+ranges = st.builds(TableRead, texts, st.just(ReadState.READING), progress(False), requests, flags)
+retries = st.lists(chunks, min_size=1, max_size=2).map(tuple)
+retried = st.builds(
+    TableRead, texts, st.just(ReadState.READING), st.none() | progress(True), requests, st.just(False), retries
 )
+read = st.builds(TableRead, texts, st.just(ReadState.READ), progress(True), requests, flags)
+reads = st.lists(no_read | ranges | retried | read, max_size=3).map(tuple)
+states = st.builds(SnapshotState, reads, st.lists(chunks, max_size=3).map(tuple))
 offsets = st.builds(
     SourceOffset,
     gtid=st.sampled_from(["", f"{A}:1-5", f"{A}:1-5:7:tag:3"]),
@@ -70,7 +94,8 @@ def test_a_newer_version_says_what_to_do() -> None:
 
 def mended(path: list[str | int], value: Any) -> dict[str, Any]:
     chunk = ChunkSpec("d.t", 0, ("1",), ("2",))
-    state = SnapshotState({"d.t": SnapshotProgress(1)}, (chunk,), ("q",), ("e",))
+    read = TableRead("d.t", ReadState.READING, SnapshotProgress(1), SnapshotRequest(("s",)), True, (chunk,))
+    state = SnapshotState((read,), (chunk,))
     whole: dict[str, Any] = SourceOffset(f"{A}:1", 1, ("*",), state, {}, Last("g", 1), Hint("u", "f", 4), 5).to_dict()
     at: Any = whole
     for step in path[:-1]:
@@ -99,8 +124,16 @@ def mended(path: list[str | int], value: Any) -> dict[str, Any]:
         (["snapshot"], 1),
         (["snapshot", "chunks", 0, "lo"], [1]),
         (["snapshot", "chunks", 0, "hi"], "1"),
-        (["snapshot", "active", "d.t", "finished"], 0),
-        (["snapshot", "active", "d.t", "new"], 0),
+        (["snapshot", "tables", 0, "new"], 0),
+        (["snapshot", "tables", 0, "state"], "resting"),
+        (["snapshot", "tables", 0, "state"], "read"),
+        (["snapshot", "tables", 0, "state"], "followed"),
+        (["snapshot", "tables", 0, "append"], 1),
+        (["snapshot", "tables", 0, "retries", 0, "number"], "1"),
+        (["snapshot", "tables", 0, "request", "filter"], 1),
+        (["snapshot", "tables", 0, "request", "new"], 1),
+        (["snapshot", "tables", 0, "progress", "finished"], 0),
+        (["snapshot", "tables", 0, "progress", "new"], 0),
     ],
 )
 def test_damage_is_named(path: list[str | int], value: Any) -> None:

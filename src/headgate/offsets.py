@@ -13,13 +13,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from enum import StrEnum
+from typing import Any, Final, TypeVar
 
 from headgate.errors import ConfigError, OffsetFormatError
 from headgate.parsing import parse_json
 from headgate.positions import Position, parse_position
 
-__all__ = ["VERSION", "ChunkSpec", "Hint", "Last", "SnapshotProgress", "SnapshotState", "SourceOffset"]
+__all__ = [
+    "VERSION",
+    "ChunkSpec",
+    "Hint",
+    "Last",
+    "ReadState",
+    "SnapshotProgress",
+    "SnapshotRequest",
+    "SnapshotState",
+    "SourceOffset",
+    "TableRead",
+]
 
 VERSION = 1
 """Version of the JSON form. Raised when a reader of the old form would misread the new one."""
@@ -111,9 +123,9 @@ class ChunkSpec:
             number=fields.number("number"),
             lo=fields.bound("lo"),
             hi=fields.bound("hi"),
-            filter=fields.text("filter") if "filter" in value else None,
-            surrogate=fields.text("surrogate") if "surrogate" in value else None,
-            order=fields.text("order") if "order" in value else None,
+            filter=fields.optional_text("filter"),
+            surrogate=fields.optional_text("surrogate"),
+            order=fields.optional_text("order"),
         )
 
     @classmethod
@@ -167,38 +179,157 @@ class SnapshotProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotRequest:
+    """How a table is read."""
+
+    signals: tuple[str, ...] = ()
+    """Signals that requested it."""
+    filter: str | None = None
+    """Only rows that fulfil this SQL condition."""
+    partial: bool = False
+    """It reads only a part of the wanted rows: the table's snapshot state neither begins nor ends with it."""
+    surrogate: str | None = None
+    """The column along which the table is divided, instead of its key."""
+    blocking: bool = False
+    """Whether live changes wait until it is done."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {**asdict(self), "signals": list(self.signals)}
+
+    @classmethod
+    def from_dict(cls, value: Any, where: str = "request") -> SnapshotRequest:
+        """Parse the result of ``to_dict``; OffsetFormatError for anything else."""
+        fields = _Fields(value, where, ("signals", "filter", "partial", "surrogate", "blocking"))
+        return cls(
+            signals=fields.texts("signals"),
+            filter=fields.optional_text("filter"),
+            partial=fields.flag("partial"),
+            surrogate=fields.optional_text("surrogate"),
+            blocking=fields.flag("blocking"),
+        )
+
+
+class ReadState(StrEnum):
+    """State of a table's read. A table without a record is complete in the sinks, or was never seen."""
+
+    QUEUED = "queued"  # waits for its first chunk, and was never read
+    QUEUED_AGAIN = "queued again"  # waits for its first chunk; until then, the rows that the sinks have stay valid
+    READING = "reading"  # a range or a chunk to retry is not handed out yet
+    READ = "read"  # every chunk was handed out, and the sinks have not confirmed that they have the table
+    DEFERRED = "deferred"  # as FOLLOWED, from this batch on
+    FOLLOWED = "followed"  # its changes are followed; it is read when a signal names it
+
+
+_QUEUED: Final = (ReadState.QUEUED, ReadState.QUEUED_AGAIN)
+_IDLE: Final = (ReadState.DEFERRED, ReadState.FOLLOWED)
+
+
+@dataclass(frozen=True, slots=True)
+class TableRead:
+    """The read of one table: its state, and what the next planning needs to continue it.
+
+    ``spark/_table_reads.py`` has the transitions.
+    """
+
+    table: str
+    """``db.table``"""
+    state: ReadState
+    progress: SnapshotProgress | None = None
+    """Of its ranges, from the first chunk on. None also if only chunks of an earlier read are retried."""
+    request: SnapshotRequest = SnapshotRequest()
+    append: bool = False
+    """Whether its unread ranges yield no changes, so that its chunks may be appended."""
+    retries: tuple[ChunkSpec, ...] = ()
+    """Chunks without a result, to be handed out again."""
+
+    def __post_init__(self) -> None:
+        is_reading = self.state is ReadState.READING
+        has_chunks = self.has_ranges or bool(self.retries)
+        if is_reading != has_chunks or (self.progress and not is_reading and self.state is not ReadState.READ):
+            raise OffsetFormatError(f"damaged offset: {self.table} is {self.state}, with {self.progress}")
+
+    @property
+    def has_ranges(self) -> bool:
+        """Whether some of its ranges are not handed out yet."""
+        return self.progress is not None and not self.progress.finished
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether it waits for its first chunk."""
+        return self.state in _QUEUED
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is not read, and waits for a signal."""
+        return self.state in _IDLE
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether chunks of it are still to be handed out."""
+        return self.is_queued or self.state is ReadState.READING
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values, without those that are not set."""
+        more = {
+            "progress": self.progress and self.progress.to_dict(),
+            "request": None if self.request == SnapshotRequest() else self.request.to_dict(),
+            "append": self.append,
+            "retries": [chunk.to_dict() for chunk in self.retries],
+        }
+        return {"table": self.table, "state": self.state.value, **{name: one for name, one in more.items() if one}}
+
+    @classmethod
+    def from_dict(cls, value: Any, where: str = "read") -> TableRead:
+        """Parse the result of ``to_dict``; OffsetFormatError for anything else."""
+        fields = _Fields(value, where, ("table", "state"), ("progress", "request", "append", "retries"))
+        state = fields.text("state")
+        if state not in set(ReadState):
+            raise OffsetFormatError(f"damaged offset: {where}.state is {state!r}")
+        return cls(
+            fields.text("table"),
+            ReadState(state),
+            fields.optional("progress", SnapshotProgress.from_dict),
+            fields.optional("request", SnapshotRequest.from_dict) or SnapshotRequest(),
+            "append" in value and fields.flag("append"),
+            fields.chunks("retries") if "retries" in value else (),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotState:
     """All snapshots next to the stream."""
 
-    active: Mapping[str, SnapshotProgress] = field(default_factory=dict)
-    """Tables being read, by ``db.table``."""
+    tables: tuple[TableRead, ...] = ()
+    """One record a table, in the order of work: of the tables that wait, the first is next."""
     chunks: tuple[ChunkSpec, ...] = ()
     """The chunks of the batch that ends at this offset."""
-    queue: tuple[str, ...] = ()
-    """Tables that wait for their snapshot."""
-    done: tuple[str, ...] = ()
-    """Tables whose last chunk was handed out but is not yet confirmed by the ledger."""
+
+    @property
+    def by_table(self) -> dict[str, TableRead]:
+        """The records by ``db.table``."""
+        return {read.table: read for read in self.tables}
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether chunks of any table are still to be handed out."""
+        return any(read.is_pending for read in self.tables)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {
-            "active": {table: progress.to_dict() for table, progress in self.active.items()},
+            "tables": [read.to_dict() for read in self.tables],
             "chunks": [chunk.to_dict() for chunk in self.chunks],
-            "queue": list(self.queue),
-            "done": list(self.done),
         }
 
     @classmethod
     def from_dict(cls, value: Any, where: str = "snapshot") -> SnapshotState:
         """Parse the result of ``to_dict``; OffsetFormatError for anything else."""
-        fields = _Fields(value, where, ("active", "chunks", "queue", "done"))
-        active = fields.get("active", dict)
-        chunks = fields.get("chunks", list)
+        fields = _Fields(value, where, ("tables", "chunks"))
+        reads = fields.get("tables", list)
         return cls(
-            active={str(t): SnapshotProgress.from_dict(p, f"{where}.active.{t}") for t, p in active.items()},
-            chunks=tuple(ChunkSpec.from_dict(chunk, f"{where}.chunks[{i}]") for i, chunk in enumerate(chunks)),
-            queue=fields.texts("queue"),
-            done=fields.texts("done"),
+            tables=tuple(TableRead.from_dict(read, f"{where}.tables[{i}]") for i, read in enumerate(reads)),
+            chunks=fields.chunks("chunks"),
         )
 
 
@@ -311,8 +442,15 @@ class _Fields:
     def bound(self, name: str) -> tuple[str, ...] | None:
         return None if self._values[name] is None else self.texts(name)
 
+    def chunks(self, name: str) -> tuple[ChunkSpec, ...]:
+        values = self.get(name, list)
+        return tuple(ChunkSpec.from_dict(chunk, f"{self._where}.{name}[{i}]") for i, chunk in enumerate(values))
+
+    def optional_text(self, name: str) -> str | None:
+        return self.text(name) if self._values.get(name) is not None else None
+
     def optional(self, name: str, read: Callable[[Any, str], _T]) -> _T | None:
-        value = self._values[name]
+        value = self._values.get(name)
         return None if value is None else read(value, f"{self._where}.{name}")
 
 

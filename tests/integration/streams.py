@@ -20,7 +20,7 @@ from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, Cont
 from headgate.config import SchemaChangesConfig
 from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState, Target
-from headgate.offsets import SourceOffset
+from headgate.offsets import SnapshotProgress, SourceOffset
 from headgate.sinks._actions import (
     Action,
     AddColumns,
@@ -245,8 +245,14 @@ class Stream:
             held = [tuple(row[column] for column in columns) for _, row in copy.rows.values()]
             assert sorted(map(plain, cursor.fetchall())) == sorted(map(plain, held))
 
+    def progress(self, table: str) -> SnapshotProgress | None:
+        read = self.offset.snapshot.by_table.get(f"{self.db}.{table}")
+        return None if read is None else read.progress
+
     def since(self, table: str) -> int:
-        return self.offset.snapshot.active[f"{self.db}.{table}"].since_epoch
+        progress = self.progress(table)
+        assert progress is not None
+        return progress.since_epoch
 
 
 def make_tables(server: MySQLServer, db: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headgate.offsets import ChunkSpec, SnapshotProgress, SnapshotState, SourceOffset
+from headgate.offsets import ChunkSpec, ReadState, SnapshotProgress, SnapshotState, SourceOffset, TableRead
 from headgate.spark import BatchPlan
 from headgate.spark._batch_plan import PlannedTable
 from headgate.spark._notes import Notes
@@ -15,9 +15,11 @@ T = "shop.orders"
 
 def offset(gtid: str, epoch: int = 9, **notes: object) -> SourceOffset:
     chunks = (ChunkSpec(T, 2), ChunkSpec(T, 3), ChunkSpec("shop.again", 7))
-    active = {T: SnapshotProgress(5, chunks_done=4, chunks_estimate=3, rows_estimate=900)}
+    progress = SnapshotProgress(5, chunks_done=4, chunks_estimate=3, rows_estimate=900)
     signals = Notes(reads={T: 200}, **notes).to_dict()  # type: ignore[arg-type]
-    return SourceOffset(gtid, epoch, snapshot=SnapshotState(active, chunks), signals=signals)
+    return SourceOffset(
+        gtid, epoch, snapshot=SnapshotState((TableRead(T, ReadState.READING, progress),), chunks), signals=signals
+    )
 
 
 def checkpoint(folder: Path, batch_id: int, *lines: str) -> None:

@@ -24,7 +24,7 @@ from headgate.errors import (
     UnsupportedError,
 )
 from headgate.gtid import GtidSet
-from headgate.offsets import Hint, Last
+from headgate.offsets import Hint, Last, ReadState, TableRead
 from headgate.positions import KINDS, LogPlace, Position
 from headgate.spark import BatchPlan
 from headgate.spark._notes import Notes
@@ -44,6 +44,10 @@ def source(*tables: tuple[str, int]) -> FakeServer:
     for name, rows in tables:
         server.create(name, set(range(rows)))
     return server
+
+
+def queued(run: Stream) -> list[str]:
+    return [read.table for read in run.offset.snapshot.tables if read.is_queued]
 
 
 keys = st.integers(-3, 25)
@@ -121,7 +125,7 @@ def test_target_is_the_source_whatever_happens(
     run.control.files["signals/end"] = {"type": "resume-snapshot"}
     run.drain()
     assert run.offset.position == position(len(server.log))
-    assert all(progress.finished for progress in run.offset.snapshot.active.values())
+    assert not run.offset.snapshot.is_pending
     notifications = run.sink.notifications
     assert run.sink.open == OpenSnapshots(), "every snapshot that was begun was told to its end"
     assert len({one.event_id for one in notifications}) == len(notifications)
@@ -304,13 +308,13 @@ def test_stream_without_checkpoint_goes_on_where_the_sinks_are() -> None:
     server.commit(("d.a", "put", 2, 1))
     run = stream(server, control)
     assert run.offset.position == gtids(1)
-    assert run.offset.snapshot.queue == ("d.b",)
+    assert queued(run) == ["d.b"]
     applied = stream(server, control, applied=str(gtids(2)), epoch="77")
     assert applied.offset.position == gtids(2), "the ledger's set, if the sinks were killed before they wrote the hint"
     applied.sink.last_epoch = 77
     assert applied.batch()
     del control.files["hint"]
-    assert stream(server, control).offset.snapshot.queue == ("d.a", "d.b"), "nothing says where they are: read again"
+    assert queued(stream(server, control)) == ["d.a", "d.b"], "nothing says where they are: read again"
 
 
 def test_stream_without_checkpoint_and_without_a_snapshot_goes_on_where_the_sinks_are() -> None:
@@ -324,7 +328,7 @@ def test_stream_without_checkpoint_and_without_a_snapshot_goes_on_where_the_sink
     del control.files["hint"]
     run = stream(server, control, **options)
     assert run.offset.position == gtids(0)
-    assert run.offset.snapshot.queue == ()
+    assert queued(run) == []
 
 
 def test_signal_is_taken_once_and_its_file_removed_when_the_batch_is_committed() -> None:
@@ -752,8 +756,7 @@ def test_typed_stream_without_control_folder() -> None:
     run.planner._control = None
     while run.batch():
         server.commit(("d.a", "put", 3, 1)) if len(server.log) < 5 else None
-    assert run.offset.snapshot.done == ("d.a",)
-    assert not run.offset.snapshot.active
+    assert run.offset.snapshot.tables == (TableRead("d.a", ReadState.FOLLOWED),)
     assert {key: row[0] for key, row in run.sink.targets["d.a"].rows.items()} == server.rows("d.a")
 
 
@@ -999,9 +1002,64 @@ def test_tables_that_are_left_out_are_read_no_more() -> None:
     run.batch()
     including(run, "d.b")
     run.drain()
-    assert not run.offset.snapshot.active.keys() & {"d.a"}
+    assert "d.a" not in run.offset.snapshot.by_table
     assert run.sink.targets["d.b"].live
     assert not run.sink.targets["d.a"].live
+
+
+def executes(table: str, condition: str) -> dict[str, Any]:
+    """A signal that requests a part of a table."""
+    conditions = [{"data-collection": table, "filter": condition}]
+    return {"type": "execute-snapshot", "data": {"data-collections": [table], "additional-conditions": conditions}}
+
+
+def test_a_table_of_which_a_part_was_requested_and_stopped_waits_for_a_signal_as_before() -> None:
+    server = source(("d.a", 3), ("d.b", 30))
+    run = stream(server, tables="d.a", new_tables="wait", slots="1")
+    run.drain()
+    including(run, "d.a,d.b", new_tables="wait", slots="1")
+    server.commit(("d.a", "put", 7, 1))
+    run.drain()
+    stop = {"type": "stop-snapshot", "data": {"data-collections": ["d.b"]}}
+    for name, signal in (("1", executes("d.b", "v = 0")), ("2", stop)):
+        run.control.files[f"signals/{name}"] = signal
+        assert run.batch()
+    (read,) = run.offset.snapshot.tables
+    assert (read.table, read.state) == ("d.b", ReadState.FOLLOWED)
+    including(run, "d.a,d.b", slots="1")  # only tables that appear from now on are read at once
+    server.commit(("d.b", "put", 9, 1))
+    count = len(run.sink.read["d.b"])
+    run.drain()
+    assert len(run.sink.read["d.b"]) == count
+
+
+def test_a_retried_part_does_not_narrow_a_read_of_the_whole_table_requested_with_it() -> None:
+    server = source(("d.a", 3))
+    run = stream(server)
+    run.drain()
+    run.control.files["signals/x"] = executes("d.a", "v = 0")
+    assert run.batch(redo={("d.a", 0)})
+    (redo,) = run.control.signals().values()
+    run.control.files["signals/1"] = {"type": "resnapshot", "tables": ["d.a"]}
+    assert redo["chunk"]["filter"] == "v = 0"
+    server.commit(("d.a", "put", 1, 1))
+    assert run.batch()
+    (header,) = [header for header in run.headers if "1" in [action["id"] for action in header["actions"]]]
+    assert not header["tables"]["d.a"].get("partial")
+    assert header["tables"]["d.a"]["last"]
+    assert len(run.offset.snapshot.chunks) == 1
+    run.drain()
+    assert run.sink.targets["d.a"].live
+
+
+def test_a_chunk_of_a_table_that_is_left_out_now_is_not_retried() -> None:
+    run = stream(source(("d.a", 3), ("d.b", 3)))
+    assert run.batch(redo={("d.a", 0)})
+    including(run, "d.b")
+    run.drain()
+    assert not any(chunk.table == "d.a" for chunk in run.offset.snapshot.chunks)
+    assert [action["tables"] for header in run.headers for action in header["actions"]] == [[]]
+    assert "d.a" not in run.headers[-1]["tables"]
 
 
 # --- the share of a snapshot
@@ -1019,7 +1077,8 @@ def test_chunks_leave_live_changes_their_share_of_the_time() -> None:
         run.clock.sleep(0.5 + took)
         chunks, whole = chunks + took, whole + 0.5 + took
     assert 0.1 <= chunks / whole <= 0.27
-    last = run.offset.snapshot.active["d.a"]
+    last = run.offset.snapshot.by_table["d.a"].progress
+    assert last is not None
     assert last.chunks_done > 20, "smaller ones"
     before = len(run.sink.read["d.a"])
     assert run.batch()

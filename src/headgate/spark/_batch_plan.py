@@ -49,9 +49,9 @@ class BatchPlan:
         numbers: dict[str, list[int]] = {}
         for chunk in end.snapshot.chunks:
             numbers.setdefault(chunk.table, []).append(chunk.number + 1)
-        tables = {}
+        tables, reads = {}, end.snapshot.by_table
         for table, chunk_numbers in numbers.items():
-            progress = end.snapshot.active.get(table)
+            progress = reads[table].progress if table in reads else None
             chunks, rows = (progress.chunks_estimate, progress.rows_estimate) if progress else (0, 0)
             first, last = min(chunk_numbers), max(chunk_numbers)
             tables[table] = PlannedTable(first, last, notes.reads.get(table, 0), max(chunks, last), rows)

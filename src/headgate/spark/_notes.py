@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from headgate.errors import ConfigError, OffsetFormatError
-from headgate.offsets import ChunkSpec, Hint
+from headgate.offsets import Hint
 from headgate.positions import Position, parse_position
 
-__all__ = ["Cut", "Notes", "SnapshotRequest", "sent_times"]
+__all__ = ["Cut", "Notes", "sent_times"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,33 +24,6 @@ class Cut:
     def position(self) -> Position:
         """``gtid``, parsed."""
         return parse_position(self.gtid)
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotRequest:
-    """Special settings of one table's snapshot."""
-
-    signals: tuple[str, ...] = ()
-    """Signals that requested it."""
-    filter: str | None = None
-    """Only rows that fulfil this SQL condition."""
-    partial: bool = False
-    """It reads only a part of the wanted rows: the table's snapshot state neither begins nor ends with it."""
-    surrogate: str | None = None
-    """The column along which the table is divided, instead of its key."""
-    blocking: bool = False
-    """Whether live changes wait until it is done."""
-
-    @classmethod
-    def from_dict(cls, value: Mapping[str, Any]) -> SnapshotRequest:
-        """Read from plain JSON values."""
-        return cls(
-            signals=tuple(str(name) for name in value["signals"]),
-            filter=None if value["filter"] is None else str(value["filter"]),
-            partial=bool(value.get("partial", value["filter"] is not None)),
-            surrogate=None if value["surrogate"] is None else str(value["surrogate"]),
-            blocking=bool(value["blocking"]),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +42,8 @@ class Notes:
     """When these signals were sent, if known: a file with another time is another signal."""
     actions: tuple[Mapping[str, Any], ...] = ()
     """Signals that this batch took."""
-    redo: tuple[ChunkSpec, ...] = ()
-    """Chunks to retry, not planned yet."""
-    append: tuple[str, ...] = ()
-    """Tables whose unread ranges yield no changes, so that their chunks may be appended."""
-    reread: tuple[str, ...] = ()
-    """Queued tables that were read before."""
     paused: bool = False
     """Whether chunks are planned only after a signal resumes them."""
-    readings: Mapping[str, SnapshotRequest] = field(default_factory=dict)
-    """By ``db.table``: snapshots that signals requested, queued or under way."""
-    stopped: tuple[str, ...] = ()
-    """Tables that are not new, but read only when a signal names them: their snapshot was stopped, or has not begun."""
-    found: tuple[str, ...] = ()
-    """Tables that are followed from this batch on without a snapshot."""
     initial: str | None = None
     """GTID set of the stream's first snapshot, until all its chunks were handed out."""
     settles: str = ""
@@ -122,15 +83,7 @@ class Notes:
                 taken=tuple(str(name) for name in values.get("taken", ())),
                 sent={str(name): int(us) for name, us in values.get("sent", {}).items()},
                 actions=tuple(dict(action) for action in values.get("actions", ())),
-                redo=tuple(ChunkSpec.from_dict(chunk, "signals.redo") for chunk in values.get("redo", ())),
-                append=tuple(str(table) for table in values.get("append", ())),
-                reread=tuple(str(table) for table in values.get("reread", ())),
                 paused=bool(values.get("paused", False)),
-                readings={
-                    str(t): SnapshotRequest.from_dict(request) for t, request in values.get("readings", {}).items()
-                },
-                stopped=tuple(str(table) for table in values.get("stopped", ())),
-                found=tuple(str(table) for table in values.get("found", ())),
                 initial=None if values.get("initial") is None else str(values["initial"]),
                 settles=str(parse_position(str(values.get("settles", "")))),
                 signal_table=None if values.get("signal_table") is None else str(values["signal_table"]),
@@ -150,8 +103,6 @@ def sent_times(names: Iterable[str], signals: Mapping[str, Mapping[str, Any]]) -
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, ChunkSpec):
-        return value.to_dict()
     if is_dataclass(value):
         return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):

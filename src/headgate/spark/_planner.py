@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from headgate.carrier import ControlFile, ControlFolder, Trouble, Waiting
 from headgate.catalog import TablePatterns
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, UnsupportedError
-from headgate.offsets import ChunkSpec, Hint, SnapshotState, SourceOffset
+from headgate.offsets import ChunkSpec, Hint, ReadState, SnapshotState, SourceOffset
 from headgate.positions import NamedStart, Position, parse_position, parse_start
 from headgate.retrying import RetryPolicy
 from headgate.spark._end import BatchEnd, EndChooser
@@ -42,7 +42,7 @@ from headgate.spark._notes import Notes, sent_times
 from headgate.spark._pace import Pace
 from headgate.spark._requests import take_requests
 from headgate.spark._server import Server, ServerState, check_position
-from headgate.spark._snapshots import SnapshotPlan
+from headgate.spark._snapshots import PlanSettings, SnapshotPlan
 
 if TYPE_CHECKING:
     from headgate.spark._options import Options
@@ -239,6 +239,20 @@ class Planner:
             paused = Notes.from_dict(start.signals).paused
             self._control.record_state(Waiting(start.epoch, self._wall_us(), paused))
 
+    def _settings(self, epoch: int, **more: Any) -> PlanSettings:
+        options = self._options
+        return PlanSettings(
+            self._patterns,
+            epoch,
+            options.chunk_rows,
+            options.slots,
+            append_allowed=options.append,
+            conditions=options.conditions,
+            policies=options.policies,
+            blocks_changes=options.snapshot_cut == "start",
+            **more,
+        )
+
     # --- the beginning
 
     def _initial(self) -> SourceOffset:
@@ -246,25 +260,18 @@ class Planner:
         resumed = self._resumed(state) if self._options.follows_tables else None
         had, finished = resumed or (self._start_position(self._options.start, state), frozenset())
         check_position(had, state, self._server)
-        plan = SnapshotPlan(
-            self._patterns,
-            0,
-            self._options.chunk_rows,
-            self._options.slots,
-            self._options.append,
-            conditions=self._options.conditions,
-        )
+        plan = SnapshotPlan(self._settings(0))
         if self._options.follows_tables:
             names = [table for table in sorted(self._server.tables(self._patterns)) if table not in finished]
             if not names and not finished:
                 raise ConfigError(f"no table matches {', '.join(self._options.patterns)}")
             if self._options.snapshot_mode == "no_data":
-                plan.defer(names)
+                for table in names:
+                    plan.reads.defer(table)
             else:
-                plan.enqueue(names, self._server.definitions(self._patterns) if self._options.append and names else {})
-        if self._options.snapshot_cut == "start":
-            plan.snapshot_requests = {table: plan.request_for(table, blocking=True) for table in plan.queue}
-        plan.initial = str(had) if plan.queue else None
+                definitions = self._server.definitions(self._patterns) if self._options.append and names else {}
+                plan.enqueue(names, definitions, blocking=self._options.snapshot_cut == "start")
+        plan.initial = str(had) if plan.reads.pending() else None
         reads_everything = self._options.follows_tables and resumed is None
         if self._forwarder is not None:
             self._forwarder.forward(wait=True)
@@ -344,11 +351,11 @@ class Planner:
         check_position(end, state, self._server)
         now = self._wall_us()
         epoch = self._epoch(0, now)
-        plan = SnapshotPlan(self._patterns, epoch, self._options.chunk_rows, self._options.slots, False)
+        plan = SnapshotPlan(PlanSettings(self._patterns, epoch, self._options.chunk_rows, self._options.slots))
         plan.enqueue(sorted(self._server.tables(self._patterns)), {})
-        if not plan.queue:
+        if not plan.reads.pending():
             raise ConfigError(f"no table matches {', '.join(self._options.patterns)}")
-        while plan.pending:
+        while plan.reads.pending():
             plan.weight = 0
             plan.plan_chunks(self._server)
         self._commit_watermark(plan.chunks, epoch)
@@ -394,7 +401,7 @@ class Planner:
         state = self._server.state()
         check_position(had, state, self._server, notes.server_uuid)
         begin = self._begin(start, state)
-        if self._target is not None and not notes.paused and _needs_retry(notes, requests.signals):
+        if self._target is not None and not notes.paused and _needs_retry(start.snapshot, notes, requests.signals):
             self._target = state.executed
             self._moves += 1
         now = self._wall_us()
@@ -403,25 +410,14 @@ class Planner:
     def _take_requests(self, planning: _Planning) -> SnapshotPlan:
         """Third stage: determine the tables to read, including the requests."""
         start, had, state = planning.start, planning.had, planning.state
-        plan = SnapshotPlan.begin(
-            start.snapshot,
-            planning.notes,
-            patterns=self._patterns,
-            epoch=planning.epoch,
-            chunk_rows=self._options.chunk_rows,
-            slots=self._options.slots,
-            append_allowed=self._options.append,
-            position=str(state.executed),
-            policies=self._options.policies,
-            blocks_changes=self._options.snapshot_cut == "start",
-            conditions=self._options.conditions,
-        )
+        finished = self._control.finished() if self._control is not None else None
+        settings = self._settings(planning.epoch, position=str(state.executed), finished=finished)
+        plan = SnapshotPlan(settings, start.snapshot, planning.notes)
         has_changes = not (state.executed if self._target is None else self._target) <= had
         before = start.tables or self._options.patterns
         take_requests(
             plan,
             self._server,
-            finished=self._control.finished() if self._control is not None else None,
             signals=planning.requests.signals,
             discover=self._options.follows_tables
             and (has_changes or not self._has_planned or before != self._options.patterns),
@@ -440,7 +436,7 @@ class Planner:
         end = self._end(planning, plan, max_rows)
         live = end.gtid != planning.had
         limit = plan.full if blocked else self._pace.allow(plan.full, live=live)
-        if plan.pending and not plan.paused and limit and self._reads_windows(end.gtid, changes_wait=blocked):
+        if plan.reads.pending() and not plan.paused and limit and self._reads_windows(end.gtid, changes_wait=blocked):
             plan.plan_chunks(self._server, limit)
         if blocked and not plan.chunks:
             end = self._end(planning, plan, max_rows)  # the tables that blocked changes may be gone
@@ -462,7 +458,7 @@ class Planner:
         self._planned_rows = plan.weight
         self._commit_watermark(plan.chunks, planning.epoch)
         last, hint = self._history.advance(start, end.gtid - planning.had, planning.state, planning.epoch)
-        reports = plan.actions or (notes.fresh and plan.waiting_tables)
+        reports = plan.actions or (notes.fresh and any(read.state is ReadState.DEFERRED for read in plan.reads))
         if end.gtid == planning.had and not plan.chunks and not reports:
             return None
         new_notes = plan.notes(
@@ -507,7 +503,7 @@ class Planner:
         """Whether a stream that only reads tables has done so; it needs no changes after that, unless the server has
         those that kept rows wait for.
         """
-        if self._options.snapshot_mode != "initial_only" or plan.pending:
+        if self._options.snapshot_mode != "initial_only" or plan.reads.pending():
             return False
         return not plan.settles_at & planning.state.executed
 
@@ -533,15 +529,13 @@ class Planner:
             self._server.commit_watermark(str(self._options.signal_table), f'{{"epoch": {epoch}}}')
 
 
-def _needs_retry(notes: Notes, signals: Mapping[str, Mapping[str, Any]]) -> bool:
+def _needs_retry(snapshot: SnapshotState, notes: Notes, signals: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether chunks without a result have to be retried, which needs a later E: this one would give nothing again."""
-    if notes.redo:
+    if any(read.retries for read in snapshot.tables):
         return True
     return any(signal.get("type") == "redo" for name, signal in signals.items() if name not in notes.taken)
 
 
 def _unfinished(snapshot: SnapshotState, notes: Notes) -> bool:
     """Whether there are chunks to plan."""
-    if notes.paused:
-        return False
-    return bool(snapshot.queue or notes.redo or any(not progress.finished for progress in snapshot.active.values()))
+    return not notes.paused and snapshot.is_pending

@@ -23,9 +23,9 @@ and counts as one of all rows. A signal's filter applies in addition.
 tables that only the present patterns match, not the previous offset's: they were not followed so far, even if the sinks
 hold a table of that name. Tables that the patterns no longer match are forgotten.
 
-**stop-snapshot** forgets snapshots. A table whose snapshot of all rows was stopped leaves append mode, because from now
-on the stream has to bring the changes of its unread ranges, too. It is not found again as a new table; a later
-execute-snapshot reads all of it.
+**stop-snapshot** ends snapshots. A table whose snapshot of all rows was stopped leaves append mode, because from now
+on the stream has to bring the changes of its unread ranges, too. It stays known, so it is not read as a new table; a
+later execute-snapshot reads all of it.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ from headgate.carrier import Redo, Settle, parse_request, signal_path
 from headgate.catalog import TablePatterns
 from headgate.control import Signal, parse_signal
 from headgate.errors import ConfigError, OffsetFormatError
-from headgate.offsets import ChunkSpec
-from headgate.spark._notes import SnapshotRequest
+from headgate.offsets import ChunkSpec, SnapshotRequest
 from headgate.spark._snapshot_requests import Refusal, check_request
 from headgate.spark._snapshots import SnapshotPlan
 
@@ -54,7 +53,6 @@ def take_requests(
     plan: SnapshotPlan,
     server: Server,
     *,
-    finished: frozenset[str] | None,
     signals: Mapping[str, Mapping[str, Any]],
     discover: bool,
     patterns_before: TablePatterns,
@@ -66,31 +64,30 @@ def take_requests(
     :param patterns_before: the patterns in force so far.
     :param wait: follow new tables, but do not read them before a signal names them.
     """
-    plan.confirm(finished)
-    for table in plan.known() | plan.stopped | {chunk.table for chunk in plan.redo}:
-        if not _matches(plan.patterns, table):
-            plan.forget(table)
-            plan.stopped.discard(table)
+    reads, finished, patterns = plan.reads, plan.settings.finished, plan.settings.patterns
+    reads.confirm(finished)
+    for read in reads:
+        if not _matches(patterns, read.table):
+            reads.exclude(read.table)
     names: list[str] | None = None
 
     def tables() -> list[str]:
         nonlocal names
         if names is None:
-            names = sorted(server.tables(plan.patterns))
+            names = sorted(server.tables(patterns))
         return names
 
     if discover:  # before a signal can request only some of their rows
-        known = plan.known() | plan.stopped | (finished or frozenset())
+        # those of a name that was not followed are not valid in the sinks
         included = [table for table in tables() if not _matches(patterns_before, table)]
-        unknown = [table for table in tables() if table not in known and table not in included]
+        known = {*(read.table for read in reads), *(finished or ()), *included}
+        unknown = [table for table in tables() if table not in known]
         if wait:
-            plan.defer({*unknown, *included})
+            for table in (*unknown, *included):
+                reads.defer(table)
         else:
-            for table in included:
-                plan.read_again(table, first=False)
-                plan.reread.discard(table)  # until then, what the sinks hold under that name is not valid
-            if unknown:
-                plan.enqueue(unknown, server.definitions(plan.patterns) if plan.append_allowed else {})
+            plan.enqueue(included, {})
+            plan.enqueue(unknown, server.definitions(patterns) if unknown and plan.settings.append_allowed else {})
     take_signals(plan, signals, tables, server)
 
 
@@ -134,7 +131,8 @@ def _take(
                 f"signal {name} requests missing rows, but is invalid ({error.message}): remove"
                 f" {signal_path(name)} and read the tables again with headgate run --resnapshot"
             ) from None
-        plan.read_again(error.table)
+        if _matches(plan.settings.patterns, error.table):
+            plan.read_again(error.table)
         return {"tables": [error.table], "error": error.message}
     if isinstance(request, Redo):
         return _take_redo(plan, request)
@@ -146,26 +144,29 @@ def _take(
             raise ConfigError(str(signal["problem"]))
         return follow_signal(plan, name, signal, tables, server)
     wanted = TablePatterns(request.tables)
-    touched = [t for t in tables() if _matches(wanted, t) and _matches(plan.patterns, t)]
+    touched = [table for table in tables() if _matches(wanted, table)]
     for table in touched:
         plan.read_again(table)
     return {"tables": touched}
 
 
-def _take_redo(plan: SnapshotPlan, request: Redo) -> dict[str, Any]:
+def _take_redo(plan: SnapshotPlan, redo: Redo) -> dict[str, Any]:
     """Retry a chunk whose rows the sinks are missing."""
-    chunk = request.chunk
-    if chunk.filter is not None and _is_partial(plan, chunk):
-        return _redo_partly(plan, chunk, request.reason if request.whole_table else None)
-    if chunk.table in plan.stopped:
+    chunk, table = redo.chunk, redo.chunk.table
+    if not _matches(plan.settings.patterns, table):
         return {}
-    return {"tables": _redo(plan, chunk, whole_table=request.whole_table)}
-
-
-def _is_partial(plan: SnapshotPlan, chunk: ChunkSpec) -> bool:
-    """Whether a chunk with a filter belongs to a partial snapshot."""
-    request = plan.snapshot_requests.get(chunk.table)
-    return request is None or request.partial or request.filter != chunk.filter
+    read, request = plan.reads.get(table), plan.reads.request(table)
+    if chunk.filter is not None and (request.partial or request.filter != chunk.filter):
+        return _redo_partly(plan, chunk, redo.reason if redo.whole_table else None)
+    if read is not None and read.is_idle:
+        return {}
+    if read is not None and read.progress is not None and not redo.whole_table:
+        plan.reads.retry(chunk)
+    elif read is None or not read.is_queued:  # with whole_table the table is gone or has another key
+        plan.read_again(table)
+    else:
+        plan.reads.leave_append(table)
+    return {"tables": [table]}
 
 
 def _redo_partly(plan: SnapshotPlan, chunk: ChunkSpec, refused: str | None) -> dict[str, Any]:
@@ -173,34 +174,21 @@ def _redo_partly(plan: SnapshotPlan, chunk: ChunkSpec, refused: str | None) -> d
 
     :param refused: why it can never be read.
     """
-    table, request = chunk.table, plan.snapshot_requests.get(chunk.table)
+    table, read = chunk.table, plan.reads.get(chunk.table)
+    is_over = read is None or read.is_idle
+    is_same = plan.reads.request(table).filter == chunk.filter
+    request = SnapshotRequest(filter=chunk.filter, partial=True, surrogate=chunk.surrogate)
     if refused is not None:
-        if request is not None and request.filter == chunk.filter:
-            plan.forget(table)
+        if is_same:
+            plan.stop(table)
         return {"tables": [table], "error": f"{table}: {refused}", "refused": {table: ["SKIPPED", refused]}}
-    if request is not None and request.filter != chunk.filter:  # another snapshot has begun: it includes this one
-        queue_snapshot(plan, table, SnapshotRequest(filter=chunk.filter, partial=True, surrogate=chunk.surrogate))
-        return {"tables": [table]}
-    plan.redo.append(chunk)
-    plan.snapshot_requests.setdefault(
-        table, SnapshotRequest(filter=chunk.filter, partial=True, surrogate=chunk.surrogate)
-    )
-    if table in plan.done:
-        plan.done.remove(table)
+    if is_over:
+        plan.reads.retry(chunk, request)
+    elif not is_same:  # another snapshot has begun: it includes this one
+        queue_snapshot(plan, table, request)
+    elif read is not None and not read.is_queued:
+        plan.reads.retry(chunk)
     return {"tables": [table]}
-
-
-def _redo(plan: SnapshotPlan, chunk: ChunkSpec, *, whole_table: bool) -> list[str]:
-    """Retry a chunk, or with ``whole_table`` the table: it is gone or has another key, so its ranges are invalid."""
-    table = chunk.table
-    plan.append.discard(table)
-    if table in plan.active and not whole_table:
-        plan.redo.append(chunk)
-        if table in plan.done:
-            plan.done.remove(table)
-    elif table not in plan.queue:
-        plan.read_again(table)
-    return [table]
 
 
 def follow_signal(
@@ -218,7 +206,7 @@ def follow_signal(
     if signal.type == "stop-snapshot":
         return _stop(plan, signal)
     if signal.type == "log":
-        return {"message": signal.message.replace("{}", plan.position)}
+        return {"message": signal.message.replace("{}", plan.settings.position)}
     plan.paused = signal.type == "pause-snapshot"
     return {}
 
@@ -227,11 +215,11 @@ def _execute(plan: SnapshotPlan, signal: Signal, tables: list[str], server: Serv
     touched: list[str] = []
     refused: dict[str, Refusal] = {}
     wanted = [table for table in tables if signal.names(table)]
-    needs_definitions = bool(signal.conditions or signal.surrogate_key or plan.conditions.keys() & set(wanted))
-    definitions = server.definitions(plan.patterns) if wanted and needs_definitions else {}
+    needs_definitions = bool(signal.conditions or signal.surrogate_key or plan.settings.conditions.keys() & set(wanted))
+    definitions = server.definitions(plan.settings.patterns) if wanted and needs_definitions else {}
     idle = signal.idle_conditions(wanted)
     for table in wanted:
-        request = plan.request_for(
+        request = plan.settings.request_for(
             table,
             signal.filter_of(table),
             signals=(signal.id,),
@@ -247,7 +235,7 @@ def _execute(plan: SnapshotPlan, signal: Signal, tables: list[str], server: Serv
             problem = (
                 Refusal("UNKNOWN_SCHEMA", "the table is gone")
                 if definition is None
-                else check_request(server, definition, request, plan.policies.of(table))
+                else check_request(server, definition, request, plan.settings.policies.of(table))
             )
         if problem is not None:
             refused[table] = problem
@@ -269,32 +257,29 @@ def _execute(plan: SnapshotPlan, signal: Signal, tables: list[str], server: Serv
 
 def queue_snapshot(plan: SnapshotPlan, table: str, request: SnapshotRequest) -> None:
     """Queue a table snapshot, or join it with the one under way."""
-    plan.stopped.discard(table)
-    progress = plan.active.get(table)
-    running = (progress is not None and not progress.finished) or any(chunk.table == table for chunk in plan.redo)
-    if running or table in plan.queue:
-        before = plan.snapshot_requests.get(table, SnapshotRequest())
+    read = plan.reads.get(table)
+    if read is not None and read.is_pending:
+        before = read.request
         joined = replace(
             before,
             signals=tuple(dict.fromkeys((*before.signals, *request.signals))),
             blocking=before.blocking or request.blocking,
         )
         if not before.partial or before.filter == request.filter:
-            plan.snapshot_requests[table] = joined
+            plan.reads.join(table, joined)
             return
         wider = f"({before.filter}) OR ({request.filter})" if request.partial else request.filter
         request = replace(joined, filter=wider, partial=request.partial)
-    elif progress is not None:  # the sinks have not confirmed the previous snapshot
-        request = replace(request, filter=plan.conditions.get(table), partial=False)
-    plan.read_again(table, first=request.blocking)
-    plan.snapshot_requests[table] = request
+    elif read is not None and not read.is_idle:  # the sinks have not confirmed the previous snapshot
+        request = replace(request, filter=plan.settings.conditions.get(table), partial=False)
+    plan.reads.read_again(table, request, first=request.blocking)
 
 
 def _stop(plan: SnapshotPlan, signal: Signal) -> dict[str, Any]:
-    running = plan.being_read()
+    running = [read.table for read in plan.reads.pending()]
     touched = [table for table in running if signal.names(table)]
     for table in touched:
-        plan.forget(table)
+        plan.stop(table)
     action: dict[str, Any] = {"tables": touched}
     unmatched = signal.unmatched(running)
     if unmatched:

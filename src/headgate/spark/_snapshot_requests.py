@@ -9,7 +9,7 @@ from headgate.catalog import TableDef
 from headgate.columns import column_rules
 from headgate.errors import Definite, HeadgateError, SnapshotRefusedError
 from headgate.names import quote_name
-from headgate.spark._notes import SnapshotRequest
+from headgate.offsets import SnapshotRequest
 
 if TYPE_CHECKING:
     from headgate.spark._server import Server

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from headgate.carrier import Header, HeaderTable, ReadingProgress
-from headgate.offsets import ChunkSpec, Hint, SnapshotProgress, SourceOffset
+from headgate.offsets import ChunkSpec, Hint, ReadState, SourceOffset, TableRead
 from headgate.positions import Position
-from headgate.spark._notes import Cut, Notes, SnapshotRequest
+from headgate.spark._notes import Cut, Notes
 from headgate.spark._snapshots import chunk_weights
 
 __all__ = ["LogRange", "Task", "Unread", "batch_header", "pack", "plan_tasks"]
@@ -91,11 +91,11 @@ def plan_tasks(
         "planned_us": end.planned_us,
         "patterns": end.tables,
     }
-    unread = _unread(start, notes)
+    unread = _unread(start, end)
     ranges = _ranges(start.position, end.position, hint, notes.cuts if same_server else (), unread, notes)
     tasks: list[dict[str, Any]] = [{**common, "server_uuid": log_uuid or server_uuid, "log": log} for log in ranges]
     first = notes.initial is not None
-    weights = chunk_weights(end.snapshot.chunks, end.snapshot.active, chunk_rows)
+    weights = chunk_weights(end.snapshot.chunks, end.snapshot, chunk_rows)
     for chunks in _share(end.snapshot.chunks, weights, slots):
         ordinal = len(tasks) * _ORDINALS
         tasks.append({**common, "chunks": chunks, "first_ordinal": ordinal, "hint": hint, "initial": first})
@@ -124,12 +124,15 @@ def _ranges(
     return [LogRange(str(part), hint, i == last, unread, notes.signal_table) for i, (part, hint) in enumerate(parts)]
 
 
-def _unread(start: SourceOffset, notes: Notes) -> tuple[Unread, ...]:
-    return tuple(_unread_of(table, start.snapshot.active.get(table)) for table in notes.append)
+def _unread(start: SourceOffset, end: SourceOffset) -> tuple[Unread, ...]:
+    before = start.snapshot.by_table
+    tables = sorted(read.table for read in end.snapshot.tables if read.append)
+    return tuple(_unread_of(table, before.get(table)) for table in tables)
 
 
-def _unread_of(table: str, progress: SnapshotProgress | None) -> Unread:
+def _unread_of(table: str, read: TableRead | None) -> Unread:
     """Return the keys unread before this batch. The first chunk of several covers those above ``max``; others go up."""
+    progress = None if read is None else read.progress
     if progress is None or progress.chunks_done == 0:
         return Unread(table)
     limit = int(progress.max[0]) if progress.max else None
@@ -152,7 +155,7 @@ def pack(offset: SourceOffset, chunks: Sequence[ChunkSpec], chunk_rows: int) -> 
     notes = Notes.from_dict(offset.signals)
     groups: list[list[ChunkSpec]] = []
     load = chunk_rows
-    for chunk, weight in zip(chunks, chunk_weights(chunks, offset.snapshot.active, chunk_rows), strict=True):
+    for chunk, weight in zip(chunks, chunk_weights(chunks, offset.snapshot, chunk_rows), strict=True):
         if load + weight > chunk_rows:
             groups.append([])
             load = 0
@@ -181,73 +184,64 @@ def batch_header(start: SourceOffset, end: SourceOffset, server_uuid: str) -> He
         end.gtid,
         server_uuid,
         end.planned_us,
-        _header_tables(end, notes),
+        _header_tables(end),
         tuple(dict(action) for action in notes.actions),
         notes.behind,
-        _snapshot_progress(end, notes),
+        _snapshot_progress(end),
         Notes.from_dict(start.signals).full_restart,
         start.epoch,
     )
 
 
-def _snapshot_progress(end: SourceOffset, notes: Notes) -> dict[str, ReadingProgress]:
+def _snapshot_progress(end: SourceOffset) -> dict[str, ReadingProgress]:
     from headgate.snapshot import readable_bound
 
-    snapshot = end.snapshot
-    chunk_tables = {chunk.table for chunk in snapshot.chunks}
-    waiting = {chunk.table for chunk in notes.redo}
-    by_table: dict[str, ReadingProgress] = {}
-    for table, progress in snapshot.active.items():
-        complete = progress.finished and table not in waiting
-        if table not in chunk_tables:
-            by_table[table] = ReadingProgress("done" if complete else "waits")
+    by_table = {chunk.table: ReadingProgress("read") for chunk in end.snapshot.chunks}
+    for read in end.snapshot.tables:
+        progress, complete = read.progress, read.state is ReadState.READ
+        if read.table not in by_table:
+            if not read.is_idle:
+                by_table[read.table] = ReadingProgress("done" if complete else "waits")
             continue
-        last = progress.max if progress.finished else progress.hi
-        state: Literal["read", "reading"] = "read" if complete else "reading"
-        bounds = readable_bound(progress.max), readable_bound(last)
-        by_table[table] = ReadingProgress(state, progress.since_epoch, *bounds)
-    for table in sorted(chunk_tables - by_table.keys()):  # a retried chunk of a partial snapshot, read alone
-        by_table[table] = ReadingProgress("reading" if table in waiting else "read")
-    for table in (*snapshot.queue, *waiting):
-        by_table.setdefault(table, ReadingProgress("waits"))
+        state: Literal["read", "reading"] = "reading" if read.state is ReadState.READING else "read"
+        if progress is None:  # chunks of an earlier read, retried
+            by_table[read.table] = ReadingProgress(state)
+        else:
+            bounds = readable_bound(progress.max), readable_bound(progress.max if progress.finished else progress.hi)
+            by_table[read.table] = ReadingProgress(state, progress.since_epoch, *bounds)
     return by_table
 
 
-def _header_tables(end: SourceOffset, notes: Notes) -> dict[str, HeaderTable]:
-    snapshot = end.snapshot
-    chunk_tables = {chunk.table for chunk in snapshot.chunks}
-    waiting = {chunk.table for chunk in notes.redo}
+def _header_tables(end: SourceOffset) -> dict[str, HeaderTable]:
+    chunk_tables = {chunk.table for chunk in end.snapshot.chunks}
     tables: dict[str, HeaderTable] = {}
-    for table, progress in snapshot.active.items():
-        complete = progress.finished and table not in waiting
-        if complete and table not in chunk_tables:
-            continue  # its last chunk was in an earlier batch
-        tables[table] = replace(
-            _header_table(table, notes),
-            since_epoch=progress.since_epoch,
-            first=progress.since_epoch == end.epoch,
-            last=complete,
-            rows_estimate=progress.rows_estimate,
-            chunks_done=progress.chunks_done,
-            chunks_estimate=max(progress.chunks_estimate, progress.chunks_done),
-        )
-    for chunk in snapshot.chunks:
+    for read in end.snapshot.tables:
+        progress, complete = read.progress, read.state is ReadState.READ
+        if read.state in (ReadState.QUEUED, ReadState.DEFERRED):
+            tables[read.table] = replace(_header_table(read), rows_estimate=0, chunks_done=0, chunks_estimate=0)
+        elif progress is not None and (not complete or read.table in chunk_tables):  # else: of an earlier batch
+            tables[read.table] = replace(
+                _header_table(read),
+                since_epoch=progress.since_epoch,
+                first=progress.since_epoch == end.epoch,
+                last=complete,
+                rows_estimate=progress.rows_estimate,
+                chunks_done=progress.chunks_done,
+                chunks_estimate=max(progress.chunks_estimate, progress.chunks_done),
+            )
+    for chunk in end.snapshot.chunks:
         if chunk.filter is not None and chunk.table not in tables:  # a retried chunk, read alone
             tables[chunk.table] = HeaderTable("snapshotting", end.epoch, partial=True)
-    for table in (*snapshot.queue, *notes.found):
-        if table not in notes.reread:
-            tables[table] = replace(_header_table(table, notes), rows_estimate=0, chunks_done=0, chunks_estimate=0)
     return tables
 
 
-def _header_table(table: str, notes: Notes) -> HeaderTable:
+def _header_table(read: TableRead) -> HeaderTable:
     """Return what is equal in all batches of a table's snapshot."""
-    request = notes.readings.get(table, SnapshotRequest())
-    has_filter = request.filter is not None
+    has_filter = read.request.filter is not None
     return HeaderTable(
         "snapshotting",
-        append=table in notes.append,
-        partial=has_filter and request.partial,
-        filtered=has_filter and not request.partial,
-        signals=request.signals,
+        append=read.append,
+        partial=has_filter and read.request.partial,
+        filtered=has_filter and not read.request.partial,
+        signals=read.request.signals,
     )

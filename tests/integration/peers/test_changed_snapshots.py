@@ -118,9 +118,9 @@ def test_changes_do_not_wait_for_a_table_that_is_dropped_before_its_turn(
     if cut == "batch":
         stream.finish()
         execute_snapshot(stream, ".*", type="BLOCKING")
-    while stream.batch() and any(not progress.finished for progress in stream.offset.snapshot.active.values()):
+    while stream.batch() and any(read.has_ranges for read in stream.offset.snapshot.tables):
         pass
-    (last,) = stream.offset.snapshot.queue
+    (last,) = (read.table for read in stream.offset.snapshot.tables if read.is_queued)
     stream.do(f"DROP TABLE {last}", "INSERT INTO sibling VALUES (99, 'late')")
     while stream.batch():
         pass

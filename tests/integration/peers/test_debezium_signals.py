@@ -30,11 +30,10 @@ from headgate.control import (
     submit,
 )
 from headgate.mysql import ConnectionSettings
-from headgate.offsets import SourceOffset
+from headgate.offsets import SnapshotRequest, SourceOffset
 from headgate.replication import ImageBatch
 from headgate.snapshot import ChunkOptions
 from headgate.spark import Options, Planner
-from headgate.spark._notes import SnapshotRequest
 from headgate.spark._read_task import read_task
 from headgate.spark._relayed import server_of
 from headgate.spark._server import SourceServer
@@ -715,7 +714,7 @@ def test_a_condition_that_fails_on_a_row_ends_the_reading_and_not_the_stream(sta
     assert "the server refuses the filter" in run.actions[-1]["error"]
     (_, _, scan), (_, end, _) = run.heard("TABLE_SCAN_COMPLETED", "COMPLETED")
     assert (scan["status"], end) == ("SQL_EXCEPTION", "COMPLETED")
-    assert run.offset.snapshot.queue == ()
+    assert not run.offset.snapshot.is_pending
     run.signal("execute-snapshot", "a")
     run.drain()
     run.check("a")

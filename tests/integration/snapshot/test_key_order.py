@@ -63,7 +63,7 @@ def test_every_row_is_read_in_the_new_order(
     rows = (f"('{k}', '{v}')" for k, v in zip(LETTERS, reversed(LETTERS), strict=True))
     stream = Raw(mysql_server, mysql_db, tmp_path, columns, rows)
     if meanwhile == "while the last chunk is read":
-        while not (end := stream.planner.latest(stream.offset)).snapshot.active[f"{mysql_db}.t"].finished:
+        while (end := stream.planner.latest(stream.offset)).snapshot.is_pending:
             assert stream.batch(end=end)
         assert stream.batch(f"ALTER TABLE t {alter}", end=end)
     else:
