@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,9 @@ DEEP = "[" * 100_000
     ids=lambda one: str(one)[:9],
 )
 def test_what_is_no_json_that_a_file_can_hold(text: str | bytes) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError) as caught:
         parse_json(text)
+    assert type(caught.value) in {ValueError, json.JSONDecodeError, UnicodeDecodeError}
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])

@@ -24,6 +24,8 @@ def parse_json(text: str | bytes, **options: Any) -> Any:
         (json.dumps(value, ensure_ascii=False, default=str) if "\\u" in text else text).encode()
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except UnicodeEncodeError as error:
+        raise ValueError(f"half of a surrogate pair: {error.object[error.start]!r}") from None
     return value
 
 

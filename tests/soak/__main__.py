@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import subprocess
 import tempfile
 import time
-from collections import Counter
 from pathlib import Path
-from typing import Any
 
+from tests.figures import add_figures
 from tests.soak._episode import run_episode
 
 FIGURES = Path("benchmarks/results/soak.json")
@@ -31,26 +29,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="headgate-soak-") as folder:
             figures = run_episode(Path(folder), seed, chosen.faults)
         print(json.dumps(figures), flush=True)
-        _add(chosen.figures, figures)
+        add_figures(chosen.figures, {"episodes": 1, **figures})
         seed += 1
-
-
-def _add(file: Path, figures: dict[str, Any]) -> None:
-    """Add an episode's figures to those of this commit."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    all_figures: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
-    kept = all_figures.setdefault(commit, {"episodes": 0})
-    kept["episodes"] += 1
-    for name, value in figures.items():
-        if isinstance(value, dict):
-            kept[name] = dict(Counter(kept.get(name, {})) + Counter(value))
-        elif name.startswith("most"):
-            kept[name] = max(kept.get(name, 0), value)
-        else:
-            kept[name] = kept.get(name, 0) + value
-    file.write_text(json.dumps(all_figures, indent=1) + "\n")
 
 
 if __name__ == "__main__":
