@@ -47,7 +47,7 @@ def lint_imports(sources: Path) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_forbidden_import_is_found(tmp_path: Path, module: str, line: str, contract: str) -> None:
-    shutil.copytree(SOURCES, tmp_path / "headgate", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SOURCES.parent, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     planted = tmp_path / "headgate" / module
     planted.write_text(planted.read_text() + f"\n{line}\n")
     run = lint_imports(tmp_path)
@@ -109,8 +109,8 @@ def test_timings_are_values_that_tests_pass() -> None:
 
 
 def test_one_module_sleeps() -> None:
-    """Tests wait by ``headgate.testing.wait_until``, or for an event."""
-    files = [*(ROOT / "tests").rglob("*.py"), *(SOURCES / "testing").glob("*.py")]
+    """Tests wait by ``headgate_testing.wait_until``, or for an event."""
+    files = [*(ROOT / "tests").rglob("*.py"), *(SOURCES.parent / "headgate_testing").glob("*.py")]
     sleeps = re.compile(r"\btime\.sleep\(|^from time import.*\bsleep\b", re.MULTILINE)
     assert [file.name for file in files if sleeps.search(file.read_text())] == ["_waiting.py"]
 

@@ -41,7 +41,7 @@ from headgate.spark._options import Options
 from headgate.spark._planner import Planner
 from headgate.spark._relayed import server_of
 from headgate.spark._tasks import plan_tasks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 ROWS = 12
 

@@ -19,7 +19,7 @@ from headgate.delta import (
     write_files,
 )
 from headgate.lake import commit_errors
-from headgate.testing import PowerLoss
+from headgate_testing import PowerLoss
 from tests.delta.commits import commit
 from tests.lake.commit_kinds import KINDS, ROWS, Kind, Scene, without_spark
 from tests.lake.tables import make_table

@@ -21,7 +21,7 @@ from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, 
 from headgate.relay_client._callbacks import _Lane
 from headgate.relay_client._reading import Reader, Trail
 from headgate.retrying import Failures
-from headgate.testing import wait_until
+from headgate_testing import wait_until
 from tests.relay.rows import PERSON as TABLE
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served

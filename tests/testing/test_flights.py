@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import FLIGHT_TABLES, _flights
+from headgate_testing import FLIGHT_TABLES, _flights
 
 
 @pytest.mark.parametrize("table", FLIGHT_TABLES)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from headgate.config import PipelineConfig
     from headgate.lake import Status
     from headgate.pipeline import Pipeline
-    from headgate.testing import FlightWriters, MySQLServer
+    from headgate_testing import FlightWriters, MySQLServer
 
 __all__ = ["command"]
 
@@ -83,7 +83,7 @@ def command(
     Examples:
       headgate demo --short
     """
-    from headgate.testing import FlightWriters, MySQLServer, load_flights
+    from headgate_testing import FlightWriters, MySQLServer, load_flights
 
     folder = (path or Path(tempfile.mkdtemp(prefix="headgate-demo-"))).resolve()
     lake = folder / "lake"
@@ -240,7 +240,7 @@ def _query_lake(lake: Path) -> None:
 
 
 def _farewell(folder: Path, lake: Path) -> None:
-    from headgate.testing import FLIGHT_TABLES
+    from headgate_testing import FLIGHT_TABLES
 
     _print_step(" ", "")
     _print_step("8", f"the tables are in {lake}: {', '.join(f'nyc/{name}' for name in sorted(FLIGHT_TABLES))}")

@@ -22,7 +22,7 @@ from headgate.config import parse_config
 from headgate.errors import ServerSettingError
 from headgate.lake import Lake, read_status
 from headgate.pipeline import check_source
-from headgate.testing import UNLOGGED_CASCADES, KafkaBroker, MySQLServer
+from headgate_testing import UNLOGGED_CASCADES, KafkaBroker, MySQLServer
 from tests.logged import logged_here
 
 CONFIG = """\

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.testing import wait_until
-from headgate.testing._ports import free_port
+from headgate_testing import wait_until
+from headgate_testing._ports import free_port
 
 if TYPE_CHECKING:
-    from headgate.testing import KafkaBroker, MySQLServer
+    from headgate_testing import KafkaBroker, MySQLServer
 
 ROOT = Path(__file__).parents[3]
 OUT_OF_REACH = re.compile(r"connection broken by|Could not fetch URL|Temporary failure in name resolution")

@@ -31,9 +31,9 @@ from headgate.relay import KINDS, Kind, LogicalSource, Relay, RelayConfig, creat
 from headgate.relay._bootstrap._suppliers import ChunkSupplier
 from headgate.relay._scn import OF_COLUMNS
 from headgate.relay_client import CheckpointFile, ClientTuning, Consumer, Event, RelayClient, Result, Retry
-from headgate.testing import MySQLServer
-from headgate.testing._ports import free_port
 from headgate.web.serving import Serving
+from headgate_testing import MySQLServer
+from headgate_testing._ports import free_port
 from tests.integration.relay.test_relay import DEADLINE_SECONDS, Process, do, physical
 from tests.integration.snapshot.test_exactness import ROWS, TABLES, Replay, create_tables, writing
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headgate.relay import KINDS, Kind, LogicalSource
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.relay.test_relay import DEADLINE_SECONDS, Consumer, do, relaying
 
 SOURCE = LogicalSource(1, "test.T", "d.t")

@@ -21,7 +21,7 @@ from headgate.offsets import ChunkSpec
 from headgate.relay._bootstrap._suppliers import ChunkSupplier
 from headgate.relay._sources import LogicalSource
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.runs import Runs
 
 if TYPE_CHECKING:

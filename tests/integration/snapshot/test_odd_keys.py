@@ -25,7 +25,7 @@ from headgate.pipeline import Pipeline
 from headgate.relay import LogicalSource
 from headgate.replication import ImageBatch, Stopped
 from headgate.snapshot import ChunkOptions, ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.changes import Log
 from tests.integration.outside import lake_rows
 from tests.integration.relay.test_relay import DELETE, UPSERT, relaying

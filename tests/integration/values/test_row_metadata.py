@@ -20,7 +20,7 @@ from headgate.lake import Lake
 from headgate.mysql import RESET_LOG, ConnectionSettings
 from headgate.pipeline import Pipeline
 from headgate.replication import LogBlock, Stopped
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.changes import Log, plain
 from tests.integration.outside import lake_dicts
 from tests.integration.schema.test_catalog_parity import ALL_TYPES

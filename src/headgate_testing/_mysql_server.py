@@ -26,12 +26,12 @@ import pymysql
 from headgate.errors import ConfigError, ConnectError
 from headgate.files import cache_folder
 from headgate.mysql import LOG_STATUS, RESET_LOG, Version, parse_version
-from headgate.testing._cache import make_once
-from headgate.testing._mysql_program import URL_VARIABLE, MySQLProgram, find_program
-from headgate.testing._owned import OwnedServer, last_line
-from headgate.testing._ports import free_port, try_ports
-from headgate.testing._process import start_child
-from headgate.testing._waiting import wait_until
+from headgate_testing._cache import make_once
+from headgate_testing._mysql_program import URL_VARIABLE, MySQLProgram, find_program
+from headgate_testing._owned import OwnedServer, last_line
+from headgate_testing._ports import free_port, try_ports
+from headgate_testing._process import start_child
+from headgate_testing._waiting import wait_until
 
 __all__ = ["UNLOGGED_CASCADES", "Flag", "MySQLServer", "prepare_mysql", "replica_pair"]
 

