@@ -115,7 +115,7 @@ is_done() { # "$wanted" was done: the stamp says so
 install_packages() { # into a virtualenv
     quietly "$1/bin/python" -m pip install -q --upgrade -c constraints.txt pip ||
         fail "pip cannot reach a package index: see the lines above"
-    quietly "$1/bin/python" -m pip install -q -c constraints.txt -e ".[all,demo]" --group dev ||
+    quietly "$1/bin/python" -m pip install -q -c constraints.txt -e ".[all]" --group dev ||
         fail "the Python packages could not be installed: see the lines above"
     echo "$wanted" >"$1/.headgate-stamp"
 }

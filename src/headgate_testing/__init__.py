@@ -1,10 +1,9 @@
-"""For tests and demonstrations: MySQL servers, replica pairs, a Kafka broker, a schema registry, object stores (S3 and
-Azure), a Spark cluster, a network proxy with faults, a store that loses answers, what a loss of power
-leaves, the tables of the demonstration, and waiting. docs/architecture/testing.md describes the modules.
+"""For tests, benchmarks and examples: MySQL servers, replica pairs, a Kafka broker, a schema registry, object stores
+(S3 and Azure), a Spark cluster, a network proxy with faults, a store that loses answers, what a loss of power leaves,
+and waiting. It is not in the wheel. docs/architecture/testing.md describes the modules.
 """
 
 from headgate_testing._blob_store import BlobStore
-from headgate_testing._flights import FLIGHT_TABLES, FlightWriters, load_flights
 from headgate_testing._jars import s3_jars
 from headgate_testing._kafka import KafkaBroker
 from headgate_testing._lossy_store import Loss, LossyStore
@@ -18,11 +17,9 @@ from headgate_testing._spark_cluster import SparkCluster
 from headgate_testing._waiting import pass_time, wait_until
 
 __all__ = [
-    "FLIGHT_TABLES",
     "UNLOGGED_CASCADES",
     "URL_VARIABLE",
     "BlobStore",
-    "FlightWriters",
     "KafkaBroker",
     "Loss",
     "LossyStore",
@@ -33,7 +30,6 @@ __all__ = [
     "RegistryServer",
     "SparkCluster",
     "installed_program",
-    "load_flights",
     "pass_time",
     "private_program",
     "replica_pair",

@@ -1,7 +1,7 @@
 """``python -m headgate_testing``: fetch and prepare the private MySQL server and Kafka broker, so later starts need no
 network.
 
-Prints the versions that tests and demonstrations will use; of a named server the URL, without connecting to it. If one
+Prints the versions that tests and examples will use; of a named server the URL, without connecting to it. If one
 is not available, exits with code 3 and one line.
 
 ``python -m headgate_testing object-store`` builds the object store of S3 instead, which takes minutes, and prints the

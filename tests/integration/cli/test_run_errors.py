@@ -387,9 +387,11 @@ def jvm_of(process: subprocess.Popen[str]) -> int | None:
 
 
 def test_ctrl_c_while_spark_starts_leaves_no_jvm() -> None:
-    code = "import contextlib, headgate.cli._demo as x\nwith contextlib.suppress(KeyboardInterrupt): x.start_spark()"
+    code = "import contextlib, examples.demo.run as x\nwith contextlib.suppress(KeyboardInterrupt): x.start_spark()"
     words = [sys.executable, "-c", code]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        words, cwd=Path(__file__).parents[3], stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         try:
             deadline = time.monotonic() + 120
             while jvm_of(process) is None:

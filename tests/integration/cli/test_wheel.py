@@ -16,6 +16,7 @@ import sys
 import textwrap
 import urllib.request
 import venv
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -126,6 +127,14 @@ def pipeline(server: MySQLServer, db: str) -> str:
         source = {{ url = "{server.url}", tables = ["{db}.*"] }}
         target = {{ path = "lake" }}
     """
+
+
+@pytest.mark.slow
+@LONG
+def test_it_is_headgate_alone(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        top = {name.partition("/")[0] for name in archive.namelist()}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"headgate"}
 
 
 @pytest.mark.slow
