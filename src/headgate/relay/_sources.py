@@ -22,7 +22,7 @@ from headgate.mysql import ConnectionSettings
 from headgate.relay._buffer import BufferLimits
 from headgate.relay._events._schemas import Types
 from headgate.relay._groups import GroupLimits
-from headgate.relay._scn import OF_COLUMNS, Kind
+from headgate.relay._scn import OF_COLUMNS, ScnKind
 from headgate.relay._tenants import Tenant
 
 __all__ = [
@@ -112,7 +112,7 @@ class Settings(Model):
     """The registry's folder; None: it is in the state folder, or in memory if there is none."""
     state: FilePath | None = None
     """Folder of positions, ids and the buffer's files; None: a restart begins without them."""
-    scn: Kind = "gtid-generation"
+    scn: ScnKind = "gtid-generation"
     scn_column: str | None = None
     """``column`` or ``db.table.column``: the column that SCNs are made of, for the kinds that need one."""
     generations: FilePath | None = None
