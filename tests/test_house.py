@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import pkgutil
@@ -71,6 +72,15 @@ def test_public_names_exist_once(room: str) -> None:  # their order is held by r
     names: list[str] = module.__all__
     assert len(names) == len(set(names))
     assert [name for name in names if not hasattr(module, name)] == []
+
+
+def test_a_class_name_stands_in_one_room() -> None:
+    rooms: dict[str, set[str]] = {}
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                rooms.setdefault(node.name, set()).add(path.relative_to(SOURCES).parts[0])
+    assert {name: where for name, where in rooms.items() if len(where) > 1} == {}
 
 
 def test_modules_stay_readable() -> None:

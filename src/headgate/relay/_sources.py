@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, InstanceOf, ValidationInfo, model_validator
 
 from headgate._policies import ColumnRules, MaskKey, Policies
 from headgate.catalog import TablePatterns
+from headgate.config import Model
 from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings
 from headgate.relay._buffer import BufferLimits
@@ -30,7 +31,6 @@ __all__ = [
     "LARGEST_PORT",
     "FilePath",
     "LogicalSource",
-    "Model",
     "PhysicalSource",
     "RelayConfig",
     "RelayLimits",
@@ -96,10 +96,6 @@ def _in_folder(path: Path, info: ValidationInfo) -> Path:
 
 
 FilePath: TypeAlias = Annotated[Path, AfterValidator(_in_folder)]
-
-
-class Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
 class Settings(Model):
