@@ -30,7 +30,7 @@ from rich.table import Table
 
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 SCHEMA = (
     "id BIGINT PRIMARY KEY, customer_id INT, status VARCHAR(16), amount DECIMAL(12,2), note VARCHAR(100), "

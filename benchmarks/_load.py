@@ -24,7 +24,7 @@ import pymysql
 from pymysql.constants import CLIENT
 
 from benchmarks._bench import DB
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 __all__ = ["Commits", "Inserts", "SteadyWriter", "Transactions", "Updates"]
 

@@ -71,7 +71,7 @@ from headgate.carrier import CARRIER_DDL
 from headgate.engine import build_session
 from headgate.lake import Lake
 from headgate.sinks import BatchWriter
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 HUNDRED = 100
 READS = 15

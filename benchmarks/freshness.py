@@ -66,7 +66,7 @@ from benchmarks._bench import DB, SCHEMA, fill, progress, report
 from benchmarks._load import Commits, SteadyWriter
 from benchmarks._merges import merge_seconds
 from headgate.engine._settings import delta_jars
-from headgate.testing import MySQLServer, ObjectStore, SparkCluster, s3_jars
+from headgate_testing import MySQLServer, ObjectStore, SparkCluster, s3_jars
 
 POLL_SECONDS = 0.01
 LEDGER = "_headgate/ledger"

@@ -39,7 +39,7 @@ from zlib import crc32
 from benchmarks._bench import DB, SCHEMA, fill, progress, report
 from benchmarks._debezium import JAVA_FLAGS, jars, java
 from benchmarks._processes import PARTS, cpu_seconds, descendants
-from headgate.testing import KafkaBroker, MySQLServer
+from headgate_testing import KafkaBroker, MySQLServer
 
 RATIO = 10.0
 PATIENCE = 900.0

@@ -50,7 +50,7 @@ from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.replication import DecodeOptions, LogBlock, LogRead, read_range
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 ROWS = 100_000
 PER_TRANSACTION = 5

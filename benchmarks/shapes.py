@@ -25,7 +25,7 @@ from statistics import median
 from typing import Any, Final
 
 from benchmarks._bench import DB, SCHEMA, fill, progress, report
-from headgate.testing import KafkaBroker, MySQLServer
+from headgate_testing import KafkaBroker, MySQLServer
 
 PATIENCE: Final = 900.0
 GROUP: Final = 500

@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks._bench import DB, progress, report
 from benchmarks.freshness import Ledger, Shape, last_of, make, running
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 SHAPE = Shape("three", 3, 1_500, 3, 1)
 BOUNDS = {"first reading": 10.0, "first change": 5.0}

@@ -40,7 +40,7 @@ from headgate.gtid import GtidSet
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 TASKS = 2
 ROWS = 10

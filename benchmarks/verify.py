@@ -31,7 +31,7 @@ from benchmarks._merges import OPTIMIZING
 from headgate.config import load_config
 from headgate.engine import build_session
 from headgate.pipeline import Pipeline
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 TABLE_SECONDS = 0.3
 ROWS_A_SECOND = 500_000

@@ -32,8 +32,8 @@ from headgate.engine import build_session
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline, check_config
 from headgate.sinks import BatchReport
-from headgate.testing import KafkaBroker, MySQLServer
 from headgate.ui import Serving, Token, Watched, create_app
+from headgate_testing import KafkaBroker, MySQLServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

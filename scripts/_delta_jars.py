@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from headgate.errors import HeadgateError
-from headgate.testing._cache import make_once
-from headgate.testing._jars import drop_bundled, fetch_jars
+from headgate_testing._cache import make_once
+from headgate_testing._jars import drop_bundled, fetch_jars
 
 
 def main(version: str, folder: Path) -> int:

@@ -115,7 +115,7 @@ is_done() { # "$wanted" was done: the stamp says so
 install_packages() { # into a virtualenv
     quietly "$1/bin/python" -m pip install -q --upgrade -c constraints.txt pip ||
         fail "pip cannot reach a package index: see the lines above"
-    quietly "$1/bin/python" -m pip install -q -c constraints.txt -e ".[all,demo]" --group dev ||
+    quietly "$1/bin/python" -m pip install -q -c constraints.txt -e ".[all]" --group dev ||
         fail "the Python packages could not be installed: see the lines above"
     echo "$wanted" >"$1/.headgate-stamp"
 }
@@ -133,7 +133,7 @@ export NUMBA_CACHE_DIR="${NUMBA_CACHE_DIR:-$cache/numba}" # one place for the dr
 prepared="$cache/prepared-${wanted:0:16}"
 if [ ! -e "$prepared" ] || [ ! -d "$cache/mysql" ] || [ ! -d "$cache/kafka" ] || [ ! -d "$cache/jars/delta-$delta_version" ]; then
     say "preparing MySQL, Kafka and Delta (once)"
-    .venv/bin/python -m headgate.testing >/dev/null || exit 3
+    .venv/bin/python -m headgate_testing >/dev/null || exit 3
     .venv/bin/python scripts/_delta_jars.py "$delta_version" "$cache/jars/delta-$delta_version" || exit 3
     mkdir -p "$cache"
     touch "$prepared"

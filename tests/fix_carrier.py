@@ -25,7 +25,7 @@ from headgate.carrier import (
     ReadingProgress,
     Redo,
     Signals,
-    Stop,
+    UnreadableRows,
     decode,
     encode,
 )
@@ -177,11 +177,11 @@ class FakeBatch:
         return self._with(HighWatermark(table, GtidSet.parse(gtid)))
 
     def stop(self, table: str, reason: str, unknown: str | None = None) -> FakeBatch:
-        return self._with(Stop(table, reason, gtid=f"{UUID}:1", unknown=unknown))
+        return self._with(UnreadableRows(table, reason, gtid=f"{UUID}:1", unknown=unknown))
 
     def unread(self, table: str, reason: str) -> FakeBatch:
         """A chunk that gave nothing."""
-        return self._with(Stop(table, reason, chunk=3))
+        return self._with(UnreadableRows(table, reason, chunk=3))
 
     def signal(self, table: str, *rows: dict[str, Any]) -> FakeBatch:
         places = [{"gtid": f"{UUID}:{self.epoch}", "seq": [1, 4, n], "ts_us": n} for n in range(len(rows))]

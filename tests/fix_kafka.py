@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.testing import KafkaBroker, RegistryServer
+from headgate_testing import KafkaBroker, RegistryServer
 
 _numbers = itertools.count(1)
 

@@ -1,11 +1,11 @@
 """MySQL for tests.
 
-* ``mysql_server``: one server for the whole run, or for each of its workers, with :mod:`headgate.testing`'s default
+* ``mysql_server``: one server for the whole run, or for each of its workers, with :mod:`headgate_testing`'s default
   settings. Do not change its global settings; work in a database of your own.
 * ``mysql_db``: the name of a fresh, empty database on it, dropped after the test.
 * ``@pytest.mark.mysql(">= 8.3", "GTIDs with tags")``: the test is skipped on other versions, with that reason.
   ``@pytest.mark.mysql(plugin="group_replication")``: it is skipped if the private servers lack that plugin or
-  component. Spellings that differ between versions are methods of :class:`headgate.testing.MySQLServer`.
+  component. Spellings that differ between versions are methods of :class:`headgate_testing.MySQLServer`.
 * ``@pytest.mark.needs_own_server``: the test starts servers itself, or restarts them; it is skipped when
   HEADGATE_TEST_MYSQL_URL names a server to use instead.
 """
@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from headgate.mysql import Version, parse_version
-from headgate.testing import URL_VARIABLE, MySQLServer, installed_program
+from headgate_testing import URL_VARIABLE, MySQLServer, installed_program
 
 _numbers = itertools.count(1)
 

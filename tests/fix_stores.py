@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.testing import BlobStore, ObjectStore, SparkCluster
+from headgate_testing import BlobStore, ObjectStore, SparkCluster
 
 
 @pytest.fixture(scope="session")

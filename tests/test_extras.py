@@ -39,7 +39,7 @@ def test_an_extra_installs_the_modules_that_are_looked_for() -> None:
     for extra, requirements in PROJECT["optional-dependencies"].items():
         names = {canonicalize_name(Requirement(one).name) for one in requirements} - {"headgate"}
         if extra == "all":
-            assert requirements == [f"headgate[{','.join(sorted({*EXTRAS} - {'demo'}))}]"]
+            assert requirements == [f"headgate[{','.join(sorted(EXTRAS))}]"]
         else:
             assert {canonicalize_name(by_module[module][0]) for module in EXTRAS[extra]} == names
 
@@ -47,7 +47,7 @@ def test_an_extra_installs_the_modules_that_are_looked_for() -> None:
 def test_a_package_of_no_extra_is_an_error_as_ever() -> None:
     error = ModuleNotFoundError("No module named 'json5'", name="json5")
     assert missing_extra_error(error) is error
-    require_extra("demo")  # it is installed with the tests
+    require_extra("spark")  # it is installed with the tests
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import pkgutil
@@ -17,6 +18,7 @@ import headgate
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src" / "headgate"
+TESTING = SOURCES.parent / "headgate_testing"
 ROOMS = sorted(f"headgate.{module.name}" for module in pkgutil.iter_modules(headgate.__path__))
 GENERATED = {"_charset_data.py", "_letter_case_data.py"}
 
@@ -44,10 +46,11 @@ def lint_imports(sources: Path) -> subprocess.CompletedProcess[str]:
         ("binlog/_crc.py", "import socket", "Decoding and positions do no I/O"),
         ("columns/_kernels.py", "import pyspark", "Spark stays in the upper rooms"),
         ("gtid.py", "import headgate.mysql", "Rooms import downwards only"),
+        ("cli/_run.py", "import headgate_testing", "The wheel needs nothing beside it"),
     ],
 )
 def test_a_forbidden_import_is_found(tmp_path: Path, module: str, line: str, contract: str) -> None:
-    shutil.copytree(SOURCES, tmp_path / "headgate", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SOURCES.parent, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     planted = tmp_path / "headgate" / module
     planted.write_text(planted.read_text() + f"\n{line}\n")
     run = lint_imports(tmp_path)
@@ -63,7 +66,7 @@ def test_the_start_loads_neither_numba_nor_spark(command: list[str]) -> None:
     assert not loaded & {"numba", "pyspark", "pyarrow", "pandas"}
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", [*ROOMS, "headgate_testing"])
 def test_public_names_exist_once(room: str) -> None:  # their order is held by ruff (RUF022)
     module = importlib.import_module(room)
     names: list[str] = module.__all__
@@ -71,10 +74,19 @@ def test_public_names_exist_once(room: str) -> None:  # their order is held by r
     assert [name for name in names if not hasattr(module, name)] == []
 
 
+def test_a_class_name_stands_in_one_room() -> None:
+    rooms: dict[str, set[str]] = {}
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                rooms.setdefault(node.name, set()).add(path.relative_to(SOURCES).parts[0])
+    assert {name: where for name, where in rooms.items() if len(where) > 1} == {}
+
+
 def test_modules_stay_readable() -> None:
     long = [
         path.name
-        for path in SOURCES.rglob("*.py")
+        for path in [*SOURCES.rglob("*.py"), *TESTING.rglob("*.py")]
         if path.name not in GENERATED and len(path.read_text().splitlines()) > 600
     ]
     assert long == []
@@ -109,8 +121,8 @@ def test_timings_are_values_that_tests_pass() -> None:
 
 
 def test_one_module_sleeps() -> None:
-    """Tests wait by ``headgate.testing.wait_until``, or for an event."""
-    files = [*(ROOT / "tests").rglob("*.py"), *(SOURCES / "testing").glob("*.py")]
+    """Tests wait by ``headgate_testing.wait_until``, or for an event."""
+    files = [*(ROOT / "tests").rglob("*.py"), *TESTING.glob("*.py")]
     sleeps = re.compile(r"\btime\.sleep\(|^from time import.*\bsleep\b", re.MULTILINE)
     assert [file.name for file in files if sleeps.search(file.read_text())] == ["_waiting.py"]
 

@@ -26,7 +26,7 @@ import pyspark
 from deltalake import DeltaTable
 
 from headgate.engine._settings import DELTA_PACKAGE, delta_jars
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 HERE = Path(__file__).parent
 PATIENCE_SECONDS = 300

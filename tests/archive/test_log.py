@@ -37,9 +37,9 @@ from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
 from headgate.relay import Relay, RelayConfig, RelayTimes, Tenant, create_app, load_relay
 from headgate.relay._counters import OUTBOUND_CONNECTIONS
-from headgate.testing import pass_time, wait_until
 from headgate.web import Token
 from headgate.web.serving import Serving
+from headgate_testing import pass_time, wait_until
 from tests.archive.test_spool import SOURCE, A, B, Server, feed, gtids
 from tests.certificates import make_certificates
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, physical

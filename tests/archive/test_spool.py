@@ -26,7 +26,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
 from headgate.offsets import Last
 from headgate.replication import CopiedEvents, CopiedPosition, LogCopy
-from headgate.testing._binlog import BinlogWriter, packets
+from headgate_testing._binlog import BinlogWriter, packets
 from tests.relay.serving import PATIENCE_SECONDS
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -28,7 +28,7 @@ from headgate.binlog._events import parse_format_description, parse_heartbeat, p
 from headgate.binlog._layout import LAYOUT_FIXED, LAYOUT_PREFIX, decimal_size
 from headgate.errors import DecodeError, HeadgateError
 from headgate.gtid import Gtid
-from headgate.testing._binlog import BinlogWriter, packed
+from headgate_testing._binlog import BinlogWriter, packed
 
 
 def body_of(event: bytes) -> bytes:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.binlog import EndOfLog, ErrorPacket, Framer, LogPosition, Segment, codes
 from headgate.errors import ChecksumError, DecodeError, HeadgateError
-from headgate.testing._binlog import EOF_PACKET, BinlogWriter, packets
+from headgate_testing._binlog import EOF_PACKET, BinlogWriter, packets
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -28,7 +28,7 @@ from headgate.binlog import (
 from headgate.errors import DecodeError, HeadgateError
 from headgate.gtid import GtidSet
 from headgate.kernels import ABSENT, NULL, VALUE
-from headgate.testing._binlog import BinlogWriter, packets
+from headgate_testing._binlog import BinlogWriter, packets
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "ffffffff-71ca-11e1-9e33-c80aa9429562"

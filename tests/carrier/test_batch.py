@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.carrier import Batch, DdlRow, Header, HeaderTable, Stop
+from headgate.carrier import Batch, DdlRow, Header, HeaderTable, UnreadableRows
 from headgate.errors import DecodeError
 from tests.fix_carrier import FakeBatch, FakeTable
 
@@ -46,6 +46,6 @@ def test_a_dropped_database_is_a_drop_of_each_of_its_tables(full_restart: bool) 
 
 
 def test_the_first_reason_of_a_table_stays() -> None:
-    stops = [Stop("a.b", "first"), Stop("a.b", "second"), Stop("a.c", "odd", chunk=3)]
+    stops = [UnreadableRows("a.b", "first"), UnreadableRows("a.b", "second"), UnreadableRows("a.c", "odd", chunk=3)]
     batch = Batch.of([Header(1, "", "", "", 0), *stops])
     assert (batch.stops, batch.unread, batch.tables()) == ({"a.b": "first"}, {"a.c": "odd"}, ["a.b", "a.c"])

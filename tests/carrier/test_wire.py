@@ -24,8 +24,8 @@ from headgate.carrier import (
     ReadingProgress,
     Redo,
     Signals,
-    Stop,
     Summary,
+    UnreadableRows,
     decode,
     encode,
     summarise,
@@ -74,7 +74,7 @@ MESSAGES: st.SearchStrategy[Message] = st.one_of(
         MAYBE,
     ),
     st.builds(Redo, st.builds(ChunkSpec, TABLES, COUNTS, BOUNDS, BOUNDS, MAYBE, MAYBE), TEXTS, st.booleans()),
-    st.builds(Stop, TABLES, TEXTS, MAYBE, st.none() | COUNTS),
+    st.builds(UnreadableRows, TABLES, TEXTS, MAYBE, st.none() | COUNTS),
     st.builds(HighWatermark, TABLES, st.integers(1, 99).map(lambda n: GtidSet.parse(f"{UUID}:1-{n}"))),
     st.builds(Signals, TABLES, st.lists(JSON, max_size=3)),
     st.builds(End, TEXTS, TEXTS, TEXTS, COUNTS),
@@ -205,7 +205,7 @@ def test_rows_of_a_later_headgate() -> None:
     assert known == Header(1, "", "", "", 0)
     with pytest.raises(DecodeError, match="version 2"):
         list(decode(changed(v=2)))
-    for message in (Stop("shop.orders", "odd", "g"), End("g", UUID, "binlog.000001", 4)):
+    for message in (UnreadableRows("shop.orders", "odd", "g"), End("g", UUID, "binlog.000001", 4)):
         row = encode(message)
         value = {**json.loads(row["_data"][0].as_py()), "later": 1}
         assert list(decode(row.set_column(place, "_data", pa.array([json.dumps(value).encode()])))) == [message]

@@ -4,12 +4,9 @@ import gc
 import io
 import logging
 import sys
-from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from headgate.cli import app
 from headgate.cli._run import _announce, _loading
 from headgate.config import parse_config
 
@@ -52,10 +49,3 @@ def test_notifications_are_logged_beside_the_live_view(
     finally:
         log.handlers[:] = handlers
         log.setLevel(level)
-
-
-def test_a_demonstration_needs_a_new_lake(tmp_path: Path) -> None:
-    (tmp_path / "lake").mkdir()
-    done = CliRunner().invoke(app, ["demo", "--path", str(tmp_path)])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "belongs to an earlier server" in done.stderr

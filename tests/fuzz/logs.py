@@ -12,7 +12,7 @@ from typing import Any
 import zstandard
 
 from headgate.binlog import codes as c
-from headgate.testing._binlog import EOF_PACKET, BinlogWriter, packed, packets
+from headgate_testing._binlog import EOF_PACKET, BinlogWriter, packed, packets
 from tests.columns.test_json import document
 from tests.columns.test_json_diff import INSERT, REMOVE, REPLACE, difference
 from tests.fuzz.mutations import mutate

@@ -11,7 +11,7 @@ from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.replication import DecodeOptions, Idle, ImageBatch, LogBlock, LogRead, follow, read_range
 from headgate.snapshot import ChunkOptions, ChunkRead, Redo, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 META = ("_seq", "_gtid", "_ts")
 

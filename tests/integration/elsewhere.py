@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headgate.engine._settings import delta_jars
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.fix_spark import JAVA_OPTIONS
 
 TEXT = """\

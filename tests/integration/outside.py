@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 __all__ = ["HEADGATE_COLUMNS", "Rows", "lake_dicts", "lake_rows", "logged", "operations", "source_rows"]
 

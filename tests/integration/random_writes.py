@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pymysql
 
 if TYPE_CHECKING:
-    from headgate.testing import MySQLServer
+    from headgate_testing import MySQLServer
 
 __all__ = ["Column", "RandomWriter", "as_text"]
 

@@ -18,7 +18,7 @@ from headgate.lake import Lake, Ledger, ledger_notifications
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate.sinks._answers import PlannerMessages
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.outside import lake_dicts
 
 if TYPE_CHECKING:

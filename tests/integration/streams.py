@@ -26,7 +26,7 @@ from headgate.sinks._actions import (
     AddColumns,
     Append,
     Create,
-    Fill,
+    FillColumns,
     NoteTypes,
     Reshape,
     RowAction,
@@ -41,7 +41,7 @@ from headgate.spark._options import Options
 from headgate.spark._planner import Planner
 from headgate.spark._relayed import server_of
 from headgate.spark._tasks import plan_tasks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 ROWS = 12
 
@@ -87,7 +87,7 @@ class Copy:
                     types = self._note(target, definition.types)
                     for key, (since, row) in self.rows.items():
                         self.rows[key] = (since, {name: row.get(name) for name in types})
-                case Fill(definition=definition, values=values):
+                case FillColumns(definition=definition, values=values):
                     filled = {name: default_value(text, definition.types[name]) for name, text in values.items()}
                     for since, row in self.rows.values():
                         row.update(filled if since < epoch else {})

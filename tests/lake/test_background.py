@@ -9,7 +9,7 @@ import pytest
 
 from headgate.lake._background import Background
 from headgate.lake._workers import StoppedError
-from headgate.testing import pass_time, wait_until
+from headgate_testing import pass_time, wait_until
 
 
 def test_tasks_come_between_the_pieces_of_a_round() -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.delta import RETENTION_PROPERTIES, TableLog, checkpointed_version, write_checkpoint, write_files
-from headgate.testing import PowerLoss
+from headgate_testing import PowerLoss
 from tests.delta.commits import commit
 from tests.lake.commit_kinds import KINDS, ROWS, Kind, Scene, without_spark
 from tests.lake.tables import make_table

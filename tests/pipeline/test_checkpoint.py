@@ -14,7 +14,7 @@ import pytest
 from headgate.lake import Lake
 from headgate.pipeline._checkpoint import remove_torn_files
 from headgate.pipeline._run import _Run
-from headgate.testing import PowerLoss
+from headgate_testing import PowerLoss
 
 OFFSET = 'v1\n{"batchWatermarkMs":0}\n{"v": 1, "epoch": 7}'
 COMMIT = 'v1\n{"nextBatchWatermarkMs":0}'

@@ -24,7 +24,7 @@ import fastavro
 import numpy as np
 
 from headgate.databus import CHECKPOINT_SOURCE, EventFields, avro_text, event_fields
-from headgate.testing import wait_until
+from headgate_testing import wait_until
 from tests.relay.serving import PATIENCE_SECONDS
 
 EOP: Final = -2

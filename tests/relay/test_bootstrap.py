@@ -31,8 +31,8 @@ from headgate.relay._bootstrap._bootstrap import Bootstrap, Piece
 from headgate.relay._bootstrap._sessions import DONE, PartRead, Sessions, split_offset
 from headgate.relay._bootstrap._suppliers import PartGoneError, PlanGoneError, Rows, rows_of_chunks
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
-from headgate.testing import wait_until
 from headgate.web.serving import Serving
+from headgate_testing import wait_until
 from tests.relay.rows import PERSON as PERSON_TABLE
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Answer, Served, load, physical

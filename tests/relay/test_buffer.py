@@ -21,7 +21,7 @@ from headgate.databus import FIRST, StreamPosition, scan_windows, skip
 from headgate.errors import ConfigError, ScnNotFoundError, StorageError, TargetError
 from headgate.relay import _segments
 from headgate.relay._buffer import BufferLimits, EventBuffer
-from headgate.relay._cursor import Batch
+from headgate.relay._cursor import EventBatch
 from headgate.relay._events._choice import choice_of, select
 from headgate.relay._segments import Windows
 from tests.databus.test_events import WRITERS, Spec, eop
@@ -471,7 +471,7 @@ def test_what_comes_before_the_first_window_with_a_schema(
     actual = b""
     for cursor in buffer.cursors(StreamPosition(scn, offset), each=each):
         known = cursor.cut_before(sorted(unknown))
-        batch = Batch([])
+        batch = EventBatch([])
         assert known.take(batch, 1 << 30)
         actual += b"".join(part.tobytes() for part in batch.parts)
         if known.end < cursor.end:

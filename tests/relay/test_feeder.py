@@ -20,8 +20,8 @@ from headgate.gtid import GtidSet
 from headgate.offsets import Last
 from headgate.relay import _feeder, _position, _segments
 from headgate.relay._buffer import EventBuffer
-from headgate.relay._cursor import Batch
-from headgate.relay._position import State, load_state
+from headgate.relay._cursor import EventBatch
+from headgate.relay._position import FeederState, load_state
 from headgate.relay._relay import Relay
 from headgate.relay._warm import warm
 from headgate.replication import Idle, Stopped
@@ -43,7 +43,7 @@ def test_columns_of_every_type_are_loaded(monkeypatch: pytest.MonkeyPatch, versi
     events = []
     really = EventBuffer.read
 
-    def noted(self: EventBuffer, *arguments: Any) -> Batch:
+    def noted(self: EventBuffer, *arguments: Any) -> EventBatch:
         batch = really(self, *arguments)
         events.append((batch.events, batch.control))
         return batch
@@ -131,7 +131,7 @@ def test_where_it_begins_is_kept_before_it_reads(tmp_path: Path, monkeypatch: py
     """A kill right after the first start loses nothing: the next one begins at the same place, whatever it is told."""
     with served(state=tmp_path) as server:
         feeder = server.relay.partitions[1].feeder
-    seen: list[State | None] = []
+    seen: list[FeederState | None] = []
 
     def follow(*_: Any, **__: Any) -> Iterator[Any]:
         seen.append(load_state(tmp_path / "partition-1.json", "gtid-generation"))
@@ -143,7 +143,7 @@ def test_where_it_begins_is_kept_before_it_reads(tmp_path: Path, monkeypatch: py
     feeder._stop.clear()
     feeder._run()
     feeder.stop()
-    assert seen == [State(GtidSet(), -1)]
+    assert seen == [FeederState(GtidSet(), -1)]
 
 
 def test_its_last_transaction_is_kept_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

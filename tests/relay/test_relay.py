@@ -21,7 +21,7 @@ from headgate.relay import Relay, RelayConfig, _feeder
 from headgate.relay._buffer import EventBuffer
 from headgate.replication import Idle
 from headgate.retrying import Failures, RetryPolicy
-from headgate.testing import wait_until
+from headgate_testing import wait_until
 from tests.relay.rows import UUID
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, physical
 from tests.relay.test_buffer import MEMORY, put

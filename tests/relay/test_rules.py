@@ -19,8 +19,8 @@ from headgate.relay import RelayConfig, load_relay
 from headgate.relay._events._avro import RowEncoder
 from headgate.relay._events._decode import RowDecoder
 from headgate.relay._events._schemas import Registry
-from headgate.relay._events._where import RowFilter, compile_filters
-from headgate.relay._position import Position, State, StateFile, load_state
+from headgate.relay._events._where import SourceFilter, compile_filters
+from headgate.relay._position import BufferPosition, FeederState, StateFile, load_state
 from tests.relay.test_sources import TOML
 
 RULES: dict[str, Any] = {
@@ -99,7 +99,7 @@ def test_rows_are_written_and_read_and_compared(policies: Policies) -> None:
         ("first_name = 'A' AND kind = 1", [True, False, False]),
         ("price = '-'", [True, False, True]),
     ):
-        compiled = compile_filters({1: RowFilter(where)}, lambda _: [schema])
+        compiled = compile_filters({1: SourceFilter(where)}, lambda _: [schema])
         passes = [
             bool(row_passes(data, start, compiled.fields, compiled.program, compiled.text, compiled.floats))
             for start in starts.tolist()
@@ -114,7 +114,7 @@ def test_rows_are_written_and_read_and_compared(policies: Policies) -> None:
         ("n = 5", "compare n with a text"),
     ):
         with pytest.raises(ValueError, match=message):
-            compile_filters({1: RowFilter(where)}, lambda _: [schema])
+            compile_filters({1: SourceFilter(where)}, lambda _: [schema])
 
 
 def test_rules_in_the_file(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_marks_of_rules(policies: Policies, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_state_knows_the_rules(tmp_path: Path) -> None:
     file = tmp_path / "partition-1.json"
     for rules in ("", "abc"):
-        saved = StateFile(file, "relay-generated", Position(State(GtidSet(), 7)), "test", rules=rules)
+        saved = StateFile(file, "relay-generated", BufferPosition(FeederState(GtidSet(), 7)), "test", rules=rules)
         saved.save()
         loaded = load_state(file, "relay-generated")
         assert loaded is not None

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, ScnOrderError
-from headgate.relay._scn import KINDS, GenerationMap, Kind, Scn, Transactions, scn_after_reset
+from headgate.relay._scn import KINDS, GenerationMap, Scn, ScnKind, WholeTransactions, scn_after_reset
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 NUMBER = 1 << 48
@@ -31,7 +31,7 @@ def give(
     file = np.array(files or [1] * count, np.int64)
     pos = np.array(positions or range(4, 4 + count), np.int64)
     value = np.array(values or [-1] * count, np.int64)
-    return [int(one) for one in scn.number(Transactions(gtids, file, pos, np.full(count, 7, np.int64), value))]
+    return [int(one) for one in scn.number(WholeTransactions(gtids, file, pos, np.full(count, 7, np.int64), value))]
 
 
 def test_binlog_offset_is_file_and_offset() -> None:
@@ -242,7 +242,7 @@ def test_kinds() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_after_an_error_the_numbers_go_on_from_before_it(kind: Kind) -> None:
+def test_after_an_error_the_numbers_go_on_from_before_it(kind: ScnKind) -> None:
     scn = Scn(kind)
     first = give(scn, f"{A}:1", values=[1])
     with pytest.raises(ScnOrderError) if kind != "relay-generated" else contextlib.nullcontext():

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from headgate.relay import Tenant
-from headgate.relay._counters import OUTBOUND_CONNECTIONS, REQUESTS, SERVER, Counters, Kind
+from headgate.relay._counters import OUTBOUND_CONNECTIONS, REQUESTS, SERVER, Counters, SubjectKind
 from headgate.web import Token
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served
@@ -177,7 +177,7 @@ def test_no_count_is_lost_or_half_reset() -> None:
             counters.receive(1, {number % 500: (1, 10, 5)}, (1, 61, number, number), 1)
 
     def check() -> int:
-        row = counters.read(Kind.RECEIVED, 1)
+        row = counters.read(SubjectKind.RECEIVED, 1)
         assert (row["sizeDataEvents"], row["sizeDataEventsPayload"], row["sizeSysEvents"]) == (
             10 * row["numDataEvents"], 5 * row["numDataEvents"], 61 * row["numSysEvents"],
         )  # fmt: skip
@@ -187,12 +187,12 @@ def test_no_count_is_lost_or_half_reset() -> None:
     thread.start()
     ready.wait()
     while thread.is_alive():
-        counters.reset(Kind.RECEIVED, 1)
+        counters.reset(SubjectKind.RECEIVED, 1)
         check()
-        counters.names(Kind.RECEIVED_SOURCE)  # rows appear meanwhile
+        counters.names(SubjectKind.RECEIVED_SOURCE)  # rows appear meanwhile
     thread.join()
     check()
-    sources = [counters.read(Kind.RECEIVED_SOURCE, one)["numDataEvents"] for one in range(500)]
+    sources = [counters.read(SubjectKind.RECEIVED_SOURCE, one)["numDataEvents"] for one in range(500)]
     assert sources == [rounds // 500] * 500
 
 
@@ -202,11 +202,11 @@ def test_a_forgotten_client_is_in_no_row() -> None:
         counters.start(client, (40,), {1: 7})
         counters.answer(client, "stream", "good", 0.001)
         counters.deliver(1, client, 1, 10, 1, 61)
-    for kind in (Kind.REQUESTS_CLIENT, Kind.SENT_CLIENT):
+    for kind in (SubjectKind.REQUESTS_CLIENT, SubjectKind.SENT_CLIENT):
         assert sorted(map(str, counters.names(kind))) == ["b", "c"]
-    assert counters.names(Kind.LAST_START) == [("c", 1), ("b", 1)]
+    assert counters.names(SubjectKind.LAST_START) == [("c", 1), ("b", 1)]
     assert (counters.read(*REQUESTS)["numStreamCalls"], counters.peers) == (4, 2)
-    assert counters.read(Kind.REQUESTS_SOURCE, 40)["numStreamCalls"] == 4
+    assert counters.read(SubjectKind.REQUESTS_SOURCE, 40)["numStreamCalls"] == 4
 
 
 # --- connections
@@ -235,7 +235,7 @@ TOTAL, BY_CLIENT = "containerStats/outbound/total", "containerStats/outbound/cli
 def test_connections(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uvicorn, "Config", partial(uvicorn.Config, timeout_keep_alive=3600))  # it ends no idle one
     with served() as relay:
-        assert not relay.relay.counters.names(Kind.CONNECTIONS_CLIENT)
+        assert not relay.relay.counters.names(SubjectKind.CONNECTIONS_CLIENT)
         first, second = Connection(relay), Connection(relay)
         with contextlib.closing(first), contextlib.closing(second):
             stats, size = first.get(path)
@@ -267,7 +267,7 @@ def test_an_error_of_a_connection() -> None:
     for number, error in enumerate([None, ConnectionResetError(), TimeoutError()]):
         counters.opened(number, "a")
         counters.lost(number, "a", error)
-    for subject in (OUTBOUND_CONNECTIONS, (Kind.CONNECTIONS_CLIENT, "a")):
+    for subject in (OUTBOUND_CONNECTIONS, (SubjectKind.CONNECTIONS_CLIENT, "a")):
         values = counters.read(*subject)
         assert (values["numClosedConns"], values["errorTotalCount"], values["errorTimeoutCount"]) == (3, 2, 1)
 
@@ -276,8 +276,10 @@ def test_addresses_may_be_any_number() -> None:
     counters = Counters([], 2)
     for number, client in enumerate("abcb"):
         counters.opened(number, client)
-    assert sorted(map(str, counters.names(Kind.CONNECTIONS_CLIENT))) == ["b", "c"]
-    assert [len(counters.open_lives(*one)) for one in (OUTBOUND_CONNECTIONS, (Kind.CONNECTIONS_CLIENT, "b"))] == [4, 2]
+    assert sorted(map(str, counters.names(SubjectKind.CONNECTIONS_CLIENT))) == ["b", "c"]
+    assert [
+        len(counters.open_lives(*one)) for one in (OUTBOUND_CONNECTIONS, (SubjectKind.CONNECTIONS_CLIENT, "b"))
+    ] == [4, 2]
     for number, client in enumerate("abcb"):
         counters.sent(client, 10)
         counters.lost(number, client, None)

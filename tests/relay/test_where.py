@@ -27,7 +27,7 @@ from headgate.relay._events._avro import RowEncoder
 from headgate.relay._events._choice import choice_of, select
 from headgate.relay._events._rows import put_row, row_passes
 from headgate.relay._events._schemas import Registry
-from headgate.relay._events._where import RowFilter, compile_filters
+from headgate.relay._events._where import SourceFilter, compile_filters
 from headgate.relay._http._requests import KeyFilters, filters_of
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import Served, served
@@ -171,8 +171,8 @@ def read(**options: Any) -> KeyFilters:
 @example(dict.fromkeys(FIELDS) | {"s": "éaa"}, ["like", "s", "_%a"])
 def test_predicates_are_those_of_sql(row: dict[str, Any], predicate: list[Any]) -> None:
     where = sql(predicate)
-    assert filters_of({"1": read(where=where)}).row_filters == {1: RowFilter(where)}
-    compiled = compile_filters({1: RowFilter(where)}, lambda _: [SCHEMA])
+    assert filters_of({"1": read(where=where)}).row_filters == {1: SourceFilter(where)}
+    compiled = compile_filters({1: SourceFilter(where)}, lambda _: [SCHEMA])
     data = written(row)
     assert bool(row_passes(data, 0, compiled.fields, compiled.program, compiled.text, compiled.floats)) == (
         truth(predicate, row) is True
@@ -181,7 +181,7 @@ def test_predicates_are_those_of_sql(row: dict[str, Any], predicate: list[Any]) 
 
 @given(ROWS, st.sets(st.sampled_from([*FIELDS])))
 def test_columns_that_are_not_wanted_are_null(row: dict[str, Any], columns: set[str]) -> None:
-    compiled = compile_filters({1: RowFilter(None, tuple(name.upper() for name in columns))}, lambda _: [SCHEMA])
+    compiled = compile_filters({1: SourceFilter(None, tuple(name.upper() for name in columns))}, lambda _: [SCHEMA])
     data = written(row)
     out = np.full(len(data) + 3, 0xEE, np.uint8)
     end = int(put_row(data, 0, compiled.fields, compiled.kept, out, 3))
@@ -222,7 +222,7 @@ def test_what_is_no_predicate(wrong: str) -> None:
 )
 def test_what_the_columns_do_not_have(where: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
-        compile_filters({1: RowFilter(where)}, lambda _: [SCHEMA])
+        compile_filters({1: SourceFilter(where)}, lambda _: [SCHEMA])
 
 
 LANGUAGE = TableDef(
@@ -265,7 +265,7 @@ def test_the_same_rows_as_in_a_pipeline(where: str) -> None:
     starts = np.cumsum(rows.sizes) - rows.sizes
     data = np.zeros(int(rows.sizes.sum()), np.uint8)
     rows.put(starts, data)
-    one = compile_filters({1: RowFilter(where)}, lambda _: [schema])
+    one = compile_filters({1: SourceFilter(where)}, lambda _: [schema])
     passes = [bool(row_passes(data, at, one.fields, one.program, one.text, one.floats)) for at in starts.tolist()]
     assert passes == expected
     assert len(set(expected)) == 2, "the rows tell nothing"
@@ -291,7 +291,7 @@ def test_columns_whose_names_are_alike(name: str, column: str) -> None:
     """The name in MySQL decides; an Avro name may be another column's."""
     schema, parsed = Schema("A", 1, json.dumps(ALIKE), ALIKE), fastavro.parse_schema(ALIKE)
     columns = {"id": "id", "userId": "user_id", "userid": "userid", "a_b": "A__b"}
-    compiled = compile_filters({1: RowFilter(f"{name} = 5", (name,))}, lambda _: [schema])
+    compiled = compile_filters({1: SourceFilter(f"{name} = 5", (name,))}, lambda _: [schema])
     assert compiled.kept.tolist() == [one in ("id", column) for one in columns.values()]
     for five, of_five in columns.items():
         out = io.BytesIO()
@@ -420,7 +420,7 @@ def test_a_schema_of_another_source_is_not_asked(relay: Served) -> None:
     schemas = relay.relay.registry.versions(relay.relay.names.all()[0].name)
     counts = Counter[int]()
     for source in (40, 41):
-        rows = compile_filters({source: RowFilter("id = 3")}, lambda _: schemas)
+        rows = compile_filters({source: SourceFilter("id = 3")}, lambda _: schemas)
         counts[source] = int(
             select(data, 0, len(data), 1 << 20, *choice_of([40], (), rows), 0, np.empty(9, np.int64))[2]
         )

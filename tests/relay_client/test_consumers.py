@@ -16,12 +16,12 @@ import pytest
 from headgate.databus import StreamPosition, checkpoint_json
 from headgate.errors import ConfigError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
 from headgate.relay import LogicalSource, PhysicalSource
-from headgate.relay._scn import KINDS, Kind
+from headgate.relay._scn import KINDS, ScnKind
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry, Share, Subscription
 from headgate.relay_client._callbacks import _Lane
 from headgate.relay_client._reading import Reader, Trail
 from headgate.retrying import Failures
-from headgate.testing import wait_until
+from headgate_testing import wait_until
 from tests.relay.rows import PERSON as TABLE
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served
@@ -455,7 +455,7 @@ def write(relay: Served, n: int, pos: int, *, key: int | None = None) -> None:
     relay.put(block(people([n if key is None else key], gtids=[f"{UUID}:{n}"], pos=[pos])))
 
 
-def config_of(kind: Kind, tmp_path: Path) -> dict[str, Any]:
+def config_of(kind: ScnKind, tmp_path: Path) -> dict[str, Any]:
     column = {"scn_column": "or_test.person.id"} if kind in ("application", "source-generated") else {}
     shared = {"generations": tmp_path / "generations.json"} if kind.endswith("generation") or "source" in kind else {}
     return {"scn": kind, **column, **shared}
@@ -478,7 +478,7 @@ def switching(first: Served, second: Served, sources: Any = (PERSON.name,)) -> K
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_relays_of_one_history_agree(kind: Kind, tmp_path: Path) -> None:
+def test_relays_of_one_history_agree(kind: ScnKind, tmp_path: Path) -> None:
     """Two relays on one log: whatever the kind, a consumer may go from one to the other."""
     config = config_of(kind, tmp_path)
     with served(**config) as first, served(**config) as second:
@@ -507,7 +507,7 @@ def test_relays_that_number_the_versions_of_a_schema_differently(version: int) -
         ("binlog-offset", True),
     ],
 )  # fmt: skip
-def test_a_replica_that_missed_a_transaction(kind: Kind, seen: bool, tmp_path: Path) -> None:
+def test_a_replica_that_missed_a_transaction(kind: ScnKind, seen: bool, tmp_path: Path) -> None:
     """The seed of divergence: the second relay's server never had transaction 2.
 
     SCNs that are made of the transaction stay right: the consumer had it from the first relay. Those that count, or are
@@ -529,7 +529,7 @@ def test_a_replica_that_missed_a_transaction(kind: Kind, seen: bool, tmp_path: P
 
 @pytest.mark.parametrize("sources", [(), (PERSON.name,)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_another_transaction_under_the_same_number(kind: Kind, sources: Any, tmp_path: Path) -> None:
+def test_another_transaction_under_the_same_number(kind: ScnKind, sources: Any, tmp_path: Path) -> None:
     """A replica that was written to, or an image that was restored: the same GTID and place, another row."""
     config = config_of(kind, tmp_path)
     with served(**config) as first, served(**config) as second:
@@ -543,7 +543,7 @@ def test_another_transaction_under_the_same_number(kind: Kind, sources: Any, tmp
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_replica_that_lacks_the_newest(kind: Kind, tmp_path: Path) -> None:
+def test_a_replica_that_lacks_the_newest(kind: ScnKind, tmp_path: Path) -> None:
     """What the consumer had last never comes to the second relay, but later ones do."""
     config = config_of(kind, tmp_path)
     with served(**config) as first, served(**config) as second:

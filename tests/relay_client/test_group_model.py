@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headgate.relay import BufferLimits, RelayLimits, RelayTimes
 from headgate.relay_client import ClientTuning, Consumer, Event, GroupMember, Result, Retry, Share
-from headgate.testing import wait_until
+from headgate_testing import wait_until
 from tests.relay.serving import PATIENCE_SECONDS
 from tests.relay_client.modelled import GENERATION, KEYS, SOURCES, Board, History, Rough, World, boards
 from tests.relay_client.story import is_in, value_of

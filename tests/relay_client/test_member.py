@@ -22,7 +22,7 @@ from headgate.relay_client import ClientTuning, Consumer, Event, GroupMember, Re
 from headgate.relay_client._member import PartitionCheckpoint
 from headgate.relay_client._states import MemberState, PartitionState
 from headgate.relay_client._transport import RelayTransport
-from headgate.testing import Proxy, wait_until
+from headgate_testing import Proxy, wait_until
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PATIENCE_SECONDS, PERSON, Served, served
 from tests.relay.test_bootstrap import Shelf

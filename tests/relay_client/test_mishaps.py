@@ -15,8 +15,8 @@ from headgate.relay import BufferLimits, RelayLimits
 from headgate.relay_client import ClientTuning, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay_client._reading import Reader
 from headgate.relay_client._transport import RelayTransport
-from headgate.testing import Proxy
 from headgate.web.serving import Serving
+from headgate_testing import Proxy
 from tests.relay.rows import UUID, block, people
 from tests.relay.serving import PERSON, PET, Served, served
 from tests.relay.test_app import pets

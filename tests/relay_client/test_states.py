@@ -10,13 +10,13 @@ from headgate.databus import StreamPosition, checkpoint_json
 from headgate.relay_client import _client
 from headgate.relay_client._states import (
     ClientState,
-    Decision,
     GroupAnswer,
     MemberEvent,
     MemberState,
     Outcome,
     PartitionState,
     Pause,
+    Transition,
     decide,
     decide_member,
     decide_partition,
@@ -58,7 +58,7 @@ def test_what_follows_from_each_outcome() -> None:
                     decide(state, Outcome[name])
                 continue
             pause = {"1": Pause.FAILURES, "2": Pause.SETBACKS}.get(cell[1:2], Pause.NONE)
-            assert decide(state, Outcome[name]) == Decision(states[cell[0]], pause, ">" in cell), (state, name)
+            assert decide(state, Outcome[name]) == Transition(states[cell[0]], pause, ">" in cell), (state, name)
 
 
 def test_partitions_and_members() -> None:
@@ -85,7 +85,7 @@ def states(monkeypatch: pytest.MonkeyPatch) -> list[ClientState]:
     """Those that clients come to."""
     entered: list[ClientState] = []
 
-    def deciding(state: ClientState, outcome: Outcome) -> Decision:
+    def deciding(state: ClientState, outcome: Outcome) -> Transition:
         decision = decide(state, outcome)
         if decision.state is not state:
             entered.append(decision.state)

@@ -22,7 +22,7 @@ from headgate.replication._log_read import LogRead
 from headgate.replication._readers import follow, read_range
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._transport import Transport
-from headgate.testing._binlog import EOF_PACKET, BinlogWriter, packed, packets
+from headgate_testing._binlog import EOF_PACKET, BinlogWriter, packed, packets
 
 UUID: Final = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER: Final = "4e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -13,7 +13,7 @@ from headgate.gtid import GtidSet
 from headgate.replication import LogBlock, Stopped
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._tables import DecodeOptions
-from headgate.testing._binlog import packed
+from headgate_testing._binlog import packed
 from tests.replication.written import UUID, WrittenLog
 
 UJIS = 12  # ujis_japanese_ci

@@ -17,7 +17,7 @@ from headgate.replication._probe import check_history
 from headgate.replication._readers import read_range
 from headgate.replication._received import ReceivedTransactions
 from headgate.replication._tables import DecodeOptions
-from headgate.testing._binlog import EOF_PACKET
+from headgate_testing._binlog import EOF_PACKET
 from tests.replication.pretended import (
     OPTIONS,
     READERS,

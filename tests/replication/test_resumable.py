@@ -37,7 +37,7 @@ from headgate.replication._readers import follow, previous_gtids, read_range
 from headgate.replication._requests import gtid_request
 from headgate.replication._resumable import TRANSITIONS, DumpEvent, DumpState, ResumableDump, Scan, scan
 from headgate.replication._transport import check_planned
-from headgate.testing._binlog import EOF_PACKET
+from headgate_testing._binlog import EOF_PACKET
 from tests.replication.pretended import (
     NON_BLOCK,
     OPTIONS,

@@ -23,7 +23,7 @@ from headgate.replication._defaults import Defaults
 from headgate.replication._definitions import Definitions
 from headgate.replication._log_read import LogRead
 from headgate.replication._readers import read_range
-from headgate.testing._binlog import EOF_PACKET
+from headgate_testing._binlog import EOF_PACKET
 from tests.replication.pretended import (
     OPTIONS,
     OTHER,

@@ -14,7 +14,7 @@ from headgate.gtid import GtidSet
 from headgate.replication import Ddl, LogBlock
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._tables import DecodeOptions
-from headgate.testing._binlog import packed
+from headgate_testing._binlog import packed
 from tests.replication.written import UUID, WrittenLog
 
 WANTED = GtidSet.parse(f"{UUID}:1-100")

@@ -95,7 +95,7 @@ def test_added_columns_come_after_the_reshape() -> None:
     wider = FakeTable(columns=(*AFTER.columns, ("added", "int")))
     five = AddedColumn("added", nullable=False, default="5")
     work = decided(altered(*CHANGES, five, schema=wider), BEFORE.target())
-    assert kinds(work) == ["Reshape", "AddColumns", "Fill"]
+    assert kinds(work) == ["Reshape", "AddColumns", "FillColumns"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from headgate.carrier import CarriedColumn
 from headgate.errors import DecodeError
 from headgate.kernels import Layout
-from headgate.sinks._debezium import NEW_KEY, OLD_KEY, RECORDS, Envelope, Form, Places
+from headgate.sinks._debezium import NEW_KEY, OLD_KEY, RECORDS, Envelope, MessageForm, MessageNumbers
 from headgate.sinks._debezium_avro import AvroForm
 from headgate.sinks._debezium_json import JsonForm
 from headgate.sinks._debezium_schema import SCHEMA_CHANGE_KEY, TRANSACTION_KEY, TRANSACTION_VALUE
@@ -164,7 +164,7 @@ def test_a_changed_key() -> None:
     ]
 
 
-def keys(form: Form, table: FakeTable, columns: dict[str, pa.Array]) -> list[str]:
+def keys(form: MessageForm, table: FakeTable, columns: dict[str, pa.Array]) -> list[str]:
     """The keys of rows as text."""
     images = pa.RecordBatch.from_arrays([*columns.values()], [*columns])
     return [key.decode() for key in form.keys(table.carried, images).to_pylist()]
@@ -219,7 +219,7 @@ def test_keys_of_other_messages_have_no_blanks() -> None:
 @pytest.mark.parametrize(
     "form", [JsonForm(SOURCE), JsonForm(SOURCE, schemas=True), AvroForm(SOURCE, AnyRegistry(), str)]
 )
-def test_headers_are_those_of_the_default_converter(form: Form) -> None:
+def test_headers_are_those_of_the_default_converter(form: MessageForm) -> None:
     """``SimpleHeaderConverter`` writes no schema, and escapes quotes and backslashes alone."""
     table = FakeTable(columns=(("k", "string"), ("r", "double")), key=("k", "r"))
     images = [("b", 10, "x", 0.0), ("u", 10, "x", 1.0), ("b", 20, 'q" \\ \n\x01\U0001f600', 1.0), ("u", 20, "x", 1e9)]
@@ -241,7 +241,7 @@ def test_numbers_in_a_transaction(schemas: bool) -> None:
     envelope = Envelope(JsonForm(SOURCE, schemas))
     images = TABLE.batch(7, [("b", 20, 1, "a"), ("u", 20, 2, "a"), ("c", 30, 3, "x" * 100)])
     values = envelope.records(TABLE.carried, images)["value"]
-    places = Places(pa.array(["u:1", "u:1", 'u:"2', "u:3"]), np.array([1, 2, 3, 4]), np.array([5, 6, 7, 2**40]))
+    places = MessageNumbers(pa.array(["u:1", "u:1", 'u:"2', "u:3"]), np.array([1, 2, 3, 4]), np.array([5, 6, 7, 2**40]))
     numbered = envelope.numbered(values, places)
     parsed = [value and json.loads(value) for value in numbered.to_pylist()]
     assert [one is None for one in parsed] == [False, False, False, True]

@@ -20,7 +20,7 @@ from headgate.carrier import CarriedColumn
 from headgate.errors import TargetError
 from headgate.kernels import Layout, decimal_bytes, decimal_text_bytes
 from headgate.sinks._connect_avro import avro_name, avro_schema, binary
-from headgate.sinks._debezium import Envelope, Places
+from headgate.sinks._debezium import Envelope, MessageNumbers
 from headgate.sinks._debezium_avro import AvroForm
 from headgate.sinks._debezium_json import JsonForm
 from headgate.sinks._debezium_schema import (
@@ -209,7 +209,7 @@ def test_numbers_in_a_transaction() -> None:
     schemas = Schemas()
     envelope = Envelope(AvroForm(SOURCE, schemas, lambda name: name))
     records = envelope.records(TABLE.carried, TABLE.batch(7, [("d", 20, 1, "a"), ("c", 30, 3, "x" * 100)]))
-    places = Places(pa.array(["u:1", "u:3", "u:1"]), np.array([1, 2, 3]), np.array([5, 2**40, 7]))
+    places = MessageNumbers(pa.array(["u:1", "u:3", "u:1"]), np.array([1, 2, 3]), np.array([5, 2**40, 7]))
     parsed = [value and schemas.read(value) for value in envelope.numbered(records["value"], places).to_pylist()]
     assert [one and one.pop("transaction") for one in parsed] == [
         {"id": "u:1", "total_order": 1, "data_collection_order": 5},

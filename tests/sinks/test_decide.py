@@ -14,7 +14,7 @@ from headgate.sinks._actions import (
     Count,
     Create,
     DropStrays,
-    Fill,
+    FillColumns,
     ProveKey,
     Sweep,
     TableContent,
@@ -309,9 +309,9 @@ def test_a_literal_default_fills_the_column() -> None:
     )
     for target in (TARGET, WIDER.target()):  # the second: a replay after a crash
         work = decided(fake, LIVE, target)
-        assert (kinds(work), work.reread) == (["AddColumns", "Fill", "Upsert"], None)
+        assert (kinds(work), work.reread) == (["AddColumns", "FillColumns", "Upsert"], None)
         assert columns_added(work) == (() if "added" in target.types else ("added",), ["id", "added", "item"])
-        assert [action.values for action in work.actions if isinstance(action, Fill)] == [{"added": "5"}]
+        assert [action.values for action in work.actions if isinstance(action, FillColumns)] == [{"added": "5"}]
         assert [action.fills for action in work.actions if isinstance(action, Upsert)] == [{"added": "5"}]
 
 

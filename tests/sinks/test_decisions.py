@@ -177,8 +177,8 @@ def test_the_table_is_whole() -> None:
 
 
 ORDER = (
-    "Create", "Reshape", "AddColumns", "NoteTypes", "Fill", "Truncate", "DropStrays", "Append", "Overwrite", "Count",
-    "Upsert", "UpsertPartial", "Sweep", "TakeOver",
+    "Create", "Reshape", "AddColumns", "NoteTypes", "FillColumns", "Truncate", "DropStrays", "Append", "Overwrite",
+    "Count", "Upsert", "UpsertPartial", "Sweep", "TakeOver",
 )  # fmt: skip
 STATEMENTS: Mapping[str, str] = {
     "ALTER TABLE orders FORCE": "alter",

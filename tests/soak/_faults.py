@@ -16,7 +16,7 @@ from typing import Final
 
 import psutil
 
-from headgate.testing import pass_time
+from headgate_testing import pass_time
 from tests.soak._world import World
 
 __all__ = ["FAULTS", "Fault"]

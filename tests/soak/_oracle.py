@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.soak._world import KEYED, TABLES, TOTAL
 
 __all__ = ["judge"]

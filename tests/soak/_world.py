@@ -19,7 +19,7 @@ import psutil
 import pymysql
 
 from headgate.files import cache_folder
-from headgate.testing import MySQLServer, Proxy, pass_time, replica_pair
+from headgate_testing import MySQLServer, Proxy, pass_time, replica_pair
 from tests.fix_spark import JAVA_OPTIONS
 
 __all__ = ["KEYED", "TABLES", "TOTAL", "Pipeline", "Source", "World", "open_world"]

@@ -6,7 +6,7 @@ import pytest
 
 from headgate.errors import ConfigError
 from headgate.files import cache_folder
-from headgate.testing import _blob_store
+from headgate_testing import _blob_store
 
 
 def test_a_blob_store_needs_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import _folders
-from headgate.testing._folders import claim, new_folder
+from headgate_testing import _folders
+from headgate_testing._folders import claim, new_folder
 
 
 def test_only_old_folders_without_an_owner_are_removed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from numba import njit
 
-from headgate.testing import wait_until
+from headgate_testing import wait_until
 from tests.fix_kernels import compiled_once, lock_of, locked
 
 

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from headgate.testing import Loss, LossyStore, wait_until
+from headgate_testing import Loss, LossyStore, wait_until
 
 
 class Store(ThreadingHTTPServer):

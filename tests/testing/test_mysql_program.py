@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.testing import _mysql_program
+from headgate_testing import _mysql_program
 
 DEB822 = """\
 Types: deb

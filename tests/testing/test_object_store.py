@@ -8,7 +8,7 @@ import pytest
 
 from headgate.errors import ConfigError
 from headgate.files import cache_folder
-from headgate.testing import _object_store
+from headgate_testing import _object_store
 
 
 def test_an_object_store_needs_a_program(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headgate.errors import ConnectError
-from headgate.testing._owned import OwnedProcesses
+from headgate_testing._owned import OwnedProcesses
 
 
 def test_a_process_that_does_not_start_says_why() -> None:

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from headgate.testing._ports import free_port
+from headgate_testing._ports import free_port
 
 PORT_RANGE = 51
 """IP_LOCAL_PORT_RANGE (ip(7), Linux 6.3): from which ports the system chooses one."""

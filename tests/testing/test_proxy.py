@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.testing import Proxy
+from headgate_testing import Proxy
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headgate.testing import wait_until
+from headgate_testing import wait_until
 
 
 def test_it_returns_what_it_has_looked_for() -> None:

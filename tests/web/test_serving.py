@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from headgate.testing import wait_until
 from headgate.web.serving import Serving, _Joining
+from headgate_testing import wait_until
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 

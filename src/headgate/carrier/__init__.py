@@ -52,7 +52,7 @@ from headgate.carrier._messages import (
     Seq,
     Signals,
     SourceType,
-    Stop,
+    UnreadableRows,
 )
 from headgate.carrier._typed import check_names, typed_batch, typed_images
 from headgate.carrier._wire import (
@@ -105,10 +105,10 @@ __all__ = [
     "Settle",
     "Signals",
     "SourceType",
-    "Stop",
     "StoredImages",
     "Summary",
     "Trouble",
+    "UnreadableRows",
     "Waiting",
     "check_names",
     "count_changes",

@@ -11,7 +11,17 @@ import pyarrow as pa
 
 from headgate.carrier._image_files import open_images
 from headgate.carrier._images import Images, ImagesKind
-from headgate.carrier._messages import DdlRow, Definition, End, Header, HighWatermark, Redo, Seq, Signals, Stop
+from headgate.carrier._messages import (
+    DdlRow,
+    Definition,
+    End,
+    Header,
+    HighWatermark,
+    Redo,
+    Seq,
+    Signals,
+    UnreadableRows,
+)
 from headgate.carrier._wire import Message
 from headgate.errors import DecodeError
 from headgate.positions import NOTHING, Position
@@ -137,7 +147,7 @@ class Batch:
                 self.ddl.append(message)
             case Redo():
                 self.redo.append(message)
-            case Stop(table=table, reason=reason, chunk=chunk, unknown=unknown):
+            case UnreadableRows(table=table, reason=reason, chunk=chunk, unknown=unknown):
                 (self.stops if chunk is None else self.unread).setdefault(table, reason)
                 if unknown is not None:
                     self.unknown.setdefault(table, unknown)

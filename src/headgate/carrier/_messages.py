@@ -26,7 +26,7 @@ __all__ = [
     "Seq",
     "Signals",
     "SourceType",
-    "Stop",
+    "UnreadableRows",
 ]
 
 Seq: TypeAlias = tuple[int, int, int, int]
@@ -204,7 +204,7 @@ class Redo:
 
 
 @dataclass(frozen=True)
-class Stop:
+class UnreadableRows:
     """Images of a table, or with ``chunk`` (its number) rows of a chunk, were omitted: they cannot be read."""
 
     table: str

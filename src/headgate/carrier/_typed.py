@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from headgate.carrier._image_files import open_images
 from headgate.carrier._images import ABSENT, META, Images
-from headgate.carrier._messages import Redo, Stop
+from headgate.carrier._messages import Redo, UnreadableRows
 from headgate.carrier._wire import TABLE_COLUMN, decode
 from headgate.errors import ChunkRetryError, SchemaChangedError, UnsupportedError
 
@@ -55,7 +55,7 @@ def typed_images(rows: Iterator[pa.RecordBatch], table: str, schema: pa.Schema) 
                         " redo",
                         table=table,
                     )
-                case Stop(reason=reason, gtid=gtid):
+                case UnreadableRows(reason=reason, gtid=gtid):
                     raise UnsupportedError(f"rows of the table are missing: {reason}", table=table, gtid=gtid)
                 case Images(data=data):
                     for images in open_images([data]):

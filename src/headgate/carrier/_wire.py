@@ -24,7 +24,7 @@ from headgate.carrier._messages import (
     ReadingProgress,
     Redo,
     Signals,
-    Stop,
+    UnreadableRows,
 )
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
 from headgate.errors import DecodeError
@@ -44,8 +44,8 @@ __all__ = [
     "summarise",
 ]
 
-Message: TypeAlias = Header | Images | DdlRow | Redo | Stop | HighWatermark | Signals | End
-_M = TypeVar("_M", Header, HeaderTable, ReadingProgress, DdlRow, Stop, End)
+Message: TypeAlias = Header | Images | DdlRow | Redo | UnreadableRows | HighWatermark | Signals | End
+_M = TypeVar("_M", Header, HeaderTable, ReadingProgress, DdlRow, UnreadableRows, End)
 
 TABLE_COLUMN: Final = "_table"
 KIND_COLUMN: Final = "_kind"
@@ -64,7 +64,7 @@ _KINDS: Final[Mapping[type, str]] = {
     Header: "batch",
     DdlRow: "ddl",
     Redo: "redo",
-    Stop: "stop",
+    UnreadableRows: "stop",
     HighWatermark: "watermark",
     Signals: "signal",
     End: "end",
@@ -183,7 +183,7 @@ _DECODERS: Final[Mapping[str, Callable[[Any, Any], Message]]] = {
     _KINDS[Header]: _header,
     _KINDS[DdlRow]: _ddl,
     _KINDS[Redo]: lambda _, value: Redo(ChunkSpec.from_dict(value["chunk"]), value["reason"], value["whole_table"]),
-    _KINDS[Stop]: lambda table, value: _known(Stop, value, table=table),
+    _KINDS[UnreadableRows]: lambda table, value: _known(UnreadableRows, value, table=table),
     _KINDS[HighWatermark]: lambda table, value: HighWatermark(table, parse_position(value["gtid"])),
     _KINDS[Signals]: Signals,
     _KINDS[End]: lambda _, value: _known(End, value),

@@ -42,7 +42,6 @@ FAILED: Final = 3
 """The source or the target failed."""
 
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "demo": ("headgate.cli._demo", "Demonstrate headgate on a private MySQL server."),
     "check": ("headgate.cli._check", "Check a server's settings, privileges and tables, all at once."),
     "init": ("headgate.cli._init", "Write a commented pipeline.toml for the tables of a server."),
     "run": ("headgate.cli._run", "Run a pipeline: snapshot the tables, then follow their changes."),
@@ -217,9 +216,8 @@ def _show_version(wanted: bool) -> None:
 _HELP: Final = """\
 Brings MySQL tables into Delta tables, exactly, and keeps them up to date.
 
-Start with [bold]headgate demo[/bold]; on your own server with [bold]headgate check mysql://user@host:3306[/bold],
-then [bold]headgate init[/bold] and [bold]headgate run[/bold]. The password comes from the environment variable
-HEADGATE_PASSWORD.
+Start with [bold]headgate check mysql://user@host:3306[/bold], then [bold]headgate init[/bold] and [bold]headgate
+run[/bold]. The password comes from the environment variable HEADGATE_PASSWORD.
 
 Exit codes: 0 success, 1 a difference or a failed check, 2 bad use or configuration, 3 the source or the target failed.
 The first Ctrl-C ends a command cleanly, a second one at once.

@@ -29,6 +29,7 @@ from headgate.config._interfaces import (
     UiConfig,
     WebhookConfig,
 )
+from headgate.config._model import Model
 from headgate.config._parse import load_config, parse_config, with_snapshot_mode
 from headgate.config._pipeline import PipelineConfig
 from headgate.config._routes import SHARD_COLUMN, RouteConfig
@@ -43,6 +44,7 @@ __all__ = [
     "InconsistentImages",
     "KafkaChannelConfig",
     "KafkaTargetConfig",
+    "Model",
     "NotificationTopicConfig",
     "NotificationsConfig",
     "PipelineConfig",

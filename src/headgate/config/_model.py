@@ -19,6 +19,8 @@ _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class Model(BaseModel):
+    """A frozen section of a configuration file. An unknown key is an error, which does not show values."""
+
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 

@@ -11,7 +11,7 @@ does not matter, nor what Java logs, nor the heap's size below 32 GB, where Java
 start, and 160 MB of private memory. ``ArchiveRelocationMode=0`` takes the address that the archive was made for, if
 that is free.
 
-**Who writes one.** The first ``headgate run`` or ``headgate demo`` that finds none, when it ends. If it made no batch,
+**Who writes one.** The first ``headgate run`` that finds none, when it ends. If it made no batch,
 it removes the archive, because most classes are missing there. A killed run leaves none, and the next one writes it.
 The JVM writes the file's header last (``FileMapInfo::write_header`` in HotSpot's filemap.cpp), so a file is complete if
 it begins with the magic number of dynamic archives. If two JVMs end at once, each writes a separate file, and the later

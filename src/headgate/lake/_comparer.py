@@ -37,7 +37,7 @@ from headgate.lake._ledger import LedgerRow, TableState
 from headgate.lake._renamed_source import Key, SourceTables, viewed
 from headgate.lake._verify_match import RowIndexes, contents, pair, take
 from headgate.lake._verify_rows import SideRows, Sides, one_batch, rows_with_unknown_columns
-from headgate.lake._version import Part, TableVersion, open_version
+from headgate.lake._version import RowGroup, TableVersion, open_version
 from headgate.lake._workers import StoppedError, Workers
 
 __all__ = ["Comparer"]
@@ -289,7 +289,7 @@ def _undecided(
 
 def _reads(version: TableVersion, sides: Sides) -> list[Read]:
     """Return functions that read the target, each about ``_UNIT_ROWS`` rows."""
-    units: list[list[Part]] = []
+    units: list[list[RowGroup]] = []
     rows_left = 0
     for part in version.parts:
         if rows_left <= 0:
@@ -298,7 +298,7 @@ def _reads(version: TableVersion, sides: Sides) -> list[Read]:
         units[-1].append(part)
         rows_left -= part.rows
 
-    def read(unit: list[Part]) -> Iterator[pa.RecordBatch]:
+    def read(unit: list[RowGroup]) -> Iterator[pa.RecordBatch]:
         try:
             yield from sides.fitted(version.batches(unit, sides.target.names, rows=_BATCH_ROWS))
         except (OSError, pa.ArrowException) as error:

@@ -20,13 +20,13 @@ from headgate.lake._table_kind import Form
 if TYPE_CHECKING:
     from deltalake.schema import DataType
 
-__all__ = ["Part", "TableVersion", "open_version"]
+__all__ = ["RowGroup", "TableVersion", "open_version"]
 
 READER_FEATURES: Final = frozenset({"deletionVectors", "timestampNtz", "variantType", MAPPING_FEATURE})
 """Supported reader features."""
 
 
-class Part(NamedTuple):
+class RowGroup(NamedTuple):
     """A row group of a file."""
 
     file: DataFile
@@ -44,7 +44,7 @@ class TableVersion:
     columns: Mapping[str, DataType]
     schema: pa.Schema
     """The same, in Arrow."""
-    parts: Sequence[Part]
+    parts: Sequence[RowGroup]
     """Row groups, by the names of their files."""
 
     @property
@@ -57,7 +57,7 @@ class TableVersion:
         """Number of rows, including those that are marked as deleted at the source."""
         return sum(part.rows for part in self.parts) - sum(file.deleted for file in self.table.files.values())
 
-    def batches(self, parts: Sequence[Part], names: Sequence[str], *, rows: int) -> Iterator[pa.RecordBatch]:
+    def batches(self, parts: Sequence[RowGroup], names: Sequence[str], *, rows: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of parts, ``rows`` at a time, with those of the columns that their file has. Rows that are
         marked as deleted at the source are left out. Memory holds the part that is being read, as it is in the file,
         and one batch.
@@ -99,7 +99,7 @@ def open_version(path: str, version: int) -> TableVersion:
     parts = []
     for _, file in sorted(table.files.items()):
         with file.open(path) as opened:
-            parts += [Part(file, number, rows) for number, rows in enumerate(opened.group_rows)]
+            parts += [RowGroup(file, number, rows) for number, rows in enumerate(opened.group_rows)]
     columns = {field.name: field.type for field in described.fields}
     in_arrow = [
         field.with_type(VARIANT) if isinstance(columns[field.name], VariantType) else field

@@ -12,13 +12,12 @@ from headgate.mysql._required import Prerequisite, Status, check_filters, check_
 from headgate.mysql._result import select_blocks
 from headgate.mysql._settings import PASSWORD_VARIABLE, ConnectionSettings, Secret, TlsMode
 from headgate.mysql._stream import ByteStream
-from headgate.mysql._versions import LOG_STATUS, RESET_LOG, Version, is_supported, parse_version
+from headgate.mysql._versions import LOG_STATUS, Version, is_supported, parse_version
 from headgate.mysql._watermarks import commit_watermark
 
 __all__ = [
     "LOG_STATUS",
     "PASSWORD_VARIABLE",
-    "RESET_LOG",
     "REWRITTEN",
     "ArchivedLog",
     "BinlogArchive",

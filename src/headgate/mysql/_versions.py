@@ -16,7 +16,6 @@ __all__ = [
     "LOG_STATUS",
     "REPLICAS",
     "REPLICA_STATUS",
-    "RESET_LOG",
     "SUPPORTED",
     "Version",
     "check_version",
@@ -47,7 +46,6 @@ class Spelling(NamedTuple):
 REPLICA_STATUS: Final = Spelling((8, 0, 22), "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 REPLICAS: Final = Spelling((8, 0, 22), "SHOW REPLICAS", "SHOW SLAVE HOSTS")
 LOG_STATUS: Final = Spelling((8, 2, 0), "SHOW BINARY LOG STATUS", "SHOW MASTER STATUS")
-RESET_LOG: Final = Spelling((8, 2, 0), "RESET BINARY LOGS AND GTIDS", "RESET MASTER")
 
 
 def parse_version(text: str) -> Version:

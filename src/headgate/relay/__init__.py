@@ -30,20 +30,20 @@ from headgate.relay._buffer import BufferLimits
 from headgate.relay._http._app import create_app
 from headgate.relay._load import load_relay
 from headgate.relay._relay import Relay
-from headgate.relay._scn import KINDS, Kind
+from headgate.relay._scn import KINDS, ScnKind
 from headgate.relay._sources import LogicalSource, PhysicalSource, RelayConfig, RelayLimits, RelayTimes
 from headgate.relay._tenants import Tenant
 
 __all__ = [
     "KINDS",
     "BufferLimits",
-    "Kind",
     "LogicalSource",
     "PhysicalSource",
     "Relay",
     "RelayConfig",
     "RelayLimits",
     "RelayTimes",
+    "ScnKind",
     "Tenant",
     "create_app",
     "load_relay",

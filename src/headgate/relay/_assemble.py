@@ -31,7 +31,7 @@ from headgate.databus import EOP_SIZE, put_eops, seal
 from headgate.errors import UnsupportedError
 from headgate.names import lower_name
 from headgate.relay._events._schemas import Registry
-from headgate.relay._scn import Scn, Transactions
+from headgate.relay._scn import Scn, WholeTransactions
 from headgate.relay._segments import Windows
 from headgate.relay._writers import BeforeImages, EncodedEvents, RowWriter, RowWriters, SourceOf
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, LogBlock
@@ -188,7 +188,7 @@ class Assembler:
         window_of = np.repeat(np.arange(len(firsts)), lasts - firsts + 1)
         ends = rows[lasts]
         values = self._values(encoded, window_of, len(firsts))
-        scns = self._scn.number(Transactions(names, ends["file"], ends["pos"], ends["us"], values))
+        scns = self._scn.number(WholeTransactions(names, ends["file"], ends["pos"], ends["us"], values))
         windows = self._write(encoded, window_of, lasts, scns, ends["us"] * _NS_PER_US)
         self._waiting = [] if rest is None else [(part.block, part.image) for part in rest.parts]
         self._open = set() if rest is None else {rest.gtids[int(rest.rows["transaction"][0])]}

@@ -31,7 +31,7 @@ import numpy as np
 
 from headgate.databus import FIRST, StreamPosition
 from headgate.errors import ConfigError, ScnNotFoundError
-from headgate.relay._cursor import Batch, Cursor, Stops
+from headgate.relay._cursor import EventBatch, SegmentCursor, Stops
 from headgate.relay._events._choice import Choice
 from headgate.relay._recent import Recent
 from headgate.relay._segments import BufferSegment, Windows, segment_memory, stored_segments
@@ -241,7 +241,7 @@ class EventBuffer:
             later = [one for one in segments if one.last_scn >= position.scn]
             return sum(one.used for one in later) if all(one.memory for one in later) else None
 
-    def cursors(self, position: StreamPosition, *, each: bool = False) -> Iterator[Cursor]:
+    def cursors(self, position: StreamPosition, *, each: bool = False) -> Iterator[SegmentCursor]:
         """Yield the current content from ``position`` on: a cursor per segment, or per window if ``each``.
 
         :raises ScnNotFoundError: something after ``position`` may be missing.
@@ -281,14 +281,14 @@ class EventBuffer:
                     self._drop_oldest()
                 log.warning("%s; the buffer begins after SCN %d", error.message, self.oldest_resumable_scn)
 
-    def read(self, position: StreamPosition, size: int, choice: Choice | None = None) -> Batch:
+    def read(self, position: StreamPosition, size: int, choice: Choice | None = None) -> EventBatch:
         """Read events from ``position`` on, at most ``size`` bytes of them.
 
         :param choice: only these events, and control events; None: all. An offset inside a window counts only those.
         :raises ScnNotFoundError: something after ``position`` may be missing.
         :raises KeyIsNoNumberError: a RANGE filter met a key that is not a number.
         """
-        batch = Batch([])
+        batch = EventBatch([])
         for cursor in self.cursors(position):
             if not cursor.take(batch, size, choice):
                 break
@@ -306,7 +306,7 @@ def _check(position: StreamPosition, oldest_resumable: int, first_scn: int) -> N
         )
 
 
-def _cursors_of(view: Windows, position: StreamPosition, each: bool, stops: Stops) -> Iterator[Cursor]:
+def _cursors_of(view: Windows, position: StreamPosition, each: bool, stops: Stops) -> Iterator[SegmentCursor]:
     window, had = 0, 0
     if position.scn >= 0:
         window = int(np.searchsorted(view.scns, position.scn, "left"))
@@ -318,9 +318,9 @@ def _cursors_of(view: Windows, position: StreamPosition, each: bool, stops: Stop
             )
     last = len(view.scns)
     if had and window < last:
-        yield Cursor(view.data, view.start(window), int(view.ends[window]), had, position.scn, stops)
+        yield SegmentCursor(view.data, view.start(window), int(view.ends[window]), had, position.scn, stops)
         window += 1
     while window < last:
         following = window + 1 if each else last
-        yield Cursor(view.data, view.start(window), int(view.ends[following - 1]))
+        yield SegmentCursor(view.data, view.start(window), int(view.ends[following - 1]))
         window = following

@@ -32,9 +32,9 @@ __all__ = [
     "REQUESTS",
     "SERVER",
     "Counters",
-    "Kind",
     "Outcome",
     "Subject",
+    "SubjectKind",
 ]
 
 Outcome: TypeAlias = Literal["good", "bad request", "scn not found", "error"]
@@ -75,7 +75,7 @@ _CONTAINER: Final = (
 """``lastTaskCount``: ``workerTaskCount`` when it was printed last."""
 
 
-class Kind(enum.Enum):
+class SubjectKind(enum.Enum):
     """Kinds of subjects, with what a subject's name is, and the figures."""
 
     RECEIVED = "id of a physical source", _EVENTS
@@ -98,12 +98,12 @@ class Kind(enum.Enum):
         self.initial = [-1 if name.endswith("Scn") else 0 for name in self.columns]
 
 
-Subject: TypeAlias = tuple[Kind, Hashable]
+Subject: TypeAlias = tuple[SubjectKind, Hashable]
 
-REQUESTS: Final[Subject] = (Kind.REQUESTS, "total")
-OUTBOUND_CONNECTIONS: Final[Subject] = (Kind.CONNECTIONS, "outbound")
-INBOUND_CONNECTIONS: Final[Subject] = (Kind.CONNECTIONS, "inbound")
-SERVER: Final[Subject] = (Kind.CONTAINER, "container")
+REQUESTS: Final[Subject] = (SubjectKind.REQUESTS, "total")
+OUTBOUND_CONNECTIONS: Final[Subject] = (SubjectKind.CONNECTIONS, "outbound")
+INBOUND_CONNECTIONS: Final[Subject] = (SubjectKind.CONNECTIONS, "inbound")
+SERVER: Final[Subject] = (SubjectKind.CONTAINER, "container")
 
 _Row: TypeAlias = "array[int]"
 
@@ -118,9 +118,13 @@ class Counters:
     def __init__(self, partitions: Iterable[int], clients: int) -> None:
         self._lock = threading.Lock()
         partitions = list(partitions)
-        most = {Kind.SENT_CLIENT: clients, Kind.REQUESTS_CLIENT: clients, Kind.CONNECTIONS_CLIENT: clients}
-        most[Kind.LAST_START] = clients * len(partitions)
-        self._rows = {kind: Recent[Hashable, _Row](most.get(kind, _IDS)) for kind in Kind}
+        most = {
+            SubjectKind.SENT_CLIENT: clients,
+            SubjectKind.REQUESTS_CLIENT: clients,
+            SubjectKind.CONNECTIONS_CLIENT: clients,
+        }
+        most[SubjectKind.LAST_START] = clients * len(partitions)
+        self._rows = {kind: Recent[Hashable, _Row](most.get(kind, _IDS)) for kind in SubjectKind}
         self._delivered = np.zeros((3, _IDS), np.int64)
         """By source, not yet in its row: events, their bytes, and when the last of them went out. A compiled loop reads
         the head of each event right after it was chosen, while it is in the processor's cache: 4 ns an event."""
@@ -132,12 +136,12 @@ class Counters:
         for subject in (REQUESTS, OUTBOUND_CONNECTIONS, INBOUND_CONNECTIONS, SERVER):
             self._row(*subject)
         for one in partitions:
-            self._row(Kind.RECEIVED, one)
-            self._row(Kind.SENT, one)
+            self._row(SubjectKind.RECEIVED, one)
+            self._row(SubjectKind.SENT, one)
 
     # --- the table
 
-    def _row(self, kind: Kind, name: Hashable) -> _Row:
+    def _row(self, kind: SubjectKind, name: Hashable) -> _Row:
         rows = self._rows[kind]
         return rows.find(name) or rows.keep(name, _new_row(kind))
 
@@ -174,19 +178,19 @@ class Counters:
             row[columns[least]] = min(*known, first) if first >= 0 else min(known)
             row[columns[most]] = max(*known, row[columns[most]])
 
-    def read(self, kind: Kind, name: Hashable) -> dict[str, int]:
+    def read(self, kind: SubjectKind, name: Hashable) -> dict[str, int]:
         """Return a copy of a row; a new one if the subject has none."""
         with self._lock:
             self._settle()
             return dict(zip(kind.columns, self._rows[kind].get(name) or _new_row(kind), strict=True))
 
-    def names(self, kind: Kind) -> list[Hashable]:
+    def names(self, kind: SubjectKind) -> list[Hashable]:
         """Return the subjects that have rows."""
         with self._lock:
             self._settle()
             return list(self._rows[kind])
 
-    def reset(self, kind: Kind, name: Hashable) -> None:
+    def reset(self, kind: SubjectKind, name: Hashable) -> None:
         """Set a row's figures to their first values, if it has one."""
         with self._lock:
             self._settle()
@@ -196,7 +200,7 @@ class Counters:
             if (kind, name) == OUTBOUND_CONNECTIONS:
                 self._addresses.clear()
 
-    def enable(self, kind: Kind, name: Hashable, *, enabled: bool) -> None:
+    def enable(self, kind: SubjectKind, name: Hashable, *, enabled: bool) -> None:
         """Let a row count, or not, if there is one."""
         with self._lock:
             self._settle()
@@ -208,13 +212,13 @@ class Counters:
         """Count by source what waits for it: lists of sources may be long, requests and answers many."""
         for number in np.flatnonzero(self._delivered[0]).tolist():
             events, size, last = self._delivered[:, number].tolist()
-            subject = (Kind.SENT_SOURCE, number)
+            subject = (SubjectKind.SENT_SOURCE, number)
             self._add([subject], {"numDataEvents": events, "sizeDataEvents": size})
-            self._row(*subject)[Kind.SENT_SOURCE.columns["accessNs"]] = last
+            self._row(*subject)[SubjectKind.SENT_SOURCE.columns["accessNs"]] = last
         self._delivered[:] = 0
-        lists, columns = self._rows[Kind.REQUESTS_LIST], Kind.REQUESTS_LIST.columns
+        lists, columns = self._rows[SubjectKind.REQUESTS_LIST], SubjectKind.REQUESTS_LIST.columns
         for sources, row in lists.items():
-            subjects = [(Kind.REQUESTS_SOURCE, one) for one in sources]  # type: ignore[attr-defined]
+            subjects = [(SubjectKind.REQUESTS_SOURCE, one) for one in sources]  # type: ignore[attr-defined]
             self._add(subjects, {"numStreamCalls": row[columns["numStreamCalls"]]})
             scns = row[columns["minStreamWinScn"]], row[columns["maxStreamWinScn"]]
             self._span(subjects, "minStreamWinScn", "maxStreamWinScn", scns)
@@ -233,13 +237,13 @@ class Counters:
         :param us: time of the newest commit, µs since 1970.
         """
         number, control_size, first_scn, last_scn = windows
-        everything = (Kind.RECEIVED, partition)
-        subjects = [everything, *((Kind.RECEIVED_SOURCE, source) for source in counts)]
+        everything = (SubjectKind.RECEIVED, partition)
+        subjects = [everything, *((SubjectKind.RECEIVED_SOURCE, source) for source in counts)]
         latency = max(0, time.time_ns() // _NS_PER_MS - us // 1000)
         with self._lock:
             for source, (events, size, payload) in counts.items():
                 more = {"numDataEvents": events, "sizeDataEvents": size, "sizeDataEventsPayload": payload}
-                self._add([everything, (Kind.RECEIVED_SOURCE, source)], more)
+                self._add([everything, (SubjectKind.RECEIVED_SOURCE, source)], more)
             self._add([everything], {"numSysEvents": number, "sizeSysEvents": control_size})
             self._span(subjects, "minSeenWinScn", "maxSeenWinScn", (first_scn, last_scn))
             for columns, row in self._counting(subjects):
@@ -248,7 +252,7 @@ class Counters:
     def deliver(self, partition: int, client: str, events: int, size: int, control: int, control_size: int) -> None:
         """Count events that go out, after filters; sizes in bytes of data events and of control events."""
         more = {"numDataEvents": events, "sizeDataEvents": size, "numSysEvents": control, "sizeSysEvents": control_size}
-        self.add((Kind.SENT, partition), (Kind.SENT_CLIENT, client), **more)
+        self.add((SubjectKind.SENT, partition), (SubjectKind.SENT_CLIENT, client), **more)
 
     def deliver_parts(self, parts: Iterable[object]) -> None:
         """Count an answer's events by source.
@@ -262,15 +266,18 @@ class Counters:
 
     def start(self, client: str, sources: tuple[int, ...], scns: Mapping[int, int]) -> None:
         """Count a ``/stream`` of these source ids that begins after these SCNs, by id of the physical source."""
-        wanted = (Kind.REQUESTS_LIST, sources)
+        wanted = (SubjectKind.REQUESTS_LIST, sources)
         with self._lock:
-            if sources not in self._rows[Kind.REQUESTS_LIST] and len(self._rows[Kind.REQUESTS_LIST]) >= _LISTS:
+            if (
+                sources not in self._rows[SubjectKind.REQUESTS_LIST]
+                and len(self._rows[SubjectKind.REQUESTS_LIST]) >= _LISTS
+            ):
                 self._settle()
             self._add([wanted], {"numStreamCalls": 1})
-            subjects = (REQUESTS, (Kind.REQUESTS_CLIENT, client), wanted)
+            subjects = (REQUESTS, (SubjectKind.REQUESTS_CLIENT, client), wanted)
             self._span(subjects, "minStreamWinScn", "maxStreamWinScn", scns.values())
             for partition, scn in scns.items():
-                self._row(Kind.LAST_START, (client, partition))[-1] = scn
+                self._row(SubjectKind.LAST_START, (client, partition))[-1] = scn
 
     def answer(self, client: str, command: str, outcome: Outcome, seconds: float) -> None:
         """Count an answered request."""
@@ -281,9 +288,9 @@ class Counters:
             figures["numScnNotFoundStream"] = outcome == "scn not found"
             figures["streamUs"] = round(seconds * 1e6) if command == "stream" else 0
         with self._lock:
-            self._add([REQUESTS, (Kind.REQUESTS_CLIENT, client)], figures)
-            self._row(Kind.SENT_CLIENT, client)
-            self.peers = max(self.peers, len(self._rows[Kind.REQUESTS_CLIENT]))
+            self._add([REQUESTS, (SubjectKind.REQUESTS_CLIENT, client)], figures)
+            self._row(SubjectKind.SENT_CLIENT, client)
+            self.peers = max(self.peers, len(self._rows[SubjectKind.REQUESTS_CLIENT]))
             processing = outcome not in ("good", "bad request")
             refused = {"errorRequestProcessingCount": processing, "errorUncaughtCount": outcome == "bad request"}
             self._add([SERVER], {"workerTaskCount": 1, **refused})
@@ -317,7 +324,7 @@ class Counters:
         """
         with self._lock:
             self._open[key] = client, time.monotonic_ns()
-            for columns, row in self._counting([(Kind.CONNECTIONS_CLIENT, client)]):
+            for columns, row in self._counting([(SubjectKind.CONNECTIONS_CLIENT, client)]):
                 row[columns["numClients"]] = 1
             for columns, row in self._counting([OUTBOUND_CONNECTIONS]):
                 if len(self._addresses) < _ADDRESSES:
@@ -342,21 +349,21 @@ class Counters:
             self._add(self._both(client), {"numBytes": size})
 
     def _both(self, client: str) -> Sequence[Subject]:
-        known = client in self._rows[Kind.CONNECTIONS_CLIENT]
-        return [OUTBOUND_CONNECTIONS, (Kind.CONNECTIONS_CLIENT, client)] if known else [OUTBOUND_CONNECTIONS]
+        known = client in self._rows[SubjectKind.CONNECTIONS_CLIENT]
+        return [OUTBOUND_CONNECTIONS, (SubjectKind.CONNECTIONS_CLIENT, client)] if known else [OUTBOUND_CONNECTIONS]
 
-    def open_lives(self, kind: Kind, name: Hashable) -> list[int]:
+    def open_lives(self, kind: SubjectKind, name: Hashable) -> list[int]:
         """Return for how many ms each connection of a subject has been open."""
         now = time.monotonic_ns()
         with self._lock:
             return [
                 (now - since) // _NS_PER_MS
                 for client, since in self._open.values()
-                if (kind, name) in (OUTBOUND_CONNECTIONS, (Kind.CONNECTIONS_CLIENT, client))
+                if (kind, name) in (OUTBOUND_CONNECTIONS, (SubjectKind.CONNECTIONS_CLIENT, client))
             ]
 
 
-def _new_row(kind: Kind) -> _Row:
+def _new_row(kind: SubjectKind) -> _Row:
     row = array("q", kind.initial)
     now = time.monotonic_ns()
     row[: len(_CLOCKS)] = array("q", (True, now, time.time_ns() // _NS_PER_MS, now))

@@ -12,7 +12,7 @@ from headgate.databus import EOP_SIZE, fit, seal, skip
 from headgate.relay._events._choice import Choice, digest_of, first_window_of, gather, gather_smaller, select
 from headgate.relay._recent import Recent
 
-__all__ = ["Batch", "Cursor", "KeyIsNoNumberError", "Stops"]
+__all__ = ["EventBatch", "KeyIsNoNumberError", "SegmentCursor", "Stops"]
 
 _CHOSEN_AT_ONCE: Final = 65_536
 
@@ -27,7 +27,7 @@ class KeyIsNoNumberError(Exception):
 
 
 @dataclass
-class Batch:
+class EventBatch:
     """Events of one read, as they are in the buffer."""
 
     parts: list[Any]
@@ -55,7 +55,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Cursor:
+class SegmentCursor:
     """Reads whole windows of one segment: the events of ``data[begin:end]`` after those that the reader had."""
 
     data: Any
@@ -69,7 +69,7 @@ class Cursor:
     stops: Stops | None = None
     """Of the buffer, if the reader is inside a window."""
 
-    def cut_before(self, schemas: Sequence[bytes]) -> Cursor:
+    def cut_before(self, schemas: Sequence[bytes]) -> SegmentCursor:
         """Return a cursor that ends before the first window that has an event by one of these schemas (their ids). A
         window that the reader has begun stays.
         """
@@ -78,7 +78,7 @@ class Cursor:
         ids = np.frombuffer(b"".join(schemas), np.uint8).reshape(len(schemas), -1)
         return replace(self, end=int(first_window_of(self.data, self.begin, self.end, ids)))
 
-    def take(self, batch: Batch, size: int, choice: Choice | None = None) -> bool:
+    def take(self, batch: EventBatch, size: int, choice: Choice | None = None) -> bool:
         """Add to ``batch`` what fits in ``size`` bytes altogether; return False if there is more.
 
         :param choice: only these events, and control events; None: all.
@@ -100,7 +100,7 @@ class Cursor:
             self.stops.keep((self.inside, self.had + batch.events + batch.control - before, digest), stop)
         return not next_size
 
-    def _take_all(self, batch: Batch, size: int, begin: int, skipped: int) -> tuple[int, int]:
+    def _take_all(self, batch: EventBatch, size: int, begin: int, skipped: int) -> tuple[int, int]:
         """Return where the next event begins, and its size if it does not fit, else 0."""
         begin = int(skip(self.data, begin, self.end, skipped))
         stop, events, control, next_size = fit(self.data, begin, self.end, size - batch.size)
@@ -108,7 +108,7 @@ class Cursor:
             batch.append(self.data[begin:stop], events, control)
         return int(stop), int(next_size)
 
-    def _take_chosen(self, batch: Batch, size: int, choice: Choice, begin: int, skipped: int) -> tuple[int, int]:
+    def _take_chosen(self, batch: EventBatch, size: int, choice: Choice, begin: int, skipped: int) -> tuple[int, int]:
         data, at, filters = self.data, begin, choice.row_filters
         starts = np.empty(min(_CHOSEN_AT_ONCE, (self.end - at) // EOP_SIZE[2] + 1), np.int64)
         while at < self.end:

@@ -34,7 +34,7 @@ from headgate.relay._buffer import EventBuffer
 from headgate.relay._counters import Counters
 from headgate.relay._events._schemas import Registry
 from headgate.relay._names import SourceNames
-from headgate.relay._position import State, StateFile
+from headgate.relay._position import FeederState, StateFile
 from headgate.relay._scn import Scn
 from headgate.relay._segments import Windows
 from headgate.relay._sources import PhysicalSource, RelayConfig
@@ -109,7 +109,7 @@ class Feeder(Retrying):
         :raises HeadgateError: the server cannot be queried.
         """
         if not self.position.has_begun:
-            self.position.begin(State(self._start(self._source), -1))
+            self.position.begin(FeederState(self._start(self._source), -1))
 
     def _prepare(self) -> None:
         self.begin()

@@ -15,7 +15,7 @@ from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
 from headgate.offsets import Hint, Last
 from headgate.replication import Idle
 
-__all__ = ["Position", "State", "StateFile", "load_state"]
+__all__ = ["BufferPosition", "FeederState", "StateFile", "load_state"]
 
 log = logging.getLogger("headgate")
 
@@ -24,7 +24,7 @@ _SAVE_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True)
-class State:
+class FeederState:
     """A feeder's position."""
 
     gtid: GtidSet
@@ -39,7 +39,7 @@ class State:
     """Server that is known to have executed ``gtid``; empty: none is."""
 
 
-def load_state(file: Path | None, kind: str) -> State | None:
+def load_state(file: Path | None, kind: str) -> FeederState | None:
     """Load the state of an earlier relay; None: there is none.
 
     :raises ConfigError: it is not readable, or its SCNs are of another kind.
@@ -49,7 +49,7 @@ def load_state(file: Path | None, kind: str) -> State | None:
         return None
     try:
         last = value["last"] and Last.from_dict(value["last"])
-        state = State(
+        state = FeederState(
             GtidSet.parse(value["gtid"]),
             int(value["scn"]),
             rules=str(value.get("rules", "")),
@@ -66,13 +66,13 @@ def load_state(file: Path | None, kind: str) -> State | None:
     return state
 
 
-class Position:
+class BufferPosition:
     """Position of the buffer: one thread moves it, any thread may read it.
 
     :param state: where it begins; None: not known before :meth:`begin`.
     """
 
-    def __init__(self, state: State | None) -> None:
+    def __init__(self, state: FeederState | None) -> None:
         self._builder, self._scn, self._hint = GtidSetBuilder(), -1, None if state is None else state.hint
         self._last: Last | None = None
         self._server_uuid = ""
@@ -83,14 +83,14 @@ class Position:
         if state is not None:
             self.begin(state)
 
-    def begin(self, state: State) -> None:
+    def begin(self, state: FeederState) -> None:
         """Set where it begins."""
         with self._moved:
             self._builder, self._scn, self.has_begun = GtidSetBuilder(state.gtid), state.scn, True
             self._last, self._server_uuid = state.last, state.server_uuid
             self._moved.notify_all()
 
-    def now(self) -> State:
+    def now(self) -> FeederState:
         """Return the position: every transaction of the set that touches a followed table is in the buffer, the last
         one under the SCN (-1: none), and no other one is before it.
 
@@ -101,9 +101,9 @@ class Position:
                 raise ServerBehindError("the relay could not read from its server yet")
             return self._state()
 
-    def _state(self) -> State:
+    def _state(self) -> FeederState:
         gtid = self._builder.build()
-        return State(gtid, self._scn, self._hint, last=self._last, server_uuid=self._server_uuid)
+        return FeederState(gtid, self._scn, self._hint, last=self._last, server_uuid=self._server_uuid)
 
     def publish(self, gtids: Sequence[str], scn: int, last_us: int) -> None:
         """Add transactions that are in the buffer now, in log order.
@@ -139,7 +139,7 @@ class Position:
             uuid_and_tag = self._uuids[source] = (gtid.uuid, gtid.tag)
         return uuid_and_tag
 
-    def wait(self, enough: Callable[[State], bool], seconds: float) -> State | None:
+    def wait(self, enough: Callable[[FeederState], bool], seconds: float) -> FeederState | None:
         """Return the first position that is ``enough``; None: none within ``seconds``, or closed."""
         with self._moved:
             self._moved.wait_for(lambda: self._closed or (self.has_begun and enough(self._state())), seconds)
@@ -155,10 +155,10 @@ class StateFile:
     :param rules: mark of the rules for columns.
     """
 
-    def __init__(self, file: Path | None, kind: str, position: Position, name: str, *, rules: str = "") -> None:
+    def __init__(self, file: Path | None, kind: str, position: BufferPosition, name: str, *, rules: str = "") -> None:
         self._file, self.position, self._name = file, position, name
         self._constants = {"v": 1, "kind": kind, **({"rules": rules} if rules else {})}
-        self._saved: State | None = None
+        self._saved: FeederState | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"headgate-relay-{name}-state", daemon=True)
         self.problem: str | None = None

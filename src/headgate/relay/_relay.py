@@ -27,7 +27,7 @@ from headgate.relay._counters import Counters
 from headgate.relay._events._schemas import Registry
 from headgate.relay._feeder import Feeder
 from headgate.relay._names import SourceNames
-from headgate.relay._position import Position, State, StateFile, load_state
+from headgate.relay._position import BufferPosition, FeederState, StateFile, load_state
 from headgate.relay._scn import GenerationMap, Scn, scn_after_reset
 from headgate.relay._segments import newest_stored_scn
 from headgate.relay._sources import PhysicalSource, RelayConfig
@@ -142,7 +142,7 @@ class Relay:
             limits=config.limits.buffer,
         )
         scn = Scn(config.scn, self.generations, -1 if state is None else state.scn)
-        position = Position(state)
+        position = BufferPosition(state)
         feeder = Feeder(
             followed,
             self.names,
@@ -159,11 +159,13 @@ class Relay:
             log_feeder = LogFeeder(source.name, source.settings, spool, source.patterns, partial(_begin_of, position))
         return Partition(source, buffer, feeder, log_feeder)
 
-    def _state_after_reset(self, state: State | None, events: Path | None, start: GtidSet, rules: str) -> State:
+    def _state_after_reset(
+        self, state: FeederState | None, events: Path | None, start: GtidSet, rules: str
+    ) -> FeederState:
         if state is None:
-            return State(start, -1, rules=rules)
+            return FeederState(start, -1, rules=rules)
         last = max(state.scn, -1 if events is None else newest_stored_scn(events))
-        return State(start, scn_after_reset(self.config.scn, last, self.generations), rules=rules)
+        return FeederState(start, scn_after_reset(self.config.scn, last, self.generations), rules=rules)
 
     def _events_folder(self, source: PhysicalSource) -> Path | None:
         folder = self.config.state
@@ -201,7 +203,7 @@ class Relay:
         return ("ERROR_RETRYING", "; ".join(problems)) if problems else ("RUNNING", "")
 
 
-def _begin_of(position: Position) -> GtidSet | None:
+def _begin_of(position: BufferPosition) -> GtidSet | None:
     """Wait until a position has begun, and return its GTID set; None: not within a second."""
     state = position.wait(lambda _: True, _BEGIN_SECONDS)
     return None if state is None else state.gtid

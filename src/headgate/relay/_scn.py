@@ -45,11 +45,11 @@ import numpy.typing as npt
 from headgate.errors import ConfigError, ScnOrderError
 from headgate.files import lock_file, read_json, write_json
 
-__all__ = ["KINDS", "OF_COLUMNS", "GenerationMap", "Kind", "Scn", "Transactions", "scn_after_reset"]
+__all__ = ["KINDS", "OF_COLUMNS", "GenerationMap", "Scn", "ScnKind", "WholeTransactions", "scn_after_reset"]
 
-Kind: TypeAlias = Literal["gtid-generation", "binlog-offset", "relay-generated", "application", "source-generated"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-OF_COLUMNS: Final[tuple[Kind, ...]] = ("application", "source-generated")
+ScnKind: TypeAlias = Literal["gtid-generation", "binlog-offset", "relay-generated", "application", "source-generated"]
+KINDS: Final[tuple[ScnKind, ...]] = get_args(ScnKind)
+OF_COLUMNS: Final[tuple[ScnKind, ...]] = ("application", "source-generated")
 """Kinds that take their numbers from a column."""
 
 _OFFSET_BITS: Final = 32
@@ -60,7 +60,7 @@ _LAST_FILE: Final = 2**31 - 1
 _GAP: Final = 2**32
 """More transactions than a relay can serve between two saves of its state."""
 
-_REMEDIES: Final[Mapping[Kind, str]] = {
+_REMEDIES: Final[Mapping[ScnKind, str]] = {
     "binlog-offset": "the binlog was reset, or is another server's; binlog-offset is valid for one server and one "
     "binlog only, gtid-generation across failovers",
     "application": "the application's numbers are not in commit order: use gtid-generation",
@@ -69,7 +69,7 @@ _REMEDIES: Final[Mapping[Kind, str]] = {
     "source-generated": "use relay-generated",
 }
 """What to do if an SCN would not grow."""
-_REGRESS: Final[Mapping[Kind, str]] = {
+_REGRESS: Final[Mapping[ScnKind, str]] = {
     "gtid-generation": "has a smaller number than one of the same source before it (Group Replication with several "
     "primaries, a GTID set by hand, or a reset binlog)",
     "source-generated": "was committed after one with a greater number",
@@ -78,7 +78,7 @@ _REGRESS: Final[Mapping[Kind, str]] = {
 _Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
-class Transactions(NamedTuple):
+class WholeTransactions(NamedTuple):
     """Whole transactions in binlog order; each array is int64[transactions]."""
 
     gtids: Sequence[str]
@@ -207,7 +207,7 @@ def _generation_in(scn: int) -> int:
     return max(scn, 0) >> _NUMBER_BITS
 
 
-def scn_after_reset(kind: Kind, last: int, generations: GenerationMap) -> int:
+def scn_after_reset(kind: ScnKind, last: int, generations: GenerationMap) -> int:
     """Return the SCN after which a relay continues elsewhere in the log, above every SCN that it served before.
 
     A relay serves windows before it saves its state, so it may have served more than it knows. Therefore the result
@@ -227,15 +227,15 @@ class Scn:
     :param generations: for the kinds with generations.
     """
 
-    def __init__(self, kind: Kind, generations: GenerationMap | None = None, last: int = -1) -> None:
-        self.kind: Kind = kind
+    def __init__(self, kind: ScnKind, generations: GenerationMap | None = None, last: int = -1) -> None:
+        self.kind: ScnKind = kind
         self.last = last
         """The newest SCN."""
         self._generations = GenerationMap() if generations is None else generations
         self._source = ""
         self._generation = 0
 
-    def number(self, transactions: Transactions) -> _Numbers:
+    def number(self, transactions: WholeTransactions) -> _Numbers:
         """Return the SCNs of the next transactions. After an error :attr:`last` is unchanged.
 
         :raises ScnOrderError: this kind cannot number them in order.
@@ -253,7 +253,7 @@ class Scn:
         self.last = int(scns[-1]) if len(scns) else self.last
         return scns
 
-    def _numbers(self, transactions: Transactions) -> _Numbers:
+    def _numbers(self, transactions: WholeTransactions) -> _Numbers:
         """Return the numbers; :meth:`number` checks that they grow."""
         match self.kind:
             case "binlog-offset":
@@ -269,7 +269,7 @@ class Scn:
                 numbers = (int(gtid.rpartition(":")[2]) for gtid in transactions.gtids)
                 return self._in_generations(transactions, numbers)
 
-    def _in_generations(self, transactions: Transactions, numbers: Iterable[int]) -> _Numbers:
+    def _in_generations(self, transactions: WholeTransactions, numbers: Iterable[int]) -> _Numbers:
         scns, last = np.empty(len(transactions.gtids), np.int64), self.last
         stamps = transactions.stamps_us.tolist()
         for i, (gtid, number, stamp) in enumerate(zip(transactions.gtids, numbers, stamps, strict=True)):
@@ -289,7 +289,7 @@ class Scn:
         return scn
 
 
-def _offsets(transactions: Transactions) -> _Numbers:
+def _offsets(transactions: WholeTransactions) -> _Numbers:
     """:raises ScnOrderError: one does not fit."""
     gtids, files, positions = transactions[:3]
     far = np.flatnonzero((positions >= 1 << _OFFSET_BITS) | (files > _LAST_FILE))
@@ -302,7 +302,7 @@ def _offsets(transactions: Transactions) -> _Numbers:
     return (files << _OFFSET_BITS) | positions
 
 
-def _column_values(transactions: Transactions) -> _Numbers:
+def _column_values(transactions: WholeTransactions) -> _Numbers:
     """:raises ScnOrderError: a transaction has none."""
     missing = np.flatnonzero(transactions.values < 0)
     if len(missing):

@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, InstanceOf, ValidationInfo, model_validator
 
 from headgate._policies import ColumnRules, MaskKey, Policies
 from headgate.catalog import TablePatterns
+from headgate.config import Model
 from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings
 from headgate.relay._buffer import BufferLimits
 from headgate.relay._events._schemas import Types
 from headgate.relay._groups import GroupLimits
-from headgate.relay._scn import OF_COLUMNS, Kind
+from headgate.relay._scn import OF_COLUMNS, ScnKind
 from headgate.relay._tenants import Tenant
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
     "LARGEST_PORT",
     "FilePath",
     "LogicalSource",
-    "Model",
     "PhysicalSource",
     "RelayConfig",
     "RelayLimits",
@@ -98,10 +98,6 @@ def _in_folder(path: Path, info: ValidationInfo) -> Path:
 FilePath: TypeAlias = Annotated[Path, AfterValidator(_in_folder)]
 
 
-class Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
 class Settings(Model):
     """Settings under the same names in the TOML file and in :class:`RelayConfig`."""
 
@@ -112,7 +108,7 @@ class Settings(Model):
     """The registry's folder; None: it is in the state folder, or in memory if there is none."""
     state: FilePath | None = None
     """Folder of positions, ids and the buffer's files; None: a restart begins without them."""
-    scn: Kind = "gtid-generation"
+    scn: ScnKind = "gtid-generation"
     scn_column: str | None = None
     """``column`` or ``db.table.column``: the column that SCNs are made of, for the kinds that need one."""
     generations: FilePath | None = None

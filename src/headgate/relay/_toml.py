@@ -26,7 +26,7 @@ from typing import Any
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from headgate._policies import MaskKey, checked_rules, parse_rules
-from headgate.config import explain
+from headgate.config import Model, explain
 from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings
 from headgate.parsing import parse_toml
@@ -34,7 +34,6 @@ from headgate.relay._sources import (
     LARGEST_ID,
     FilePath,
     LogicalSource,
-    Model,
     PhysicalSource,
     RelayConfig,
     Settings,

@@ -29,7 +29,7 @@ from headgate.relay._events._choice import choice_of
 from headgate.relay._events._decode import RowDecoder
 from headgate.relay._events._json import json_lines
 from headgate.relay._events._schemas import Registry, Types
-from headgate.relay._events._where import RowFilter, compile_filters
+from headgate.relay._events._where import SourceFilter, compile_filters
 from headgate.relay._scn import Scn
 from headgate.relay._writers import SourceOf
 from headgate.replication import GTID_TYPE, META_FIELDS, ImageBatch, LogBlock, canonical_schema, op_array, seq_array
@@ -81,7 +81,7 @@ def _answers_of(finished: Finished, source: int, versions: Sequence[Schema], ver
     buffer.append(finished.windows)
     (data,) = buffer.read(StreamPosition(-1), _BUFFER_BYTES).parts
     first: str = versions[-1].value["fields"][0]["name"]
-    fewer = compile_filters({source: RowFilter(columns=(first,))}, lambda _: versions)
+    fewer = compile_filters({source: SourceFilter(columns=(first,))}, lambda _: versions)
     for choice in (choice_of([]), choice_of([source], row_filters=fewer)):  # end-of-period events pass any choice
         buffer.read(StreamPosition(-1), _BUFFER_BYTES, choice)
     next(buffer.cursors(StreamPosition(-1))).cut_before([versions[-1].digest])

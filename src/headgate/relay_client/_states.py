@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 __all__ = [
     "ClientState",
-    "Decision",
     "GroupAnswer",
     "MemberEvent",
     "MemberState",
     "Outcome",
     "PartitionState",
     "Pause",
+    "Transition",
     "decide",
     "decide_member",
     "decide_partition",
@@ -83,7 +83,7 @@ class Pause(enum.Enum):
     """Rollbacks, and bootstraps that begin again."""
 
 
-class Decision(NamedTuple):
+class Transition(NamedTuple):
     """What follows from an outcome."""
 
     state: ClientState
@@ -92,39 +92,39 @@ class Decision(NamedTuple):
     """Whether to continue at the next relay."""
 
 
-def _client_table() -> Mapping[tuple[ClientState, Outcome], Decision]:
+def _client_table() -> Mapping[tuple[ClientState, Outcome], Transition]:
     start, look_up, confirm, stream, bootstrap = ClientState
     table = {
-        (start, Outcome.LOADED): Decision(look_up),
-        (look_up, Outcome.KNOWN): Decision(confirm),
-        (look_up, Outcome.KNOWN_FOR_ROWS): Decision(bootstrap),
-        (confirm, Outcome.SAME_HISTORY): Decision(stream),
-        (stream, Outcome.ANSWERED): Decision(stream),
-        (stream, Outcome.GONE): Decision(bootstrap),
-        (bootstrap, Outcome.ANSWERED): Decision(bootstrap),
-        (bootstrap, Outcome.COMPLETE): Decision(stream),
-        (bootstrap, Outcome.GONE): Decision(bootstrap, Pause.SETBACKS),
-        (start, Outcome.FAILED): Decision(start, Pause.FAILURES),  # the store's failure, not the relay's
-        (look_up, Outcome.FAILED): Decision(look_up, Pause.FAILURES, next_relay=True),
+        (start, Outcome.LOADED): Transition(look_up),
+        (look_up, Outcome.KNOWN): Transition(confirm),
+        (look_up, Outcome.KNOWN_FOR_ROWS): Transition(bootstrap),
+        (confirm, Outcome.SAME_HISTORY): Transition(stream),
+        (stream, Outcome.ANSWERED): Transition(stream),
+        (stream, Outcome.GONE): Transition(bootstrap),
+        (bootstrap, Outcome.ANSWERED): Transition(bootstrap),
+        (bootstrap, Outcome.COMPLETE): Transition(stream),
+        (bootstrap, Outcome.GONE): Transition(bootstrap, Pause.SETBACKS),
+        (start, Outcome.FAILED): Transition(start, Pause.FAILURES),  # the store's failure, not the relay's
+        (look_up, Outcome.FAILED): Transition(look_up, Pause.FAILURES, next_relay=True),
     }
     for state in ClientState:
-        table[state, Outcome.ROLLED_BACK] = Decision(state, Pause.SETBACKS)
-        table[state, Outcome.INTERRUPTED] = Decision(state)
+        table[state, Outcome.ROLLED_BACK] = Transition(state, Pause.SETBACKS)
+        table[state, Outcome.INTERRUPTED] = Transition(state)
     for state in (confirm, stream, bootstrap):
-        table[state, Outcome.WAITED] = Decision(state)
-        table[state, Outcome.LOST] = Decision(look_up)
-        table[state, Outcome.FAILED] = Decision(look_up, Pause.FAILURES, next_relay=True)
+        table[state, Outcome.WAITED] = Transition(state)
+        table[state, Outcome.LOST] = Transition(look_up)
+        table[state, Outcome.FAILED] = Transition(look_up, Pause.FAILURES, next_relay=True)
     for state in (confirm, stream):
-        table[state, Outcome.SILENT] = Decision(look_up, next_relay=True)
+        table[state, Outcome.SILENT] = Transition(look_up, next_relay=True)
     for state in (stream, bootstrap):
-        table[state, Outcome.GONE_HERE] = Decision(look_up, next_relay=True)
+        table[state, Outcome.GONE_HERE] = Transition(look_up, next_relay=True)
     return table
 
 
 _CLIENT: Final = _client_table()
 
 
-def decide(state: ClientState, outcome: Outcome) -> Decision:
+def decide(state: ClientState, outcome: Outcome) -> Transition:
     """Return what follows when a client's action in ``state`` had this outcome."""
     return _CLIENT[state, outcome]
 

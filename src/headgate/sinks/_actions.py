@@ -1,8 +1,8 @@
 """Actions of one batch on a table's Delta tables: values that ``_plan`` makes and the tables carry out.
 
 The actions on a current table come in this order, each as one Delta commit or none: ``Create``, or ``Reshape``,
-``AddColumns``, ``NoteTypes`` and ``Fill``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``; ``ProveKey``, which only
-reads; ``TakeOver``. (Of a history: the rows, then the removals.)
+``AddColumns``, ``NoteTypes`` and ``FillColumns``; ``Truncate``; ``DropStrays``; the rows; ``Sweep``; ``ProveKey``,
+which only reads; ``TakeOver``. (Of a history: the rows, then the removals.)
 
 **Why a replay is safe.** A replay brings the same images under the same epoch. File and position may differ (another
 server). Each action documents why repeating it is safe. So whichever of them were committed before a crash, the replay
@@ -27,8 +27,8 @@ its TRUNCATE are marked by ``Upsert``, with the values of their last image.
 
 **Histories** get the batch's rows first, by ``AppendVersions``: it ends each open version that an image replaces. Then
 ``Truncate``, ``DropStrays`` and ``Sweep`` end open versions that were last seen (``_seen``) in earlier epochs. Versions
-that the batch began or found are of its epoch, so a replay ends no other version than the first attempt. ``Fill`` sets
-added columns in open versions only: a version that has ended stays as it was.
+that the batch began or found are of its epoch, so a replay ends no other version than the first attempt.
+``FillColumns`` sets added columns in open versions only: a version that has ended stays as it was.
 
 **Why** ``Append`` **and** ``Upsert`` **do not disturb each other.** In a first snapshot the reader drops the images of
 ranges that had not been read when the batch began: images and chunks of one batch have different keys. Otherwise an
@@ -107,7 +107,7 @@ class NoteTypes:
 
 
 @dataclass(frozen=True)
-class Fill:
+class FillColumns:
     """Set added columns to their default in rows of earlier batches. Rows of this batch bring their values.
 
     Replay: sets the same values.
@@ -253,7 +253,7 @@ class AppendChanges(RowAction):
     """
 
 
-ColumnAction: TypeAlias = Create | Reshape | AddColumns | NoteTypes | Fill
+ColumnAction: TypeAlias = Create | Reshape | AddColumns | NoteTypes | FillColumns
 """An action on the columns of a current table."""
 RemovalAction: TypeAlias = Truncate | DropStrays | Sweep
 Action: TypeAlias = (

@@ -10,7 +10,7 @@ from headgate.carrier import Batch, DdlRow, HeaderTable, Part
 from headgate.config import InconsistentImages, SchemaChangesConfig
 from headgate.lake import Form, Place, Successor, TableState, Target
 from headgate.sinks._ledger_state import Divergence
-from headgate.sinks._states import Event, State
+from headgate.sinks._states import State, TableEvent
 
 __all__ = ["Arrival", "Case", "Policy", "SnapshotInBatch", "TableBefore"]
 
@@ -114,7 +114,7 @@ class Arrival:
 class SnapshotInBatch:
     """State of a table's snapshot in the batch."""
 
-    event: Event  # FOLLOWS, READS or READS_SOME
+    event: TableEvent  # FOLLOWS, READS or READS_SOME
     since: int | None  # first epoch of the running full snapshot, if any
     ends: bool = False  # its last rows are in the batch, and no chunk must be read again
     ends_suspension: bool = False  # it ends the table's suspension
@@ -124,7 +124,7 @@ class SnapshotInBatch:
     @property
     def waits(self) -> bool:
         """Whether a full snapshot has yet to begin."""
-        return self.event is Event.READS and self.since is None
+        return self.event is TableEvent.READS and self.since is None
 
     @property
     def restarts(self) -> bool:
@@ -148,14 +148,14 @@ class Case:
         if header_entry is None or header_entry.state == "live" or header_entry.partial:
             since = row.since_epoch if row is not None and not is_suspended else None
             return SnapshotInBatch(
-                Event.FOLLOWS if header_entry is None or not header_entry.partial else Event.READS_SOME, since
+                TableEvent.FOLLOWS if header_entry is None or not header_entry.partial else TableEvent.READS_SOME, since
             )
         ends = header_entry.last and not any(redo.table == arrival.table for redo in arrival.batch.redo)
         # Only a snapshot that began after the suspension: with rows, or at its end if it has none.
         is_later = row is not None and is_suspended and (header_entry.since_epoch or 0) > (row.held_epoch or 0)
         ends_suspension = is_later and (ends or bool(arrival.chunks))
         begins = header_entry.since_epoch == arrival.epoch and (ends_suspension or not is_suspended)
-        return SnapshotInBatch(Event.READS, header_entry.since_epoch, ends, ends_suspension, begins, header_entry)
+        return SnapshotInBatch(TableEvent.READS, header_entry.since_epoch, ends, ends_suspension, begins, header_entry)
 
     @property
     def reason_before(self) -> str | None:

@@ -176,7 +176,7 @@ class CurrentTable:
     def _perform(self, action: Action, epoch: int) -> int:
         """Carry out one action and return its commits. If it makes more than this, the span is forgotten."""
         match action:
-            case do.Create() | do.Reshape() | do.AddColumns() | do.NoteTypes() | do.Fill():
+            case do.Create() | do.Reshape() | do.AddColumns() | do.NoteTypes() | do.FillColumns():
                 return self._change_columns(action, epoch)
             case do.TakeOver():
                 self._take_over()
@@ -211,7 +211,7 @@ class CurrentTable:
             case do.NoteTypes():
                 self.delta.set_properties(action.target.properties)
                 return 1
-            case do.Fill():
+            case do.FillColumns():
                 return self._fill(action, epoch)
 
     def _create(self, action: do.Create, epoch: int) -> int:
@@ -246,7 +246,7 @@ class CurrentTable:
             self.delta.add_columns(columns, action.target.properties)
         return 0
 
-    def _fill(self, action: do.Fill, epoch: int) -> int:
+    def _fill(self, action: do.FillColumns, epoch: int) -> int:
         from headgate.lake import Fill
 
         ddl = ", ".join(f"{quote_name(name)} {action.definition.types[name]}" for name in action.values)

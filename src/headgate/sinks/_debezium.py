@@ -1,8 +1,8 @@
 """Changes as messages in Debezium's format: which messages a change gives, and what they have in common.
 
 The format is that of Debezium's MySQL connector (documentation of Debezium 3, "MySQL connector", "Data change events").
-A :class:`Form` writes keys and values: ``_debezium_json`` as Kafka Connect's ``JsonConverter``. docs/kafka.md lists the
-differences.
+A :class:`MessageForm` writes keys and values: ``_debezium_json`` as Kafka Connect's ``JsonConverter``. docs/kafka.md
+lists the differences.
 
 A change gives one message or more, in this order:
 
@@ -36,7 +36,7 @@ from headgate.errors import DecodeError
 from headgate.kernels import Layout, header_name
 from headgate.sinks._debezium_values import header_lane
 
-__all__ = ["ORDER", "RECORDS", "Envelope", "Form", "Messages", "Places", "columns_present"]
+__all__ = ["ORDER", "RECORDS", "Envelope", "MessageForm", "MessageNumbers", "Messages", "columns_present"]
 
 RECORDS: Final = pa.schema(
     {
@@ -64,7 +64,7 @@ NEW_KEY, OLD_KEY = "__debezium.newkey", "__debezium.oldkey"
 _C, _U, _D, _B, _T = (ord(letter) for letter in "cudbt")
 
 
-class Places(NamedTuple):
+class MessageNumbers(NamedTuple):
     """Numbers of messages in their transactions, from 1."""
 
     gtid: pa.Array
@@ -72,7 +72,7 @@ class Places(NamedTuple):
     in_table: Any
 
 
-class Form(Protocol):
+class MessageForm(Protocol):
     """How keys and values are written."""
 
     def keys(self, definition: Definition, images: pa.RecordBatch) -> pa.Array:
@@ -81,7 +81,7 @@ class Form(Protocol):
     def values(self, definition: Definition, images: pa.RecordBatch, messages: Messages) -> pa.Array:
         """Return the value of each message, with no transaction: large_binary."""
 
-    def transactions(self, places: Places) -> pa.Array:
+    def transactions(self, places: MessageNumbers) -> pa.Array:
         """Return the block ``transaction`` of messages: large_binary."""
 
     def message(self, subject: str, schema: str, payload: Any) -> bytes:
@@ -100,7 +100,7 @@ class Form(Protocol):
 class Envelope:
     """Converter of one batch's images."""
 
-    form: Form
+    form: MessageForm
     tombstones: bool = True
     truncates: bool = False
 
@@ -128,7 +128,7 @@ class Envelope:
         }
         return pa.RecordBatch.from_arrays([*columns.values()], schema=RECORDS)
 
-    def numbered(self, values: pa.Array, places: Places) -> pa.Array:
+    def numbered(self, values: pa.Array, places: MessageNumbers) -> pa.Array:
         """Return values with their transactions; tombstones stay null."""
         before, after = self.form.around_transaction
         parts = pc.binary_slice(values, 0, -before), self.form.transactions(places), pc.binary_slice(values, -after)

@@ -22,12 +22,12 @@ from headgate.carrier import Definition
 from headgate.kernels import Kind, Lane, Layout, int64_lane, text_lane
 from headgate.lake import split_table
 from headgate.sinks._connect_avro import VALUE_BRANCH, avro_schema, binary, value_branch, wire_head
-from headgate.sinks._debezium import Messages, Places, columns_present
+from headgate.sinks._debezium import MessageNumbers, Messages, columns_present
 from headgate.sinks._debezium_schema import SOURCE, envelope_schema, is_required, key_schema
 from headgate.sinks._debezium_source import Source, events_of
 from headgate.sinks._debezium_values import avro_lane
 
-__all__ = ["AvroForm", "Registry"]
+__all__ = ["AvroForm", "SchemaStore"]
 
 _IMAGE, _BEFORE, _AFTER, _OP = range(4)
 """Sources of rows, in the order of ``write``."""
@@ -36,7 +36,7 @@ _LONG: Final = {"type": "int64", "optional": True}
 _TEXT: Final = {"type": "string", "optional": False}
 
 
-class Registry(Protocol):
+class SchemaStore(Protocol):
     """A store of schemas."""
 
     def schema_id(self, subject: str, schema: str) -> int:
@@ -45,10 +45,10 @@ class Registry(Protocol):
 
 @dataclass(frozen=True)
 class AvroForm:
-    """Avro of a batch's messages: a :class:`~headgate.sinks._debezium.Form`."""
+    """Avro of a batch's messages: a :class:`~headgate.sinks._debezium.MessageForm`."""
 
     source: Source
-    registry: Registry
+    registry: SchemaStore
     topic: Callable[[str], str]  # of ``db.table``
 
     def keys(self, definition: Definition, images: pa.RecordBatch) -> pa.Array:
@@ -73,7 +73,7 @@ class AvroForm:
         layout.constant(self._tail())
         return layout.write([messages.image, messages.before, messages.after, messages.op])
 
-    def transactions(self, places: Places) -> pa.Array:
+    def transactions(self, places: MessageNumbers) -> pa.Array:
         rows = np.arange(len(places.total))
         layout = Layout(len(rows), avro=True)
         layout.constant(VALUE_BRANCH)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from headgate.carrier import CarriedColumn, DdlRow, Definition
 from headgate.lake import split_table
 from headgate.names import quote_name
-from headgate.sinks._debezium_source import Event, Source, log_file
+from headgate.sinks._debezium_source import Source, SourceEvent, log_file
 
 __all__ = ["SchemaChange", "interleaved", "schema_changes"]
 
@@ -79,7 +79,7 @@ def _change(rows: Sequence[DdlRow], source: Source) -> SchemaChange:
     _, file, pos, _ = first.seq
     names = [split_table(row.new_name or row.table) for row in rows]
     db, table = names[0]
-    event = Event(first.ts or 0, "false", first.gtid, log_file(source.log_base, file), pos, 0)
+    event = SourceEvent(first.ts or 0, "false", first.gtid, log_file(source.log_base, file), pos, 0)
     text = f"DROP TABLE {quote_name(db)}.{quote_name(table)}" if _is_drop_table(first) else first.statement
     value = {
         "source": source.block(db, ",".join(name for _, name in names), event),

@@ -12,7 +12,7 @@ import pyarrow as pa
 from headgate.carrier import Definition
 from headgate.kernels import Kind, Lane, Layout, connect_json, connect_message, int64_lane, schema_opening, text_lane
 from headgate.lake import split_table
-from headgate.sinks._debezium import Messages, Places, columns_present
+from headgate.sinks._debezium import MessageNumbers, Messages, columns_present
 from headgate.sinks._debezium_schema import envelope_schema, key_schema
 from headgate.sinks._debezium_source import Source, events_of
 from headgate.sinks._debezium_values import json_lane
@@ -26,7 +26,7 @@ _NO_TRANSACTION = b"null"
 
 @dataclass(frozen=True)
 class JsonForm:
-    """JSON of a batch's messages: a :class:`~headgate.sinks._debezium.Form`."""
+    """JSON of a batch's messages: a :class:`~headgate.sinks._debezium.MessageForm`."""
 
     source: Source
     schemas: bool = False  # put Connect's schema into each key and value
@@ -60,7 +60,7 @@ class JsonForm:
         layout.constant(self._tail())
         return layout.write([messages.image, messages.before, messages.after, messages.op])
 
-    def transactions(self, places: Places) -> pa.Array:
+    def transactions(self, places: MessageNumbers) -> pa.Array:
         rows = np.arange(len(places.total))
         layout = Layout(len(rows))
         layout.constant(b'{"id":')

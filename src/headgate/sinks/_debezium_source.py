@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from headgate.replication import SNAPSHOT_FILE
 
-__all__ = ["Event", "Source", "events_of", "log_file"]
+__all__ = ["Source", "SourceEvent", "events_of", "log_file"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Source:
     version: str  # headgate's
     log_base: str  # name of the log files before their number, with the dot
 
-    def block(self, db: str, table: str, event: Event) -> dict[str, Any]:
+    def block(self, db: str, table: str, event: SourceEvent) -> dict[str, Any]:
         """Return the block: field → value, or the value of each image as an Arrow array."""
         us = event.us
         ms, ns = (us // 1000, us * 1000) if isinstance(us, int) else (pc.divide(us, 1000), pc.multiply(us, 1000))
@@ -52,7 +52,7 @@ class Source:
         }
 
 
-class Event(NamedTuple):
+class SourceEvent(NamedTuple):
     """An event of the log, or those of images: each field has a value, or an Arrow array of values."""
 
     us: Any  # commit time, µs since 1970 UTC
@@ -63,11 +63,11 @@ class Event(NamedTuple):
     row: Any  # number of the row in its event, from 0
 
 
-def events_of(images: pa.RecordBatch, log_base: str) -> Event:
+def events_of(images: pa.RecordBatch, log_base: str) -> SourceEvent:
     """Return the events of images. What is the same for all, as most often the file is, is a value."""
     seq = images["_seq"]
     is_read = pc.equal(seq.field("file"), SNAPSHOT_FILE)
-    return Event(
+    return SourceEvent(
         us=images["_ts"].cast(pa.int64()),
         snapshot=_text_of_numbers(is_read.cast(pa.int32()), lambda number: "incremental" if number else "false"),
         gtid=images["_gtid"].cast(pa.string()),

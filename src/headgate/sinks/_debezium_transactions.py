@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import TargetError
-from headgate.sinks._debezium import Places
+from headgate.sinks._debezium import MessageNumbers
 
 __all__ = ["TransactionEnd", "TransactionNumbers"]
 
@@ -49,7 +49,7 @@ class TransactionNumbers:
         self._ts_us = 0
         self._counts: Counter[str] = Counter()
 
-    def number(self, records: pa.RecordBatch) -> tuple[Places, list[TransactionEnd]]:
+    def number(self, records: pa.RecordBatch) -> tuple[MessageNumbers, list[TransactionEnd]]:
         """Return the numbers of each message, and the transactions that ended before the last.
 
         :raises TargetError: a transaction has no GTID.
@@ -85,7 +85,7 @@ class TransactionNumbers:
                 self._gtid, self._ts_us = gtid, ts_us
             changed = np.flatnonzero(sums[number])
             self._counts.update({names[i]: int(sums[number, i]) for i in changed.tolist()})
-        return Places(gtids, total, in_table), ends
+        return MessageNumbers(gtids, total, in_table), ends
 
     def rest(self) -> Iterator[TransactionEnd]:
         """Yield the last transaction, once, if there is one."""

@@ -53,8 +53,8 @@ from headgate.sinks._ledger_state import promised
 from headgate.sinks._misfits import Misfit, hook_name, reserved
 from headgate.sinks._plan import CurrentPlan
 from headgate.sinks._statements import Statements, read_statements
-from headgate.sinks._states import Event, State
-from headgate.sinks._table_decision import Outcome, TableCourse, remedy
+from headgate.sinks._states import State, TableEvent
+from headgate.sinks._table_decision import StatementOutcome, TableCourse, remedy
 
 __all__ = ["LACKS_ROWS", "Decision", "decide", "suspend"]
 
@@ -74,7 +74,7 @@ class Decision:
     reread: str | None = None  # why a re-read is requested, if it is
     unrecorded: bool = False  # created and dropped within the batch: not recorded
     warnings: tuple[str, ...] = ()
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[StatementOutcome, ...] = ()
 
     @property
     def writes(self) -> bool:
@@ -92,7 +92,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     reason = before.row.reason if before.is_suspended and before.row else None
     course = TableCourse(arrival.table, policy.strict, before.state, case.snapshot.waits, reason)
     if case.snapshot.ends_suspension:
-        course.apply_event(Event.ENDS_SUSPENSION)
+        course.apply_event(TableEvent.ENDS_SUSPENSION)
     statements = _follow_log(course, case)
     _suspend_for_gaps(course, case)
     restarts = _needs_no_log(course, case, statements.columns)
@@ -250,7 +250,7 @@ def _fit(course: TableCourse, case: Case, parts: Sequence[Part], statements: Sta
     if course.is_suspended or case.policy.form is None:
         return ColumnPlan()
     try:
-        if parts and case.snapshot.event is not Event.READS and case.before.lacks_rows(case.policy):
+        if parts and case.snapshot.event is not TableEvent.READS and case.before.lacks_rows(case.policy):
             raise Misfit(LACKS_ROWS)
         if columns.conflict is not None:
             raise Misfit(columns.conflict)
@@ -312,7 +312,7 @@ def _state_after(course: TableCourse, case: Case, columns: ColumnView) -> TableS
     arrival, snapshot, row = case.arrival, case.snapshot, case.before.row
     course.apply_event(snapshot.event)
     if snapshot.ends:
-        course.apply_event(Event.ENDS_FILTERED if snapshot.header_entry.filtered else Event.ENDS)
+        course.apply_event(TableEvent.ENDS_FILTERED if snapshot.header_entry.filtered else TableEvent.ENDS)
     state = TableState(
         table=arrival.table,
         state=course.state.value,

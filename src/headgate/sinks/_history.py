@@ -20,7 +20,7 @@ from headgate.lake import (
     split_table,
 )
 from headgate.sinks._decide import Decision
-from headgate.sinks._table_decision import Outcome
+from headgate.sinks._table_decision import StatementOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ class SchemaHistory:
         outcomes = [(decision.table, outcome) for decision in decisions for outcome in decision.outcomes]
         noted = {id(outcome.ddl) for _, outcome in outcomes}
         unknown = [ddl for ddl in batch.ddl if id(ddl) not in noted]
-        outcomes += [(ddl.table, Outcome(ddl, "ignored", "no such table here")) for ddl in unknown]
+        outcomes += [(ddl.table, StatementOutcome(ddl, "ignored", "no such table here")) for ddl in unknown]
         if not outcomes:
             return
         if not self._exists:
@@ -72,7 +72,7 @@ class SchemaHistory:
         append_rows(self._delta, rows, _DDL, Marker(f"headgate/{self._pipeline}/{_TABLE_PROPERTY}", epoch))
 
 
-def _row(epoch: int, table: str, outcome: Outcome) -> tuple[Any, ...]:
+def _row(epoch: int, table: str, outcome: StatementOutcome) -> tuple[Any, ...]:
     ddl = outcome.ddl
     when = None if ddl.ts is None else datetime.fromtimestamp(ddl.ts / 1e6, UTC)
     seq = dict(zip(_SEQ, ddl.seq, strict=True))

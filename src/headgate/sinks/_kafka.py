@@ -52,7 +52,7 @@ from headgate.errors import ConnectError
 from headgate.extras import require_extra
 from headgate.lake import KafkaStatus
 from headgate.replication import SNAPSHOT_FILE
-from headgate.sinks._debezium import ORDER, Envelope, Form
+from headgate.sinks._debezium import ORDER, Envelope, MessageForm
 from headgate.sinks._debezium_avro import AvroForm
 from headgate.sinks._debezium_ddl import SchemaChange, interleaved, schema_changes
 from headgate.sinks._debezium_json import JsonForm
@@ -184,7 +184,7 @@ class KafkaTarget:
     def _source(self, log_base: str) -> Source:
         return Source(self._names.prefix, _version(), log_base)
 
-    def _form(self, log_base: str) -> Form:
+    def _form(self, log_base: str) -> MessageForm:
         source = self._source(log_base)
         if self._registry is not None:
             return AvroForm(source, self._registry, self._names.of)
@@ -311,7 +311,7 @@ class KafkaTarget:
             else:
                 return
 
-    def _produce_ends(self, producer: Producer, form: Form, ends: Iterable[TransactionEnd]) -> None:
+    def _produce_ends(self, producer: Producer, form: MessageForm, ends: Iterable[TransactionEnd]) -> None:
         """Produce the begins and ends of transactions."""
         topic = self._names.transactions
         for end in ends:
@@ -319,7 +319,7 @@ class KafkaTarget:
             for value in end.values():
                 self._produce_one(producer, topic, key, form.message(f"{topic}-value", TRANSACTION_VALUE, value))
 
-    def _produce_schema_change(self, producer: Producer, form: Form, change: SchemaChange) -> None:
+    def _produce_schema_change(self, producer: Producer, form: MessageForm, change: SchemaChange) -> None:
         """Produce a DDL statement; all are in partition 0, so they have one order."""
         topic = self._names.schema_changes
         key = form.message(f"{topic}-key", SCHEMA_CHANGE_KEY, change.key)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
     from headgate.config import KafkaTargetConfig
-    from headgate.sinks._debezium import Form
+    from headgate.sinks._debezium import MessageForm
 
 __all__ = ["HeartbeatSender", "Topics", "check_brokers", "failure", "is_transient"]
 
@@ -75,7 +75,7 @@ class Topics:
 class HeartbeatSender:
     """Sender of heartbeats to their topic's only partition, apart from batches and their transactions."""
 
-    def __init__(self, config: KafkaTargetConfig, topic: str, form: Form) -> None:
+    def __init__(self, config: KafkaTargetConfig, topic: str, form: MessageForm) -> None:
         self._topic, self._form, self._timeout = topic, form, config.timeout_seconds
         self._cluster = KafkaCluster(config.bootstrap, config.settings_file)
         self._topics = Topics(self._cluster, min(_HEARTBEAT_SECONDS, self._timeout))

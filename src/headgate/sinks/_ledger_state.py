@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from headgate.carrier import Batch
 from headgate.lake import LeftOut, TableState
 from headgate.positions import NOTHING, Position, parse_position
-from headgate.sinks._states import Event, State, follow
+from headgate.sinks._states import State, TableEvent, follow
 
 __all__ = ["Divergence", "promised"]
 
@@ -61,7 +61,7 @@ def promised(
     unlogged = _unlogged(unseen, before, begins=begins)
     left_out = _left_out(left_out, before)
     causes = _joined(unlogged, left_out.text if left_out is not None else None)
-    event = Event.IS_INEXACT if causes else Event.IS_EXACT_LATER if pending else Event.IS_EXACT
+    event = TableEvent.IS_INEXACT if causes else TableEvent.IS_EXACT_LATER if pending else TableEvent.IS_EXACT
     after = follow(State(state.state), event)
     settling = f"exact once these changes are applied: {pending}"
     reasons = {State.INEXACT: causes, State.FILTERED: causes, State.SETTLING: settling}

@@ -14,7 +14,7 @@ from headgate.sinks._actions import Action, TableContent
 from headgate.sinks._case import Case
 from headgate.sinks._columns import ColumnPlan
 from headgate.sinks._statements import Statements
-from headgate.sinks._states import COMPLETE, Event, State
+from headgate.sinks._states import COMPLETE, State, TableEvent
 
 __all__ = ["CurrentPlan"]
 
@@ -72,7 +72,7 @@ class CurrentPlan:
             return TableContent.UNKNOWN
         match before.state:
             case State.LIVE:
-                is_read = self.case.snapshot.event is Event.READS or before.reread_requested or arrival.chunks
+                is_read = self.case.snapshot.event is TableEvent.READS or before.reread_requested or arrival.chunks
                 return TableContent.UNKNOWN if is_read or arrival.unseen is not None else TableContent.ALL
             case State.SETTLING:
                 return TableContent.SOME
@@ -98,7 +98,7 @@ class CurrentPlan:
         if not self.columns.added and after.properties != target.properties:
             yield do.NoteTypes(after)
         if self.columns.fills:
-            yield do.Fill(definition, self.columns.fills)
+            yield do.FillColumns(definition, self.columns.fills)
 
     def _removals(self) -> Iterator[Action]:
         # Versions that are older than the batch have ended at its first TRUNCATE.

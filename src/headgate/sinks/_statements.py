@@ -36,7 +36,7 @@ from headgate.lake import Form
 from headgate.sinks._case import Case
 from headgate.sinks._columns import ColumnView
 from headgate.sinks._misfits import shortened
-from headgate.sinks._states import Event, State
+from headgate.sinks._states import State, TableEvent
 from headgate.sinks._table_decision import TableCourse, remedy
 
 __all__ = ["Statements", "read_statements"]
@@ -113,7 +113,7 @@ def _alters_in_place(course: TableCourse, case: Case) -> bool:
 
     If the reader left images out, because the log did not name their columns, the ALTER is why, or came after it.
     """
-    is_complete = case.before.state in (State.LIVE, State.INEXACT) and case.snapshot.event is Event.FOLLOWS
+    is_complete = case.before.state in (State.LIVE, State.INEXACT) and case.snapshot.event is TableEvent.FOLLOWS
     is_named = course.table not in case.arrival.batch.stops
     is_supported = case.policy.form is not Form.HISTORY  # whose ended versions have the columns of their time
     return is_complete and is_named and is_supported and not course.is_suspended and not course.strict

@@ -1,7 +1,7 @@
 """The states of a table, and the events of a batch that change them.
 
-A batch brings a table its events in the order of :class:`Event`. Exception: ``STOPS`` and ``CHANGES`` also come after
-``BEGINS``, for causes that the snapshot does not settle. The state after the last event goes to the ledger. Only
+A batch brings a table its events in the order of :class:`TableEvent`. Exception: ``STOPS`` and ``CHANGES`` also come
+after ``BEGINS``, for causes that the snapshot does not settle. The state after the last event goes to the ledger. Only
 ``ENDS_SUSPENSION`` and ``BEGINS`` end a suspension. So rows of a suspended table are left out until all of it is read
 again.
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import Enum, StrEnum, auto
 from typing import Final
 
-__all__ = ["COMPLETE", "SUSPENDED", "TRANSITIONS", "Event", "State", "follow"]
+__all__ = ["COMPLETE", "SUSPENDED", "TRANSITIONS", "State", "TableEvent", "follow"]
 
 
 class State(StrEnum):
@@ -28,7 +28,7 @@ class State(StrEnum):
     STOPPED = "stopped"
 
 
-class Event(Enum):
+class TableEvent(Enum):
     """What a batch brings for a table."""
 
     ENDS_SUSPENSION = auto()  # rows of a snapshot that began after the suspension, or the end of an empty one
@@ -55,24 +55,24 @@ _KEEP: Final[Mapping[State, State]] = {state: state for state in State if state 
 _KEEP_SUSPENDED: Final[Mapping[State, State]] = {state: state for state in SUSPENDED}
 _KEEP_INCOMPLETE: Final[Mapping[State, State]] = {state: state for state in (State.SNAPSHOTTING, State.FILTERED)}
 
-TRANSITIONS: Final[Mapping[Event, Mapping[State, State]]] = {
-    Event.ENDS_SUSPENSION: dict.fromkeys(SUSPENDED, State.SNAPSHOTTING),
-    Event.STOPS: dict.fromkeys(State, State.STOPPED),
-    Event.CHANGES: dict.fromkeys(State, State.STALE),
-    Event.BEGINS: dict.fromkeys(State, State.SNAPSHOTTING),
-    Event.FOLLOWS: {**_KEEP, State.NEW: State.LIVE},
-    Event.READS: {**dict.fromkeys(State, State.SNAPSHOTTING), **_KEEP_SUSPENDED},
-    Event.READS_SOME: {**_KEEP, State.NEW: State.SNAPSHOTTING},
-    Event.ENDS: {State.SNAPSHOTTING: State.LIVE, **_KEEP_SUSPENDED},
-    Event.ENDS_FILTERED: {State.SNAPSHOTTING: State.FILTERED, **_KEEP_SUSPENDED},
-    Event.IS_EXACT: {**dict.fromkeys(_FOLLOWED, State.LIVE), **_KEEP_INCOMPLETE},
-    Event.IS_EXACT_LATER: {**dict.fromkeys(_FOLLOWED, State.SETTLING), **_KEEP_INCOMPLETE},
-    Event.IS_INEXACT: {**dict.fromkeys(_FOLLOWED, State.INEXACT), **_KEEP_INCOMPLETE},
+TRANSITIONS: Final[Mapping[TableEvent, Mapping[State, State]]] = {
+    TableEvent.ENDS_SUSPENSION: dict.fromkeys(SUSPENDED, State.SNAPSHOTTING),
+    TableEvent.STOPS: dict.fromkeys(State, State.STOPPED),
+    TableEvent.CHANGES: dict.fromkeys(State, State.STALE),
+    TableEvent.BEGINS: dict.fromkeys(State, State.SNAPSHOTTING),
+    TableEvent.FOLLOWS: {**_KEEP, State.NEW: State.LIVE},
+    TableEvent.READS: {**dict.fromkeys(State, State.SNAPSHOTTING), **_KEEP_SUSPENDED},
+    TableEvent.READS_SOME: {**_KEEP, State.NEW: State.SNAPSHOTTING},
+    TableEvent.ENDS: {State.SNAPSHOTTING: State.LIVE, **_KEEP_SUSPENDED},
+    TableEvent.ENDS_FILTERED: {State.SNAPSHOTTING: State.FILTERED, **_KEEP_SUSPENDED},
+    TableEvent.IS_EXACT: {**dict.fromkeys(_FOLLOWED, State.LIVE), **_KEEP_INCOMPLETE},
+    TableEvent.IS_EXACT_LATER: {**dict.fromkeys(_FOLLOWED, State.SETTLING), **_KEEP_INCOMPLETE},
+    TableEvent.IS_INEXACT: {**dict.fromkeys(_FOLLOWED, State.INEXACT), **_KEEP_INCOMPLETE},
 }
 """Event → state before → state after. A missing pair cannot happen."""
 
 
-def follow(state: State, event: Event) -> State:
+def follow(state: State, event: TableEvent) -> State:
     """Return the state after an event.
 
     :raises RuntimeError: this event cannot happen in this state.

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from headgate.carrier import DdlRow
 from headgate.config import InconsistentImages
 from headgate.errors import SchemaChangedError
-from headgate.sinks._states import SUSPENDED, Event, State, follow
+from headgate.sinks._states import SUSPENDED, State, TableEvent, follow
 
-__all__ = ["Outcome", "TableCourse", "remedy"]
+__all__ = ["StatementOutcome", "TableCourse", "remedy"]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StatementOutcome:
     """The result of one statement for one table."""
 
     ddl: DdlRow
@@ -33,13 +33,13 @@ class TableCourse:
     reason: str | None = None  # why it is suspended, if it is
     reread: str | None = None  # why the table must be read again, if the batch is the cause
     left_out: list[tuple[str, int]] = field(default_factory=list)  # why images are left out; how many, where counted
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[StatementOutcome] = field(default_factory=list)
 
     @property
     def is_suspended(self) -> bool:
         return self.state in SUSPENDED
 
-    def apply_event(self, event: Event) -> None:
+    def apply_event(self, event: TableEvent) -> None:
         """Change to the state after ``event``."""
         self.state = follow(self.state, event)
         if not self.is_suspended:
@@ -47,7 +47,7 @@ class TableCourse:
 
     def stop(self, reason: str) -> None:
         """Suspend the table until a user requests a re-read."""
-        self.apply_event(Event.STOPS)
+        self.apply_event(TableEvent.STOPS)
         self.reason, self.reread = reason, None
 
     def read_again(self, reason: str) -> None:
@@ -79,27 +79,29 @@ class TableCourse:
                 self.read_again(reason)
 
     def _wait_for_reread(self, reason: str) -> None:
-        self.apply_event(Event.CHANGES)
+        self.apply_event(TableEvent.CHANGES)
         self.reason = f"{reason}; waits to be read again"
         self.reread = reason if not self.waits else None
 
     def begin_snapshot(self) -> None:
         """Let a snapshot that begins settle all effects of the batch's log."""
-        self.apply_event(Event.BEGINS)
+        self.apply_event(TableEvent.BEGINS)
         self.outcomes = [
-            outcome if outcome.done == "ignored" else Outcome(outcome.ddl, "applied", "the table is read in this batch")
+            outcome
+            if outcome.done == "ignored"
+            else StatementOutcome(outcome.ddl, "applied", "the table is read in this batch")
             for outcome in self.outcomes
         ]
 
     def note(self, ddl: DdlRow, done: str, reason: str | None = None) -> None:
         """Record the outcome of a statement."""
-        self.outcomes.append(Outcome(ddl, done, reason))
+        self.outcomes.append(StatementOutcome(ddl, done, reason))
 
     def note_suspension(self, ddl: DdlRow) -> None:
         """Record that a statement suspended the table, and why."""
         self.outcomes.append(self._suspension_outcome(ddl))
 
-    def settled(self, alters: Iterable[DdlRow]) -> tuple[Outcome, ...]:
+    def settled(self, alters: Iterable[DdlRow]) -> tuple[StatementOutcome, ...]:
         """Return the outcomes of all statements, after the last event.
 
         :param alters: the statements that changed only columns; a table that is suspended does not follow them.
@@ -124,8 +126,8 @@ class TableCourse:
             texts.append(f"{self.table} is read again: {self.reread}")
         return texts
 
-    def _suspension_outcome(self, ddl: DdlRow) -> Outcome:
-        return Outcome(ddl, "re-read" if self.state is State.STALE else self.state.value, self.reason)
+    def _suspension_outcome(self, ddl: DdlRow) -> StatementOutcome:
+        return StatementOutcome(ddl, "re-read" if self.state is State.STALE else self.state.value, self.reason)
 
 
 def remedy(table: str) -> str:

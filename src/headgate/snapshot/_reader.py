@@ -40,8 +40,9 @@ When a chunk gives a ``Redo``
   with the same changes.
 - An image in W whose key cannot be distinguished from another: which key it touches is unknown.
 
-A row with such a key in the SELECT's result gives a ``Stop`` instead: it would exist at a later E, too. So does a table
-that lacks a column of its ``rows``, or whose chosen key does not identify the chunk's rows, and a value that MySQL cut.
+A row with such a key in the SELECT's result gives an ``UnreadableRows`` instead: it would exist at a later E, too. So
+does a table that lacks a column of its ``rows``, or whose chosen key does not identify the chunk's rows, and a value
+that MySQL cut.
 
 Rows that are kept
 ==================
@@ -82,7 +83,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.carrier import HighWatermark, Redo, Stop
+from headgate.carrier import HighWatermark, Redo, UnreadableRows
 from headgate.catalog import Column, TableDef, check_visible, exact_patterns, load_stats, load_table
 from headgate.columns import PASSES_FIELD, TableCodec, excluded_by_name
 from headgate.errors import (
@@ -157,8 +158,8 @@ class _RetryChunk(Exception):
 
 def read_chunks(
     read: ChunkRead, options: ChunkOptions | None = None
-) -> Iterator[ImageBatch | Redo | Stop | HighWatermark]:
-    """Yield each chunk's rows exactly as of E, as ``r`` images; or one ``Redo`` or ``Stop`` in their place.
+) -> Iterator[ImageBatch | Redo | UnreadableRows | HighWatermark]:
+    """Yield each chunk's rows exactly as of E, as ``r`` images; or one ``Redo`` or ``UnreadableRows`` in their place.
 
     A chunk yields batches only after all checks have passed, so never both. An empty chunk yields one batch without
     rows: that it was read, and its definition, count too. With ``Policies.window`` ``keep`` or ``drop`` a
@@ -198,7 +199,7 @@ def read_chunks(
             except UnreadableTableError as error:
                 if options.ambiguous == "raise":
                     raise
-                yield Stop(chunk.table, stop_reason(error, chunk.table), chunk=chunk.number)
+                yield UnreadableRows(chunk.table, stop_reason(error, chunk.table), chunk=chunk.number)
             else:
                 yield from stamp.batches(table, rows)
                 watermark = log.watermark(chunk.table)

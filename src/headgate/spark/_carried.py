@@ -22,7 +22,7 @@ from headgate.carrier import (
     Message,
     Redo,
     Signals,
-    Stop,
+    UnreadableRows,
     encode,
 )
 from headgate.catalog import AddedColumn, Column, ColumnChange, DroppedColumn, RedefinedColumn, TableDef
@@ -69,14 +69,14 @@ def carrier_rows(
 
 def _message(
     settings: ConnectionSettings,
-    item: Ddl | Stopped | Redo | Stop | HighWatermark | Signals | RangeEnd,
+    item: Ddl | Stopped | Redo | UnreadableRows | HighWatermark | Signals | RangeEnd,
     epoch: int,
     policies: Policies,
 ) -> Message:
     if isinstance(item, Ddl):
         return _ddl(settings, item, epoch, policies)
     if isinstance(item, Stopped):
-        return Stop(item.table, item.reason, gtid=item.gtid, unknown=item.unknown)
+        return UnreadableRows(item.table, item.reason, gtid=item.gtid, unknown=item.unknown)
     if isinstance(item, RangeEnd):
         last = item.last or Last("", 0)
         return End(str(item.gtid), item.server_uuid, item.file, item.pos, last.gtid, last.ts_us, item.created_s)

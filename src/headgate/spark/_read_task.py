@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate._policies import Operation, Policies
-from headgate.carrier import ABSENT, HighWatermark, Redo, Signals, Stop, check_names
+from headgate.carrier import ABSENT, HighWatermark, Redo, Signals, UnreadableRows, check_names
 from headgate.catalog import TableDef, TablePatterns, exact_pattern, load_table
 from headgate.columns import hooked_table
 from headgate.control import inserted_rows
@@ -39,7 +39,7 @@ ImagesWanted: TypeAlias = Literal["all", "keys"]
 
 def read_task(
     settings: ConnectionSettings, task: Task, images: ImagesWanted, options: ChunkOptions
-) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Stop | HighWatermark | Signals | RangeEnd]:
+) -> Iterator[ImageBatch | Ddl | Stopped | Redo | UnreadableRows | HighWatermark | Signals | RangeEnd]:
     """Yield everything of a task: images (except those of unread ranges), statements, signals, outcomes of chunks.
 
     :param options: how chunks are read. ``ambiguous`` is also for tables with unknown columns: raise, or yield a
@@ -52,7 +52,7 @@ def read_task(
 
 def _read(
     settings: ConnectionSettings, task: Task, images: ImagesWanted, options: ChunkOptions
-) -> Iterator[ImageBatch | Ddl | Stopped | Redo | Stop | HighWatermark | Signals | RangeEnd]:
+) -> Iterator[ImageBatch | Ddl | Stopped | Redo | UnreadableRows | HighWatermark | Signals | RangeEnd]:
     """Yield everything of a task, with the columns that the tables have at MySQL."""
     executed = parse_position(task.executed)
     if task.log is not None:

@@ -19,7 +19,7 @@ from tests.fix_spark import once_its_source_starts
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.testing import MySQLServer
+    from headgate_testing import MySQLServer
 
 
 class Shop:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from headgate.cli import app
 from headgate.config import load_config
-from headgate.testing import MySQLServer, replica_pair
+from headgate_testing import MySQLServer, replica_pair
 
 WORD = "s3cr3t!"
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from headgate.cli import app
 from headgate.config import load_config
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 
 @pytest.fixture(autouse=True)

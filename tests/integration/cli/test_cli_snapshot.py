@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import headgate
 from headgate.cli import _snapshot, app
 from headgate.gtid import GtidSet
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.beside import beside
 
 SRC = str(Path(headgate.__file__).parents[1])

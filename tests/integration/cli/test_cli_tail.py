@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 import headgate
 from headgate.cli import app
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 SRC = str(Path(headgate.__file__).parents[1])
 KEYS = ["op", "db", "table", "gtid", "file", "pos", "ordinal", "ts", "before", "after"]

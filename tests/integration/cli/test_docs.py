@@ -18,7 +18,7 @@ from tests.integration.runs import Runs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.testing import MySQLServer
+    from headgate_testing import MySQLServer
 
 ROOT = Path(__file__).parents[3]
 

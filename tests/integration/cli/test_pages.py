@@ -18,7 +18,7 @@ from tests.test_documents import ROOT
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.testing import KafkaBroker, MySQLServer
+    from headgate_testing import KafkaBroker, MySQLServer
 
 
 def blocks(page: str, language: str) -> list[str]:

@@ -22,7 +22,7 @@ from headgate.config import parse_config
 from headgate.errors import ServerSettingError
 from headgate.lake import Lake, read_status
 from headgate.pipeline import check_source
-from headgate.testing import UNLOGGED_CASCADES, KafkaBroker, MySQLServer
+from headgate_testing import UNLOGGED_CASCADES, KafkaBroker, MySQLServer
 from tests.logged import logged_here
 
 CONFIG = """\
@@ -387,9 +387,11 @@ def jvm_of(process: subprocess.Popen[str]) -> int | None:
 
 
 def test_ctrl_c_while_spark_starts_leaves_no_jvm() -> None:
-    code = "import contextlib, headgate.cli._demo as x\nwith contextlib.suppress(KeyboardInterrupt): x.start_spark()"
+    code = "import contextlib, examples.demo.run as x\nwith contextlib.suppress(KeyboardInterrupt): x.start_spark()"
     words = [sys.executable, "-c", code]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    with subprocess.Popen(
+        words, cwd=Path(__file__).parents[3], stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         try:
             deadline = time.monotonic() + 120
             while jvm_of(process) is None:

@@ -17,7 +17,7 @@ from headgate.errors import ConfigError
 from headgate.lake import Activity, Lake, Status, ledger_rows, read_status
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
-from headgate.testing import MySQLServer, Proxy
+from headgate_testing import MySQLServer, Proxy
 from tests.integration.runs import Runs
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import sys
 import textwrap
 import urllib.request
 import venv
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,11 +24,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.testing import wait_until
-from headgate.testing._ports import free_port
+from headgate_testing import wait_until
+from headgate_testing._ports import free_port
 
 if TYPE_CHECKING:
-    from headgate.testing import KafkaBroker, MySQLServer
+    from headgate_testing import KafkaBroker, MySQLServer
 
 ROOT = Path(__file__).parents[3]
 OUT_OF_REACH = re.compile(r"connection broken by|Could not fetch URL|Temporary failure in name resolution")
@@ -126,6 +127,14 @@ def pipeline(server: MySQLServer, db: str) -> str:
         source = {{ url = "{server.url}", tables = ["{db}.*"] }}
         target = {{ path = "lake" }}
     """
+
+
+@pytest.mark.slow
+@LONG
+def test_it_is_headgate_alone(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        top = {name.partition("/")[0] for name in archive.namelist()}
+    assert {name for name in top if not name.endswith(".dist-info")} == {"headgate"}
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.control import parse_signal, submit
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.streams import Stream, make_tables
 
 ROWS = 60

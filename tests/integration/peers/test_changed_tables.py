@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.streams import Stream, begin
 
 

@@ -17,8 +17,8 @@ import pytest
 
 from benchmarks._debezium import jars, java
 from headgate.errors import ConfigError
-from headgate.testing import KafkaBroker, MySQLServer, wait_until
-from headgate.testing._process import start_child
+from headgate_testing import KafkaBroker, MySQLServer, wait_until
+from headgate_testing._process import start_child
 from tests.integration.pipeline.test_kafka import KafkaRuns
 from tests.sinks.debezium_keys import KEYS
 

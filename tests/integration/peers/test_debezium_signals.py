@@ -39,7 +39,7 @@ from headgate.spark._relayed import server_of
 from headgate.spark._server import SourceServer
 from headgate.spark._snapshot_requests import check_request
 from headgate.spark._tasks import plan_tasks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.spark.model import as_json, readings_of
 
 ROWS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999) SELECT i + 1, i FROM n"

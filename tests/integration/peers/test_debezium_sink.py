@@ -13,11 +13,11 @@ import pytest
 from benchmarks._debezium import jars, java
 from headgate.errors import ConfigError
 from headgate.files import cache_folder
-from headgate.testing import KafkaBroker, MySQLServer, wait_until
-from headgate.testing._cache import make_once
-from headgate.testing._jars import fetch_jars
-from headgate.testing._ports import free_port
-from headgate.testing._process import start_child
+from headgate_testing import KafkaBroker, MySQLServer, wait_until
+from headgate_testing._cache import make_once
+from headgate_testing._jars import fetch_jars
+from headgate_testing._ports import free_port
+from headgate_testing._process import start_child
 from tests.integration.pipeline.test_kafka import KafkaRuns
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from headgate.binlog import Segment
 from headgate.errors import DecodeError, TransportError
 from headgate.positions import Position
 from headgate.replication._dump import Dump
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.changes import Log
 
 NULLS, TEXTS = Policies(zero_dates="null"), Policies(zero_dates="text")

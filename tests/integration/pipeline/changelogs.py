@@ -11,7 +11,7 @@ from headgate.gtid import GtidSet
 from headgate.lake import Lake
 from headgate.mysql import ConnectionSettings
 from headgate.replication import DecodeOptions, LogBlock, LogRead, read_range
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.outside import lake_rows
 
 __all__ = ["changes_in_lake", "changes_in_log"]

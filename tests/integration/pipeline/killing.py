@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pymysql
 
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.fix_spark import JAVA_OPTIONS
 
 __all__ = ["CONFIG", "TABLES", "Writer", "assert_runs", "headgate", "kill", "load"]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.elsewhere import Elsewhere
 
 READ = """

@@ -12,7 +12,7 @@ import pytest
 from headgate.errors import ConfigError
 from headgate.lake import TableState, newest_row
 from headgate.pipeline import Pipeline, check_source
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.outside import lake_rows
 from tests.integration.pipeline.verifying import verify
 from tests.integration.runs import Runs

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import MySQLServer, ObjectStore, SparkCluster, s3_jars, wait_until
+from headgate_testing import MySQLServer, ObjectStore, SparkCluster, s3_jars, wait_until
 from tests.integration.elsewhere import Elsewhere, with_jars
 from tests.integration.outside import lake_rows, operations, source_rows
 

@@ -11,7 +11,7 @@ import pytest
 from headgate.config import PipelineConfig, parse_config
 from headgate.lake import Lake, TableResult
 from headgate.pipeline import Pipeline
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.outside import lake_rows
 from tests.integration.pipeline.verifying import newest, verify
 

@@ -13,7 +13,7 @@ from tests.integration.runs import Runs
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.testing import MySQLServer
+    from headgate_testing import MySQLServer
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from headgate.lake import Lake
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
-from headgate.testing import MySQLServer, Proxy, replica_pair
+from headgate_testing import MySQLServer, Proxy, replica_pair
 from tests.integration.outside import lake_rows, source_rows
 from tests.integration.pipeline.changelogs import changes_in_lake, changes_in_log
 from tests.integration.pipeline.killing import CONFIG, TABLES, Writer, load

@@ -24,7 +24,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 NOT_TAKEN = """
 import gc
 from headgate.engine import prestart_session, build_session
-from headgate.testing import wait_until
+from headgate_testing import wait_until
 with prestart_session("x", {"spark.master": "local[1]"}):
     from pyspark import SparkContext
     wait_until(lambda: SparkContext._active_spark_context)

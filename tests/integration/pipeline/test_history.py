@@ -15,7 +15,7 @@ from headgate.errors import ConfigError
 from headgate.lake import Lake, newest_row
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchWriter
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.fix_carrier import SNAPSHOT_PLACE
 from tests.integration.outside import Rows, lake_rows, source_rows
 from tests.integration.pipeline.histories import Copy, Modelled, histories, write_batches

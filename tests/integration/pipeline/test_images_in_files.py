@@ -15,7 +15,7 @@ from headgate.lake import Lake
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate.stores import VARIABLE, folder_of, grant
-from headgate.testing import MySQLServer, ObjectStore
+from headgate_testing import MySQLServer, ObjectStore
 from tests.fix_carrier import FakeTable
 from tests.integration.outside import lake_rows, source_rows
 from tests.integration.pipeline.verifying import newest, verify

@@ -24,7 +24,7 @@ from headgate.gtid import GtidSet
 from headgate.lake import Lake, read_status
 from headgate.pipeline import check_config, check_interfaces
 from headgate.sinks._kafka import KafkaTarget
-from headgate.testing import KafkaBroker, MySQLServer, wait_until
+from headgate_testing import KafkaBroker, MySQLServer, wait_until
 from tests.integration.runs import TEXT, Runs
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.testing import KafkaBroker, MySQLServer, pass_time
+from headgate_testing import KafkaBroker, MySQLServer, pass_time
 from tests.integration.pipeline.killing import assert_runs, headgate, kill
 
 CONFIG = """\

@@ -19,7 +19,7 @@ from headgate.gtid import GtidSet
 from headgate.lake import Lake
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.pipeline import Pipeline
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.pipeline.changelogs import changes_in_lake, changes_in_log
 from tests.integration.pipeline.killing import CONFIG, TABLES, Writer, assert_runs, headgate, kill, load
 from tests.integration.pipeline.verifying import newest, verify

@@ -24,8 +24,8 @@ from headgate.config import load_config
 from headgate.gtid import GtidSet
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline
-from headgate.testing import MySQLServer
 from headgate.verification import verify
+from headgate_testing import MySQLServer
 from tests.integration.outside import lake_rows, source_rows
 from tests.integration.pipeline.changelogs import changes_in_lake, changes_in_log
 from tests.integration.pipeline.killing import CONFIG, TABLES, Writer, assert_runs, headgate, kill, load

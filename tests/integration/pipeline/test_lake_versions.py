@@ -11,7 +11,7 @@ import pytest
 
 from headgate.errors import TargetError
 from headgate.lake import DeltaPath
-from headgate.lake._version import Part, TableVersion, open_version
+from headgate.lake._version import RowGroup, TableVersion, open_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,7 +23,7 @@ PROPERTIES = "'delta.enableDeletionVectors' = 'true', 'delta.checkpointInterval'
 def rows(version: TableVersion, batch_rows: int) -> list[str]:
     """All rows, read at once and part by part."""
 
-    def read(parts: Sequence[Part]) -> list[str]:
+    def read(parts: Sequence[RowGroup]) -> list[str]:
         batches = version.batches(parts, version.schema.names, rows=batch_rows)
         return [line for batch in batches for line in lines(pa.Table.from_batches([batch]), version.schema.names)]
 

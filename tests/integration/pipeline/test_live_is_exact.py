@@ -15,7 +15,7 @@ from headgate.config import parse_config
 from headgate.lake import Lake, find_row, newest_row, read_as_of, verify_table
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.beside import beside
 from tests.integration.pipeline.verifying import comparer, verify
 

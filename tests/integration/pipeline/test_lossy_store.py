@@ -22,7 +22,7 @@ from headgate.delta import TableLog, files_of, snapshot_at
 from headgate.delta._vectors import vector_file
 from headgate.lake import Lake
 from headgate.stores import VARIABLE, grant
-from headgate.testing import LossyStore, MySQLServer, ObjectStore, s3_jars
+from headgate_testing import LossyStore, MySQLServer, ObjectStore, s3_jars
 from tests.integration.elsewhere import Elsewhere, with_jars
 from tests.integration.pipeline.killing import headgate, kill
 

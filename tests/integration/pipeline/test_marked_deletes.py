@@ -16,7 +16,7 @@ from headgate.errors import ConfigError
 from headgate.lake import Lake, newest_row
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchWriter, Policy
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import Rows, lake_rows
 from tests.integration.pipeline.histories import Copy, Modelled, document, histories, write_batches

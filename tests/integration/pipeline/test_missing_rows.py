@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.lake import newest_row
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.runs import Runs
 
 if TYPE_CHECKING:

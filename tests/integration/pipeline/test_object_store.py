@@ -16,7 +16,7 @@ from headgate.delta import LOG, files_of
 from headgate.lake import Lake, Maintenance
 from headgate.lake._file_removal import UpkeepTimes
 from headgate.stores import VARIABLE, grant
-from headgate.testing import MySQLServer, ObjectStore, s3_jars
+from headgate_testing import MySQLServer, ObjectStore, s3_jars
 from tests.integration.elsewhere import Elsewhere, with_jars
 from tests.lake.test_upkeep import AT_ONCE, NAME, STILL, Written
 

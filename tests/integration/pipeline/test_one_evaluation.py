@@ -17,7 +17,7 @@ from headgate.config import parse_config
 from headgate.lake import DeltaPath, Form, Lake
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchWriter, Policy, _expand
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import lake_rows, source_rows
 from tests.integration.pipeline.verifying import newest, verify

@@ -16,7 +16,7 @@ import pytest
 from headgate.config import parse_config
 from headgate.lake import Lake, LedgerRow, TableResult, newest_row, verify_table
 from headgate.pipeline import Pipeline
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.beside import beside
 from tests.integration.outside import lake_rows, logged
 from tests.integration.pipeline.verifying import comparer

@@ -14,7 +14,7 @@ from headgate.config import parse_config
 from headgate.errors import UnsupportedError
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.outside import lake_rows
 from tests.integration.pipeline.verifying import newest, verify
 

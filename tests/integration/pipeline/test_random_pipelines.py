@@ -23,7 +23,7 @@ from headgate.delta import CommitOutcome, CommitPlan, _commit
 from headgate.errors import ConfigError
 from headgate.lake import Form, newest_row
 from headgate.pipeline import Pipeline
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.outside import HEADGATE_COLUMNS, Rows, lake_dicts
 from tests.integration.pipeline.verifying import verify
 from tests.integration.random_writes import RandomWriter, as_text

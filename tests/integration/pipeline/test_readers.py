@@ -18,7 +18,7 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from headgate.delta import write_checkpoint
 from headgate.lake import DeltaPath, Lake
 from headgate.sinks import BatchWriter
-from headgate.testing import ObjectStore
+from headgate_testing import ObjectStore
 from tests.fix_carrier import FakeBatch, FakeTable
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from headgate.mysql import ConnectionSettings
 from headgate.offsets import SourceOffset
 from headgate.spark._history import HistoryCheck
 from headgate.spark._server import SourceServer
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.runs import Runs
 
 if TYPE_CHECKING:

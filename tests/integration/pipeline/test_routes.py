@@ -12,7 +12,7 @@ import pytest
 from headgate.errors import ConfigError, TargetError
 from headgate.lake import Lake, Maintenance, epochs_shown, newest_row, read_as_of
 from headgate.pipeline import check_config
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.pipeline.test_readers import READERS
 from tests.integration.pipeline.verifying import newest, verify
 from tests.integration.runs import Runs

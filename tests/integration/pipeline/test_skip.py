@@ -11,7 +11,7 @@ import pytest
 import headgate
 from headgate.errors import ConfigError
 from headgate.pipeline import Pipeline, check_source
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.outside import logged
 from tests.integration.pipeline.verifying import newest
 from tests.integration.runs import Runs

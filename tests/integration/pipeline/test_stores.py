@@ -14,7 +14,7 @@ import pytest
 from headgate.delta import TableLog, creation, open_parquet, write_files
 from headgate.errors import CommitConflictError, TargetError
 from headgate.stores import VARIABLE, Folder, check_bucket, folder_of, grant
-from headgate.testing import BlobStore, ObjectStore
+from headgate_testing import BlobStore, ObjectStore
 from tests.delta.commits import commit
 
 COLUMNS = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'

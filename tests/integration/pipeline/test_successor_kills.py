@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headgate.lake import Lake
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.beside import beside
 from tests.integration.outside import Rows, lake_rows, source_rows
 from tests.integration.pipeline.killing import CONFIG, load

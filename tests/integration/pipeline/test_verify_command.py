@@ -22,7 +22,7 @@ from headgate.config import parse_config
 from headgate.lake import Comparer, Lake, Workers, newest_row, verify_table
 from headgate.lake._ledger import TableState
 from headgate.pipeline import read_source
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.beside import beside
 from tests.lake.tables import make_table
 

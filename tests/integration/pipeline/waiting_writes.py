@@ -12,7 +12,7 @@ from typing import Any
 from headgate.carrier import Batch
 from headgate.cli import main
 from headgate.sinks import BatchWriter
-from headgate.testing import wait_until
+from headgate_testing import wait_until
 
 if __name__ == "__main__":
     folder, numbers, decide = Path(os.environ["STEPS"]), count(), BatchWriter._decide

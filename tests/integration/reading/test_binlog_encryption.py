@@ -29,7 +29,7 @@ from headgate.replication import (
     read_range,
     transaction_headers,
 )
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.changes import Log, plain
 
 pytestmark = [pytest.mark.needs_own_server, pytest.mark.mysql(plugin="component_keyring_file")]

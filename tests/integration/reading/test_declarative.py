@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from examples.declarative.run import USER, Declarative, walk
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from headgate.relay._sources import LogicalSource
 from headgate.replication import DecodeOptions, Idle, check_settings, follow
 from headgate.snapshot import Chunk
 from headgate.spark._past import TablesAsOf
-from headgate.testing import UNLOGGED_CASCADES, MySQLServer, Proxy, replica_pair
+from headgate_testing import UNLOGGED_CASCADES, MySQLServer, Proxy, replica_pair
 from tests.integration.runs import Runs
 from tests.integration.streams import Stream, make_tables
 

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headgate.gtid import GtidSet
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 UUIDS = ["3e11fa47-71ca-11e1-9e33-c80aa9429562", "9e11fa47-71ca-11e1-9e33-c80aa9429562"]
 interval = st.tuples(st.integers(1, 12), st.integers(1, 12)).map(lambda ends: f"{ends[0]}-{ends[1]}") | st.integers(

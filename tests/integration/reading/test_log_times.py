@@ -8,7 +8,7 @@ from headgate.errors import BinlogPurgedError, ConfigError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.replication import LogRead, gtids_before, start_of, transaction_headers
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 
 @pytest.mark.needs_own_server

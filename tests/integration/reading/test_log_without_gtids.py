@@ -33,7 +33,7 @@ from headgate.replication import (
     transaction_headers,
 )
 from headgate.snapshot import ChunkRead, Redo, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.beside import beside
 from tests.integration.changes import plain
 

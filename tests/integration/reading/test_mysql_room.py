@@ -26,7 +26,7 @@ from headgate.errors import (
 )
 from headgate.kernels import Cells
 from headgate.mysql import Connection, ConnectionSettings, Secret, gtid_executed, read_facts, select_blocks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.certificates import make_certificates
 
 WORD = "pä$$ w:rd"

@@ -31,7 +31,7 @@ from headgate.replication import (
     transaction_headers,
 )
 from headgate.replication._transport import Transport
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 
 def settings_of(server: MySQLServer) -> ConnectionSettings:

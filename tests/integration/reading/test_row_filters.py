@@ -15,7 +15,7 @@ from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, read_range
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 ROWS = "country = 'DE' AND amount > 10 AND (gone IS NULL OR gone >= '2026-01-02')"
 COUNTRIES = ("'DE'", "'AT'", "NULL")

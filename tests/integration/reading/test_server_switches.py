@@ -14,7 +14,7 @@ from headgate.errors import SchemaAmbiguousError, ServerSettingError, Unsupporte
 from headgate.mysql import Connection
 from headgate.replication import Ddl, WindowReader
 from headgate.spark._server import SourceServer
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.changes import Log, plain
 
 pytestmark = pytest.mark.needs_own_server

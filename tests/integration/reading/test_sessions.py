@@ -18,7 +18,7 @@ from headgate.mysql import Connection, ConnectionSettings, Secret, commit_waterm
 from headgate.offsets import ChunkSpec, SnapshotProgress
 from headgate.replication import ImageBatch
 from headgate.snapshot import ChunkOptions, ChunkRead, advance, first_chunk_bounds, next_chunk, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.runs import Runs
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tests.fix_spark import once_its_source_starts
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.testing import MySQLServer
+    from headgate_testing import MySQLServer
 
 
 @pytest.fixture
@@ -382,7 +382,7 @@ def test_server_that_restarts_does_not_end_the_stream(
 def own_server(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
     import os
 
-    from headgate.testing import URL_VARIABLE, MySQLServer
+    from headgate_testing import URL_VARIABLE, MySQLServer
 
     if os.environ.get(URL_VARIABLE):
         pytest.skip("starts its own servers")

@@ -35,7 +35,7 @@ from headgate.replication import (
     read_range,
 )
 from headgate.snapshot import ChunkRead, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.changes import plain
 from tests.integration.relay.test_binlog_archive import keeping
 from tests.integration.runs import Runs

@@ -13,7 +13,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.names import in_utf8mb3, lower_name
 from headgate.replication import Ddl, DecodeOptions, LogBlock, LogRead, read_range
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 ODD_NAMES = [
     "a.b", "a b", "a`b", 'a"b', "--", "-- x", "#", ";", "/*", "*/", "таблица", "表", "x" * 64, "select", "TABLE",

@@ -29,7 +29,7 @@ from headgate.replication import (
 )
 from headgate.replication._dump import Dump
 from headgate.snapshot import ChunkRead, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 
 class Site:

@@ -34,8 +34,8 @@ from headgate.replication import (
     transaction_headers,
 )
 from headgate.snapshot import ChunkRead, read_chunks
-from headgate.testing import MySQLServer, wait_until
 from headgate.web.serving import Serving
+from headgate_testing import MySQLServer, wait_until
 
 DEADLINE_SECONDS = 240
 

@@ -17,7 +17,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import Hint
 from headgate.replication import cut_in_order
-from headgate.testing import MySQLServer, Proxy, replica_pair
+from headgate_testing import MySQLServer, Proxy, replica_pair
 from tests.integration.reading.test_replication import running_dumps
 from tests.integration.relay.test_binlog_archive import DEADLINE_SECONDS, do, keeping, read
 from tests.integration.relay.test_relay import Process

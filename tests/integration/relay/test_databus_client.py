@@ -6,7 +6,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.relay.test_relay import Process, do
 from tests.relay.databus_client import Change, DatabusClient
 

@@ -25,8 +25,8 @@ import headgate
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.relay import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
-from headgate.testing import MySQLServer, replica_pair
 from headgate.web.serving import Serving
+from headgate_testing import MySQLServer, replica_pair
 from tests.logged import logged_here
 
 SRC = str(Path(headgate.__file__).parents[1])

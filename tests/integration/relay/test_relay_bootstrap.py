@@ -27,13 +27,13 @@ from headgate._policies import Policies
 from headgate.databus import CHECKPOINT_SOURCE, BootstrapPoint, Schema, event_fields
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ConnectionSettings
-from headgate.relay import KINDS, Kind, LogicalSource, Relay, RelayConfig, create_app
+from headgate.relay import KINDS, LogicalSource, Relay, RelayConfig, ScnKind, create_app
 from headgate.relay._bootstrap._suppliers import ChunkSupplier
 from headgate.relay._scn import OF_COLUMNS
 from headgate.relay_client import CheckpointFile, ClientTuning, Consumer, Event, RelayClient, Result, Retry
-from headgate.testing import MySQLServer
-from headgate.testing._ports import free_port
 from headgate.web.serving import Serving
+from headgate_testing import MySQLServer
+from headgate_testing._ports import free_port
 from tests.integration.relay.test_relay import DEADLINE_SECONDS, Process, do, physical
 from tests.integration.snapshot.test_exactness import ROWS, TABLES, Replay, create_tables, writing
 
@@ -508,7 +508,7 @@ class Ledger:
             self.error = error
 
 
-TARGETS: dict[Kind, Callable[[int, int], int]] = {
+TARGETS: dict[ScnKind, Callable[[int, int], int]] = {
     "application": lambda _count, newest: newest,
     "source-generated": lambda _count, newest: 1 << 48 | newest,
     "relay-generated": lambda count, _newest: count,
@@ -536,7 +536,7 @@ def test_parts_of_a_table_of_large_rows(mysql_server: MySQLServer, mysql_db: str
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_scn(mysql_server: MySQLServer, tmp_path: Path, kind: Kind) -> None:
+def test_every_kind_of_scn(mysql_server: MySQLServer, tmp_path: Path, kind: ScnKind) -> None:
     """Client and relay end and come again; the consumer has what the source has at the target, and at the end."""
     server = mysql_server
     create_tables(server)

@@ -22,8 +22,8 @@ import pytest
 
 from headgate.databus import event_fields, is_intact
 from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result
-from headgate.testing import MySQLServer, Proxy, replica_pair
-from headgate.testing._ports import free_port
+from headgate_testing import MySQLServer, Proxy, replica_pair
+from headgate_testing._ports import free_port
 from tests.integration.relay.test_relay import Process
 
 DEADLINE_SECONDS = 240

@@ -19,8 +19,8 @@ from typing import Any, Self
 
 import pytest
 
-from headgate.testing import MySQLServer, pass_time, wait_until
-from headgate.testing._ports import free_port
+from headgate_testing import MySQLServer, pass_time, wait_until
+from headgate_testing._ports import free_port
 from tests.integration.relay.test_relay import DEADLINE_SECONDS, SRC, Process, Writer, do
 from tests.integration.relay.test_relay_bootstrap import SMALL_CHUNKS
 

@@ -16,8 +16,8 @@ from headgate.gtid import GtidSet
 from headgate.relay import LogicalSource, Relay, RelayConfig, create_app
 from headgate.relay_client import Consumer as ClientConsumer
 from headgate.relay_client import Event, RelayClient
-from headgate.testing import MySQLServer
 from headgate.web.serving import Serving
+from headgate_testing import MySQLServer
 from tests.integration.relay.test_relay import Consumer, do, physical, relaying
 
 KEY = "not the password, but a key"

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from headgate.relay import KINDS, Kind, LogicalSource
-from headgate.testing import MySQLServer
+from headgate.relay import KINDS, LogicalSource, ScnKind
+from headgate_testing import MySQLServer
 from tests.integration.relay.test_relay import DEADLINE_SECONDS, Consumer, do, relaying
 
 SOURCE = LogicalSource(1, "test.T", "d.t")
 
 
 @contextmanager
-def relays(server: MySQLServer, folder: Path, **more: Any) -> Iterator[dict[Kind, Consumer]]:
+def relays(server: MySQLServer, folder: Path, **more: Any) -> Iterator[dict[ScnKind, Consumer]]:
     """One of each kind, with states of their own."""
     with ExitStack() as stack:
         yield {

@@ -9,7 +9,7 @@ import pytest
 
 from headgate.control import parse_signal, submit
 from headgate.spark._server import SourceServer
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.streams import Stream, begin, make_tables
 
 

@@ -11,7 +11,7 @@ from headgate.catalog import TableDef, TablePatterns, load_stats, load_tables, t
 from headgate.config import parse_config
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.pipeline import check_source
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.logdump import log_end, read_table
 
 ALL_TYPES = """

@@ -19,7 +19,7 @@ from headgate.lake import newest_row
 from headgate.mysql import Connection, ConnectionSettings, Secret
 from headgate.pipeline import Pipeline
 from headgate.pipeline._checks import check_source
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.outside import lake_dicts
 from tests.integration.runs import Runs
 

@@ -16,7 +16,7 @@ from headgate.pipeline import check_source
 from headgate.pipeline._foreign_keys import ForeignKeys
 from headgate.replication import Ddl
 from headgate.sinks import Divergence
-from headgate.testing import UNLOGGED_CASCADES, MySQLServer
+from headgate_testing import UNLOGGED_CASCADES, MySQLServer
 from tests.fix_carrier import FakeBatch
 from tests.integration.changes import Log
 from tests.integration.schema.test_schema_changes import Follower

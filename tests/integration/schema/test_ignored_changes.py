@@ -18,7 +18,7 @@ from tests.integration.schema.test_schema_changes import CONFIG, Follower
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.testing import MySQLServer
+    from headgate_testing import MySQLServer
 
 IGNORE = """
 [schema_changes]

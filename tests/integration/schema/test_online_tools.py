@@ -21,7 +21,7 @@ from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.replication import Ddl, DecodeOptions, LogBlock, LogRead, read_range
-from headgate.testing import MySQLServer, wait_until
+from headgate_testing import MySQLServer, wait_until
 from tests.integration.changes import plain
 from tests.integration.schema.test_schema_changes import Follower
 

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from headgate.config import SchemaChangesConfig
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.streams import Stream
 
 _numbers = itertools.count(1)

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from headgate.control import parse_signal, submit
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.random_writes import RandomWriter, as_text
 from tests.integration.streams import Stream
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate.sinks import BatchReport
-    from headgate.testing import MySQLServer
+    from headgate_testing import MySQLServer
 
 CONFIG = """\
 name = "changes"

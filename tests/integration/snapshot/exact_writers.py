@@ -15,7 +15,7 @@ from collections import deque
 
 import pymysql
 
-from headgate.testing import pass_time
+from headgate_testing import pass_time
 
 ROWS = 150
 """Ids are drawn from twice as many."""

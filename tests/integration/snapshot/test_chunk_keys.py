@@ -18,7 +18,7 @@ from headgate.offsets import ChunkSpec
 from headgate.snapshot import advance, first_chunk_bounds, in_range, next_chunk
 from headgate.snapshot._keys import key_columns, key_order, range_condition
 from headgate.snapshot._ranges import key_conditions
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 KEYS: dict[str, tuple[str, str]] = {
     "int": ("a INT PRIMARY KEY", "(-5),(0),(3),(2147483647),(-2147483648)"),

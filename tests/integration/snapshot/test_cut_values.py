@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from headgate import verify
 from headgate._policies import Policies
-from headgate.carrier import Stop
+from headgate.carrier import UnreadableRows
 from headgate.cli import app
 from headgate.errors import CutValueError
 from headgate.gtid import GtidSet
@@ -21,7 +21,7 @@ from headgate.offsets import ChunkSpec
 from headgate.relay._bootstrap._suppliers import ChunkSupplier
 from headgate.relay._sources import LogicalSource
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.runs import Runs
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def test_a_chunk_names_table_column_key_and_setting(server: MySQLServer, db: str
     fields = caught.value.fields
     assert (fields["table"], fields["column"], fields["setting"]) == (f"{db}.docs", "doc", "max_allowed_packet")
     stop, rows = read(server, f"{db}.docs", f"{db}.plain", ambiguous="stop")  # in one task: the connection stays usable
-    assert isinstance(stop, Stop)
+    assert isinstance(stop, UnreadableRows)
     assert stop.table == f"{db}.docs"
     check_reason(stop.reason)
     assert rows.batch.column("doc").to_pylist() == ["[1]"]

@@ -34,7 +34,7 @@ from headgate.snapshot import (
     next_chunk,
     read_chunks,
 )
-from headgate.testing import MySQLServer, replica_pair
+from headgate_testing import MySQLServer, replica_pair
 
 Key: TypeAlias = tuple[Any, ...]
 Row: TypeAlias = tuple[Any, ...]

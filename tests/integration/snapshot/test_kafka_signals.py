@@ -32,9 +32,9 @@ from confluent_kafka.cimpl import NewPartitions
 from headgate.carrier import ControlFolder
 from headgate.control import KafkaCluster, KafkaTopic, SignalForwarder, _topic, check_topic
 from headgate.errors import ConfigError, ConnectError
-from headgate.testing import KafkaBroker, wait_until
-from headgate.testing._kafka import _java, _prepared
-from headgate.testing._ports import free_port
+from headgate_testing import KafkaBroker, wait_until
+from headgate_testing._kafka import _java, _prepared
+from headgate_testing._ports import free_port
 
 
 class Clock:

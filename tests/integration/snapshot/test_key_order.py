@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.carrier import DATA_COLUMN, KIND_COLUMN, Batch, open_images
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.streams import Stream
 
 LETTERS = "AbCdEfGhIjKlMnOp"

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate._policies import Policies
-from headgate.carrier import Stop
+from headgate.carrier import UnreadableRows
 from headgate.catalog import exact_patterns, load_tables
 from headgate.cli import app
 from headgate.errors import AmbiguousKeyError
@@ -25,7 +25,7 @@ from headgate.pipeline import Pipeline
 from headgate.relay import LogicalSource
 from headgate.replication import ImageBatch, Stopped
 from headgate.snapshot import ChunkOptions, ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.changes import Log
 from tests.integration.outside import lake_rows
 from tests.integration.relay.test_relay import DELETE, UPSERT, relaying
@@ -208,7 +208,7 @@ def test_a_task_reads_its_other_chunks_after_one_that_it_cannot(log: Log) -> Non
     assert isinstance(rows, ImageBatch)
     assert rows.batch.column("id").to_pylist() == [1, 2]
     for stop in (first, last):
-        assert isinstance(stop, Stop)
+        assert isinstance(stop, UnreadableRows)
         assert (stop.table, stop.chunk) == (f"{log.db}.t", 0)
         assert stop.reason.endswith(f"headgate run --resnapshot '{log.db}.t'")
 

@@ -24,7 +24,7 @@ from headgate.replication import SNAPSHOT_FILE, SNAPSHOT_POS
 from headgate.snapshot import ChunkOptions, ChunkRead, HighWatermark, Redo, read_chunks
 from headgate.snapshot._keys import key_order
 from headgate.snapshot._reader import _Task
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 
 @dataclass

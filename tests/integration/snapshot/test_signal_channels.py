@@ -17,7 +17,7 @@ from headgate.config import parse_config
 from headgate.control import KafkaCluster, KafkaTopic
 from headgate.errors import ConfigError
 from headgate.pipeline import check_source
-from headgate.testing import KafkaBroker, MySQLServer
+from headgate_testing import KafkaBroker, MySQLServer
 from tests.integration.peers.test_debezium_signals import ALL, ROWS, Run
 
 SIGNALS = "CREATE TABLE signals (id VARCHAR(42) PRIMARY KEY, type VARCHAR(32) NOT NULL, data VARCHAR(2048))"

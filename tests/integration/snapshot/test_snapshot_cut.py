@@ -16,7 +16,7 @@ from tests.integration.reading.test_spark_source import Stream, expanded, folded
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.testing import MySQLServer
+    from headgate_testing import MySQLServer
 
 TABLES = ("a", "b")
 

@@ -19,7 +19,7 @@ import pytest
 from headgate.control import NotificationDispatcher
 from headgate.errors import BinlogPurgedError, ConfigError, HeadgateError, TargetError, UnsupportedError
 from headgate.pipeline import check_source
-from headgate.testing import KafkaBroker, MySQLServer, wait_until
+from headgate_testing import KafkaBroker, MySQLServer, wait_until
 from tests.fix_webhook import Receiver
 from tests.integration.outside import logged
 from tests.integration.runs import Runs, killed_after_the_ledger

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headgate
-from headgate.testing import pass_time
+from headgate_testing import pass_time
 from tests.integration.beside import beside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.testing import MySQLServer
+    from headgate_testing import MySQLServer
 
 ROWS, CHUNK_ROWS, SLOTS = 8000, 1000, 2
 ROW_SECONDS = 0.001

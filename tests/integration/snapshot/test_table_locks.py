@@ -14,7 +14,7 @@ from headgate.errors import AccessError, ChunkRetryError, Transient
 from headgate.mysql import Connection, ConnectionSettings, select_blocks
 from headgate.offsets import ChunkSpec
 from headgate.snapshot import ChunkOptions, ChunkRead, Redo, TableLocks, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.changes import Log, plain
 
 SELECT = "headgate.snapshot._reader.select_blocks"

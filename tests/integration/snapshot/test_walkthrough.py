@@ -9,7 +9,7 @@ import pytest
 
 from examples.inventory import Inventory, walk
 from headgate.carrier import ControlFolder
-from headgate.testing import KafkaBroker, MySQLServer
+from headgate_testing import KafkaBroker, MySQLServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

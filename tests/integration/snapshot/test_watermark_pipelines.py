@@ -10,7 +10,7 @@ import pytest
 from headgate.config import parse_config
 from headgate.lake import find_row
 from headgate.positions import LogPlace
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.changes import Log
 from tests.integration.pipeline.test_copies import Copy
 from tests.integration.snapshot.test_table_locks import Writers

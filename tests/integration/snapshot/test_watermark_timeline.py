@@ -17,7 +17,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, select_blocks
 from headgate.offsets import ChunkSpec
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.changes import Log, plain
 
 

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from headgate.errors import ConfigError, ConnectError
-from headgate.testing import KafkaBroker, _kafka
+from headgate_testing import KafkaBroker, _kafka
 
 
 def test_topics_hold_what_was_sent_in_order(kafka_broker: KafkaBroker, kafka_topic: str) -> None:
@@ -57,7 +57,7 @@ def test_a_restart_keeps_address_and_messages() -> None:
 
 CHILD = """
 import sys
-from headgate.testing import KafkaBroker
+from headgate_testing import KafkaBroker
 broker = KafkaBroker.start()
 print(broker.pid, broker.folder, flush=True)
 sys.stdin.read()

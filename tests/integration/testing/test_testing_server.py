@@ -14,8 +14,8 @@ import pymysql
 import pytest
 
 from headgate.errors import ConfigError, ConnectError
-from headgate.testing import URL_VARIABLE, MySQLServer, _mysql_server, replica_pair, wait_until
-from headgate.testing._ports import free_port
+from headgate_testing import URL_VARIABLE, MySQLServer, _mysql_server, replica_pair, wait_until
+from headgate_testing._ports import free_port
 
 
 def test_the_shared_server_logs_rows_with_gtids_and_full_metadata(mysql_server: MySQLServer, mysql_db: str) -> None:
@@ -94,7 +94,7 @@ def test_a_wrong_flag_is_told_in_the_servers_own_words() -> None:
 
 CHILD = """
 import sys
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 server = MySQLServer.start()
 print(server.pid, server.folder, flush=True)
 sys.stdin.read()

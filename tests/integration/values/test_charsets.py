@@ -24,7 +24,7 @@ from headgate.columns import TableCodec
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed, select_blocks
 from headgate.offsets import ChunkSpec
 from headgate.snapshot import ChunkRead, advance, first_chunk_bounds, next_chunk, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.logdump import log_end, read_table
 
 DIGITS = "(SELECT 0 d" + "".join(f" UNION SELECT {digit}" for digit in range(1, 10)) + ")"

@@ -15,7 +15,7 @@ from headgate.config import PipelineConfig, parse_config
 from headgate.errors import UnsupportedError
 from headgate.lake import Lake, newest_row
 from headgate.pipeline import Pipeline, check_source
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.outside import lake_rows
 from tests.integration.pipeline.verifying import verify
 

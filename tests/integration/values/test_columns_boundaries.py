@@ -28,7 +28,7 @@ from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec, Hint
 from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, read_range
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 Values: TypeAlias = dict[str, list[Any]]
 TEXT = Policies(temporals="text")

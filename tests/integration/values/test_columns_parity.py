@@ -23,7 +23,7 @@ from headgate.catalog import SINGLE_BYTE, TablePatterns, load_tables, table_from
 from headgate.columns import TableCodec
 from headgate.errors import DecodeError
 from headgate.mysql import Connection, ConnectionSettings, select_blocks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.logdump import log_end, read_table
 
 

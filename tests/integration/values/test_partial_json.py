@@ -15,7 +15,7 @@ from headgate.errors import UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.replication import DecodeOptions, LogBlock, LogRead, read_range
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 LONG = "x" * 200
 """A difference is logged only where it is smaller than the document."""

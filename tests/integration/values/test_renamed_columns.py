@@ -24,7 +24,7 @@ from headgate.offsets import ChunkSpec
 from headgate.pipeline import Pipeline, check_source
 from headgate.replication import ImageBatch
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
-from headgate.testing import KafkaBroker, MySQLServer, RegistryServer
+from headgate_testing import KafkaBroker, MySQLServer, RegistryServer
 from tests.integration.outside import lake_rows, source_rows
 from tests.integration.pipeline.test_kafka import KafkaRuns
 from tests.integration.pipeline.test_kafka_avro import AvroReader, raw_messages

@@ -20,7 +20,7 @@ from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, follow, read_range
 from headgate.snapshot import ChunkOptions, ChunkRead, HighWatermark, Redo, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 
 
 class Session:

@@ -17,10 +17,10 @@ from headgate.config import parse_config
 from headgate.errors import SchemaAmbiguousError
 from headgate.gtid import GtidSet
 from headgate.lake import Lake
-from headgate.mysql import RESET_LOG, ConnectionSettings
+from headgate.mysql import ConnectionSettings
 from headgate.pipeline import Pipeline
 from headgate.replication import LogBlock, Stopped
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.changes import Log, plain
 from tests.integration.outside import lake_dicts
 from tests.integration.schema.test_catalog_parity import ALL_TYPES
@@ -234,7 +234,7 @@ def test_tail_tells_rows_by_name_or_ends_with_the_remedy(log: Log) -> None:
 
 def test_a_log_that_was_begun_anew(log: Log) -> None:
     """Equal places, GTIDs and table ids name other things after RESET, with a process that knows the old ones."""
-    reset = RESET_LOG.on(log.server.version_numbers)
+    reset = log.server.reset_statement
     log.do(reset, "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)")
     log.start = GtidSet()
     log.do("INSERT INTO t VALUES (1, 10, 20)", "INSERT INTO t VALUES (2, 10, 20)")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.pipeline.test_copies import Copy
 from tests.integration.values.test_columns_boundaries import FAMILIES
 

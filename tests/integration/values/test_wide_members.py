@@ -12,7 +12,7 @@ from headgate.mysql import Connection
 from headgate.offsets import ChunkSpec
 from headgate.replication import LogBlock
 from headgate.snapshot import ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.changes import Log, plain
 
 MEMBERS = "'?','\U0001f600','b','\U0001f601x','\U0001f602x','水'"

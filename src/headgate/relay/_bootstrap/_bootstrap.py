@@ -57,9 +57,9 @@ from headgate.mysql import Connection, gtid_executed
 from headgate.offsets import Hint
 from headgate.relay._bootstrap._sessions import DONE, PartRead, Session, Sessions, offset_of, split_offset
 from headgate.relay._bootstrap._suppliers import ChunkSupplier, PartGoneError, PlanGoneError, Rows, Supplier
-from headgate.relay._cursor import Batch, Cursor
+from headgate.relay._cursor import EventBatch, SegmentCursor
 from headgate.relay._events._choice import Choice
-from headgate.relay._position import State
+from headgate.relay._position import FeederState
 from headgate.relay._recent import Recent
 from headgate.relay._relay import Partition, Relay
 from headgate.relay._sources import LogicalSource
@@ -81,7 +81,7 @@ _CACHE_BYTES: Final = 64 << 20
 class Piece:
     """The answer to one request."""
 
-    batch: Batch
+    batch: EventBatch
     after: BootstrapPoint
     """Where to continue."""
     is_last: bool = False
@@ -158,7 +158,7 @@ class Bootstrap:
             least = max(least, self._session(point).last_scn)
         return max(self._position(least, GtidSet(), "the relay is behind the rows that it sent").scn, 0)
 
-    def _position(self, least: int, wanted: GtidSet, otherwise: str) -> State:
+    def _position(self, least: int, wanted: GtidSet, otherwise: str) -> FeederState:
         """Wait for a position of the feeder that includes an SCN and a GTID set, and return it.
 
         :raises ChunkRetryError: ``otherwise``, after 0.25 s.
@@ -182,7 +182,7 @@ class Bootstrap:
         :raises HeadgateError: rows cannot be read, temporarily or permanently.
         """
         if not _has_rows(point):
-            return Piece(Batch([]), replace(point, offset=-1), is_last=True)
+            return Piece(EventBatch([]), replace(point, offset=-1), is_last=True)
         session, scn, offset = self._session(point), point.start, point.offset
         number, events = split_offset(offset)
         part = 0
@@ -198,12 +198,12 @@ class Bootstrap:
         while True:
             numbered_events = self._part(session, source, part, point.window)
             if numbered_events is None:
-                return Piece(Batch([]), replace(point, offset=-1), is_last=True)
+                return Piece(EventBatch([]), replace(point, offset=-1), is_last=True)
             number, data = numbered_events
             if number != before:
                 events = 0
-            batch = Batch([])
-            whole = Cursor(data, 0, len(data), events).take(batch, size, choice())
+            batch = EventBatch([])
+            whole = SegmentCursor(data, 0, len(data), events).take(batch, size, choice())
             if not whole:
                 return Piece(batch, replace(point, offset=offset_of(number, events + batch.events)))
             if batch.size or time.monotonic() > end:
@@ -299,7 +299,7 @@ class Bootstrap:
         scn, target, position = point.start, point.target, StreamPosition(point.window, point.window_offset)
         if position.scn <= scn:
             position = StreamPosition(scn) if scn else FIRST
-        read = Batch([])
+        read = EventBatch([])
         for cursor in self._partition.buffer.cursors(position):
             if not cursor.take(read, size, choice()):
                 break
@@ -317,5 +317,5 @@ class Bootstrap:
             # Only the end of the open window fits, which the checkpoint does not count: both have to fit.
             following = self._partition.buffer.read(StreamPosition(last), 0, choice()).pending
             pending = read.size + following if following else 0
-        batch = Batch([part] if len(part) else [], len(part), int(is_change.sum()), pending=pending)
+        batch = EventBatch([part] if len(part) else [], len(part), int(is_change.sum()), pending=pending)
         return Piece(batch, replace(point, window=last, window_offset=inside), is_last)

@@ -51,7 +51,7 @@ from headgate.names import lower_name
 from headgate.relay._events import _rows as rows
 from headgate.relay._events._schemas import field_attributes, key_fields
 
-__all__ = ["NO_ROW_FILTERS", "CompiledFilters", "RowFilter", "compile_filters"]
+__all__ = ["NO_ROW_FILTERS", "CompiledFilters", "SourceFilter", "compile_filters"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -63,7 +63,7 @@ _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True)
-class RowFilter:
+class SourceFilter:
     """Filter of one source's rows; None: all."""
 
     where: str | None = None
@@ -266,7 +266,7 @@ def _ticks(avro: Any, value: Decimal | str | bytes) -> Decimal:
 
 
 def compile_filters(
-    filters: Mapping[int, RowFilter], versions_of: Callable[[int], Sequence[Schema]]
+    filters: Mapping[int, SourceFilter], versions_of: Callable[[int], Sequence[Schema]]
 ) -> CompiledFilters:
     """Compile the filters of some sources, for all versions of their schemas.
 

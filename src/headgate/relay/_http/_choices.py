@@ -8,7 +8,7 @@ from typing import Final
 from headgate.databus import Schema
 from headgate.relay._events._choice import Choice, choice_of, ranges_of
 from headgate.relay._events._schemas import key_fields
-from headgate.relay._events._where import NO_ROW_FILTERS, CompiledFilters, RowFilter, compile_filters
+from headgate.relay._events._where import NO_ROW_FILTERS, CompiledFilters, SourceFilter, compile_filters
 from headgate.relay._http._parameters import UnfitFilterError
 from headgate.relay._http._requests import Filters
 from headgate.relay._recent import Recent
@@ -37,7 +37,7 @@ class Choices:
         row_filters = {source: one for source, one in filters.row_filters.items() if source in sources}
         return choice_of(sources, filters.rules, self._row_filters(command, row_filters))
 
-    def _row_filters(self, command: str, filters: Mapping[int, RowFilter]) -> CompiledFilters:
+    def _row_filters(self, command: str, filters: Mapping[int, SourceFilter]) -> CompiledFilters:
         """Return compiled row filters; compile again when a schema has a new version."""
         if not filters:
             return NO_ROW_FILTERS

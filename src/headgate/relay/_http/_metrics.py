@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from headgate.relay._counters import CALLS, OUTBOUND_CONNECTIONS, REQUESTS, Kind
+from headgate.relay._counters import CALLS, OUTBOUND_CONNECTIONS, REQUESTS, SubjectKind
 from headgate.relay._http._commands import Command
 from headgate.relay._relay import Partition, Relay
 
@@ -40,7 +40,7 @@ def _source(about: str, value: Callable[[Partition], float | None]) -> _Figure:
     return _Figure(("source",), about, samples)
 
 
-def _counter(about: str, kind: Kind, value: Callable[[Mapping[str, int]], float | None]) -> _Figure:
+def _counter(about: str, kind: SubjectKind, value: Callable[[Mapping[str, int]], float | None]) -> _Figure:
     """Return a figure of the relay's counters, by physical source or by client."""
 
     def samples(relay: Relay) -> _Samples:
@@ -48,7 +48,7 @@ def _counter(about: str, kind: Kind, value: Callable[[Mapping[str, int]], float 
             label = relay.partitions[name].name if isinstance(name, int) else str(name)
             yield (label,), value(relay.counters.read(kind, name))
 
-    return _Figure(("client",) if kind is Kind.SENT_CLIENT else ("source",), about, samples)
+    return _Figure(("client",) if kind is SubjectKind.SENT_CLIENT else ("source",), about, samples)
 
 
 def _command(about: str, which: int) -> _Figure:
@@ -60,12 +60,12 @@ def _command(about: str, which: int) -> _Figure:
 
 
 def _lags(relay: Relay) -> _Samples:
-    counters, clients = relay.counters, relay.counters.names(Kind.REQUESTS_CLIENT)
+    counters, clients = relay.counters, relay.counters.names(SubjectKind.REQUESTS_CLIENT)
     newest = {number: one.buffer.info().max_scn for number, one in relay.partitions.items()}
-    for start in counters.names(Kind.LAST_START):
+    for start in counters.names(SubjectKind.LAST_START):
         assert isinstance(start, tuple)
         client, number = start
-        scn = counters.read(Kind.LAST_START, start)["lastScn"]
+        scn = counters.read(SubjectKind.LAST_START, start)["lastScn"]
         # A client may be ahead of a relay that was started with ``--anew``.
         if client in clients and min(scn, newest[number]) >= 0:
             yield (client, relay.partitions[number].name), max(0, newest[number] - scn)
@@ -80,16 +80,18 @@ METRICS: Final[Mapping[str, _Figure]] = {
         "1 while the relay reads the source's log, 0 while it retries or has stopped", lambda one: not one.problems
     ),
     "failed": _source("1 if the source has stopped and needs a restart of the relay, else 0", lambda one: one.failed),
-    "events_total": _counter("changes that came in", Kind.RECEIVED, itemgetter("numDataEvents")),
-    "event_bytes_total": _counter("bytes of the changes that came in", Kind.RECEIVED, itemgetter("sizeDataEvents")),
+    "events_total": _counter("changes that came in", SubjectKind.RECEIVED, itemgetter("numDataEvents")),
+    "event_bytes_total": _counter(
+        "bytes of the changes that came in", SubjectKind.RECEIVED, itemgetter("sizeDataEvents")
+    ),
     "newest_commit_timestamp_seconds": _counter(
         "when the newest change was committed, seconds since 1970 UTC",
-        Kind.RECEIVED,
+        SubjectKind.RECEIVED,
         lambda row: _seconds(row["newestNs"]),
     ),
     "delay_seconds": _counter(
         "from the newest change's commit until it could be read here",
-        Kind.RECEIVED,
+        SubjectKind.RECEIVED,
         lambda row: row["latencyEvent"] / 1e3 if row["newestNs"] else None,
     ),
     "buffer_bytes": _source("memory that the buffer takes", lambda one: one.buffer.info().used),
@@ -97,8 +99,12 @@ METRICS: Final[Mapping[str, _Figure]] = {
     "buffer_oldest_timestamp_seconds": _source(
         "when the oldest change in the buffer was committed", lambda one: _seconds(one.buffer.info().first_stamp)
     ),
-    "sent_events_total": _counter("changes that went out, to all consumers", Kind.SENT, itemgetter("numDataEvents")),
-    "sent_event_bytes_total": _counter("bytes of the changes that went out", Kind.SENT, itemgetter("sizeDataEvents")),
+    "sent_events_total": _counter(
+        "changes that went out, to all consumers", SubjectKind.SENT, itemgetter("numDataEvents")
+    ),
+    "sent_event_bytes_total": _counter(
+        "bytes of the changes that went out", SubjectKind.SENT, itemgetter("sizeDataEvents")
+    ),
     "requests_total": _command("requests that were answered", 0),
     "request_errors_total": _command("requests that were answered with an error", 1),
     "scn_not_found_total": _Figure(
@@ -111,11 +117,11 @@ METRICS: Final[Mapping[str, _Figure]] = {
     ),
     "client_events_total": _counter(
         "changes that went out to a tenant, or to an address if there are no tenants",
-        Kind.SENT_CLIENT,
+        SubjectKind.SENT_CLIENT,
         itemgetter("numDataEvents"),
     ),
     "client_event_bytes_total": _counter(
-        "bytes of the changes that went out to a client", Kind.SENT_CLIENT, itemgetter("sizeDataEvents")
+        "bytes of the changes that went out to a client", SubjectKind.SENT_CLIENT, itemgetter("sizeDataEvents")
     ),
     "client_lag_scns": _Figure(
         ("client", "source"),

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from starlette.concurrency import run_in_threadpool
 
 from headgate.databus import EOP_SIZE, EventFields, StreamPosition, convert_to_v1, event_fields
-from headgate.relay._cursor import Batch, Cursor
+from headgate.relay._cursor import EventBatch, SegmentCursor
 from headgate.relay._events._choice import Choice
 from headgate.relay._events._json import json_lines
 from headgate.relay._http._choices import Choices
@@ -46,7 +46,7 @@ class Streams:
         self._notifier = AppendNotifier(one.buffer for one in relay.partitions.values())
         self._decoders = Decoders(relay.names, relay.registry)
 
-    async def read(self, stream_request: StreamRequest) -> Batch:
+    async def read(self, stream_request: StreamRequest) -> EventBatch:
         """Return the next events; wait up to ``wait_ms`` for them.
 
         :raises UnfitFilterError: a filter does not fit a source.
@@ -58,7 +58,7 @@ class Streams:
             return await self._await_events(stream_request, stream_request.wait_ms / 1000)
         return await self._read(stream_request)
 
-    def decode(self, stream_request: StreamRequest, batch: Batch) -> tuple[EventFields, list[DecodedRows]]:
+    def decode(self, stream_request: StreamRequest, batch: EventBatch) -> tuple[EventFields, list[DecodedRows]]:
         """Return a batch's events as arrays, and their rows as columns; with the rows before updates if the request
         accepts events of version 2 and the relay has them.
 
@@ -70,7 +70,7 @@ class Streams:
         with_before_images = stream_request.version > 1 and self._relay.config.before_images
         return fields, decode_rows(data, fields, self._decoders, with_before_images=with_before_images)
 
-    async def _read(self, stream_request: StreamRequest) -> Batch:
+    async def _read(self, stream_request: StreamRequest) -> EventBatch:
         if all(self._is_quick(stream_request, *one) for one in stream_request.positions.items()):
             batch, delivered = self._read_now(stream_request)
         else:
@@ -87,15 +87,15 @@ class Streams:
         size = self._relay.partitions[partition].buffer.bytes_in_memory(position)
         return size is not None and (size <= _CHOSEN_QUICKLY or self._choice(stream_request, partition) is None)
 
-    def _read_now(self, stream_request: StreamRequest) -> tuple[Batch, Sequence[_Delivered]]:
+    def _read_now(self, stream_request: StreamRequest) -> tuple[EventBatch, Sequence[_Delivered]]:
         size = min(stream_request.size, self._relay.config.limits.answer)
         batch, delivered = self._read_up_to(size, stream_request)
         if not batch.size and 0 < batch.pending <= stream_request.size:
             return self._read_up_to(batch.pending, stream_request)
         return batch, delivered
 
-    def _read_up_to(self, size: int, stream_request: StreamRequest) -> tuple[Batch, Sequence[_Delivered]]:
-        batch, delivered = Batch([]), list[_Delivered]()
+    def _read_up_to(self, size: int, stream_request: StreamRequest) -> tuple[EventBatch, Sequence[_Delivered]]:
+        batch, delivered = EventBatch([]), list[_Delivered]()
         choices: dict[tuple[int, int, int], Choice | None] = {}
         for partition, cursor in self._turns(stream_request.positions):
             events, control, before = batch.events, batch.control, batch.size
@@ -112,7 +112,7 @@ class Streams:
                 break
         return batch, delivered
 
-    def _turns(self, positions: Mapping[int, StreamPosition]) -> Iterator[tuple[int, Cursor]]:
+    def _turns(self, positions: Mapping[int, StreamPosition]) -> Iterator[tuple[int, SegmentCursor]]:
         """Yield all cursors of one partition; of several partitions one of a window of each in turn."""
         several = len(positions) > 1
         waiting = [
@@ -141,7 +141,7 @@ class Streams:
         counts = (delivered.events, delivered.size - of_control, delivered.control, of_control)
         self._relay.counters.deliver(delivered.partition, stream_request.client.name, *counts)
 
-    async def _await_events(self, stream_request: StreamRequest, seconds: float) -> Batch:
+    async def _await_events(self, stream_request: StreamRequest, seconds: float) -> EventBatch:
         """Read, again after each append, until there are events or the time is over."""
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds

@@ -19,7 +19,7 @@ from headgate.columns import parse_expression
 from headgate.databus import StreamPosition, parse_position
 from headgate.parsing import parse_json
 from headgate.relay._events._choice import KINDS, RANGE
-from headgate.relay._events._where import RowFilter
+from headgate.relay._events._where import SourceFilter
 from headgate.relay._http._parameters import (
     LARGEST_INT,
     InvalidParameterError,
@@ -132,7 +132,7 @@ class Filters(NamedTuple):
 
     rules: Sequence[Sequence[int]]
     """As in :class:`headgate.relay._events._choice.Choice`."""
-    row_filters: Mapping[int, RowFilter]
+    row_filters: Mapping[int, SourceFilter]
     """By source id."""
 
 
@@ -191,8 +191,8 @@ def _ids(listed: str) -> tuple[int, ...]:
 def filters_of(by_source: Mapping[str, KeyFilters]) -> Filters:
     """Convert the parameter ``filters``, by source id."""
     rules = [rule for source, one in by_source.items() for rule in one.rules(int(source))]
-    row_filters = {int(source): RowFilter(one.where, one.columns) for source, one in by_source.items()}
-    return Filters(rules, {source: one for source, one in row_filters.items() if one != RowFilter()})
+    row_filters = {int(source): SourceFilter(one.where, one.columns) for source, one in by_source.items()}
+    return Filters(rules, {source: one for source, one in row_filters.items() if one != SourceFilter()})
 
 
 def _parse_positions(value: Any) -> tuple[dict[int, StreamPosition], int | None]:

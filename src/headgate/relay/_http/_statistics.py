@@ -25,8 +25,8 @@ from headgate.relay._counters import (
     REQUESTS,
     SERVER,
     Counters,
-    Kind,
     Subject,
+    SubjectKind,
 )
 from headgate.relay._http._commands import PRETTY, Command, reply
 from headgate.relay._http._parameters import InvalidParameterError, Parameter, choice, flag, integer, presence, segment
@@ -42,8 +42,8 @@ _NS_PER_MS: Final = 1_000_000
 _SUMS: Final = ("numDataEvents", "sizeDataEvents", "sizeDataEventsPayload", "numSysEvents", "sizeSysEvents")
 _NEWEST: Final = ("resetNs", "accessNs", "newestNs")
 _UNKNOWN: Final = {"minSeenWinScn": -1, "maxSeenWinScn": -1, "latencyEvent": 0}
-_PEERS: Final = {Kind.SENT_CLIENT: 1, Kind.REQUESTS_CLIENT: 1}
-_SENT: Final = (Kind.SENT, Kind.SENT_SOURCE, Kind.SENT_CLIENT)
+_PEERS: Final = {SubjectKind.SENT_CLIENT: 1, SubjectKind.REQUESTS_CLIENT: 1}
+_SENT: Final = (SubjectKind.SENT, SubjectKind.SENT_SOURCE, SubjectKind.SENT_CLIENT)
 _NO_BUFFER: Final = BufferInfo(-1, -1, -1, 0, 0, 0, 0)
 
 
@@ -78,7 +78,7 @@ def _events_json(counters: Counters, reported: _Reported) -> dict[str, Any]:
         "numDataEventsFiltered": events,
         "sizeDataEventsFiltered": size,
         "sizeDataEventsPayloadFiltered": 0,
-        "numPeers": counters.peers if kind is Kind.SENT else _PEERS.get(kind, 0),
+        "numPeers": counters.peers if kind is SubjectKind.SENT else _PEERS.get(kind, 0),
         "minSeenWinScn": row["minSeenWinScn"],
         "maxSeenWinScn": row["maxSeenWinScn"],
         "maxFilteredWinScn": row["maxSeenWinScn"],
@@ -105,7 +105,7 @@ def _requests_json(counters: Counters, reported: _Reported) -> dict[str, Any]:
     calls, errors = (sum(row[names[i]] for names in CALLS.values()) for i in (0, 1))
     return {
         **{figure: row[figure] for figure, _ in CALLS.values()},
-        "numPeers": counters.peers if kind is Kind.REQUESTS else _PEERS.get(kind, 0),
+        "numPeers": counters.peers if kind is SubjectKind.REQUESTS else _PEERS.get(kind, 0),
         "latencyStreamCalls": round(row["streamUs"] / 1000 / (row["numStreamCalls"] or 1), 3),
         "dimension": reported.dimension,
         **{figure: row[figure] for figure in ("minStreamWinScn", "maxStreamWinScn", "numScnNotFoundStream")},
@@ -211,7 +211,7 @@ def commands(relay: Relay) -> list[Command]:
         Command("/containerStats/container", container, [PRETTY]),
         Command("/containerStats/{rest:path}", unknown_path),
         report(f"{http}total", _requests_json, lambda: _Reported([REQUESTS], "total")),
-        names(f"{http}sources", lambda: sorted(counters.names(Kind.REQUESTS_SOURCE))),  # type: ignore[type-var]
+        names(f"{http}sources", lambda: sorted(counters.names(SubjectKind.REQUESTS_SOURCE))),  # type: ignore[type-var]
         report(f"{http}source/{{source}}", _requests_json, finder.source_requests, _SOURCE),
         names(f"{http}clients", finder.clients),
         report(f"{http}client/{{client}}", _requests_json, finder.client_requests, _CLIENT),
@@ -227,7 +227,7 @@ class _Finder:
         self._partitions = list(relay.partitions.values())
 
     def _events(self, way: str, partitions: Sequence[Partition]) -> _Reported:
-        kind = Kind.RECEIVED if way == "inbound" else Kind.SENT
+        kind = SubjectKind.RECEIVED if way == "inbound" else SubjectKind.SENT
         subjects = [(kind, one.source.id) for one in partitions]
         if len(partitions) == 1:
             return _Reported(subjects, f"{partitions[0].source.name}.{way}", partitions[0].buffer.info())
@@ -249,44 +249,44 @@ class _Finder:
         return [one.name for one in self._partitions]
 
     def sources(self, way: str) -> Sequence[Hashable]:
-        kind = Kind.RECEIVED_SOURCE if way == "inbound" else Kind.SENT_SOURCE
+        kind = SubjectKind.RECEIVED_SOURCE if way == "inbound" else SubjectKind.SENT_SOURCE
         return sorted(self._counters.names(kind))  # type: ignore[type-var]
 
     def source(self, way: str, source: int) -> _Reported:
         """Return the events of a logical source."""
         self._check("containerStats", source)
-        kind = Kind.RECEIVED_SOURCE if way == "inbound" else Kind.SENT_SOURCE
+        kind = SubjectKind.RECEIVED_SOURCE if way == "inbound" else SubjectKind.SENT_SOURCE
         physical = self._relay.partitions[self._relay.names.physical_of(source)].source
         return _Reported([(kind, source)], f"{physical.name}.{way}.{source}")
 
     def source_requests(self, source: int) -> _Reported:
         """Return the requests for a logical source."""
         self._check("relayStats", source)
-        return _Reported([(Kind.REQUESTS_SOURCE, source)], str(source))
+        return _Reported([(SubjectKind.REQUESTS_SOURCE, source)], str(source))
 
     def _check(self, command: str, source: int) -> None:
         if self._relay.names.by_id(source) is None:
             raise InvalidParameterError(command, "source", source)
 
     def clients(self) -> Sequence[Hashable]:
-        return sorted(self._counters.names(Kind.REQUESTS_CLIENT))  # type: ignore[type-var]
+        return sorted(self._counters.names(SubjectKind.REQUESTS_CLIENT))  # type: ignore[type-var]
 
     def addresses(self) -> Sequence[Hashable]:
-        return sorted(self._counters.names(Kind.CONNECTIONS_CLIENT))  # type: ignore[type-var]
+        return sorted(self._counters.names(SubjectKind.CONNECTIONS_CLIENT))  # type: ignore[type-var]
 
     def client_events(self, client: str) -> _Reported:
-        return self._known("client", Kind.REQUESTS_CLIENT, client, Kind.SENT_CLIENT)
+        return self._known("client", SubjectKind.REQUESTS_CLIENT, client, SubjectKind.SENT_CLIENT)
 
     def client_requests(self, client: str) -> _Reported:
-        return self._known("client", Kind.REQUESTS_CLIENT, client, Kind.REQUESTS_CLIENT)
+        return self._known("client", SubjectKind.REQUESTS_CLIENT, client, SubjectKind.REQUESTS_CLIENT)
 
     def address(self, client: str) -> _Reported:
-        return self._known("outbound/client/", Kind.CONNECTIONS_CLIENT, client, Kind.CONNECTIONS_CLIENT)
+        return self._known("outbound/client/", SubjectKind.CONNECTIONS_CLIENT, client, SubjectKind.CONNECTIONS_CLIENT)
 
     def connections(self, way: str) -> _Reported:
         return _Reported([INBOUND_CONNECTIONS if way == "inbound" else OUTBOUND_CONNECTIONS], way)
 
-    def _known(self, parameter: str, known: Kind, client: str, kind: Kind) -> _Reported:
+    def _known(self, parameter: str, known: SubjectKind, client: str, kind: SubjectKind) -> _Reported:
         if client not in self._counters.names(known):
             raise InvalidParameterError("containerStats", parameter, client)
         return _Reported([(kind, client)], client)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from headgate.databus import CHECKPOINT, PENDING_EVENT_SIZE, StreamPosition, checkpoint_json
 from headgate.kernels import text_bytes
-from headgate.relay._cursor import Batch
+from headgate.relay._cursor import EventBatch
 from headgate.relay._http._commands import HEADERS, Command, compact, events_response
 from headgate.relay._http._decoded import arrow_streams, positions_after, row_lines
 from headgate.relay._http._reading import Streams, encoded
@@ -61,7 +61,7 @@ class _Stream:
             return Response(body, headers=headers)
         return events_response(request, await run_in_threadpool(self._body, stream_request, batch), headers)
 
-    def _rows(self, stream_request: StreamRequest, batch: Batch) -> tuple[bytes, Mapping[int, StreamPosition]]:
+    def _rows(self, stream_request: StreamRequest, batch: EventBatch) -> tuple[bytes, Mapping[int, StreamPosition]]:
         fields, decoded = self._streams.decode(stream_request, batch)
         positions = positions_after(fields, stream_request.positions)
         if stream_request.encoding == "arrow":
@@ -82,6 +82,6 @@ class _Stream:
             }
         )
 
-    def _body(self, stream_request: StreamRequest, batch: Batch) -> bytes | memoryview[int]:
+    def _body(self, stream_request: StreamRequest, batch: EventBatch) -> bytes | memoryview[int]:
         version = self._relay.config.event_version
         return encoded(batch.joined(), stream_request.encoding, version=version, accepted=stream_request.version)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from headgate.errors import ConfigError
 from headgate.files import cache_folder
-from headgate.testing._cache import make_once
-from headgate.testing._owned import OwnedProcesses
-from headgate.testing._ports import free_port
+from headgate_testing._cache import make_once
+from headgate_testing._owned import OwnedProcesses
+from headgate_testing._ports import free_port
 
 if TYPE_CHECKING:
     from pyarrow.fs import S3FileSystem

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from headgate.errors import ConfigError
 from headgate.files import cache_folder
-from headgate.testing._cache import make_once
+from headgate_testing._cache import make_once
 
 __all__ = ["drop_bundled", "fetch_jars", "s3_jars", "spark_home"]
 

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from headgate.errors import ConfigError
 from headgate.files import cache_folder
-from headgate.testing._cache import make_once
-from headgate.testing._owned import OwnedProcesses
-from headgate.testing._ports import free_port
+from headgate_testing._cache import make_once
+from headgate_testing._owned import OwnedProcesses
+from headgate_testing._ports import free_port
 
 __all__ = ["BlobStore", "prepare_blob_store"]
 

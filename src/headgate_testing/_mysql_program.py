@@ -24,7 +24,7 @@ from pathlib import Path
 from headgate.errors import ConfigError
 from headgate.files import cache_folder
 from headgate.mysql import Version, is_supported, parse_version
-from headgate.testing._cache import make_once
+from headgate_testing._cache import make_once
 
 __all__ = ["URL_VARIABLE", "MySQLProgram", "find_program", "installed_program", "private_program"]
 

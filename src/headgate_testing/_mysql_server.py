@@ -25,13 +25,13 @@ import pymysql
 
 from headgate.errors import ConfigError, ConnectError
 from headgate.files import cache_folder
-from headgate.mysql import LOG_STATUS, RESET_LOG, Version, parse_version
-from headgate.testing._cache import make_once
-from headgate.testing._mysql_program import URL_VARIABLE, MySQLProgram, find_program
-from headgate.testing._owned import OwnedServer, last_line
-from headgate.testing._ports import free_port, try_ports
-from headgate.testing._process import start_child
-from headgate.testing._waiting import wait_until
+from headgate.mysql import LOG_STATUS, Version, parse_version
+from headgate_testing._cache import make_once
+from headgate_testing._mysql_program import URL_VARIABLE, MySQLProgram, find_program
+from headgate_testing._owned import OwnedServer, last_line
+from headgate_testing._ports import free_port, try_ports
+from headgate_testing._process import start_child
+from headgate_testing._waiting import wait_until
 
 __all__ = ["UNLOGGED_CASCADES", "Flag", "MySQLServer", "prepare_mysql", "replica_pair"]
 
@@ -233,12 +233,17 @@ class MySQLServer:
         file, position, *_ = self.query(LOG_STATUS.on(self.version_numbers))[0]
         return str(file), int(position)
 
+    @property
+    def reset_statement(self) -> str:
+        """The statement of :meth:`reset_log`, which was renamed in MySQL 8.2."""
+        return "RESET BINARY LOGS AND GTIDS" if self.version_numbers >= (8, 2) else "RESET MASTER"
+
     def reset_log(self, *, at_s: int = 0) -> None:
-        """Remove the binary log and forget all GTIDs (``RESET BINARY LOGS AND GTIDS``).
+        """Remove the binary log and forget all GTIDs.
 
         :param at_s: creation time of the new file, seconds since the Unix epoch; 0: now.
         """
-        reset = RESET_LOG.on(self.version_numbers)
+        reset = self.reset_statement
         self.execute(*([f"SET timestamp = {at_s}", reset, "SET timestamp = DEFAULT"] if at_s else [reset]))
 
     def purge_log(self, to: str | None = None) -> None:

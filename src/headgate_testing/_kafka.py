@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.errors import ConfigError, ConnectError
 from headgate.files import cache_folder
-from headgate.testing._cache import make_once
-from headgate.testing._jars import fetch_jars, spark_home
-from headgate.testing._owned import OwnedServer, last_line
-from headgate.testing._ports import free_port, try_ports
-from headgate.testing._process import start_child
-from headgate.testing._waiting import wait_until
+from headgate_testing._cache import make_once
+from headgate_testing._jars import fetch_jars, spark_home
+from headgate_testing._owned import OwnedServer, last_line
+from headgate_testing._ports import free_port, try_ports
+from headgate_testing._process import start_child
+from headgate_testing._waiting import wait_until
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message

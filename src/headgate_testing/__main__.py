@@ -1,10 +1,10 @@
-"""``python -m headgate.testing``: fetch and prepare the private MySQL server and Kafka broker, so later starts need no
+"""``python -m headgate_testing``: fetch and prepare the private MySQL server and Kafka broker, so later starts need no
 network.
 
-Prints the versions that tests and demonstrations will use; of a named server the URL, without connecting to it. If one
+Prints the versions that tests and examples will use; of a named server the URL, without connecting to it. If one
 is not available, exits with code 3 and one line.
 
-``python -m headgate.testing object-store`` builds the object store of S3 instead, which takes minutes, and prints the
+``python -m headgate_testing object-store`` builds the object store of S3 instead, which takes minutes, and prints the
 path of its program. ``blob-store`` installs that of Azure.
 """
 
@@ -14,11 +14,11 @@ import os
 import sys
 
 from headgate.errors import HeadgateError
-from headgate.testing._blob_store import prepare_blob_store
-from headgate.testing._kafka import prepare_kafka
-from headgate.testing._mysql_program import URL_VARIABLE
-from headgate.testing._mysql_server import MySQLServer, prepare_mysql
-from headgate.testing._object_store import prepare_object_store
+from headgate_testing._blob_store import prepare_blob_store
+from headgate_testing._kafka import prepare_kafka
+from headgate_testing._mysql_program import URL_VARIABLE
+from headgate_testing._mysql_server import MySQLServer, prepare_mysql
+from headgate_testing._object_store import prepare_object_store
 
 
 def main() -> int:

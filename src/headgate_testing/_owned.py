@@ -1,7 +1,7 @@
 """A folder and its processes, which live as long as the process that started them.
 
-If that process is killed, the kernel kills the others (:mod:`headgate.testing._process`), and the next process that
-starts a server of the kind removes the folder (:mod:`headgate.testing._folders`). A forked child of it ends nothing.
+If that process is killed, the kernel kills the others (:mod:`headgate_testing._process`), and the next process that
+starts a server of the kind removes the folder (:mod:`headgate_testing._folders`). A forked child of it ends nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Self, TextIO
 
 from headgate.errors import ConfigError, ConnectError
-from headgate.testing._folders import claim, new_folder
-from headgate.testing._process import start_child
-from headgate.testing._waiting import wait_until
+from headgate_testing._folders import claim, new_folder
+from headgate_testing._process import start_child
+from headgate_testing._waiting import wait_until
 
 __all__ = ["OwnedProcesses", "OwnedServer", "last_line"]
 

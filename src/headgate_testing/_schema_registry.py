@@ -16,10 +16,10 @@ from typing import Any
 
 from headgate.errors import ConfigError, ConnectError
 from headgate.files import cache_folder
-from headgate.testing._cache import make_once
-from headgate.testing._kafka import java_program
-from headgate.testing._owned import OwnedProcesses
-from headgate.testing._ports import free_port, try_ports
+from headgate_testing._cache import make_once
+from headgate_testing._kafka import java_program
+from headgate_testing._owned import OwnedProcesses
+from headgate_testing._ports import free_port, try_ports
 
 __all__ = ["RegistryServer"]
 

@@ -1,4 +1,6 @@
-"""``headgate demo``: a server that is written to, copied into Delta tables, and a comparison of both sides.
+"""The demonstration: a MySQL server that is written to, copied into Delta tables, and a comparison of both sides.
+
+    scripts/demo [--short] [--path FOLDER]
 
 Nothing in it is special to the demonstration: a file configures the pipeline as a user's would, the pipeline's user may
 only read, and the command that checks every pipeline checks this one.
@@ -6,6 +8,7 @@ only read, and the command that checks every pipeline checks this one.
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import json
@@ -17,14 +20,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
-import typer
-
+from examples.demo.flights import FLIGHT_TABLES, FlightWriters, load_flights
+from headgate.cli._app import FAILED, MISUSED, OK
 from headgate.cli._common import console
-from headgate.cli._interrupt import on_interrupt
-from headgate.errors import ConfigError
+from headgate.cli._interrupt import Interrupts, on_interrupt
+from headgate.errors import ConfigError, HeadgateError
 from headgate.files import file_errors
+from headgate_testing import MySQLServer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,12 +37,17 @@ if TYPE_CHECKING:
     from headgate.config import PipelineConfig
     from headgate.lake import Status
     from headgate.pipeline import Pipeline
-    from headgate.testing import FlightWriters, MySQLServer
 
-__all__ = ["command"]
+__all__ = ["demonstrate", "main", "start_spark"]
 
-_PASSWORD: Final = "demo"  # noqa: S105 - of this command's private server
-_PASSWORD_ENV: Final = "HEADGATE_DEMO_PASSWORD"  # noqa: S105 - a variable's name
+_DESCRIPTION: Final = """\
+Load five real tables (336,776 flights) into a private MySQL server and start applications that write to them. A
+pipeline reads the tables exactly and follows their changes, a column is added, and at the end both sides are compared
+row by row while the writers continue. If there is no mysqld on PATH, the first use fetches a private one through apt
+(70 MB, Debian and Ubuntu).
+"""
+_PASSWORD: Final = "demo"  # of the private server
+_PASSWORD_ENV: Final = "HEADGATE_DEMO_PASSWORD"
 _USER_SQL: Final = (
     f"CREATE USER headgate@'%' IDENTIFIED BY '{_PASSWORD}'",
     "GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO headgate@'%'",
@@ -66,25 +75,14 @@ _SHORT_LIVE_SECONDS: Final = 6.0
 _PATIENCE_SECONDS: Final = 600.0
 
 
-def command(
-    path: Annotated[
-        Path | None,
-        typer.Option("--path", metavar="FOLDER", help="Folder for the tables; default: a new folder under /tmp."),
-    ] = None,
-    short: Annotated[bool, typer.Option("--short", help="Fewer flights and less time.")] = False,
-) -> int:
-    """Demonstrate headgate on a private MySQL server.
+def demonstrate(path: Path | None, *, short: bool) -> int:
+    """Run the demonstration; return verify's exit code.
 
-    Loads five real tables (336,776 flights) and starts applications that write to them. The pipeline reads the tables
-    exactly and follows their changes, a column is added, and at the end both sides are compared row by row while the
-    writers continue. If there is no mysqld on PATH, the first use fetches a private one through apt (70 MB, Debian and
-    Ubuntu).
-
-    Examples:
-      headgate demo --short
+    :param path: folder for the tables; None: a new one.
+    :param short: fewer flights and less time.
+    :raises ConfigError: the folder has a lake.
+    :raises HeadgateError: the server, the pipeline or the comparison failed.
     """
-    from headgate.testing import FlightWriters, MySQLServer, load_flights
-
     folder = (path or Path(tempfile.mkdtemp(prefix="headgate-demo-"))).resolve()
     lake = folder / "lake"
     if lake.exists():
@@ -203,7 +201,7 @@ def _print_step(step: str, text: str) -> None:
 
 
 _console = functools.cache(console)
-"""Returns the command's only console: output of another one would be drawn over by the live view."""
+"""Returns the only console: output of another one would be drawn over by the live view."""
 
 
 def start_spark() -> SparkSession:
@@ -240,8 +238,6 @@ def _query_lake(lake: Path) -> None:
 
 
 def _farewell(folder: Path, lake: Path) -> None:
-    from headgate.testing import FLIGHT_TABLES
-
     _print_step(" ", "")
     _print_step("8", f"the tables are in {lake}: {', '.join(f'nyc/{name}' for name in sorted(FLIGHT_TABLES))}")
     _print_step(" ", f"the pipeline's file is {folder / 'pipeline.toml'}")
@@ -252,3 +248,25 @@ def _farewell(folder: Path, lake: Path) -> None:
         "headgate run pipeline.toml",
     ):
         _print_step(" ", f"  {line}")
+
+
+def main() -> int:
+    """Run the demonstration; return the exit code. As with headgate's commands, an error is one line."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/demo", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--path", type=Path, metavar="FOLDER", help="folder for the tables; by default a new one")
+    parser.add_argument("--short", action="store_true", help="fewer flights and less time")
+    arguments = parser.parse_args()
+    try:
+        with Interrupts():
+            return demonstrate(arguments.path, short=arguments.short)
+    except KeyboardInterrupt:
+        return OK
+    except HeadgateError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        return MISUSED if isinstance(error, ConfigError) else FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())
