@@ -203,10 +203,12 @@ _LATE = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    """Import names that need numba on first use: most users of this room neither write nor compare tables."""
-    if name not in _LATE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
+if not TYPE_CHECKING:  # with this, a type checker would accept any name
 
-    return getattr(import_module(f"headgate.lake.{_LATE[name]}"), name)
+    def __getattr__(name: str) -> Any:
+        """Import names that need numba on first use: most users of this room neither write nor compare tables."""
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(f"headgate.lake.{_LATE[name]}"), name)

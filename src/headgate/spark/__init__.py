@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 __all__ = ["OPTION_NAMES", "BatchPlan", "MySQLCDCDataSource", "Options", "Planner", "TablesAsOf", "expand", "register"]
 
 
-def __getattr__(name: str) -> Any:
-    if name == "expand":
-        from headgate.spark._expand import expand
+if not TYPE_CHECKING:  # with this, a type checker would accept any name
 
-        return expand
-    if name not in {"MySQLCDCDataSource", "register"}:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from headgate.spark import _source
+    def __getattr__(name: str) -> Any:
+        if name == "expand":
+            from headgate.spark._expand import expand
 
-    return getattr(_source, name)
+            return expand
+        if name not in {"MySQLCDCDataSource", "register"}:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from headgate.spark import _source
+
+        return getattr(_source, name)
