@@ -4,7 +4,7 @@ A Spark writer passes each row through generated Java. That costs more CPU than 
 compile it first. The commits are ``headgate.delta``'s, too.
 
 **Exactly once**, as with Spark's writer: a commit carries a marker (application, version). If the table has that
-version or a later one, nothing is appended. Files of a failed commit are orphans.
+version or a later one, nothing is appended. ``commit`` removes files that no version names.
 
 **Only plain tables.** Tables whose properties or protocol require more of a writer than rows in Parquet files
 (constraints, clustering, generated columns, change data feed, …) are refused (``_write_methods``).

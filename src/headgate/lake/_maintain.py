@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Final
 
 from headgate.delta import (
     LOG,
+    CommitPlan,
     FileHistory,
     Fold,
     Listed,
@@ -102,8 +102,7 @@ class Maintenance:
     def tables(self) -> Iterator[Maintained]:
         """Maintain one table after the other, and yield each result."""
         if self._lake.is_local and not self._dry:
-            with suppress(CommitConflictError):
-                self._with_lake_lock(lambda: None)
+            self._with_lake_lock(lambda: None)
         for folder in [*sorted(self._retained.folders()), *internal_tables(self._lake)]:
             if files_of(folder).has_folder(LOG):
                 yield self._maintain(folder)
@@ -137,36 +136,24 @@ class Maintenance:
             if fold is None:
                 break
             try:
-                self._with_lake_lock(partial(self._commit, log, fold))
-            except CommitConflictError:  # nothing was committed
-                fold.discard()
+                if not self._with_lake_lock(partial(_commit, log, fold)):
+                    fold.discard()
+                    break
+            except CommitConflictError:
                 break
             done += len(fold.sources)
         return done
 
-    def _with_lake_lock(self, work: Callable[[], None]) -> None:
-        """Run ``work`` while no run writes to the lake.
-
-        :raises CommitConflictError: one does.
-        """
+    def _with_lake_lock(self, work: Callable[[], None]) -> bool:
+        """Run ``work`` while no run writes to the lake. Return whether it ran."""
         try:
             with try_lock(Path(self._lake.lock), shared=True):
                 work()
         except LockedError as error:
             self.busy = str(error)
-            raise CommitConflictError(f"{self._lake.path} is being written by {error}") from None
         except OSError as error:
             raise TargetError(f"{self._lake.path} cannot be written: {error.strerror}") from None
-
-    def _commit(self, log: TableLog, fold: Fold) -> None:
-        """Commit a fold.
-
-        :raises CommitConflictError: another program has rewritten its files, or commits at the same time.
-        """
-        plan = fold.plan(log.refresh())
-        if plan is None:
-            raise CommitConflictError(f"{log.folder}: its files were rewritten meanwhile")
-        commit(log.folder, lambda: plan, tries=1)
+        return self.busy is None
 
     def _in_a_week(self, folder: str, history: FileHistory) -> Amount | None:
         """Estimate the files in a week: those of the newest version, plus what the last hour added to them, times a
@@ -191,6 +178,21 @@ class Maintenance:
         rows = live + Amount(max(0, grown.files), max(0, grown.bytes)).times(_WEEK / hours)
         rows = Amount(min(rows.files, _SMALL_FILES + rows.bytes // _LARGE_BYTES), rows.bytes)
         return rows + gone.times(kept / hours)
+
+
+def _commit(log: TableLog, fold: Fold) -> None:
+    """Commit a fold.
+
+    :raises CommitConflictError: another program has rewritten its files, or commits at the same time.
+    """
+
+    def plan() -> CommitPlan:
+        planned = fold.plan(log.refresh())
+        if planned is None:
+            raise CommitConflictError(f"{log.folder}: its files were rewritten meanwhile")
+        return planned
+
+    commit(log.folder, plan, tries=1, staged=fold.written)
 
 
 def _amount(folder: str) -> Amount:
