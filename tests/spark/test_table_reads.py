@@ -33,7 +33,7 @@ EXCLUDE        read         → no record
 EXCLUDE        reading      → no record
 HAND_OUT       reading      → reading
 HAND_OUT_LAST  reading      → read
-READ_AGAIN     deferred     → queued again
+READ_AGAIN     deferred     → queued
 READ_AGAIN     followed     → queued again
 READ_AGAIN     no record    → queued again
 READ_AGAIN     queued       → queued
@@ -45,7 +45,7 @@ RETRY          followed     → reading
 RETRY          no record    → reading
 RETRY          read         → reading
 RETRY          reading      → reading
-STOP           queued       → followed
+STOP           queued       → deferred
 STOP           queued again → followed
 STOP           read         → followed
 STOP           reading      → followed
