@@ -177,7 +177,7 @@ def test_a_table_that_was_asked_for_is_read_or_refused_whatever_happens(steps: l
         reads = TableReads([TableRead.from_dict(read.to_dict()) for read in reads])  # a restart
         names = [read.table for read in reads]
         assert len(names) == len(set(names))
-    asked = {read.table for read in reads.pending()}
+    requested = {read.table for read in reads.pending()}
     for _ in range(100):
         for read in reads.pending():
             if read.is_queued:
@@ -187,7 +187,7 @@ def test_a_table_that_was_asked_for_is_read_or_refused_whatever_happens(steps: l
         reads.take_retries(1)
         if not reads.pending():
             break
-    assert {read.table for read in reads if read.state is ReadState.READ} >= asked
+    assert {read.table for read in reads if read.state is ReadState.READ} >= requested
     reads.confirm(frozenset(TABLES))
     assert {read.state for read in reads} <= {ReadState.DEFERRED, ReadState.FOLLOWED}
 
