@@ -217,7 +217,7 @@ class ReadState(StrEnum):
     QUEUED_AGAIN = "queued again"  # waits for its first chunk; until then, the rows that the sinks have stay valid
     READING = "reading"  # a range or a chunk to retry is not handed out yet
     READ = "read"  # every chunk was handed out, and the sinks have not confirmed that they have the table
-    DEFERRED = "deferred"  # as FOLLOWED, from this batch on
+    DEFERRED = "deferred"  # as FOLLOWED, but never read, which this batch's header says
     FOLLOWED = "followed"  # its changes are followed; it is read when a signal names it
 
 

@@ -33,7 +33,7 @@ EXCLUDE        read         → no record
 EXCLUDE        reading      → no record
 HAND_OUT       reading      → reading
 HAND_OUT_LAST  reading      → read
-READ_AGAIN     deferred     → queued again
+READ_AGAIN     deferred     → queued
 READ_AGAIN     followed     → queued again
 READ_AGAIN     no record    → queued again
 READ_AGAIN     queued       → queued
@@ -45,7 +45,7 @@ RETRY          followed     → reading
 RETRY          no record    → reading
 RETRY          read         → reading
 RETRY          reading      → reading
-STOP           queued       → followed
+STOP           queued       → deferred
 STOP           queued again → followed
 STOP           read         → followed
 STOP           reading      → followed
@@ -177,7 +177,7 @@ def test_a_table_that_was_asked_for_is_read_or_refused_whatever_happens(steps: l
         reads = TableReads([TableRead.from_dict(read.to_dict()) for read in reads])  # a restart
         names = [read.table for read in reads]
         assert len(names) == len(set(names))
-    wanted = {read.table for read in reads.pending()}
+    requested = {read.table for read in reads.pending()}
     for _ in range(100):
         for read in reads.pending():
             if read.is_queued:
@@ -187,7 +187,7 @@ def test_a_table_that_was_asked_for_is_read_or_refused_whatever_happens(steps: l
         reads.take_retries(1)
         if not reads.pending():
             break
-    assert {read.table for read in reads if read.state is ReadState.READ} >= wanted
+    assert {read.table for read in reads if read.state is ReadState.READ} >= requested
     reads.confirm(frozenset(TABLES))
     assert {read.state for read in reads} <= {ReadState.DEFERRED, ReadState.FOLLOWED}
 

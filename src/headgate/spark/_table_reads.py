@@ -7,7 +7,7 @@ queued       waits for its first chunk, and was never read               BEGIN, 
 queued again waits for its first chunk; what the sinks have stays valid  BEGIN, READ_AGAIN, STOP, END
 reading      a range, or a chunk to retry, is not handed out yet         HAND_OUT_LAST, READ_AGAIN, STOP, END
 read         every chunk was handed out; the sinks must confirm that     END, RETRY, READ_AGAIN, STOP
-deferred     is new; its changes are followed from this batch on         ANNOUNCE, READ_AGAIN, RETRY
+deferred     was never read, and this batch's header says so             ANNOUNCE, READ_AGAIN, RETRY
 followed     its changes are followed; it is read when a signal names it READ_AGAIN, RETRY
 no record    is complete in the sinks, or was never seen                 ADD, DEFER, READ_AGAIN, RETRY
 ============ =========================================================== ====================================
@@ -18,6 +18,10 @@ only they see a chunk without a result. Without sinks nobody confirms, and it is
 
 A *partial* read, of rows that fulfil a signal's filter, ends with its last chunk: the sinks keep or reject the table as
 they did before it. If they do not have it, it is *followed*. Chunks of it that gave nothing are retried alone.
+
+The header names tables that are *queued* or *deferred* as not complete yet: otherwise the sinks would take their first
+change for the beginning of a complete table. So a table that was never named is *queued* when it is requested, and
+*deferred* when its read is stopped.
 
 **Paused** is a state of the stream (``Notes.paused``): no chunks are handed out, but each event happens as it comes.
 
@@ -49,7 +53,7 @@ class ReadEvent(Enum):
 
     ADD = auto()  # a table appears that was never read
     DEFER = auto()  # ... and is read when a signal names it
-    ANNOUNCE = auto()  # the batch that names a deferred table is over
+    ANNOUNCE = auto()  # the batch whose header names a deferred table is over
     READ_AGAIN = auto()  # all of it, or the rows of a filter, are requested; or its ranges are no longer valid
     BEGIN = auto()  # its greatest key was frozen: its first chunk is next
     HAND_OUT = auto()  # a chunk is read in this batch, and others are left
@@ -69,7 +73,7 @@ TRANSITIONS: Final[Mapping[ReadEvent, Mapping[ReadState | None, ReadState | None
     ReadEvent.ANNOUNCE: {ReadState.DEFERRED: ReadState.FOLLOWED},
     ReadEvent.READ_AGAIN: {
         **dict.fromkeys((None, *ReadState), ReadState.QUEUED_AGAIN),
-        ReadState.QUEUED: ReadState.QUEUED,
+        **dict.fromkeys((ReadState.QUEUED, ReadState.DEFERRED), ReadState.QUEUED),
     },
     ReadEvent.BEGIN: dict.fromkeys(_QUEUED, ReadState.READING),
     ReadEvent.HAND_OUT: {ReadState.READING: ReadState.READING},
@@ -77,7 +81,7 @@ TRANSITIONS: Final[Mapping[ReadEvent, Mapping[ReadState | None, ReadState | None
     ReadEvent.RETRY: dict.fromkeys(
         (None, ReadState.READING, ReadState.READ, ReadState.DEFERRED, ReadState.FOLLOWED), ReadState.READING
     ),
-    ReadEvent.STOP: dict.fromkeys(_RUNNING, ReadState.FOLLOWED),
+    ReadEvent.STOP: {**dict.fromkeys(_RUNNING, ReadState.FOLLOWED), ReadState.QUEUED: ReadState.DEFERRED},
     ReadEvent.END: dict.fromkeys(_RUNNING, None),
     ReadEvent.EXCLUDE: dict.fromkeys(ReadState, None),
 }
