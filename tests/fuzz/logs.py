@@ -226,7 +226,10 @@ def _damaged_event(rng: random.Random, events: list[bytes], at: int, crc: int) -
 def _damaged_payload(rng: random.Random, body: bytes) -> bytes:
     """Damage events inside a compressed transaction, which has no checksums."""
     at = body.find(b"\x28\xb5\x2f\xfd")
-    plain = zstandard.decompress(body[at:], max_output_size=1 << 20) if at >= 0 else body[-1200:]
+    try:
+        plain = zstandard.decompress(body[at:], max_output_size=1 << 20) if at >= 0 else body[-1200:]
+    except zstandard.ZstdError:  # the event was damaged before
+        return mutate(rng, body)
     events, p = [], 0
     while p + c.HEADER_SIZE <= len(plain) and at >= 0:
         size = int.from_bytes(plain[p + 9 : p + 13], "little")
