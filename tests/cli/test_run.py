@@ -3,6 +3,7 @@ from __future__ import annotations
 import gc
 import io
 import logging
+import pkgutil
 import sys
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli import app
+from headgate.cli._common import PRELOAD
 from headgate.cli._run import _announce, _loading
 from headgate.config import parse_config
+from headgate.pipeline._run import _PRELOAD
+from headgate.sinks import preload
 
 
 def fail_to_load() -> None:
@@ -29,6 +33,12 @@ def test_garbage_is_not_collected_while_modules_load() -> None:
         assert gc.get_freeze_count()
     finally:
         gc.unfreeze()
+
+
+def test_what_a_run_preloads_is_what_the_pipeline_does() -> None:
+    """By name: Spark starts before that room is loaded."""
+    assert pkgutil.resolve_name(PRELOAD) is preload
+    assert PRELOAD == _PRELOAD
 
 
 class Terminal(io.StringIO):
