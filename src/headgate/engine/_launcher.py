@@ -39,7 +39,8 @@ def run_forked(address: str, arguments: list[str]) -> "int | None":
     streams = b"".join(stream.to_bytes(4, sys.byteorder) for stream in (0, 1, 2))
     message = memoryview(len(text).to_bytes(4, "little") + text)
     sent = server.sendmsg([message], [(SOL_SOCKET, SCM_RIGHTS, streams)])
-    server.sendall(message[sent:])  # the server forks only with the whole of it
+    if sent < len(message):  # else nothing may fail here: the server forks if it has the whole message
+        server.sendall(message[sent:])
     status = b""
     try:
         reply = server.recv(1)
