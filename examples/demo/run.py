@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from examples.demo.flights import FLIGHT_TABLES, FlightWriters, load_flights
 from headgate.cli._app import FAILED, MISUSED, OK
-from headgate.cli._common import console
+from headgate.cli._common import PRELOAD, console
 from headgate.cli._interrupt import Interrupts, on_interrupt
 from headgate.errors import ConfigError, HeadgateError
 from headgate.files import file_errors
@@ -129,7 +129,7 @@ class _Demo:
 
         _print_step("4", "headgate run pipeline.toml: every table exactly as of one point, then every change")
         config = load_config(self._config)
-        with prestart_session(config.name, config.spark):
+        with prestart_session(config.name, config.spark, PRELOAD):
             self._follow(config)
         if self._error is not None:
             raise self._error

@@ -3,12 +3,16 @@ from __future__ import annotations
 import gc
 import io
 import logging
+import pkgutil
 import sys
 
 import pytest
 
+from headgate.cli._common import PRELOAD
 from headgate.cli._run import _announce, _loading
 from headgate.config import parse_config
+from headgate.pipeline._run import _PRELOAD
+from headgate.sinks import preload
 
 
 def fail_to_load() -> None:
@@ -26,6 +30,12 @@ def test_garbage_is_not_collected_while_modules_load() -> None:
         assert gc.get_freeze_count()
     finally:
         gc.unfreeze()
+
+
+def test_what_a_run_preloads_is_what_the_pipeline_does() -> None:
+    """By name: Spark starts before that room is loaded."""
+    assert pkgutil.resolve_name(PRELOAD) is preload
+    assert PRELOAD == _PRELOAD
 
 
 class Terminal(io.StringIO):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,16 +33,9 @@ sys.stdin.read()
 print("the end", flush=True)
 """
 BEGINS = """
-import gc, sys, threading
-from headgate.engine._forked_python import fork_server, forking_python
-LOAD = "xml.dom.minidom:getDOMImplementation"
-gc.disable()  # as while a driver loads modules
-if sys.argv[1] != "program":
-    make = fork_server(LOAD)
-    if sys.argv[1] == "threads":
-        threading.Thread(target=threading.Event().wait, daemon=True).start()
-    make(lambda: None)
-python = forking_python(LOAD)
+import sys
+from headgate.engine._forked_python import forking_python
+python = forking_python("xml.dom.minidom:getDOMImplementation")
 """
 HOLDS = f"""{BEGINS}
 print(python, flush=True)
@@ -63,16 +57,10 @@ def modules(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(params=["program", "fork", "threads"])
-def kind(request: pytest.FixtureRequest) -> str:
-    """How the driver makes the server: as a program, as a fork of its own, or as a program because it has threads."""
-    return str(request.param)
-
-
 @pytest.fixture
-def python(kind: str, modules: Path) -> Iterator[str]:
+def python(modules: Path) -> Iterator[str]:
     """What a driver that goes on has for Spark."""
-    with drive(modules, "holds", kind) as driver:
+    with drive(modules, "holds") as driver:
         assert driver.stdin is not None
         assert driver.stdout is not None
         yield driver.stdout.readline().strip()
@@ -151,6 +139,30 @@ def test_without_a_server_there_is_a_new_python(python: str, modules: Path, tmp_
     assert report_of(str(alone), modules)["parent"] == os.getpid()
 
 
+@pytest.mark.parametrize(("reply", "code"), [(b"-", 7), (b"", 1)], ids=["refused", "lost"])
+def test_a_request_never_runs_twice(python: str, modules: Path, tmp_path: Path, reply: bytes, code: int) -> None:
+    """If the server refuses, there is a new Python; if its reply is lost, the request may have begun."""
+    alone = tmp_path / "python"
+    alone.write_bytes(Path(python).read_bytes())
+    alone.chmod(0o700)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "forks"))
+        listening.listen()
+        with subprocess.Popen(
+            [str(alone), "-m", "tells"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={"PYTHONPATH": str(modules)},
+        ) as launcher:
+            server, _ = listening.accept()
+            with server:
+                size = int.from_bytes(server.recv(4, socket.MSG_WAITALL), "little")
+                server.recv(size, socket.MSG_WAITALL)
+                server.sendall(reply)
+            assert launcher.wait(60) == code
+
+
 def test_who_ends_the_launcher_ends_the_process(python: str, modules: Path) -> None:
     with subprocess.Popen(
         [python, "-m", "waits"],
@@ -166,10 +178,10 @@ def test_who_ends_the_launcher_ends_the_process(python: str, modules: Path) -> N
         forked.wait(30)  # raises if it takes longer
 
 
-def test_a_driver_ends_without_a_word_about_its_server(modules: Path, kind: str) -> None:
+def test_a_driver_ends_without_a_word_about_its_server(modules: Path) -> None:
     """Which ends later."""
     done = subprocess.run(
-        [sys.executable, "-W", "always", "-m", "holds", kind],
+        [sys.executable, "-W", "always", "-m", "holds"],
         input="",
         capture_output=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(modules), *sys.path])},
@@ -181,13 +193,11 @@ def test_a_driver_ends_without_a_word_about_its_server(modules: Path, kind: str)
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_the_server_ends_after_the_driver_and_the_last_process(
-    modules: Path, tmp_path: Path, kind: str, *, killed: bool
-) -> None:
+def test_the_server_ends_after_the_driver_and_the_last_process(modules: Path, tmp_path: Path, *, killed: bool) -> None:
     """Also if the driver is killed."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    with drive(modules, "drives", kind, TMPDIR=str(temporary)) as driver:
+    with drive(modules, "drives", TMPDIR=str(temporary)) as driver:
         assert driver.stdin is not None
         assert driver.stdout is not None
         server = psutil.Process(int(driver.stdout.readline().split()[1]))

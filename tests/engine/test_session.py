@@ -18,9 +18,8 @@ def settings_of(**settings: str) -> dict[str, str]:
 
 
 @pytest.fixture(autouse=True)
-def no_fork_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These are settings only: no server is started, and the environment stays as it was."""
-    monkeypatch.setattr(_session, "forking_python", lambda _load: None)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment stays as it was."""
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         monkeypatch.setenv(name, "")
 

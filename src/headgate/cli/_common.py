@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headgate.mysql import Connection, ConnectionSettings
 
 __all__ = [
+    "PRELOAD",
     "TABLE_STYLES",
     "Format",
     "PasswordEnv",
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 
+PRELOAD: Final = "headgate.sinks:preload"
+"""What a run's Python processes load; named, because Spark starts before this process loads that room."""
 TABLE_STYLES: Final = {
     "snapshotting": "cyan",
     "settling": "cyan",

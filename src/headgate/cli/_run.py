@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli._common import console, write_lines
+from headgate.cli._common import PRELOAD, console, write_lines
 from headgate.cli._interrupt import on_interrupt
 from headgate.config import SnapshotMode
 from headgate.errors import HeadgateError
@@ -110,7 +110,7 @@ def run(
     completed = False
     with suppress(KeyboardInterrupt), ExitStack() as stack:
         with _loading():
-            stack.enter_context(prestart_session(config.name, config.spark))
+            stack.enter_context(prestart_session(config.name, config.spark, PRELOAD))
             from headgate.pipeline import Pipeline
 
             running = Pipeline(file.config, file=file, snapshot_mode=snapshot_mode)

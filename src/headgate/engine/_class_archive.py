@@ -11,11 +11,11 @@ does not matter, nor what Java logs, nor the heap's size below 32 GB, where Java
 start, and 160 MB of private memory. ``ArchiveRelocationMode=0`` takes the address that the archive was made for, if
 that is free.
 
-**Who writes one.** The first ``headgate run`` that finds none, when it ends. If it made no batch,
-it removes the archive, because most classes are missing there. A killed run leaves none, and the next one writes it.
-The JVM writes the file's header last (``FileMapInfo::write_header`` in HotSpot's filemap.cpp), so a file is complete if
-it begins with the magic number of dynamic archives. If two JVMs end at once, each writes a separate file, and the later
-one stays.
+**Who writes one.** The JVM of the first ``headgate run`` that finds none, after that has ended: nothing waits for it.
+If no batch was made, most classes would be missing, so the JVM is killed. If the JVM is killed while it writes, as in a
+container that ends, the next one writes the archive. The JVM writes the file's header last
+(``FileMapInfo::write_header`` in HotSpot's filemap.cpp), so a file is complete if it begins with the magic number of
+dynamic archives. If two JVMs end at once, each writes a separate file, and the later one stays.
 
 Only classes on Java's own class path are archived, not those of ``spark.jars``: hence Delta is on the class path.
 """
@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import atexit
 import hashlib
-import logging
 import os
 import re
 import shlex
@@ -44,9 +43,7 @@ from headgate.files import make_private_folder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["archive_option", "await_archive", "store_class_archive"]
-
-log = logging.getLogger("headgate")
+__all__ = ["archive_option", "keep_whole_archives", "store_class_archive"]
 
 _MAGIC: Final = (0xF00BABA8).to_bytes(4, sys.byteorder)
 """Magic number of dynamic archives: ``CDS_DYNAMIC_ARCHIVE_MAGIC`` in HotSpot's cds.h, from Java 13 on."""
@@ -99,12 +96,11 @@ def archive_option(folder: Path, jars: Sequence[str], options: str, memory: str,
     return f"{shlex.quote(f'{_WRITES}{archive}')} {_QUIET}"
 
 
-def await_archive(spark: SparkSession, options: str) -> None:
-    """If this session's JVM writes an archive, make this process wait for it at exit."""
+def keep_whole_archives(spark: SparkSession, options: str) -> None:
+    """If this session's JVM writes an archive, kill it at this process's exit unless a batch is done."""
     process: Any = getattr(getattr(spark.sparkContext, "_gateway", None), "proc", None)
-    archive = next((one.removeprefix(_WRITES) for one in shlex.split(options) if one.startswith(_WRITES)), None)
-    if archive is not None and process is not None:
-        atexit.register(_wait, process, Path(archive), os.getpid())
+    if process is not None and any(one.startswith(_WRITES) for one in shlex.split(options)):
+        atexit.register(_kill_without_batch, process, os.getpid())
 
 
 def store_class_archive() -> None:
@@ -112,23 +108,9 @@ def store_class_archive() -> None:
     _BATCH_DONE.set()
 
 
-def _wait(process: subprocess.Popen[bytes], archive: Path, starter: int) -> None:
-    """End the JVM, as this process's exit would, and wait for it: a container kills processes that still run.
-
-    Without a batch its archive would lack most classes. Then kill the JVM: to write the archive takes seconds.
-    """
-    if os.getpid() != starter or process.poll() is not None or process.stdin is None:
-        return
-    is_whole = _BATCH_DONE.is_set()
-    if is_whole:
-        log.info("storing the classes that Spark has loaded, for faster starts")
-    else:
+def _kill_without_batch(process: subprocess.Popen[bytes], starter: int) -> None:
+    if os.getpid() == starter and not _BATCH_DONE.is_set():
         process.kill()
-    process.stdin.close()
-    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
-        process.wait(_WRITE_SECONDS)
-    if not is_whole:
-        archive.unlink(missing_ok=True)
 
 
 def _is_large(memory: str) -> bool:

@@ -1,5 +1,5 @@
-"""The fork server: a process that has loaded modules and forks a process for each request. It is a fork of the driver,
-or ``python -m headgate.engine._fork_server SOCKET FUNCTION``, which calls the function that loads the modules.
+"""The fork server, a process that has loaded modules and forks a process for each request:
+``python -m headgate.engine._fork_server SOCKET FUNCTION``, which calls the function that loads the modules.
 
 The driver creates the socket, so a launcher that connects before the modules are loaded waits. If a launcher ends, the
 server ends the process that it requested, with SIGTERM.
@@ -21,9 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headgate.engine._launcher import FORKED
+from headgate.engine._launcher import FORKED, REFUSED
 
-__all__ = ["main", "serve"]
+__all__ = ["main"]
 
 _READ_SECONDS: Final = 10.0
 """Seconds that each read of a request may take."""
@@ -55,31 +55,21 @@ class _Child(NamedTuple):
 
 
 def main(descriptor: int, load: str) -> None:
-    """Run the server as a program.
+    """Serve until standard input and all processes have ended, then remove the socket's folder.
+
+    In a forked process: run the request.
 
     :param descriptor: of a listening socket, inherited from the driver.
     :param load: the function that loads what the processes need, as ``module:name``.
     """
     listening = socket.socket(fileno=descriptor)
     listening.set_inheritable(False)
-    serve(listening, load)
-
-
-def serve(listening: socket.socket, load: str | None = None) -> None:
-    """Serve until standard input and all processes have ended, then remove the socket's folder.
-
-    In a forked process: run the request.
-
-    :param load: as :func:`main`'s; None: this process has loaded the modules.
-    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides when to end, and the server ends with it
     folder, server = Path(listening.getsockname()).parent, os.getpid()
     try:
-        if load is not None:
-            pkgutil.resolve_name(load)()
+        pkgutil.resolve_name(load)()
         gc.collect()
         gc.freeze()  # memory stays shared: no process's collector visits it
-        gc.enable()  # if the driver was forked while it loaded modules
         request = _Server(listening).serve()
     finally:
         if os.getpid() == server:
@@ -119,6 +109,8 @@ class _Server:
         with suppress(OSError, ValueError):
             request = _read(launcher)
         if request is None or not request.fits:
+            with suppress(OSError):
+                launcher.sendall(REFUSED)
             launcher.close()
         else:
             pid = os.fork()

@@ -106,11 +106,6 @@ class StartedJVM:
         assert SparkContext._gateway is not None
         SparkContext._gateway.proc = self.process
 
-    def leave(self) -> None:
-        """Release the JVM in a fork of this process."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-
     def end(self) -> None:
         """Kill the JVM."""
         self.process.kill()

@@ -5,7 +5,8 @@ executable file, run by ``python -IS``. So it imports nothing of headgate.
 
 It sends the server one message, with this process's three standard streams attached: its length as four bytes,
 little-endian; then, separated by NUL, the working folder, the number of arguments, the arguments and the environment as
-``NAME=value``. The reply is one byte (``+``: a process was forked, else none) and later its wait status, four bytes.
+``NAME=value``. The reply is one byte (``+``: a process was forked; ``-``: it was not) and later its wait status, four
+bytes. If the reply is lost, this process fails, because the request may have begun, and must not run twice.
 """
 
 import os
@@ -13,8 +14,8 @@ import sys
 from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
 SOCKET = "forks"  # the server's, in the folder of the executable file
-FORKED = b"+"
-GONE = 1 << 8  # the wait status if the server has ended, with the driver: exit code 1
+FORKED, REFUSED = b"+", b"-"
+GONE = 1 << 8  # the wait status if the server has ended: exit code 1
 
 
 def main() -> None:
@@ -38,11 +39,13 @@ def run_forked(address: str, arguments: list[str]) -> "int | None":
     streams = b"".join(stream.to_bytes(4, sys.byteorder) for stream in (0, 1, 2))
     message = memoryview(len(text).to_bytes(4, "little") + text)
     sent = server.sendmsg([message], [(SOL_SOCKET, SCM_RIGHTS, streams)])
-    server.sendall(message[sent:])
-    if server.recv(1) != FORKED:
-        return None
+    if sent < len(message):  # else nothing may fail here: the server forks if it has the whole message
+        server.sendall(message[sent:])
     status = b""
     try:
+        reply = server.recv(1)
+        if reply != FORKED:
+            return None if reply == REFUSED else GONE
         while len(status) < 4:
             more = server.recv(4 - len(status))
             if not more:

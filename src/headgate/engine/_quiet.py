@@ -43,11 +43,6 @@ class NoiseFilter:
         os.close(self.writing)
         threading.Thread(target=_copy, args=(self._reading, self.real), name="headgate-stderr", daemon=True).start()
 
-    def leave(self) -> None:
-        """Close the filter's descriptors in a fork of this process."""
-        for descriptor in (self.real, self._reading, self.writing):
-            os.close(descriptor)
-
 
 @contextmanager
 def quiet_start() -> Iterator[None]:

@@ -5,9 +5,8 @@ nothing is done twice:
 
 1. The JVM starts before anything else is loaded (``_gateway``), with Java's classes from an archive
    (``_class_archive``).
-2. Meanwhile this process loads what it and Spark's Python processes need, and forks the process that these are forked
-   from (``_forked_python``).
-3. A thread makes the session, while this one checks the configuration.
+2. Meanwhile a process loads what Spark's Python processes need, which are forked from it (``_forked_python``).
+3. A thread makes the session, while this one loads what it needs, and checks the configuration.
 
 A caller that does not need this only calls :func:`build_session`.
 """
@@ -21,8 +20,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headgate.engine._class_archive import archive_option, await_archive
-from headgate.engine._forked_python import fork_server, forking_python
+from headgate.engine._class_archive import archive_option, keep_whole_archives
+from headgate.engine._forked_python import forking_python
 from headgate.engine._gateway import StartedJVM
 from headgate.engine._java import check_java
 from headgate.engine._quiet import NoiseFilter, quiet_driver, quiet_py4j, quiet_start
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
 __all__ = ["build_session", "prestart_session"]
 
-_PRELOAD = "headgate.sinks._preload:preload"
 _FEW_CORES = 4
 _COMPILES_ONCE = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
 _SERIAL_COLLECTOR = "-XX:+UseSerialGC"
@@ -77,15 +75,6 @@ class _StartingSession:
         self._session: SparkSession | None = None
         self._ended: EngineError | None = None
         self._taken = False
-
-    def leave(self) -> None:
-        """Release the JVM and its output in a fork of this process."""
-        self._jvm.leave()
-        if self._noise is not None:
-            self._noise.leave()
-
-    def start(self) -> None:
-        """Start the thread."""
         if self._noise is not None:
             self._noise.begin()
         self._thread.start()
@@ -108,8 +97,7 @@ class _StartingSession:
             return
         quiet_py4j()  # the thread may be using it
         self._jvm.end()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._thread.join()
         self._jvm.forget()
 
     def _make(self) -> None:
@@ -126,12 +114,13 @@ _starting: _StartingSession | None = None
 
 
 @contextmanager
-def prestart_session(name: str, settings: Mapping[str, str]) -> Iterator[None]:
-    """Start the session that :func:`build_session` returns in the block, with the same arguments and ``quiet`` None;
-    load what this process will need.
+def prestart_session(name: str, settings: Mapping[str, str], preload: str | None = None) -> Iterator[None]:
+    """Start the session that :func:`build_session` returns in the block, with the same name and settings, and ``quiet``
+    None.
 
     Failures are left to that call: it tries again, or raises ``EngineError`` if the JVM ended at its start.
 
+    :param preload: as in :func:`build_session`.
     :raises ConfigError: there is no Java that Spark can use.
     """
     global _starting  # noqa: PLW0603 - a process has one JVM
@@ -140,18 +129,12 @@ def prestart_session(name: str, settings: Mapping[str, str]) -> Iterator[None]:
         yield
         return
     check_java()
-    forks = is_local(session_settings(name, settings)) and PYTHON not in settings
-    make_server = fork_server(_PRELOAD) if forks else None
-    prepared = _prepare_settings(name, settings, quiet=None, writes=True)
+    prepared = _prepare_settings(name, settings, quiet=None, preload=preload, writes=True)
     try:
         session = _starting = _StartingSession((name, settings), prepared)
     except OSError:
         session = None
     try:
-        if make_server is not None:
-            make_server(session.leave if session is not None else lambda: None)
-        if session is not None:
-            session.start()
         yield
     finally:
         _starting = None
@@ -159,13 +142,17 @@ def prestart_session(name: str, settings: Mapping[str, str]) -> Iterator[None]:
             session.end()
 
 
-def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet: bool | None = False) -> SparkSession:
+def build_session(
+    name: str, settings: Mapping[str, str] | None = None, *, quiet: bool | None = False, preload: str | None = None
+) -> SparkSession:
     """Return the session of this process, made or taken over.
 
     :param name: the application's name.
     :param settings: the user's ``spark.*`` settings, which take precedence.
     :param quiet: keep Spark's log off the terminal, except errors that nothing else reports; None: unless the settings
         have a log level.
+    :param preload: a function that loads what Spark's Python processes need, as ``module:name``; local ones are then
+        forked from a process that has called it. None: each loads what it needs.
     :raises EngineError: the JVM that :func:`prestart_session` started has ended.
     :raises ConfigError: there is no Java that Spark can use.
     """
@@ -175,7 +162,7 @@ def build_session(name: str, settings: Mapping[str, str] | None = None, *, quiet
     settings = settings or {}
     is_starting = _starting is not None and quiet is None and _starting.arguments == (name, settings)
     spark = _starting.take() if _starting is not None and is_starting else None
-    return _make(_prepare_settings(name, settings, quiet=quiet)) if spark is None else spark
+    return _make(_prepare_settings(name, settings, quiet=quiet, preload=preload)) if spark is None else spark
 
 
 def _make(settings: _SessionSettings) -> SparkSession:
@@ -191,17 +178,20 @@ def _make(settings: _SessionSettings) -> SparkSession:
     hadoop: Any = spark._jsparkSession.sparkContext().hadoopConfiguration()
     for key, value in settings.secrets.items():
         hadoop.set(key, value)
-    await_archive(spark, settings.conf.get(JAVA_OPTIONS, ""))
+    keep_whole_archives(spark, settings.conf.get(JAVA_OPTIONS, ""))
     return spark
 
 
 def _prepare_settings(
-    name: str, settings: Mapping[str, str], *, quiet: bool | None, writes: bool = False
+    name: str, settings: Mapping[str, str], *, quiet: bool | None, preload: str | None = None, writes: bool = False
 ) -> _SessionSettings:
     """Settings of a session, which with ``writes`` writes an archive of classes if there is none."""
     quiet = "spark.log.level" not in settings if quiet is None else quiet
     conf = session_settings(name, settings, quiet=quiet)
     if is_local(conf):
+        if preload is not None and PYTHON not in settings:
+            python = forking_python(preload) or sys.executable
+            conf[PYTHON] = os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
         _start_sooner(conf, settings, writes=writes)
         if MEMORY not in settings:
             _return_memory(conf)
@@ -209,8 +199,11 @@ def _prepare_settings(
 
 
 def _has_jvm() -> bool:
-    loaded = sys.modules.get("pyspark")
-    return loaded is not None and loaded.SparkContext._gateway is not None
+    if "pyspark" not in sys.modules:
+        return False
+    from pyspark import SparkContext  # waits if another thread is loading it
+
+    return SparkContext._gateway is not None
 
 
 def _start_sooner(conf: dict[str, str], user_settings: Mapping[str, str], *, writes: bool) -> None:
@@ -221,9 +214,6 @@ def _start_sooner(conf: dict[str, str], user_settings: Mapping[str, str], *, wri
     takes 1 to 5 % longer: Python processes decode and write its rows. Without the second compiler Java has a fifth of
     its usual room for code, which the classes that Spark generates fill within some twenty MERGEs: hence the size.
     """
-    if conf[PYTHON] == sys.executable:
-        python = forking_python(_PRELOAD) or sys.executable
-        conf[PYTHON] = os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = python
     named = conf.get(JAVA_OPTIONS, "")
     options = [named]
     if (os.cpu_count() or 1) <= _FEW_CORES:

@@ -62,6 +62,7 @@ __all__ = ["Pipeline", "read_source", "source_options"]
 
 log = logging.getLogger("headgate")
 
+_PRELOAD = "headgate.sinks:preload"
 _FINISH_SECONDS = 60.0
 """How long a clean stop waits for the current batch; then the batch is dropped, and the next run applies it."""
 
@@ -178,7 +179,7 @@ class Pipeline:
             log_values = self.config.name, self.config.source.url, self.lake.path, len(tables)
             log.info("pipeline %s: from %s into %s, tables: %d; starting Spark", *log_values)
             try:
-                spark = self._spark or build_session(self.config.name, self.config.spark, quiet=quiet)
+                spark = self._spark or build_session(self.config.name, self.config.spark, quiet=quiet, preload=_PRELOAD)
                 try:
                     if on_start is not None:
                         on_start()

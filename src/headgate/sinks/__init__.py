@@ -8,6 +8,7 @@ from headgate.sinks._decide import LACKS_ROWS
 from headgate.sinks._kafka_cluster import check_brokers
 from headgate.sinks._ledger_state import Divergence
 from headgate.sinks._misfits import RESERVED_ANYWHERE, hook_name, refiltered, rehooked
+from headgate.sinks._preload import preload
 from headgate.sinks._report import BatchReport, Progress
 from headgate.sinks._topic_names import TopicNames
 from headgate.sinks._writer import BatchWriter
@@ -24,6 +25,7 @@ __all__ = [
     "TopicNames",
     "check_brokers",
     "hook_name",
+    "preload",
     "refiltered",
     "rehooked",
 ]

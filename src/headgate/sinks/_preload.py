@@ -1,4 +1,4 @@
-"""Modules that Spark's Python processes need, loaded once for all by the fork server (``headgate.engine``)."""
+"""Modules that Spark's Python processes need. The fork server loads them once for all (``headgate.engine``)."""
 
 from __future__ import annotations
 

@@ -7,13 +7,15 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
 FORKED = """
 import os, sys
-from headgate.sinks._preload import preload
+from headgate.sinks import preload
 preload()
 before = set(sys.modules)
 if not os.fork():
@@ -25,11 +27,18 @@ NOT_TAKEN = """
 import gc
 from headgate.engine import prestart_session, build_session
 from headgate_testing import wait_until
-with prestart_session("x", {"spark.master": "local[1]"}):
+with prestart_session("x", {"spark.master": "local[1]"}, "headgate.sinks:preload"):
     from pyspark import SparkContext
     wait_until(lambda: SparkContext._active_spark_context)
 gc.collect()
 spark = build_session("x", {"spark.master": "local[1]"}, quiet=True)
+print(spark.range(3).count())
+spark.stop()
+"""
+TAKEN = """
+from headgate.engine import prestart_session, build_session
+with prestart_session("x", {"spark.master": "local[1]"}, "headgate.sinks:preload"):
+    spark = build_session("x", {"spark.master": "local[1]"}, quiet=None)
 print(spark.range(3).count())
 spark.stop()
 """
@@ -57,10 +66,11 @@ def test_workers_are_forked_from_the_server(spark: SparkSession) -> None:
         assert "-m headgate.engine._fork_server " in row["command"]
 
 
-def test_a_session_that_nobody_took_does_not_hinder_the_next() -> None:
-    """Its JVM is ended, and nothing of it stays open."""
+@pytest.mark.parametrize("code", [TAKEN, NOT_TAKEN], ids=["taken at once", "not taken"])
+def test_a_session_is_taken_or_does_not_hinder_the_next(code: str) -> None:
+    """Also while its thread still loads PySpark. If nobody took it, its JVM is ended, and nothing of it stays open."""
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", NOT_TAKEN],
+        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", code],
         capture_output=True, text=True, timeout=280, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.control import parse_signal, submit
-from headgate.testing import MySQLServer
+from headgate_testing import MySQLServer
 from tests.integration.streams import Stream, make_tables
 
 
