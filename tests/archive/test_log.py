@@ -305,7 +305,7 @@ def test_answers_that_are_none() -> None:
         thread.start()
         url = f"http://127.0.0.1:{other.server_address[1]}"
         log = LogOfRelay(url)
-        with pytest.raises(ConfigError, match="of an older version"):
+        with pytest.raises(ConfigError, match="it is not headgate's"):
             log.head()
         with pytest.raises(ConnectionLostError):
             log.files()

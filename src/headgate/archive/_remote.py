@@ -150,7 +150,7 @@ class LogOfRelay:
         if status in (http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN):
             return AccessError(f"{text}: relay_token_file names a file with the token")
         if error.endswith("UnknownCommandException"):
-            return ConfigError(f"the relay at {self.url} cannot give the log: it is of an older version")
+            return ConfigError(f"the relay at {self.url} cannot give the log: it is not headgate's")
         if not is_retryable(status):
             return ConfigError(text)
         kind = _CAUSES.get(answer.getheader(ERROR_CAUSE) or "", ConnectError)

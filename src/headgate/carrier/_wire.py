@@ -103,8 +103,6 @@ def _plain(value: Any) -> Any:
             return value.to_dict()
         case Signals():
             return value.rows
-        case AddedColumn():
-            return asdict(value)
         case Header():
             return {**vars(value), "v": _VERSION}
         case HeaderTable():
@@ -113,7 +111,7 @@ def _plain(value: Any) -> Any:
         case DdlRow():
             db, _, name = value.table.partition(".")
             changes = None if value.changes is None else [_plain_change(change) for change in value.changes]
-            return {**vars(value), "db": db, "table": name, "adds": value.adds, "changes": changes}
+            return {**vars(value), "db": db, "table": name, "changes": changes}
     return {name: one for name, one in vars(value).items() if one is not None and name != "table"}
 
 
@@ -161,15 +159,13 @@ def _header(_table: None, value: dict[str, Any]) -> Header:
 
 
 def _ddl(table: str, value: dict[str, Any]) -> DdlRow:
-    """Decode a statement. Rows of versions that knew only added columns have ``adds`` and no ``changes``."""
-    listed = value["changes"] if "changes" in value else value["adds"]
-    changes = None if listed is None else tuple(map(_change, listed))
+    changes = None if value["changes"] is None else tuple(map(_change, value["changes"]))
     return _known(DdlRow, value, table=table, seq=tuple(value["seq"]), changes=changes)
 
 
 def _change(value: Mapping[str, Any]) -> ColumnChange:
     values = dict(value)
-    change: ColumnChange = _CHANGES[values.pop("change", "add")](**values)
+    change: ColumnChange = _CHANGES[values.pop("change")](**values)
     return change
 
 
