@@ -74,6 +74,8 @@ class Table:
         scene.make(schema=BAG)
 
     def apply(self, epoch: int, contents: Contents, *, empties: bool = False) -> int:
+        """Apply a batch; return the number of commits."""
+        version = self.scene.delta().version()
         changes = CountedChanges(
             "",
             BAG.names,
@@ -84,7 +86,8 @@ class Table:
             contents.removed,
             lambda missing: contents.check(missing, ["a", "b"], "shop.t"),
         )
-        return self.scene.upserts.apply_counts(self.scene.delta(), changes)
+        self.scene.upserts.apply_counts(self.scene.delta(), changes)
+        return self.scene.delta().version() - version
 
     def restart(self) -> None:
         self.scene.upserts = Upserts(self.scene.folder / "cache", self.scene.folds)

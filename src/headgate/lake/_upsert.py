@@ -87,17 +87,17 @@ class Upserts:
         bytes_on_disk = self._indexes.files.bytes_on_disk + self._copies.files.bytes_on_disk
         return IndexStatus(tables_building=self._indexes.tables_building, bytes_on_disk=bytes_on_disk)
 
-    def apply(self, delta: DeltaPath, changes: Changes) -> int:
-        """Apply changes to a table. Return the number of commits; 0: it has them already.
+    def apply(self, delta: DeltaPath, changes: Changes) -> None:
+        """Apply changes to a table.
 
         :raises CommitConflictError: other programs changed the table, again and again, or its columns.
         :raises TargetError: headgate cannot write the table.
         """
         base = self._base(delta, changes.ddl, changes.columns)
-        folded = self._folds.finish(delta.path, base.snapshot, changes.key)
+        self._folds.finish(delta.path, base.snapshot, changes.key)
         written = write_changes(changes, base, delta.path)
         if written is None:
-            return int(folded)
+            return
 
         def plan(base: CommitBase) -> CommitPlan | None:
             if not base.fits(written.base):
@@ -109,36 +109,34 @@ class Upserts:
             return _plan(base, keyed, lookup, added, ("STREAMING UPDATE", about))
 
         find_base = partial(self._base, delta, changes.ddl, changes.columns)
-        commits = self._commit(delta, find_base, plan, written.files)
+        self._commit(delta, find_base, plan, written.files)
         self._begin_fold(delta, base, changes.key)
-        return folded + commits
 
-    def apply_versions(self, delta: DeltaPath, changes: VersionChanges) -> int:
-        """Apply changes to a history. Return the number of commits; 0: it has them already.
+    def apply_versions(self, delta: DeltaPath, changes: VersionChanges) -> None:
+        """Apply changes to a history.
 
         :raises CommitConflictError: other programs changed the table, again and again.
         :raises TargetError: headgate cannot write the table.
         """
         base = self._base(delta, changes.ddl, changes.columns)
-        folded = self._folds.finish(delta.path, base.snapshot, changes.key)
+        self._folds.finish(delta.path, base.snapshot, changes.key)
 
         def plan(base: CommitBase) -> CommitPlan | None:
             return None if base.has(changes.marker) else self._plan_versions(delta, base, changes)
 
         find_base = partial(self._base, delta, changes.ddl, changes.columns)
-        commits = self._commit(delta, find_base, plan)
+        self._commit(delta, find_base, plan)
         self._begin_fold(delta, base, changes.key, Form.HISTORY)
-        return folded + commits
 
-    def apply_counts(self, delta: DeltaPath, changes: CountedChanges) -> int:
-        """Apply changes to a table without a key. Return the number of commits; 0: it has them already.
+    def apply_counts(self, delta: DeltaPath, changes: CountedChanges) -> None:
+        """Apply changes to a table without a key.
 
         :raises CommitConflictError: other programs changed the table, again and again, or its columns.
         :raises TargetError: headgate cannot write the table, or ``check`` raised it.
         """
         find_base = partial(self._base, delta, changes.ddl, changes.columns)
         base = find_base()
-        folded = self._folds.finish(delta.path, base.snapshot, ())
+        self._folds.finish(delta.path, base.snapshot, ())
         written = [] if base.has(changes.marker) else write_all(changes, base, delta.path)
 
         def plan(now: CommitBase) -> CommitPlan | None:
@@ -155,9 +153,8 @@ class Upserts:
             about = {"outputMode": "Complete" if changes.empties else "Update", "epochId": str(changes.marker.version)}
             return _plan(now, keyed, lookup, [*written, changes.marker.action()], ("STREAMING UPDATE", about))
 
-        commits = self._commit(delta, find_base, plan, _files(written))
+        self._commit(delta, find_base, plan, _files(written))
         self._begin_fold(delta, base, ())
-        return folded + commits
 
     def rows_at(self, delta: DeltaPath, version: int, keys: pa.Table) -> tuple[pa.Table, Any]:
         """Return the rows with some keys at a version, in the columns that it has, and the number of each row's key
@@ -192,8 +189,8 @@ class Upserts:
         actions = [*added, changes.marker.action()]
         return _plan(base, keyed, open_rows.lookup, actions, ("STREAMING UPDATE", about), _files(added))
 
-    def change_rows(self, delta: DeltaPath, change: RowChange, key: Sequence[str]) -> int:
-        """Write rows again, changed. Return the number of commits.
+    def change_rows(self, delta: DeltaPath, change: RowChange, key: Sequence[str]) -> None:
+        """Write rows again, changed.
 
         :raises CommitConflictError: other programs changed the table, again and again.
         :raises TargetError: headgate cannot write the table.
@@ -207,10 +204,10 @@ class Upserts:
             about = {"predicate": f'["{change.condition}"]'}
             return _plan(base, keyed, lookup, added, ("UPDATE", about), _files(added))
 
-        return self._commit(delta, partial(self._base, delta, _EPOCH_DDL, ()), plan)
+        self._commit(delta, partial(self._base, delta, _EPOCH_DDL, ()), plan)
 
-    def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str], *, since: int = 0) -> int:
-        """Delete the rows whose ``_seq`` is below ``bound``. Return the number of commits.
+    def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str], *, since: int = 0) -> None:
+        """Delete the rows whose ``_seq`` is below ``bound``.
 
         :param since: rows of earlier epochs stay.
         :raises CommitConflictError: other programs changed the table, again and again.
@@ -223,10 +220,10 @@ class Upserts:
             about = {"predicate": f'["_seq.epoch >= {since} AND _seq < {bound}"]'}
             return _plan(base, keyed, lookup, [], ("DELETE", about))
 
-        return self._commit(delta, partial(self._base, delta, _EPOCH_DDL, ()), plan)
+        self._commit(delta, partial(self._base, delta, _EPOCH_DDL, ()), plan)
 
-    def fill(self, delta: DeltaPath, fill: Fill, key: Sequence[str]) -> int:
-        """Set columns in existing rows. Return the number of commits.
+    def fill(self, delta: DeltaPath, fill: Fill, key: Sequence[str]) -> None:
+        """Set columns in existing rows.
 
         :raises CommitConflictError: other programs changed the table, again and again.
         :raises TargetError: headgate cannot write the table.
@@ -239,7 +236,7 @@ class Upserts:
             return plan_replacement(delta, base, files, fill.apply, always, ("UPDATE", about)) if files else None
 
         find_base = partial(self._base, delta, f"{fill.ddl}, {_EPOCH_DDL}", tuple(fill.values))
-        return self._commit(delta, find_base, plan)
+        self._commit(delta, find_base, plan)
 
     def _base(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase:
         """Return the base of a commit, as for an append, to a table with deletion vectors.
@@ -254,8 +251,8 @@ class Upserts:
         find_base: Callable[[], CommitBase],
         plan: Callable[[CommitBase], CommitPlan | None],
         staged: Sequence[str] = (),
-    ) -> int:
-        """Commit what is planned on the newest version. Return the number of commits.
+    ) -> None:
+        """Commit what is planned on the newest version.
 
         :param plan: None: there is nothing to commit.
         :param staged: files that were written for all plans.
@@ -263,7 +260,6 @@ class Upserts:
         done = delta.commit(lambda: plan(find_base()), staged=staged)
         if done is not None:
             self._folds.emptied(delta.path, done.emptied)
-        return int(done is not None)
 
     def _keyed(self, delta: DeltaPath, base: CommitBase, key: Sequence[str]) -> KeyedTable:
         """Return the planner of deletions in a table.

@@ -174,12 +174,9 @@ class Append(RowAction):
 class Upsert(RowAction):
     """Write the last image of each key over the existing row, if that row's ``_seq`` is below.
 
-    This uses key index and deletion vectors (``headgate.lake.Upserts``). Chunks are appended first if it is known that
-    the table has no row in the range of their keys, and the ranges of their record batches do not overlap: then no key
-    comes twice.
+    This uses key index and deletion vectors (``headgate.lake.Upserts``).
 
-    Replay: a row of this epoch stays or is set to the same image again, and a deleted row stays deleted. Chunks that
-    were appended are found and upserted, each over itself, or skipped by their marker.
+    Replay: a row of this epoch stays or is set to the same image again, and a deleted row stays deleted.
     """
 
     bound: Seq | None = None  # ignore images below this (a TRUNCATE); marking: their rows are deleted

@@ -21,8 +21,8 @@ def reshape(
     emptied: Collection[str],
     renamed: Mapping[str, str],
     key: Sequence[str],
-) -> int:
-    """Drop and rename columns, and give them new types. Return the most commits made.
+) -> None:
+    """Drop and rename columns, and give them new types.
 
     A table with column mapping keeps its files, unless a type changes. All others are rewritten: engines that read no
     mapping (DuckDB, Polars and others) must go on.
@@ -44,7 +44,6 @@ def reshape(
     present = {field.name for field in fields}
     if kinds or present & {*dropped, *emptied, *new_names}:
         reshape_files(delta, ColumnsAfter({*dropped} & present, new_names, kinds, emptied), (*key, "_seq"))
-    return 2
 
 
 def retype(delta: DeltaPath, types: Mapping[str, str], *, inside: str) -> None:

@@ -56,7 +56,6 @@ from headgate.sinks._current import CurrentTable
 from headgate.sinks._decide import Decision, decide, suspend
 from headgate.sinks._history import SchemaHistory
 from headgate.sinks._kafka import KafkaTarget
-from headgate.sinks._key_range import KeySpan
 from headgate.sinks._ledger_state import Divergence
 from headgate.sinks._report import BatchReport, Progress, log_signals
 from headgate.sinks._states import State
@@ -106,7 +105,6 @@ class BatchWriter:
         self._checked: set[str] = set()
         self.targets: dict[str, Target] = {}
         """The current tables as they were when they were checked."""
-        self._spans: dict[str, KeySpan] = {}
         self._has_written = False  # whether a batch of this run was written
         codec = spark.conf.get("spark.sql.parquet.compression.codec")
         self.upkeep = Upkeep(lake, retention_hours * 3600, codec)
@@ -298,7 +296,7 @@ class BatchWriter:
         policy, successor = self._policy(table), state.successor if state is not None else None
         visible = DeltaPath(spark, self.lake.current(table, policy.place), self._marker(epoch))
         form = policy.form or Form.PLAIN
-        return CurrentTable(visible, self.pipeline, table, self._spans, self._upserts, form, successor)
+        return CurrentTable(visible, self.pipeline, table, self._upserts, form, successor)
 
     def _changelog(self, spark: SparkSession, table: str, epoch: int | None = None) -> ChangelogTable:
         path = self.lake.changelog(table, self._policy(table).place)

@@ -21,7 +21,7 @@ __all__ = ["MergingUpserts"]
 class MergingUpserts(Upserts):
     """Writes the same images, each as the newest one of its key over a row whose ``_seq`` is below."""
 
-    def apply(self, delta: DeltaPath, changes: Changes) -> int:
+    def apply(self, delta: DeltaPath, changes: Changes) -> None:
         keys = [quote_name(name) for name in changes.key]
         values: Any = {quote_name(name): f"s.{quote_name(name)}" for name in changes.columns}
         target = DeltaTable.forPath(delta.spark, delta.path).alias("t")
@@ -29,17 +29,14 @@ class MergingUpserts(Upserts):
         merge = merge.whenMatchedDelete("s._op IN ('b', 'd') AND t._seq < s._seq")
         merge = merge.whenMatchedUpdate("s._op NOT IN ('b', 'd') AND t._seq < s._seq", set=values)
         merge.whenNotMatchedInsert("s._op NOT IN ('b', 'd')", values=values).execute()
-        return 1
 
-    def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str], *, since: int = 0) -> int:
+    def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str], *, since: int = 0) -> None:
         DeltaTable.forPath(delta.spark, delta.path).delete(f"_seq < {literal(bound)} AND _seq.epoch >= {since}")
-        return 1
 
-    def change_rows(self, delta: DeltaPath, change: RowChange, key: Sequence[str]) -> int:
+    def change_rows(self, delta: DeltaPath, change: RowChange, key: Sequence[str]) -> None:
         assert isinstance(change, Marking)
         mark: Any = {"_deleted": "true", "_seq": literal(change.seq), "_gtid": "NULL", "_ts": "NULL"}
         DeltaTable.forPath(delta.spark, delta.path).update(change.condition, mark)
-        return 1
 
 
 def last_images(spark: SparkSession, changes: Changes) -> DataFrame:
