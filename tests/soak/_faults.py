@@ -106,13 +106,13 @@ def _fail_over(world: World, choice: random.Random) -> None:
 
 
 def _wrong_answers(world: World, choice: random.Random) -> None:
-    world.pipeline.kill()
-    world.pipeline.start(seed=choice.randrange(1, 1 << 30))
-    end = time.monotonic() + choice.uniform(15, 60)
-    while time.monotonic() < end:
-        world.pipeline.supervise()
+    pipeline, wanted = world.pipeline, world.pipeline.wrong_answers + choice.randrange(1, 12)
+    end = time.monotonic() + 30
+    pipeline.set_share_of_wrong_answers(choice.choice((0.02, 0.1, 0.3)))
+    while time.monotonic() < end and pipeline.wrong_answers < wanted:
+        pipeline.supervise()
         pass_time(0.1)
-    world.pipeline.kill()
+    pipeline.set_share_of_wrong_answers(0)
 
 
 def _damage_control_files(world: World, choice: random.Random) -> None:

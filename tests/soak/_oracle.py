@@ -13,7 +13,7 @@ from deltalake import DeltaTable, QueryBuilder
 from headgate_testing import MySQLServer
 from tests.soak._world import KEYED, TABLES, TOTAL
 
-__all__ = ["judge"]
+__all__ = ["has_applied", "judge"]
 
 _COLUMNS: Final = {
     "accounts": "id, balance, n", "savings": "name, balance, n", "journal": "id, writer, seq",
@@ -27,6 +27,13 @@ _SUMS: Final = {
 }
 _LEDGER_ROWS: Final = 40
 """So many of the newest rows of the ledger are judged."""
+
+
+def has_applied(lake: Path, server: MySQLServer) -> bool:
+    """Return whether the newest row of the ledger has every transaction of the server."""
+    newest = _query(lake / "_headgate" / "ledger", "SELECT gtid FROM t ORDER BY epoch DESC LIMIT 1")
+    sql = "SELECT GTID_SUBSET(@@GLOBAL.gtid_executed, '{}')"
+    return bool(newest) and server.query(sql.format(newest[0]["gtid"]))[0][0] == 1
 
 
 def judge(lake: Path, server: MySQLServer) -> dict[str, int]:
@@ -92,22 +99,16 @@ def _ledger_rows_are_cuts(lake: Path) -> int:
     rows = _query(lake / "_headgate" / "ledger", "SELECT epoch, tables FROM t ORDER BY epoch")
     assert len({row["epoch"] for row in rows}) == len(rows), "two rows of the ledger have one epoch"
     judged = 0
-    for row in rows[-20:]:
+    for row in rows[-_LEDGER_ROWS:]:
         states = {state["table"]: state for state in row["tables"]}
-        wanted = [states.get(f"bank.{table}") for table in ("accounts", "savings", "journal")]
-        if not all(state is not None and state["state"] == "live" for state in wanted):
-            continue
-        versions = dict(
-            zip(("accounts", "savings", "journal"), (state["version"] for state in wanted if state), strict=True)
-        )
-        sums = {
-            table: _query(lake / "bank" / table, sql, version=versions[table])[0]
-            for table, sql in {
-                "accounts": "SELECT sum(balance) AS balance, sum(n) AS n FROM t",
-                "savings": "SELECT sum(balance) AS balance, sum(n) AS n FROM t",
-                "journal": "SELECT count(*) AS n FROM t",
-            }.items()
+        versions = {
+            table: state["version"]
+            for table in _SUMS
+            if (state := states.get(f"bank.{table}")) is not None and state["state"] == "live"
         }
+        if versions.keys() != _SUMS.keys():
+            continue
+        sums = {table: _query(lake / "bank" / table, sql, versions[table])[0] for table, sql in _SUMS.items()}
         balance = sums["accounts"]["balance"] + sums["savings"]["balance"]
         assert balance == TOTAL, f"epoch {row['epoch']}: {balance} instead of {TOTAL} in all accounts"
         moves = sums["accounts"]["n"] + sums["savings"]["n"]

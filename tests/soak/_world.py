@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,7 @@ name = "soak"
 [source]
 url = "{{url}}"
 tables = ["bank.*"]
-chunk_rows = 150
+chunk_rows = 500
 poll_ms = 50
 retry_seconds = 20
 [target]
@@ -80,12 +80,13 @@ class Source:
             writer.start()
 
     def rest(self) -> None:
-        """Let the writers end."""
+        """Let the writers end. A last change makes sure that the pipeline has something to apply."""
         for writer in self._writers:
             writer.ended.set()
         for writer in self._writers:
             writer.join()
         self._writers = []
+        self.server.execute("REPLACE INTO bank.churn VALUES (-1, NULL, UUID(), NULL, NOW(6))")
 
     def fail_over(self) -> None:
         """The replica becomes the source, and the other way round; the address leads to it from now on."""
@@ -169,8 +170,9 @@ class Pipeline:
         for path in cache_folder().iterdir():
             if path.name != "keys":  # key indexes are damaged
                 (self.cache / "headgate" / path.name).symlink_to(path)
+        self._share = folder / "share"
+        self.set_share_of_wrong_answers(0)
         self._process: subprocess.Popen[bytes] | None = None
-        self._seed = 0
         self.starts = self.ends = self._barren = 0
         self._batches = 0
         self.most_bytes = self.most_descriptors = 0
@@ -181,20 +183,26 @@ class Pipeline:
         return self.log.read_text(errors="replace").count(" INFO batch ") if self.log.exists() else 0
 
     @property
+    def wrong_answers(self) -> int:
+        """Number of wrong answers of the file system so far."""
+        return self.log.read_text(errors="replace").count("SOAK wrong answer") if self.log.exists() else 0
+
+    def set_share_of_wrong_answers(self, share: float) -> None:
+        """Let so many of the driver's calls of the file system be answered wrongly (0 to 1)."""
+        self._share.write_text(str(share))
+
+    @property
     def pid(self) -> int | None:
         """The running process; None: it does not run."""
         return self._process.pid if self._process is not None and self._process.poll() is None else None
 
-    def start(self, *arguments: str, seed: int = 0) -> subprocess.Popen[bytes]:
-        """Start the process.
-
-        :param seed: of the file system's wrong answers; 0: it has none.
-        """
-        environment = {**os.environ, "SOAK_SEED": str(seed), "XDG_CACHE_HOME": str(self.cache)}
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start the process."""
+        environment = {**os.environ, "SOAK_SHARE": str(self._share), "XDG_CACHE_HOME": str(self.cache)}
         command = [sys.executable, "-m", "tests.soak.program", "run", *arguments, str(self._file)]
         with self.log.open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
-        self._process, self._seed = process, seed
+        self._process = process
         self.starts += 1
         return process
 
@@ -207,22 +215,30 @@ class Pipeline:
             return
         self.ends += 1
         batches = self.batches
-        self._barren = 0 if batches > self._batches or self._seed else self._barren + 1
+        self._barren = 0 if batches > self._batches or self._share.read_text() != "0" else self._barren + 1
         self._batches = batches
         assert self._barren <= _MOST_BARREN, f"it ends without a batch:\n{self.tail()}"
-        self.start(seed=self._seed)
+        self.start()
 
     def wait_for_batches(self, count: int, seconds: float) -> None:
         """Wait for so many more batches. Start the process again if it ends.
 
         :raises AssertionError: they take longer.
         """
-        wanted, end = self.batches + count, time.monotonic() + seconds
-        while self.batches < wanted:
-            assert time.monotonic() < end, f"no batch in {seconds:.0f} s:\n{self.tail()}"
+        wanted = self.batches + count
+        self.wait_until(lambda: self.batches >= wanted, seconds)
+
+    def wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Wait for a condition. Start the process again if it ends.
+
+        :raises AssertionError: it takes longer.
+        """
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, f"no progress in {seconds:.0f} s:\n{self.tail()}"
             self.supervise()
             self.measure()
-            pass_time(0.1)
+            pass_time(0.2)
 
     def measure(self) -> None:
         """Record the memory and the descriptors of the driver."""

@@ -1,5 +1,5 @@
-"""``headgate`` whose file system gives wrong answers in the driver, at random, if ``SOAK_SEED`` is not 0: calls fail
-that did nothing, and calls fail that worked.
+"""``headgate`` whose file system gives the driver wrong answers at random: calls fail that did nothing, and calls fail
+that worked. The file that ``SOAK_SHARE`` names has the share of the calls that are answered wrongly.
 """
 
 from __future__ import annotations
@@ -9,30 +9,25 @@ import os
 import random
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from headgate.cli import main
 
-SHARE = 0.03
-"""Share of the calls that are answered wrongly."""
 
-
-def lying(call: Callable[..., Any], choice: random.Random, after: list[int], before: list[int]) -> Callable[..., Any]:
+def lying(call: Callable[..., Any], share: Path, after: list[int], before: list[int]) -> Callable[..., Any]:
     """Return a call that fails now and then: with an error of ``before`` without doing anything, or with one of
     ``after`` when it has worked.
     """
 
     def answer(*arguments: Any, **options: Any) -> Any:
-        chance = choice.random()
-        if chance >= SHARE:
+        if random.random() >= float(share.read_text() or 0):
             return call(*arguments, **options)
-        if after and chance < SHARE / 2:
+        if random.random() < 0.5:
             call(*arguments, **options)
-            number = choice.choice(after)
-        elif before:
-            number = choice.choice(before)
+            number = random.choice(after)
         else:
-            return call(*arguments, **options)
+            number = random.choice(before)
         print(f"SOAK wrong answer {call.__name__} {errno.errorcode[number]}", file=sys.stderr, flush=True)
         raise OSError(number, os.strerror(number), *map(str, arguments[:1]))
 
@@ -40,11 +35,9 @@ def lying(call: Callable[..., Any], choice: random.Random, after: list[int], bef
 
 
 if __name__ == "__main__":
-    seed = int(os.environ.get("SOAK_SEED", "0"))
-    if seed:
-        chosen = random.Random(seed)
-        os.link = lying(os.link, chosen, [errno.EEXIST, errno.EIO, errno.ETIMEDOUT], [errno.EIO, errno.ENOSPC])
-        os.fsync = lying(os.fsync, chosen, [errno.EIO], [errno.EIO, errno.ENOSPC])
-        os.unlink = lying(os.unlink, chosen, [errno.EIO], [errno.EIO, errno.EACCES])
-        os.replace = lying(os.replace, chosen, [errno.EIO], [errno.ENOSPC])
+    file = Path(os.environ["SOAK_SHARE"])
+    os.link = lying(os.link, file, [errno.EEXIST, errno.EIO, errno.ETIMEDOUT], [errno.EIO, errno.ENOSPC])
+    os.fsync = lying(os.fsync, file, [errno.EIO], [errno.EIO, errno.ENOSPC])
+    os.unlink = lying(os.unlink, file, [errno.EIO], [errno.EIO, errno.EACCES])
+    os.replace = lying(os.replace, file, [errno.EIO], [errno.ENOSPC])
     main()
