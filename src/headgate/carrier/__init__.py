@@ -13,7 +13,7 @@ What one side writes and the other reads is defined only here; of files that are
 
 from __future__ import annotations
 
-from headgate.carrier._batch import Batch, Commits, Part, StoredImages, sortable
+from headgate.carrier._batch import Batch, Commits, Part, StoredImages
 from headgate.carrier._folder import (
     SINK_SIGNALS,
     ControlFile,
@@ -119,7 +119,6 @@ __all__ = [
     "parse_request",
     "serialised",
     "signal_path",
-    "sortable",
     "summarise",
     "typed_batch",
     "typed_images",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ from headgate.carrier._wire import Message
 from headgate.errors import DecodeError
 from headgate.positions import NOTHING, Position
 
-__all__ = ["Batch", "Commits", "Part", "StoredImages", "sortable"]
+__all__ = ["Batch", "Commits", "Part", "StoredImages"]
 
 
 class StoredImages(NamedTuple):
@@ -54,10 +53,6 @@ class Part:
     images: int = 0
     changes: int = 0  # an update with two images is one
     growth: int = 0  # rows that the changes add, minus those that they remove
-    low: str | None = None  # the first key column's range, as text …
-    high: str | None = None
-    unbounded: int = 0  # … and how many record batches with images have none
-    bounds: list[tuple[str, str]] = field(default_factory=list)  # chunks: the range of each record batch
     commits: list[Commits] = field(default_factory=list)  # of the changes in each record batch
     newest_seq: Seq | None = None
     truncates: int = 0  # ``t`` images
@@ -91,13 +86,6 @@ class Part:
         self.changes += about.changes
         self.growth += about.growth
         self.size += about.size
-        if about.low is not None and about.high is not None:
-            self.low = about.low if self.low is None else min(self.low, about.low, key=sortable)
-            self.high = about.high if self.high is None else max(self.high, about.high, key=sortable)
-            if self.kind == "chunk":
-                self.bounds.append((about.low, about.high))
-        elif images.count:
-            self.unbounded += 1
         if about.oldest_us is not None and about.newest_us is not None:
             self.commits.append(Commits(about.oldest_us, about.newest_us, about.changes))
         if about.newest_seq is not None and about.oldest_seq is not None:
@@ -202,11 +190,3 @@ def _with_names(ddl: DdlRow, names: Iterable[str]) -> list[DdlRow]:
         return [ddl]
     prefix = ddl.table.removesuffix("*")
     return [replace(ddl, action="drop", table=name) for name in names if name.startswith(prefix)]
-
-
-def sortable(text: str) -> tuple[Decimal, str]:
-    """Return a sort key: numbers by value, dates and timestamps (fixed width) by text."""
-    try:
-        return Decimal(text), ""
-    except InvalidOperation:
-        return Decimal(0), text

@@ -64,10 +64,6 @@ _SUMMARY = b"headgate.summary"
 class Summary:
     """Summary of a record batch of images."""
 
-    low: str | None = None
-    """Least value of the key's first column, as text. None unless it is an integer, decimal, date or timestamp, and
-    has a value."""
-    high: str | None = None
     oldest_us: int | None = None
     """Oldest commit time, µs since 1970 UTC; None: there are no images."""
     newest_us: int | None = None
@@ -85,17 +81,13 @@ class Summary:
     """Bytes of the images in memory, about."""
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, key: str | None) -> Summary:
-        """Summarise images.
-
-        :param key: the first column of the table's key; None: it has no key.
-        """
+    def of(cls, batch: pa.RecordBatch) -> Summary:
+        """Summarise images."""
         if not batch.num_rows:
             return cls()
         absent, ops = batch.schema.get_field_index(ABSENT), op_letters(batch)
         commits = pc.min_max(batch["_ts"].cast(pa.int64()))
         return cls(
-            *(_bounds(batch.column(batch.schema.get_field_index(key))) if key is not None else (None, None)),
             oldest_us=commits["min"].as_py(),
             newest_us=commits["max"].as_py(),
             oldest_seq=_extreme(batch["_seq"], np.min),
@@ -148,7 +140,7 @@ class Images:
 
         :param folder: gets those that are large, or beyond what may be in rows.
         """
-        summary = Summary.of(batch, definition.key[0] if definition.key else None)
+        summary = Summary.of(batch)
         metadata = {**(batch.schema.metadata or {}), _SUMMARY: summary.to_json()}
         batch = batch.replace_schema_metadata(metadata)
         data = serialised(batch) if folder is None else folder.serialised(batch)
@@ -179,22 +171,6 @@ def op_letters(batch: pa.RecordBatch) -> bytes:
         return b""
     first = int(np.frombuffer(offsets, np.int32)[batch["_op"].offset])
     return bytes(letters[first : first + batch.num_rows])
-
-
-def _bounds(column: pa.Array) -> tuple[str | None, str | None]:
-    kind = column.type
-    ordered = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_date, pa.types.is_timestamp)
-    if not any(test(kind) for test in ordered):
-        return None, None
-    bounds = pc.min_max(column)
-    return (_text(bounds["min"]), _text(bounds["max"])) if bounds["min"].is_valid else (None, None)
-
-
-def _text(value: Any) -> str:
-    kind = value.type
-    if pa.types.is_timestamp(kind):
-        value = value.cast(pa.timestamp(kind.unit))
-    return str(value.cast(pa.string()).as_py())
 
 
 def _extreme(seqs: pa.StructArray, choose: Callable[[Any], Any]) -> Seq:
