@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
-from headgate.errors import SchemaChangedError
-from headgate.names import in_utf8mb3, lower_name, path_segment
+from headgate.errors import ConfigError, SchemaChangedError
+from headgate.names import in_utf8mb3, lower_name, path_segment, split_table
 
 
 @pytest.mark.parametrize(
@@ -95,3 +95,13 @@ def test_segments_fit_and_differ_by_more_than_the_case_of_letters(left: str, rig
         assert len(segments) == len({left, right})
         assert all(len(one) <= longest and re.fullmatch("(--|-[0-9a-f]{4}|-[uh][0-9a-f]+|[a-z0-9_])*", one)
                    for one in segments)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["orders", ".orders", "shop.", ""])
+def test_a_table_needs_a_database(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"db\.table"):
+        split_table(name)
+
+
+def test_the_first_dot_separates() -> None:
+    assert split_table("shop.a.b") == ("shop", "a.b")

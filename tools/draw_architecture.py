@@ -85,9 +85,9 @@ TO_DELTA: Sequence[Step] = [
     ),
     ("columns", "cells of each column become Arrow", "columns/_table.py, replication/_decoder.py"),
     ("carrier", "a record batch and its summary, one row of the stream", "carrier/_wire.py"),
-    ("decide", "the table's next state, and a list of actions", "sinks/_decide.py, sinks/_states.py"),
-    ("apply", "Create, AddColumns, Append, Upsert, Sweep, …", "sinks/_current.py, sinks/_changelog.py"),
-    ("write", "new files, then old rows looked up by key", "lake/_staged_rows.py, lake/_upsert.py, delta/_index.py"),
+    ("decide", "the table's next state, and a list of actions", "decide/_decide.py, decide/_states.py"),
+    ("apply", "Create, AddColumns, Append, Upsert, Sweep, …", "apply/_current.py, apply/_changelog.py"),
+    ("write", "new files, then old rows looked up by key", "apply/_staged_rows.py, apply/_upsert.py, delta/_index.py"),
     ("commit", "files and deletion vectors, one Delta commit", "delta/_change.py, delta/_commit.py"),
 ]
 TO_CONSUMERS: Sequence[Step] = [
@@ -114,10 +114,10 @@ BATCH: Sequence[Step] = [
         "spark/_planner.py, spark/_end.py, spark/_snapshot_requests.py",
     ),
     ("read", "tasks: ranges of the log, groups of chunks", "spark/_tasks.py, spark/_read_task.py"),
-    ("fetch", "all rows, by one job of Spark; large images stay in files", "sinks/_carrier.py, carrier/_batch.py"),
+    ("fetch", "all rows, by one job of Spark; large images stay in files", "apply/_carrier.py, carrier/_batch.py"),
     ("fence", "no other writer since the last ledger row", "sinks/_writer.py, lake/_ledger.py"),
-    ("decide", "for all tables, before anything is written", "sinks/_decide.py"),
-    ("write", "each table one commit, several tables at once", "sinks/_current.py"),
+    ("decide", "for all tables, before anything is written", "decide/_decide.py"),
+    ("write", "each table one commit, several tables at once", "apply/_current.py"),
     ("ledger", "one row: versions of all tables at this GTID set", "lake/_ledger.py"),
     ("tell", "planner, page, notifications", "carrier/_folder.py, sinks/_writer.py"),
 ]

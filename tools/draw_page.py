@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from headgate.lake import Status
+from headgate.status import Status
 from headgate.ui._app import templates
 from headgate.ui._pipelines import PipelineView
 from tools.pictures import ROOT

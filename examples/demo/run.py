@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from headgate.cli._live import LiveView, LogView
     from headgate.config import PipelineConfig
-    from headgate.lake import Status
     from headgate.pipeline import Pipeline
+    from headgate.status import Status
 
 __all__ = ["demonstrate", "main", "start_spark"]
 

@@ -1,6 +1,6 @@
 """Verification: compare all tables of a pipeline's lake with its source, table by table, each as of a ledger row.
 
-``lake/_verify.py`` explains why a comparison is exact. This module picks the ledger row, and retries.
+``compare/_verify.py`` explains why a comparison is exact. This module picks the ledger row, and retries.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 if TYPE_CHECKING:
+    from headgate.compare import Comparer, TableResult
     from headgate.config import PipelineConfig
-    from headgate.lake import Comparer, LedgerRow, TableResult
+    from headgate.lake import LedgerRow
 
 __all__ = ["Verification", "View", "check_comparable", "verify"]
 
@@ -104,7 +105,8 @@ class Verification:
 
     def results(self) -> Generator[tuple[TableResult, LedgerRow], None, None]:
         """Yield each table's result and the ledger row that it holds for, in the order of their names."""
-        from headgate.lake import Comparer, Workers, newest_row
+        from headgate.compare import Comparer
+        from headgate.lake import Workers, newest_row
 
         self._row = newest_row(self._lake)  # replaced if it is too old to be read at a table's turn
         tables = sorted(self._row.tables)
@@ -117,6 +119,7 @@ class Verification:
 
     def _verified(self, comparer: Comparer, table: str) -> tuple[TableResult, LedgerRow]:
         """Return a table's result and the ledger row it holds for: a newer one if the known one is too old."""
+        from headgate.compare import TableResult, verify_table
         from headgate.errors import (
             ChunkRetryError,
             HeadgateError,
@@ -124,7 +127,6 @@ class Verification:
             UnreadableTableError,
             UnsupportedError,
         )
-        from headgate.lake import TableResult, verify_table
 
         row = self._row
         skipped = [one for one in self._config.skips(table) if one in ("insert", "update")]
@@ -149,7 +151,8 @@ class Verification:
     def _newer_row(self, row: LedgerRow, *, wait: bool = True) -> LedgerRow | None:
         """Return the newest ledger row if newer than this one; with ``wait``, wait while the pipeline runs."""
         from headgate.carrier import ControlFolder
-        from headgate.lake import newest_row, read_status
+        from headgate.lake import newest_row
+        from headgate.status import read_status
 
         deadline = time.monotonic() + _NEXT_BATCH_SECONDS
         while True:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from headgate.cli._live import LiveView, LogView
-from headgate.lake import (
+from headgate.status import (
     Activity,
     BatchStatus,
     FreshnessStatus,

@@ -8,7 +8,7 @@ import pytest
 
 from headgate.cli import _maintain
 from headgate.cli._app import app
-from tests.lake.test_maintain import written
+from tests.upkeep.test_maintain import written
 
 FILE = """
 name = "shop"

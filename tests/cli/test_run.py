@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
+from headgate.apply._preload import preload
 from headgate.cli._common import PRELOAD
 from headgate.cli._run import _announce, _loading
 from headgate.config import parse_config
 from headgate.pipeline._run import _PRELOAD
-from headgate.sinks import preload
 
 
 def fail_to_load() -> None:

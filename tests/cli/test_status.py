@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from headgate.carrier import ControlFolder
 from headgate.cli import _status, app
 from headgate.errors import TargetError
-from headgate.lake import Status, pid_namespace
+from headgate.status import Status, pid_namespace
 
 SRC = str(Path(_status.__file__).parents[2])
 

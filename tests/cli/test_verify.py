@@ -13,14 +13,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import headgate.compare
 import headgate.lake
 import headgate.pipeline
+import headgate.status
 from headgate import verification
 from headgate.cli import _verify
 from headgate.cli._progress import ProgressDisplay, VerifyView, _VerifyBar
+from headgate.compare import TableResult
+from headgate.compare._differences import Difference
 from headgate.config import PipelineConfig
 from headgate.errors import ChunkRetryError, TargetError, UnsupportedError
-from headgate.lake import Difference, LedgerRow, TableResult
+from headgate.lake import LedgerRow
 
 EQUAL = TableResult("s.a", "live", equal=1200)
 LATER = TableResult("s.b", "live", equal=10, later=3, later_gtid="u:1-9")
@@ -116,7 +120,7 @@ class Ledger:
         self.looks, self.epochs, self.now = 0, epochs, 0.0
         status = SimpleNamespace(is_alive=lambda: alive)
         patch.setattr(headgate.lake, "newest_row", self.find)
-        patch.setattr(headgate.lake, "read_status", lambda _: status)
+        patch.setattr(headgate.status, "read_status", lambda _: status)
         patch.setattr(headgate.pipeline, "read_source", lambda *_: None)
         patch.setattr(verification, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=self.sleep))
         self.verification = verification.Verification(CONFIG, VerifyView(), 20)
@@ -170,7 +174,7 @@ def failing(error: Exception, patch: pytest.MonkeyPatch) -> list[int]:
         epochs.append(at.epoch)
         raise error
 
-    patch.setattr(headgate.lake, "verify_table", verify)
+    patch.setattr(headgate.compare, "verify_table", verify)
     return epochs
 
 

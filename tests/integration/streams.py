@@ -18,10 +18,9 @@ import pyarrow as pa
 
 from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, ControlFolder, decode, open_images
 from headgate.config import SchemaChangesConfig
-from headgate.errors import HeadgateError, Transient
-from headgate.lake import TableState, Target
-from headgate.offsets import SnapshotProgress, SourceOffset
-from headgate.sinks._actions import (
+from headgate.decide._case import Arrival, Policy, TableBefore
+from headgate.decide._decide import Decision, decide
+from headgate.decide.actions import (
     Action,
     AddColumns,
     Append,
@@ -34,8 +33,9 @@ from headgate.sinks._actions import (
     Truncate,
     Upsert,
 )
-from headgate.sinks._case import Arrival, Policy, TableBefore
-from headgate.sinks._decide import Decision, decide
+from headgate.errors import HeadgateError, Transient
+from headgate.lake import TableState, Target
+from headgate.offsets import SnapshotProgress, SourceOffset
 from headgate.spark._carried import carrier_rows
 from headgate.spark._options import Options
 from headgate.spark._planner import Planner

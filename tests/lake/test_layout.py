@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headgate.errors import ConfigError, TargetError
-from headgate.lake import Lake, split_table
+from headgate.errors import TargetError
+from headgate.lake import Lake
 
 
 def test_the_layout() -> None:
@@ -33,13 +33,3 @@ def test_local_paths_are_made_absolute() -> None:
     assert Lake.at("lake").path == str(Path.cwd() / "lake")
     assert Lake.at("file:///tmp/x").path == "/tmp/x"
     assert Lake.at("lake").is_local
-
-
-@pytest.mark.parametrize("name", ["orders", ".orders", "shop.", ""])
-def test_a_table_needs_a_database(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"db\.table"):
-        split_table(name)
-
-
-def test_the_first_dot_separates() -> None:
-    assert split_table("shop.a.b") == ("shop", "a.b")

@@ -12,10 +12,10 @@ from headgate.delta import FoldLayout, TableLog, prepare_fold
 from headgate.errors import TargetError
 from headgate.lake import Lake, UnenteredBatches, WriteMethod, batch_marker, refusal
 from headgate.lake._write_methods import NO_VECTORS
+from tests.apply import commit_kinds as kinds
+from tests.apply.altered import remove_requirement, require_more
+from tests.apply.commit_kinds import Kind, Scene, rows, without_spark
 from tests.delta.commits import commit
-from tests.lake import commit_kinds as kinds
-from tests.lake.altered import remove_requirement, require_more
-from tests.lake.commit_kinds import Kind, Scene, rows, without_spark
 from tests.lake.tables import make_table
 
 NAME = "shop.orders"

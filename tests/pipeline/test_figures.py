@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.carrier import Commits, Header, Part
-from headgate.lake import HistoryStatus, TableStatus
+from headgate.carrier import Batch, Commits, Header, Part
 from headgate.pipeline._figures import CurrentBatch, Freshness, History, Rates, count_transactions, snapshot_status
 from headgate.positions import LogPlace
-from headgate.sinks import Batch
 from headgate.spark import BatchPlan
 from headgate.spark._batch_plan import PlannedTable
+from headgate.status import HistoryStatus, TableStatus
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 T = "shop.orders"

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from headgate.carrier import Commits, ControlFolder, Header
+from headgate.carrier import Batch, Commits, ControlFolder, Header
 from headgate.errors import BinlogPurgedError, ConnectionLostError, TargetError
-from headgate.lake import IndexStatus, LagStatus, Status, TableState, WriteMethod, read_status
+from headgate.lake import TableState, WriteMethod
 from headgate.pipeline._status import StatusWriter, record_failure
-from headgate.sinks import Batch, BatchReport
+from headgate.sinks import BatchReport
+from headgate.status import IndexStatus, LagStatus, Status, read_status
 from tests.logged import logged_here
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 from headgate.carrier import ControlFolder
-from headgate.lake import Status, pid_namespace
+from headgate.status import Status, pid_namespace
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 

@@ -66,7 +66,7 @@ ANSWERED = """new Promise((resolve) => {
 
 
 def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.lake._status._OLD_US", 10**12)  # however long the browser takes, the pipeline runs
+    monkeypatch.setattr("headgate.status._status._OLD_US", 10**12)  # however long the browser takes, the pipeline runs
     inbox = ControlFolder(str(tmp_path / "inbox"))
     put(inbox)
     app = create_app([Watched("shop", inbox)], token=Token(SECRET))
@@ -99,7 +99,7 @@ def test_the_page_in_a_browser(browser: Browser, tmp_path: Path, monkeypatch: py
 def test_long_figures_stay_inside_their_frames(
     width: int, browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headgate.lake._status._OLD_US", 10**12)
+    monkeypatch.setattr("headgate.status._status._OLD_US", 10**12)
     inbox, long = ControlFolder(str(tmp_path / "inbox")), 123_456_789_012
     doing = {
         **reading(), "rows_estimate": long, "tasks": long, "tasks_done": long // 2, "transactions": long,

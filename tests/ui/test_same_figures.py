@@ -11,9 +11,10 @@ import pytest
 from headgate.carrier import Commits, ControlFolder
 from headgate.cli._live import LogView
 from headgate.cli._status import _lines
-from headgate.lake import TableState, WriteMethod, read_status
+from headgate.lake import TableState, WriteMethod
 from headgate.pipeline._status import StatusWriter
 from headgate.sinks import BatchReport
+from headgate.status import read_status
 from headgate.ui import Watched, create_app
 from tests.logged import logged_here
 from tests.ui.status import UUID

@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.cli._common import TABLE_STYLES
-from headgate.lake import (
+from headgate.status import (
     BatchStatus,
     Status,
     TableStatus,

@@ -11,7 +11,7 @@ from headgate.cli._common import console, on_terminal, write_lines
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
-    from headgate.lake import Amount, Maintained, Maintenance
+    from headgate.upkeep import Amount, Maintained, Maintenance
 
 __all__ = ["maintain"]
 
@@ -44,7 +44,8 @@ def maintain(
       headgate maintain pipeline.toml
     """
     from headgate.config import load_config
-    from headgate.lake import Lake, Maintenance
+    from headgate.lake import Lake
+    from headgate.upkeep import Maintenance
 
     config = load_config(pipeline)
     lake = Lake.of(config)
@@ -95,7 +96,7 @@ def _conclusion(config: PipelineConfig, work: Maintenance, done: list[Maintained
 
 
 def _sum(amounts: list[Amount]) -> Amount:
-    from headgate.lake import Amount
+    from headgate.upkeep import Amount
 
     return sum(amounts, Amount())
 

@@ -14,7 +14,8 @@ from headgate.cli._common import console, on_terminal
 from headgate.columns import HookedTable, TableCodec, hooked_table, with_chosen_key
 from headgate.config import PipelineConfig
 from headgate.errors import ChosenKeyError, UnsupportedError
-from headgate.lake import Lake, Places, place_text, refusal
+from headgate.kafka import TopicNames
+from headgate.lake import Lake, Places, refusal
 from headgate.mysql import Connection
 from headgate.pipeline import (
     check_config,
@@ -26,7 +27,7 @@ from headgate.pipeline import (
     followed_tables,
     names_of,
 )
-from headgate.sinks import TopicNames
+from headgate.status import place_text
 
 __all__ = ["print_plan"]
 

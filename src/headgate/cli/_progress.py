@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from headgate.lake import duration
+from headgate.status import duration
 
 __all__ = ["ProgressDisplay", "VerifyView", "verify_view"]
 

@@ -110,7 +110,7 @@ def signal(
 
 
 def _is_running(inbox: ControlFolder) -> bool:
-    from headgate.lake import read_status
+    from headgate.status import read_status
 
     try:
         status = read_status(inbox)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from headgate.carrier import ControlFolder
-    from headgate.lake import BatchStatus, Status
+    from headgate.status import BatchStatus, Status
 
 __all__ = ["command"]
 
@@ -69,7 +69,7 @@ def _read(inbox: ControlFolder) -> Status | None:
 
     :raises TargetError: the file cannot be read, or is damaged.
     """
-    from headgate.lake import read_status
+    from headgate.status import read_status
 
     with file_errors(f"{inbox.path} cannot be read", TargetError):
         return read_status(inbox)
@@ -124,7 +124,7 @@ def _json(status: Status | None, name: str) -> str:
 
 
 def _head(status: Status) -> str:
-    from headgate.lake import figures_text
+    from headgate.status import figures_text
 
     written = f"written {_ago(status.updated_us)}"
     return f"{figures_text(status)}, {written}" if status.condition() in ("running", "idle") else written
@@ -132,7 +132,7 @@ def _head(status: Status) -> str:
 
 def _now(status: Status) -> Iterator[str]:
     """Yield the run's activity and progress."""
-    from headgate.lake import activity_lines, progress_lines
+    from headgate.status import activity_lines, progress_lines
 
     if status.activity is not None:
         yield from activity_lines(status.activity, status.updated_us)
@@ -140,7 +140,7 @@ def _now(status: Status) -> Iterator[str]:
 
 
 def _batch(batch: BatchStatus) -> str:
-    from headgate.lake import counted, duration
+    from headgate.status import counted, duration
 
     counts = (batch.transactions, "transaction"), (batch.changes, "change"), (batch.rows, "row")
     what = ", ".join(counted(number, thing) for number, thing in counts if number is not None)
@@ -153,7 +153,7 @@ def _not_begun(name: str, lake: str) -> str:
 
 
 def _lines(status: Status | None, name: str, lake: str) -> Iterator[str]:
-    from headgate.lake import table_text
+    from headgate.status import table_text
 
     if status is None:
         yield _not_begun(name, lake)
@@ -174,7 +174,7 @@ def _picture(status: Status | None, name: str, lake: str) -> Group:
     from rich.table import Table
     from rich.text import Text
 
-    from headgate.lake import table_text
+    from headgate.status import table_text
 
     if status is None:
         return Group(Text(_not_begun(name, lake)))
@@ -200,6 +200,6 @@ def _picture(status: Status | None, name: str, lake: str) -> Group:
 
 
 def _ago(at_us: int) -> str:
-    from headgate.lake import duration
+    from headgate.status import duration
 
     return f"{duration(max(0.0, time.time() - at_us / 1e6))} ago"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from headgate.lake import TableResult
+    from headgate.compare import TableResult
 
 __all__ = ["verify"]
 

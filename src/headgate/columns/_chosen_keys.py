@@ -2,7 +2,7 @@
 
 MySQL does not enforce such a key, so nothing here relies on it: the table is read as one without a key, in one piece.
 What headgate writes by the key is exact only if the key is unique and has no NULL. For a table read this is checked
-here, on all of its rows as of E. For changes the sinks prove it by counting (``sinks/_proof.py``).
+here, on all of its rows as of E. For changes the sinks prove it by counting (``apply/_proof.py``).
 """
 
 from __future__ import annotations

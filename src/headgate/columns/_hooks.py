@@ -29,7 +29,7 @@ read again. That includes each ALTER that adds, drops, renames or moves a column
 use all of it, so whether h of an old row is still the same, nobody knows. After an ALTER that changes none of it and
 keeps every value (a longer VARCHAR, a new member of an ENUM, a comment), h gets the same batch for an old row as
 before, and a function returns the same for the same. So nothing is read again. That the values are kept is proven by
-the MySQL types before and after (``sinks/_columns.py``), so a target has the types of the columns that h gets.
+the MySQL types before and after (``decide/_columns.py``), so a target has the types of the columns that h gets.
 
 The columns that h returns
 ==========================

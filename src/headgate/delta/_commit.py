@@ -13,7 +13,7 @@ request can then only repeat them. If that does not settle it, :class:`CommitUnk
 
 **Nothing is deleted on suspicion.** Files that were written for a commit are removed only after it is known that no
 version names them: another program has made that version, or ours does not name them. All other files stay, and are
-removed as orphans a day later (``headgate.lake``, ``_file_removal``).
+removed as orphans a day later (``headgate.upkeep``).
 
 **Power loss.** Data files are synced when they are written (``_files``), their folder before the commit, and the log's
 folder after it. So what a version names is on the disk before the version is, and the version before anything that

@@ -1,15 +1,11 @@
-"""The lake: table paths, the ledger that groups commits into batches, consistent reads, and verification."""
+"""The lake: paths, tables, the ledger that groups commits into batches, consistent reads, single commits."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from headgate.lake._append import append, append_rows
-from headgate.lake._delta import DeltaPath, schema_of, spark_schema
-from headgate.lake._differences import Difference, TableResult
-from headgate.lake._file_removal import Amount
+from headgate.lake._append import CommitBase, append, append_rows, fit, inspect_base, table_schema
+from headgate.lake._delta import DeltaPath, followed_log, schema_of, spark_schema
 from headgate.lake._ignored import IgnoredChanges, absent_columns
-from headgate.lake._layout import Lake, short_name, split_table
+from headgate.lake._layout import Lake, short_name
 from headgate.lake._ledger import (
     TABLE_STATES,
     Ledger,
@@ -18,54 +14,20 @@ from headgate.lake._ledger import (
     MergedState,
     Successor,
     TableState,
-    find_row,
+    find_newest,
+    ledger_files,
     ledger_notifications,
-    ledger_rows,
     newest_row,
     read_as_of,
+    versions_of,
 )
-from headgate.lake._maintain import Maintained, Maintenance
 from headgate.lake._marker import Marker, batch_marker
 from headgate.lake._merged import MergedTables, epochs_shown
 from headgate.lake._notifications import TableChannel
-from headgate.lake._places import Place, Places
-from headgate.lake._properties import PIPELINE, TABLE, key_of, key_property
-from headgate.lake._replace import ColumnsAfter, reshape_files
+from headgate.lake._places import PLACE_FIELDS, SHARDS, Place, Places
+from headgate.lake._properties import MERGED, PIPELINE, TABLE, key_of
+from headgate.lake._replace import ColumnsAfter, Fill, plan_replacement, reshape_files
 from headgate.lake._restart import forget_position
-from headgate.lake._shares import Shares
-from headgate.lake._status import (
-    Activity,
-    BatchStatus,
-    FreshnessStatus,
-    HistoryStatus,
-    IndexStatus,
-    KafkaStatus,
-    LagStatus,
-    Phase,
-    SnapshotStatus,
-    Status,
-    TableReadProgress,
-    TableStatus,
-    WarningStatus,
-    pid_namespace,
-    read_status,
-)
-from headgate.lake._status_text import (
-    activity_lines,
-    activity_text,
-    counted,
-    duration,
-    figures_text,
-    gtid_text,
-    index_text,
-    lag_text,
-    percent,
-    place_text,
-    progress_lines,
-    snapshot_text,
-    table_remarks,
-    table_text,
-)
 from headgate.lake._table_kind import (
     DELETED,
     END_GTID,
@@ -76,139 +38,83 @@ from headgate.lake._table_kind import (
     VALID_FROM,
     VALID_TO,
     Form,
+    may_have_open,
     with_columns,
 )
-from headgate.lake._takeover import begin_successor, take_over
-from headgate.lake._target import Target, TargetColumn, columns_of
+from headgate.lake._takeover import begin_successor, retire, take_over
+from headgate.lake._target import Target, TargetColumn, columns_of, kept_columns
 from headgate.lake._unentered import UnenteredBatches
-from headgate.lake._upkeep import Upkeep
-from headgate.lake._verify import verify_table
-from headgate.lake._workers import Workers
+from headgate.lake._workers import StoppedError, Workers, task
 from headgate.lake._write_methods import WriteMethod, refusal
-
-if TYPE_CHECKING:
-    from headgate.lake._comparer import Comparer
-    from headgate.lake._counted import CountedChanges
-    from headgate.lake._row_changes import Ending, Marking
-    from headgate.lake._upsert import Changes, Fill, Upserts, VersionChanges
 
 __all__ = [
     "DELETED",
     "END_GTID",
     "END_SEQ",
     "IS_CURRENT",
+    "MERGED",
     "PIPELINE",
+    "PLACE_FIELDS",
     "ROW_HASH",
     "SEEN",
+    "SHARDS",
     "TABLE",
     "TABLE_STATES",
     "VALID_FROM",
     "VALID_TO",
-    "Activity",
-    "Amount",
-    "BatchStatus",
-    "Changes",
     "ColumnsAfter",
-    "Comparer",
-    "CountedChanges",
+    "CommitBase",
     "DeltaPath",
-    "Difference",
-    "Ending",
     "Fill",
     "Form",
-    "FreshnessStatus",
-    "HistoryStatus",
     "IgnoredChanges",
-    "IndexStatus",
-    "KafkaStatus",
-    "LagStatus",
     "Lake",
     "Ledger",
     "LedgerRow",
     "LeftOut",
-    "Maintained",
-    "Maintenance",
     "Marker",
-    "Marking",
     "MergedState",
     "MergedTables",
-    "Phase",
     "Place",
     "Places",
-    "Shares",
-    "SnapshotStatus",
-    "Status",
+    "StoppedError",
     "Successor",
     "TableChannel",
-    "TableReadProgress",
-    "TableResult",
     "TableState",
-    "TableStatus",
     "Target",
     "TargetColumn",
     "UnenteredBatches",
-    "Upkeep",
-    "Upserts",
-    "VersionChanges",
-    "WarningStatus",
     "Workers",
     "WriteMethod",
     "absent_columns",
-    "activity_lines",
-    "activity_text",
     "append",
     "append_rows",
     "batch_marker",
     "begin_successor",
     "columns_of",
-    "counted",
-    "duration",
     "epochs_shown",
-    "figures_text",
-    "find_row",
+    "find_newest",
+    "fit",
+    "followed_log",
     "forget_position",
-    "gtid_text",
-    "index_text",
+    "inspect_base",
+    "kept_columns",
     "key_of",
-    "key_property",
-    "lag_text",
+    "ledger_files",
     "ledger_notifications",
-    "ledger_rows",
+    "may_have_open",
     "newest_row",
-    "percent",
-    "pid_namespace",
-    "place_text",
-    "progress_lines",
+    "plan_replacement",
     "read_as_of",
-    "read_status",
     "refusal",
     "reshape_files",
+    "retire",
     "schema_of",
     "short_name",
-    "snapshot_text",
     "spark_schema",
-    "split_table",
-    "table_remarks",
-    "table_text",
+    "table_schema",
     "take_over",
-    "verify_table",
+    "task",
+    "versions_of",
     "with_columns",
 ]
-
-
-_LATE = {
-    "Changes": "_upsert", "Comparer": "_comparer", "CountedChanges": "_counted", "Ending": "_row_changes",
-    "Fill": "_upsert", "Marking": "_row_changes", "Upserts": "_upsert",
-    "VersionChanges": "_upsert",
-}  # fmt: skip
-
-
-if not TYPE_CHECKING:  # with this, a type checker would accept any name
-
-    def __getattr__(name: str) -> Any:
-        """Import names that need numba on first use: most users of this room neither write nor compare tables."""
-        if name not in _LATE:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        return getattr(import_module(f"headgate.lake.{_LATE[name]}"), name)

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from headgate.errors import ConfigError, TargetError
+from headgate.errors import TargetError
 from headgate.lake._places import Place
-from headgate.names import path_segment
+from headgate.names import path_segment, split_table
 from headgate.stores import check_bucket, check_scheme, grant, is_remote
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
 
-__all__ = ["Lake", "short_name", "split_table"]
+__all__ = ["Lake", "short_name"]
 
 
 _SHORT: Final = 180
@@ -28,14 +28,6 @@ _SHORT: Final = 180
 def short_name(table: str) -> str:
     """Return a part of a file's name for ``db.table``, which leaves room for others."""
     return path_segment(table, _SHORT)
-
-
-def split_table(table: str) -> tuple[str, str]:
-    """Split ``db.name`` at its first dot, as everywhere in headgate, into ``(db, name)``."""
-    db, dot, name = table.partition(".")
-    if not (db and dot and name):
-        raise ConfigError(f"{table!r} is not a table name of the form db.table")
-    return db, name
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from headgate.errors import ConfigError
 from headgate.names._letter_case_data import RUNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["in_utf8mb3", "lower_name", "quote_name", "with_positional_names"]
+__all__ = ["in_utf8mb3", "lower_name", "quote_name", "split_table", "with_positional_names"]
 
 
 def lower_name(name: str) -> str:
@@ -50,3 +51,14 @@ def with_positional_names(table: pa.Table) -> pa.Table:
     with a dot is a path (Apache Arrow C++, ``FieldRef::FromDotPath``).
     """
     return table.rename_columns([str(number) for number in range(table.num_columns)])
+
+
+def split_table(table: str) -> tuple[str, str]:
+    """Split ``db.name`` at its first dot, as everywhere in headgate, into ``(db, name)``.
+
+    :raises ConfigError: it has no two parts.
+    """
+    db, dot, name = table.partition(".")
+    if not (db and dot and name):
+        raise ConfigError(f"{table!r} is not a table name of the form db.table")
+    return db, name

@@ -18,8 +18,8 @@ from threading import Event
 from typing import TYPE_CHECKING, Final
 
 from headgate.errors import ConfigError
-from headgate.lake import Lake, LedgerRow, split_table
-from headgate.names import quote_name
+from headgate.lake import Lake, LedgerRow
+from headgate.names import quote_name, split_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -4,12 +4,12 @@ A changed expression or function does not show in the log: a row that fails the 
 one that passes only the new one has none yet, and a row of which the new function makes another has none either. So
 each run compares the tables' properties with the configuration before its first batch. A re-read is requested for a
 table with another expression or function, also if nothing changes at the source. The first batch of the run suspends
-the table, unless the re-read begins in it. The table is made again when its first rows come (``sinks/_columns.py``). A
+the table, unless the re-read begins in it. The table is made again when its first rows come (``decide/_columns.py``). A
 replay of that batch finds the same.
 
 The rows of a table may be missing because its folder was removed, or because an earlier run had no ``current`` and no
 ``history`` in ``target.mode``. Such a table is read again, too; the next change of it would suspend it
-(``sinks/_decide.py``).
+(``decide/_decide.py``).
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from headgate.carrier import Resnapshot
+from headgate.carrier import Batch, Resnapshot
 from headgate.catalog import exact_pattern
 from headgate.config import PipelineConfig
+from headgate.decide import LACKS_ROWS, Divergence, hook_name, refiltered, rehooked
 from headgate.lake import Target, short_name
-from headgate.sinks import LACKS_ROWS, Batch, BatchWriter, Divergence, hook_name, refiltered, rehooked
+from headgate.sinks import BatchWriter
 
 __all__ = ["ChangedSettings"]
 

@@ -14,9 +14,10 @@ from headgate.config import PipelineConfig
 from headgate.control import check_filter
 from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServerError, HeadgateError
 from headgate.extras import require_extra
-from headgate.lake import Lake, Place, Places, read_status
+from headgate.lake import Lake, Place, Places
 from headgate.names import lower_name, quote_name
 from headgate.positions import parse_start
+from headgate.status import read_status
 
 if TYPE_CHECKING:
     from headgate._policies import Policies
@@ -53,7 +54,7 @@ def check_config(config: PipelineConfig) -> list[str]:
         if "changelog" in config.target.mode:
             lake.check_folder(lake.changelog(table, places.get(table)), table)
     if config.target.kafka is not None:
-        from headgate.sinks import TopicNames
+        from headgate.kafka import TopicNames
 
         TopicNames.make(config.target.kafka, config.name).distinct(tables, {})
     return tables
@@ -110,7 +111,7 @@ def check_interfaces(config: PipelineConfig) -> None:
 
 
 def _check_messages(config: PipelineConfig) -> None:
-    from headgate.sinks import check_brokers
+    from headgate.kafka import check_brokers
 
     if config.target.kafka is None:
         return
@@ -314,7 +315,7 @@ def _check_conditions(connection: Connection, conditions: Mapping[str, str], tab
 
 def _check_new_names(policies: Policies) -> None:
     """Raise ``ConfigError`` if a rule gives a column a name that headgate uses in its tables and messages."""
-    from headgate.sinks import RESERVED_ANYWHERE
+    from headgate.decide import RESERVED_ANYWHERE
 
     for pattern, rules in policies.columns:
         for column, rule in rules:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from headgate.sinks import Batch, Divergence
+from headgate.carrier import Batch
+from headgate.decide import Divergence
 
 __all__ = ["Detector", "join"]
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from headgate.carrier import Commits
-from headgate.lake import Activity, FreshnessStatus, HistoryStatus, SnapshotStatus, TableReadProgress, TableStatus
+from headgate.carrier import Batch, Commits
 from headgate.positions import parse_position
-from headgate.sinks import Batch, BatchReport
+from headgate.sinks import BatchReport
+from headgate.status import Activity, FreshnessStatus, HistoryStatus, SnapshotStatus, TableReadProgress, TableStatus
 
 if TYPE_CHECKING:
     from headgate.spark import BatchPlan

@@ -24,10 +24,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 
+from headgate.carrier import Batch
 from headgate.catalog import TablePatterns, creates_if_absent, declares_cascade
 from headgate.config import PipelineConfig
+from headgate.decide import Divergence
 from headgate.mysql import Connection, ConnectionSettings, Prerequisite, read_facts, silent_keys
-from headgate.sinks import Batch, Divergence
 
 __all__ = ["ForeignKeys"]
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headgate.carrier import Definition
+from headgate.carrier import Batch, Definition
 from headgate.catalog import TablePatterns, hidden_reason, hides_columns
 from headgate.config import PipelineConfig
-from headgate.lake import split_table
+from headgate.decide import Divergence
 from headgate.mysql import Connection, ConnectionSettings
-from headgate.names import lower_name
-from headgate.sinks import Batch, BatchWriter, Divergence
+from headgate.names import lower_name, split_table
+from headgate.sinks import BatchWriter
 
 __all__ = ["HiddenColumns"]
 

@@ -29,7 +29,7 @@ from headgate.control import Channel, KafkaChannel, LogChannel, NotificationDisp
 from headgate.engine import build_session, end_session, find_error, jvm_ended, spark_failure, store_class_archive
 from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, TargetError, Transient
 from headgate.files import LockedError, try_lock
-from headgate.lake import Lake, LedgerRow, Status, TableChannel, forget_position, ledger_notifications
+from headgate.lake import Lake, LedgerRow, TableChannel, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
 from headgate.pipeline._changed_settings import ChangedSettings
 from headgate.pipeline._checkpoint import remove_torn_files, sync_end
@@ -51,6 +51,7 @@ from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
 from headgate.pipeline._unfollowed_tables import UnfollowedTables
 from headgate.sinks import BatchReport, BatchWriter
+from headgate.status import Status
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from headgate.carrier import Batch
 from headgate.config import PipelineConfig
-from headgate.sinks import Batch, BatchWriter, Divergence
+from headgate.decide import Divergence
+from headgate.sinks import BatchWriter
 
 __all__ = ["Skips"]
 

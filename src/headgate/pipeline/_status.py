@@ -30,9 +30,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from headgate.carrier import Commits, ControlFile, ControlFolder, Trouble
+from headgate.carrier import Batch, Commits, ControlFile, ControlFolder, Trouble
 from headgate.errors import HeadgateError
-from headgate.lake import (
+from headgate.pipeline._figures import CurrentBatch, Freshness, History, Rates, count_transactions, snapshot_status
+from headgate.sinks import BatchReport, Progress
+from headgate.status import (
     Activity,
     BatchStatus,
     IndexStatus,
@@ -47,8 +49,6 @@ from headgate.lake import (
     place_text,
     read_status,
 )
-from headgate.pipeline._figures import CurrentBatch, Freshness, History, Rates, count_transactions, snapshot_status
-from headgate.sinks import Batch, BatchReport, Progress
 
 if TYPE_CHECKING:
     from headgate.spark import BatchPlan

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headgate.config import PipelineConfig
+from headgate.decide import Policy
 from headgate.lake import Places
-from headgate.sinks import Policy
 
 __all__ = ["table_policy"]
 

@@ -7,10 +7,12 @@ resumes it.
 
 from __future__ import annotations
 
+from headgate.carrier import Batch
 from headgate.catalog import TablePatterns
 from headgate.config import PipelineConfig
-from headgate.lake import split_table
-from headgate.sinks import Batch, BatchWriter, Divergence
+from headgate.decide import Divergence
+from headgate.names import split_table
+from headgate.sinks import BatchWriter
 
 __all__ = ["UnfollowedTables"]
 

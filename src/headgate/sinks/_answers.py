@@ -7,10 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from headgate.carrier import Batch, ControlFolder, Resnapshot, Settle
 from headgate.catalog import TablePatterns, exact_pattern
 from headgate.control import inbox_files
+from headgate.decide import Decision, State
 from headgate.lake import TableState, short_name
 from headgate.positions import NOTHING, Position, parse_position
-from headgate.sinks._decide import Decision
-from headgate.sinks._states import State
 
 __all__ = ["PlannerMessages"]
 

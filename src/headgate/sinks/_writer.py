@@ -2,12 +2,12 @@
 
 The order is the guarantee:
 
-1. One job reads the batch (``_carrier``). Its frame is not evaluated again: all steps use what that job returned.
+1. One job reads the batch (``apply._carrier``). Its frame is not evaluated again: all steps use what that job returned.
 2. A batch that the ledger has is only handed back (step 7).
 3. What each table needs is decided for *all* tables before anything is written. So a batch that cannot be applied (a
    target that is not ours, contradictory images) writes nothing.
-4. The tables are written, several at once, then the messages are sent to Kafka (``_kafka``), then the schema history.
-   Each step is repeatable; messages may come twice, unless they are sent in transactions.
+4. The tables are written, several at once, then the messages are sent to Kafka (``kafka._target``), then the schema
+   history. Each step is repeatable; messages may come twice, unless they are sent in transactions.
 5. Requests to the planner (read a chunk or a table again), and signals from the log, go to the inbox. The planner takes
    them only after this batch, and a replay writes the same files.
 6. The ledger row commits the batch, with its notifications (``control/_events.py``).
@@ -27,9 +27,12 @@ from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
+from headgate.apply import ChangelogTable, CurrentTable, SchemaHistory, read_batch
 from headgate.carrier import Batch, ControlFolder
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
+from headgate.decide import Arrival, Decision, Divergence, Policy, State, TableBefore, decide, suspend
 from headgate.errors import TargetError
+from headgate.kafka import KafkaTarget
 from headgate.lake import (
     DeltaPath,
     Form,
@@ -43,28 +46,20 @@ from headgate.lake import (
     TableState,
     Target,
     UnenteredBatches,
-    Upkeep,
     WriteMethod,
     batch_marker,
-    split_table,
 )
+from headgate.names import split_table
 from headgate.sinks._answers import PlannerMessages
-from headgate.sinks._carrier import read_batch
-from headgate.sinks._case import Arrival, Policy, TableBefore
-from headgate.sinks._changelog import ChangelogTable
-from headgate.sinks._current import CurrentTable
-from headgate.sinks._decide import Decision, decide, suspend
-from headgate.sinks._history import SchemaHistory
-from headgate.sinks._kafka import KafkaTarget
-from headgate.sinks._ledger_state import Divergence
 from headgate.sinks._report import BatchReport, Progress, log_signals
-from headgate.sinks._states import State
+from headgate.upkeep import Upkeep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from headgate.apply import Upserts
     from headgate.config import KafkaTargetConfig
-    from headgate.lake import IndexStatus, KafkaStatus, Upserts
+    from headgate.status import IndexStatus, KafkaStatus
 
 __all__ = ["BatchWriter"]
 
@@ -119,7 +114,7 @@ class BatchWriter:
     @cached_property
     def _upserts(self) -> Upserts:
         """Writer of current tables; used by the thread of :meth:`write` before others."""
-        from headgate.lake import Upserts  # loads numba
+        from headgate.apply import Upserts  # loads numba
 
         return Upserts(folds=self.upkeep.folds)
 

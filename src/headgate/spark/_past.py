@@ -1,6 +1,6 @@
 """Source tables as of a GTID set: whole, in parts that can be read in parallel; some rows of a table; changes of keys.
 
-Used to compare a copy with its source (``headgate.lake``). Rows are rewound to the set, whichever window policy the
+Used to compare a copy with its source (``headgate.compare``). Rows are rewound to the set, whichever window policy the
 pipeline has. If partial row images (``binlog_row_image`` MINIMAL or NOBLOB) leave a value unknown, a column ``_absent``
 names it.
 """

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp
 
 from headgate.control import Signal, parse_signal, submit
 from headgate.errors import ConfigError, HeadgateError, Transient
-from headgate.lake import activity_text, duration, index_text, snapshot_text, table_remarks, table_text
+from headgate.status import activity_text, duration, index_text, snapshot_text, table_remarks, table_text
 from headgate.ui._guard import Guard
 from headgate.ui._metrics import CONTENT_TYPE, exposition
 from headgate.ui._pipelines import PipelineView, Watched, watch

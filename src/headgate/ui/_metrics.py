@@ -9,7 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from headgate.lake import TABLE_STATES, Activity, FreshnessStatus, Phase, Status, TableStatus, WriteMethod
+from headgate.lake import TABLE_STATES, WriteMethod
+from headgate.status import Activity, FreshnessStatus, Phase, Status, TableStatus
 from headgate.ui._pipelines import PipelineView
 
 __all__ = ["CONTENT_TYPE", "exposition"]

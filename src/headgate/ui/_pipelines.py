@@ -11,7 +11,8 @@ from typing import Any, Final
 from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig, SourceConfig, check_change, load_config, parse_config, write_config
 from headgate.errors import ConfigError, HeadgateError
-from headgate.lake import Lake, Status, TableStatus, read_status
+from headgate.lake import Lake
+from headgate.status import Status, TableStatus, read_status
 
 __all__ = ["PipelineView", "Watched", "watch"]
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import floor, log10
 from typing import Final
 
-from headgate.lake import HistoryStatus, duration
+from headgate.status import HistoryStatus, duration
 from headgate.ui._pipelines import PipelineView
 
 __all__ = ["HEIGHT", "WIDTH", "Plot", "plots"]

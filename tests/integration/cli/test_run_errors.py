@@ -20,8 +20,9 @@ from headgate.carrier import ControlFolder
 from headgate.cli import app
 from headgate.config import parse_config
 from headgate.errors import ServerSettingError
-from headgate.lake import Lake, read_status
+from headgate.lake import Lake
 from headgate.pipeline import check_source
+from headgate.status import read_status
 from headgate_testing import UNLOGGED_CASCADES, KafkaBroker, MySQLServer
 from tests.logged import logged_here
 

@@ -14,9 +14,11 @@ from headgate.carrier import ControlFolder
 from headgate.cli._live import LogView
 from headgate.config import parse_config
 from headgate.errors import ConfigError
-from headgate.lake import Activity, Lake, Status, ledger_rows, read_status
+from headgate.lake import Lake
+from headgate.lake._ledger import ledger_rows
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
+from headgate.status import Activity, Status, read_status
 from headgate_testing import MySQLServer, Proxy
 from tests.integration.runs import Runs
 

@@ -20,7 +20,7 @@ from headgate.errors import ConfigError
 from headgate_testing import KafkaBroker, MySQLServer, wait_until
 from headgate_testing._process import start_child
 from tests.integration.pipeline.test_kafka import KafkaRuns
-from tests.sinks.debezium_keys import KEYS
+from tests.kafka.debezium_keys import KEYS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

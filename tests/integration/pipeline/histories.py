@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 from deltalake import DeltaTable
 
-from headgate.lake import DeltaPath, Lake, Upserts
+from headgate.apply import Upserts
+from headgate.lake import DeltaPath, Lake
 from headgate.names import quote_name
 from headgate.sinks import BatchReport, BatchWriter
 from tests.fix_carrier import FakeBatch, FakeTable, crash_before_ledger
@@ -239,7 +240,7 @@ def write_batches(
         attempts = {file: FakeBatch(epoch) for file in files}
         for story in stories:
             story.step(epoch, attempts)
-        patch.setattr("headgate.sinks._expand._DRIVER_BYTES", 0 if choice.random() < 0.2 else 128 << 20)
+        patch.setattr("headgate.apply._expand._DRIVER_BYTES", 0 if choice.random() < 0.2 else 128 << 20)
         for batch in list(attempts.values())[:-1]:
             copy.crash(batch)
         copy.write(attempts[files[-1]])

@@ -8,8 +8,9 @@ from typing import Any
 
 from headgate.cli import main
 from headgate.delta import _checkpoint, _fold
-from headgate.lake import Lake, _upkeep
-from headgate.lake._file_removal import UpkeepTimes
+from headgate.lake import Lake
+from headgate.upkeep import _upkeep
+from headgate.upkeep._file_removal import UpkeepTimes
 
 if __name__ == "__main__":
     values: list[tuple[Any, str, float]] = [

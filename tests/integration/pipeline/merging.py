@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from delta.tables import DeltaTable
 
-from headgate.lake import Changes, DeltaPath, Marking, Shares, Upserts
-from headgate.lake._row_changes import RowChange
+from headgate.apply import Upserts
+from headgate.apply._row_changes import Marking, RowChange
+from headgate.apply._shares import Shares
+from headgate.apply._upsert import Changes
+from headgate.lake import DeltaPath
 from headgate.names import quote_name
 
 if TYPE_CHECKING:

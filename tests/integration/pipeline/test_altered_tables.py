@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.control import Notification
+from headgate.decide import Policy
 from headgate.errors import TargetError
 from headgate.lake import Lake, Place, TableChannel, newest_row
-from headgate.sinks import BatchReport, BatchWriter, Policy
+from headgate.sinks import BatchReport, BatchWriter
+from tests.apply.altered import remove_requirement, require_more
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import lake_dicts, lake_rows
 from tests.integration.pipeline.test_sinks import NAME, ORDERS, Bench, first_read, live
-from tests.lake.altered import remove_requirement, require_more
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.compare import TableResult
 from headgate.config import PipelineConfig, parse_config
-from headgate.lake import Lake, TableResult
+from headgate.lake import Lake
 from headgate.pipeline import Pipeline
 from headgate_testing import MySQLServer
 from tests.integration.outside import lake_rows

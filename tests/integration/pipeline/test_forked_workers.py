@@ -45,7 +45,7 @@ spark.stop()
 USE = """
     import numpy as np, pyarrow as pa, pyarrow.compute as pc
     from headgate.replication import op_array
-    from headgate.sinks._images import pair_updates
+    from headgate.apply._images import pair_updates
     assert pc.sum(pa.array(np.arange(100_000)).cast(pa.int32())).as_py() == 4999950000
     assert op_array(np.array([98, 99], np.uint8)).to_pylist() == ["b", "c"]
 """

@@ -125,7 +125,7 @@ def test_many_histories(
     for _ in range(batches + 1):
         histories.next()
         by_tasks = choice.random() < 0.05
-        monkeypatch.setattr("headgate.sinks._expand._DRIVER_BYTES", 0 if by_tasks else 128 << 20)
+        monkeypatch.setattr("headgate.apply._expand._DRIVER_BYTES", 0 if by_tasks else 128 << 20)
         files = [choice.choice([1, 2, 3]) for _ in range(choice.choice([1, 1, 2]))]
         for tries, file in enumerate(files, start=1):
             for copy, batch in zip((ours, merged), histories.batches(file), strict=True):

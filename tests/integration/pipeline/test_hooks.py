@@ -16,8 +16,9 @@ import pytest
 
 from headgate.cli._plan import print_plan
 from headgate.errors import HookError, SchemaChangedError
-from headgate.lake import newest_row, read_status
+from headgate.lake import newest_row
 from headgate.pipeline import Pipeline, check_source
+from headgate.status import read_status
 from headgate_testing import KafkaBroker, MySQLServer
 from tests.fix_spark import JAVA_OPTIONS
 from tests.integration.outside import lake_dicts, lake_rows, logged, source_rows

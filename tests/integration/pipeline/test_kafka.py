@@ -21,9 +21,10 @@ from headgate.carrier import ControlFolder
 from headgate.cli._plan import print_plan
 from headgate.errors import HeadgateError, TargetError
 from headgate.gtid import GtidSet
-from headgate.lake import Lake, read_status
+from headgate.kafka._target import KafkaTarget
+from headgate.lake import Lake
 from headgate.pipeline import check_config, check_interfaces
-from headgate.sinks._kafka import KafkaTarget
+from headgate.status import read_status
 from headgate_testing import KafkaBroker, MySQLServer, wait_until
 from tests.integration.runs import TEXT, Runs
 
@@ -290,7 +291,7 @@ def killed_before_ledger(runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch) -> No
         def write(*_: Any) -> None:
             raise Killed
 
-        patched.setattr("headgate.sinks._history.SchemaHistory.write", write)
+        patched.setattr("headgate.apply._history.SchemaHistory.write", write)
         with pytest.raises(HeadgateError, match="Killed"):
             runs.run()
 

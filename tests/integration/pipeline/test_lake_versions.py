@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from headgate.compare._version import RowGroup, TableVersion, open_version
 from headgate.errors import TargetError
 from headgate.lake import DeltaPath
-from headgate.lake._version import RowGroup, TableVersion, open_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

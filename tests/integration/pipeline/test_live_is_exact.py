@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headgate.compare import verify_table
 from headgate.config import parse_config
-from headgate.lake import Lake, find_row, newest_row, read_as_of, verify_table
+from headgate.lake import Lake, newest_row, read_as_of
+from headgate.lake._ledger import find_row
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate_testing import MySQLServer

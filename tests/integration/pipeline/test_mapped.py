@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
+from headgate.compare._version import open_version
 from headgate.lake import Lake, WriteMethod, refusal
-from headgate.lake._version import open_version
 from headgate.sinks import BatchReport, BatchWriter
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import lake_rows, logged

@@ -12,10 +12,11 @@ import pytest
 from deltalake import DeltaTable
 
 from headgate.config import parse_config
+from headgate.decide import Policy
 from headgate.errors import ConfigError
 from headgate.lake import Lake, newest_row
 from headgate.pipeline import Pipeline
-from headgate.sinks import BatchWriter, Policy
+from headgate.sinks import BatchWriter
 from headgate_testing import MySQLServer
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import Rows, lake_rows

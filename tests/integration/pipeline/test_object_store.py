@@ -13,12 +13,13 @@ from deltalake import DeltaTable, QueryBuilder
 
 from headgate.cli._app import app
 from headgate.delta import LOG, files_of
-from headgate.lake import Lake, Maintenance
-from headgate.lake._file_removal import UpkeepTimes
+from headgate.lake import Lake
 from headgate.stores import VARIABLE, grant
+from headgate.upkeep import Maintenance
+from headgate.upkeep._file_removal import UpkeepTimes
 from headgate_testing import MySQLServer, ObjectStore, s3_jars
 from tests.integration.elsewhere import Elsewhere, with_jars
-from tests.lake.test_upkeep import AT_ONCE, NAME, STILL, Written
+from tests.upkeep.test_upkeep import AT_ONCE, NAME, STILL, Written
 
 
 @pytest.mark.slow

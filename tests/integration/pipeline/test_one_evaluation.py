@@ -12,11 +12,13 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 
+from headgate.apply import _expand
 from headgate.carrier import CARRIER_DDL, Batch
 from headgate.config import parse_config
+from headgate.decide import Policy
 from headgate.lake import DeltaPath, Form, Lake
 from headgate.pipeline import Pipeline
-from headgate.sinks import BatchWriter, Policy, _expand
+from headgate.sinks import BatchWriter
 from headgate_testing import MySQLServer
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import lake_rows, source_rows

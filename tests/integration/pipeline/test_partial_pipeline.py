@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.compare import TableResult, verify_table
 from headgate.config import parse_config
-from headgate.lake import Lake, LedgerRow, TableResult, newest_row, verify_table
+from headgate.lake import Lake, LedgerRow, newest_row
 from headgate.pipeline import Pipeline
 from headgate_testing import MySQLServer
 from tests.integration.beside import beside

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.errors import ConfigError, TargetError
-from headgate.lake import Lake, Maintenance, epochs_shown, newest_row, read_as_of
+from headgate.lake import Lake, epochs_shown, newest_row, read_as_of
 from headgate.pipeline import check_config
+from headgate.upkeep import Maintenance
 from headgate_testing import MySQLServer
 from tests.integration.pipeline.test_readers import READERS
 from tests.integration.pipeline.verifying import newest, verify

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.apply._current import CurrentTable
 from headgate.carrier import Commits
 from headgate.catalog import AddedColumn, DroppedColumn, RedefinedColumn
 from headgate.config import SchemaChangesConfig
+from headgate.decide import Policy
 from headgate.delta import _commit
 from headgate.errors import CommitConflictError, CommitUnknownError, ConfigError, TargetError
-from headgate.lake import DeltaPath, Lake, WriteMethod, find_row, ledger_notifications, read_as_of
-from headgate.sinks import BatchReport, BatchWriter, Policy
-from headgate.sinks._current import CurrentTable
+from headgate.lake import DeltaPath, Lake, WriteMethod, ledger_notifications, read_as_of
+from headgate.lake._ledger import find_row
+from headgate.sinks import BatchReport, BatchWriter
 from headgate.stores import _folder
 from tests.fix_carrier import UUID, Crash, FakeBatch, FakeTable, crash_before_ledger
 from tests.integration.outside import lake_dicts, lake_rows, logged, operations
@@ -118,7 +120,7 @@ def test_keys_that_swap(bench: Bench) -> None:
 
 
 def test_a_batch_of_many_parts_folds_across_them(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.sinks._expand._DRIVER_BYTES", 0)
+    monkeypatch.setattr("headgate.apply._expand._DRIVER_BYTES", 0)
     bench.write(first_read((1, "a"), (2, "b"), (3, "c")))
     batch = live(2, ("d", 30, 1, "a2"), ("c", 40, 1, "a3"))
     batch.images(ORDERS, [("b", 10, 1, "a"), ("u", 10, 1, "a2"), ("d", 15, 2, "b")])

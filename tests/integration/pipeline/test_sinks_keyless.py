@@ -138,7 +138,7 @@ def test_a_truncate_that_a_replay_finds_elsewhere(bench: Bench) -> None:
 
 def test_tasks_write_a_whole_table(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay of the reading replaces nothing."""
-    monkeypatch.setattr("headgate.sinks._expand._DRIVER_BYTES", 0)
+    monkeypatch.setattr("headgate.apply._expand._DRIVER_BYTES", 0)
     values = [(number % 7, None if number % 3 else 1) for number in range(50)]
     batch = FakeBatch(1).snapshot(NAME, 1, append=False, first=True, last=True)
     for start in range(0, 50, 10):

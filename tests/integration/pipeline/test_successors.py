@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
+from headgate.compare._version import open_version
+from headgate.decide import Policy
 from headgate.delta import data_files_in, files_of
 from headgate.errors import TargetError
-from headgate.lake import Lake, Maintenance, Place, Upkeep, newest_row, read_as_of
-from headgate.lake._file_removal import UpkeepTimes
-from headgate.lake._version import open_version
-from headgate.sinks import BatchReport, BatchWriter, Policy
+from headgate.lake import Lake, Place, newest_row, read_as_of
+from headgate.sinks import BatchReport, BatchWriter
+from headgate.upkeep import Maintenance, Upkeep
+from headgate.upkeep._file_removal import UpkeepTimes
 from tests.fix_carrier import UUID, FakeBatch, FakeTable, crash_before_ledger
 from tests.integration.outside import lake_rows
 from tests.integration.pipeline.test_readers import READERS

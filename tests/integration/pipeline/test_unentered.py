@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headgate.decide import Policy
 from headgate.lake import DeltaPath, _unentered
-from headgate.sinks import BatchWriter, Policy
+from headgate.sinks import BatchWriter
 from tests.fix_carrier import Crash, FakeBatch, FakeTable, crash_before_ledger
 from tests.integration.outside import lake_dicts, operations
 from tests.integration.pipeline.test_sinks import AFTER, BEFORE, CHANGES, NAME, ORDERS, Bench, first_read, live

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.delta import RETENTION_PROPERTIES, TableLog, write_checkpoint
-from headgate.lake import DeltaPath, Lake, ledger_rows, newest_row, read_as_of
-from headgate.lake import _upkeep as upkeep_module
-from headgate.lake._file_removal import UpkeepTimes
+from headgate.lake import DeltaPath, Lake, newest_row, read_as_of
+from headgate.lake._ledger import ledger_rows
 from headgate.sinks import BatchWriter
+from headgate.upkeep import _upkeep as upkeep_module
+from headgate.upkeep._file_removal import UpkeepTimes
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import lake_rows, logged
 

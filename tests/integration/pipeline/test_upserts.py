@@ -60,7 +60,7 @@ def test_the_table_is_the_one_that_a_merge_makes(
     merged.write(first)
     for _ in range(batches):
         batch = history.next()
-        monkeypatch.setattr("headgate.sinks._expand._DRIVER_BYTES", choice.choice([0, 128 << 20]))
+        monkeypatch.setattr("headgate.apply._expand._DRIVER_BYTES", choice.choice([0, 128 << 20]))
         for copy in (ours, merged):
             if batch.epoch % 3 == 0:
                 copy.crash(batch)

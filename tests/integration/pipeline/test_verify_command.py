@@ -18,8 +18,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headgate.compare import Comparer, verify_table
 from headgate.config import parse_config
-from headgate.lake import Comparer, Lake, Workers, newest_row, verify_table
+from headgate.lake import Lake, Workers, newest_row
 from headgate.lake._ledger import TableState
 from headgate.pipeline import read_source
 from headgate_testing import MySQLServer

@@ -7,8 +7,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from headgate.compare import Comparer, TableResult, verify_table
 from headgate.config import PipelineConfig
-from headgate.lake import Comparer, Lake, LedgerRow, TableResult, Workers, find_row, newest_row, verify_table
+from headgate.lake import Lake, LedgerRow, Workers, newest_row
+from headgate.lake._ledger import find_row
 from headgate.pipeline import read_source
 
 if TYPE_CHECKING:

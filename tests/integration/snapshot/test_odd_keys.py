@@ -18,13 +18,13 @@ from headgate.catalog import exact_patterns, load_tables
 from headgate.cli import app
 from headgate.errors import AmbiguousKeyError
 from headgate.gtid import GtidSet
-from headgate.lake import read_status
 from headgate.mysql import Connection, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.pipeline import Pipeline
 from headgate.relay import LogicalSource
 from headgate.replication import ImageBatch, Stopped
 from headgate.snapshot import ChunkOptions, ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.status import read_status
 from headgate_testing import MySQLServer
 from tests.integration.changes import Log
 from tests.integration.outside import lake_rows

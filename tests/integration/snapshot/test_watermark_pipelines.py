@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.config import parse_config
-from headgate.lake import find_row
+from headgate.lake._ledger import find_row
 from headgate.positions import LogPlace
 from headgate_testing import MySQLServer
 from tests.integration.changes import Log

@@ -1,0 +1,43 @@
+"""Write what a batch's actions say: rows, columns, changelogs and histories of Delta tables.
+
+====================  =============================================================================
+``_carrier``          a batch, fetched by one job of Spark
+``_current``          a current table or history: a loop over its actions; ``_changelog``: a changelog
+``_history``          the history of schemas
+``_expand``           stored images as typed rows, in tasks or in this process
+``_images``           images aligned, folded and paired; ``_partial``, ``_complete``: those that leave
+                      columns out; ``_keyless``, ``_row_hash``: tables without a key; ``_versions``:
+                      versions of rows; ``_key_range``, ``_proof``: keys
+``_upsert``           rows that replace others, found by an index; ``_staged_rows``, ``_counted``,
+                      ``_version_changes``: their changes; ``_row_changes``: changes without images
+``_rewrite``          other columns for existing rows
+====================  =============================================================================
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from headgate.apply._carrier import read_batch
+from headgate.apply._changelog import ChangelogTable
+from headgate.apply._current import CurrentTable
+from headgate.apply._history import SchemaHistory
+
+if TYPE_CHECKING:
+    from headgate.apply._upsert import Upserts
+
+__all__ = ["ChangelogTable", "CurrentTable", "SchemaHistory", "Upserts", "read_batch"]
+
+
+_LATE = {"Upserts": "_upsert"}
+
+
+if not TYPE_CHECKING:  # with this, a type checker would accept any name
+
+    def __getattr__(name: str) -> Any:
+        """Import names that need numba on first use."""
+        if name not in _LATE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from importlib import import_module
+
+        return getattr(import_module(f"headgate.apply.{_LATE[name]}"), name)

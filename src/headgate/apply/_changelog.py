@@ -1,0 +1,90 @@
+"""``changelog``: one append-only Delta table per source table, one row per change, exactly once.
+
+Columns: ``_op`` (c, u, d, r, t), ``_seq``, ``_gtid``, ``_ts``, the table's columns (the after-image; for ``d`` the
+before-image; null for ``t``), ``_before`` (for ``u`` the before-image), ``_absent`` (the columns that the row's image
+leaves out, null in the row; null for whole images). ``_seq`` orders the changes. A before-image that leaves columns out
+has nulls for them: if ``_absent`` is not null, ``_before`` may hold only the key.
+
+A batch is one append under Delta's transaction marker (application, epoch), so a replay of the batch adds nothing. The
+table's columns only grow: a column that the source drops or renames stays and is null from then on. A name in other
+letter case is of the same column, because Delta does not distinguish them. If a column gets a type with more values,
+one commit copies its files with it; a replay finds that done. If neither of two types has all values of the other, the
+table is stopped (``decide._decide``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from headgate.apply._carrier import image_frame
+from headgate.apply._expand import HEADGATE_COLUMNS, append_once, change_rows
+from headgate.apply._rewrite import retype
+from headgate.carrier import ABSENT, META_DDL, Definition
+from headgate.decide.actions import AppendChanges
+from headgate.delta import NewColumn
+from headgate.lake import PIPELINE, TABLE, DeltaPath, Marker, spark_schema
+from headgate.names import quote_name
+
+__all__ = ["ChangelogTable"]
+
+_LEADING = ("_op", *HEADGATE_COLUMNS)
+_TRAILING = ("_before", ABSENT)
+
+
+class ChangelogTable:
+    """The changelog of one source table."""
+
+    def __init__(self, delta: DeltaPath, pipeline: str, table: str) -> None:
+        self.delta = delta
+        self.pipeline = pipeline
+        self.table = table
+        self._table_property = f"_changelog.{table}"
+
+    def check(self) -> bool:
+        """Return whether the table exists.
+
+        :raises TargetError: the path is not ours, or headgate cannot write the table.
+        """
+        return self.delta.check_ours(self.pipeline, self._table_property) is not None
+
+    def types(self) -> dict[str, str] | None:
+        """Return the table's own columns, name → Spark type; None if there is no changelog yet."""
+        if not self.check():
+            return None
+        headgate_columns = (*_LEADING, *_TRAILING)
+        return {f.name: f.dataType.simpleString() for f in self.delta.schema().fields if f.name not in headgate_columns}
+
+    def apply(self, actions: Iterable[AppendChanges], epoch: int) -> int | None:
+        """Append a batch's changes and return the table's version after them (None: there is no table yet)."""
+        for action in actions:
+            definition, parts = action.definition, action.parts
+            before = self._prepare(definition)
+            if any(part.images for part in parts):
+                columns = [*_LEADING, *(column.name for column in definition.columns), *_TRAILING]
+                marker = Marker(f"headgate/{self.pipeline}/{self._table_property}", epoch)
+                data = image_frame(self.delta.spark, parts)
+                append_once(self.delta, data, change_rows(definition, before, action.names), columns, marker)
+        version = self.delta.version()
+        return None if version < 0 else version
+
+    def _prepare(self, definition: Definition) -> dict[str, str]:
+        """Create the table, or give it the columns of a definition. Return the fields of ``_before``: name → type."""
+        if not self.delta.exists():
+            fields = ", ".join(f"{quote_name(column.name)}: {column.spark}" for column in definition.columns)
+            more = f"_before struct<{fields}>, {ABSENT} array<string>"
+            schema = spark_schema(f"{META_DDL}, {definition.ddl}, {more}")
+            self.delta.create(schema, {PIPELINE: self.pipeline, TABLE: self._table_property})
+            return definition.types
+        types = self.types() or {}
+        widened = {name: kind for name, kind in definition.types.items() if types.get(name, kind) != kind}
+        if widened:
+            retype(self.delta, widened, inside="_before")
+        added: list[NewColumn] = []
+        for column in definition.columns:
+            if column.name not in types:
+                added += [NewColumn(column.name, column.spark), NewColumn(column.name, column.spark, inside="_before")]
+        if added:
+            self.delta.add_columns(added)
+        before: Any = self.delta.schema()["_before"].dataType
+        return {field.name: field.dataType.simpleString() for field in before}

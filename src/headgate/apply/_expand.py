@@ -1,0 +1,259 @@
+"""Convert a table's stored images to typed rows, in tasks or in this process: the Spark side of ``_images``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headgate.apply._carrier import image_frame
+from headgate.apply._complete import Completed, FindRows, complete
+from headgate.apply._images import align, drop_before, fold, fold_marked, pair_updates
+from headgate.apply._keyless import ROW_DDL, Contents, hashed
+from headgate.apply._shares import Shares
+from headgate.carrier import ABSENT, META_DDL, Definition, Part, open_images
+from headgate.decide.actions import AppendVersions, Count, Overwrite, RowAction, TableContent, Upsert, UpsertPartial
+from headgate.delta import keys_of
+from headgate.lake import ROW_HASH, DeltaPath, Form, Marker, append, spark_schema
+from headgate.names import quote_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from headgate.apply._counted import CountedChanges
+    from headgate.apply._upsert import Changes, VersionChanges
+
+__all__ = [
+    "HEADGATE_COLUMNS",
+    "append_once",
+    "change_rows",
+    "changed_rows",
+    "completed_changes",
+    "counted_changes",
+    "image_rows",
+    "row_columns",
+    "version_changes",
+    "whole_table",
+]
+
+HEADGATE_COLUMNS = ("_seq", "_gtid", "_ts")
+"""The columns of an image, except ``_op``, that every table of headgate has."""
+
+_DRIVER_BYTES = 128 << 20
+"""Most bytes of images that this process folds at a time, without a job; each of the tables written has a share."""
+
+Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True)
+class RowConversion:
+    """Conversion of the carrier's data, in a task, to record batches with these columns (Spark DDL)."""
+
+    ddl: str
+    expand: Expand
+
+
+class _Folding:
+    """Returns the last image of each key.
+
+    :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
+    """
+
+    def __init__(self, action: Upsert, form: Form) -> None:
+        self.ddl = _ddl(action.definition, form)
+        self._schema, self._key, self._form = _arrow_schema(self.ddl), action.definition.key, form
+        self._bound, self._fills, self._names = action.bound, action.fills, action.names
+
+    def __call__(self, images: Iterator[pa.RecordBatch]) -> pa.Table:
+        parts = (align(part, self._schema, self._fills, self._names) for part in images)
+        table = pa.Table.from_batches(parts, self._schema)
+        return (fold_marked if self._form is Form.MARKED else fold)(table, self._key, self._bound)
+
+    def each(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Fold each of the carrier's record batches of images by itself, in a task."""
+        for part in _opened(batches):
+            yield from self(iter([part])).to_batches()
+
+
+def row_columns(definition: Definition, form: Form) -> list[str]:
+    """Return the columns of a keyed current table of this form."""
+    return [*definition.types, *HEADGATE_COLUMNS, *form.columns]
+
+
+def _ddl(definition: Definition, form: Form) -> str:
+    """Return the columns of images, and of a form, as Spark DDL."""
+    return f"{META_DDL}, {definition.ddl}{form.ddl}"
+
+
+def image_rows(action: RowAction, form: Form = Form.PLAIN) -> RowConversion:
+    """Convert to all images, unchanged, with the values of the form's columns in rows that the source has."""
+    ddl, names = _ddl(action.definition, form), action.names
+    schema = _arrow_schema(ddl)
+    return RowConversion(ddl, lambda batches: map(form.begin, _aligned(batches, schema, names=names)))
+
+
+def change_rows(
+    definition: Definition, before: Mapping[str, str], names: Mapping[str, str | None] | None = None
+) -> RowConversion:
+    """Convert to one row per change: updates carry ``_before``, partial images ``_absent``; otherwise both are null.
+
+    :param before: name → Spark type of each field of ``_before``. Those that the definition lacks are null.
+    :param names: where images have other names than the definition.
+    """
+    ddl = f"{META_DDL}, {definition.ddl}"
+    fields = ", ".join(f"{quote_name(name)}: {kind}" for name, kind in before.items())
+    full_ddl = f"{ddl}, _before struct<{fields}>, {ABSENT} array<string>"
+    plain, full = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
+
+    def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (pair_updates(part, full) for part in _aligned(batches, plain, names=names))
+
+    return RowConversion(full_ddl, convert)
+
+
+def append_once(delta: DeltaPath, data: DataFrame, rows: RowConversion, columns: Sequence[str], marker: Marker) -> None:
+    """Append the rows of ``data`` to a table, once under the marker.
+
+    :param columns: the rows' columns that the table gets.
+    """
+    append(delta, data, rows.expand, rows.ddl, columns, marker)
+
+
+def completed_changes(action: UpsertPartial, find: FindRows, form: Form = Form.PLAIN) -> tuple[Changes, Completed]:
+    """Fold a batch with partial images, and complete them, in this process: an update of a key links images that no
+    partitioning by key or position would keep together.
+    """
+    from headgate.apply._partial import fold_partial  # loads numba, only if needed
+    from headgate.apply._upsert import Changes
+
+    definition, key, fills = action.definition, action.definition.key, action.fills
+    schema = _arrow_schema(f"{_ddl(definition, Form.PLAIN)}, {ABSENT} string")
+    images = (align(part, schema, fills, action.names) for part in _all_images(action.parts))
+    lines = fold_partial(pa.Table.from_batches(images, schema), key, action.bound, form)
+    completed = complete(lines, find, key, fills, form)
+    columns = row_columns(definition, form)
+    changes = Changes(_ddl(definition, form), columns, key, lambda rows: fold(rows, key), lambda: completed.images)
+    return changes, completed
+
+
+def changed_rows(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -> Changes:
+    """Return the last image of each key.
+
+    :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
+    """
+    from headgate.apply._upsert import Changes
+
+    key, folding, parts = action.definition.key, _Folding(action, form), action.parts
+    fits = sum(part.size for part in parts) <= _driver_share(spark)
+    return Changes(
+        folding.ddl,
+        row_columns(action.definition, form),
+        key,
+        lambda images: fold(images, key),
+        (lambda: folding(_all_images(parts))) if fits else Shares(lambda: image_frame(spark, parts), folding.each),
+    )
+
+
+def version_changes(action: AppendVersions, marker: Marker) -> VersionChanges:
+    """Fold images to versions, in this process: the open rows that they end are read here, too."""
+    from headgate.apply._upsert import VersionChanges
+    from headgate.apply._versions import fold_versions
+
+    definition = action.definition
+    schema = _arrow_schema(_ddl(definition, Form.PLAIN))
+    aligned = (align(part, schema, action.fills, action.names) for part in _all_images(action.parts))
+    versions = fold_versions(pa.Table.from_batches(aligned, schema), definition.key)
+    return VersionChanges(
+        _ddl(definition, Form.HISTORY),
+        row_columns(definition, Form.HISTORY),
+        definition.key,
+        keys_of([versions.ends[name] for name in definition.key]),
+        versions.has_values,
+        definition.types.keys(),
+        lambda open_rows, numbers: versions.settle(open_rows, numbers, list(definition.types), marker.version),
+        marker,
+    )
+
+
+def counted_changes(action: Count, marker: Marker, table: str) -> CountedChanges:
+    """Sum up images of a table without a key, in this process."""
+    from headgate.apply._counted import CountedChanges
+
+    definition, columns = action.definition, list(action.definition.types)
+    schema = _arrow_schema(_ddl(definition, Form.PLAIN))
+
+    def images() -> Iterator[pa.RecordBatch]:
+        for part in _all_images(action.parts):
+            yield drop_before(align(part, schema, names=action.names), action.bound)
+
+    contents = Contents.of(images, columns)
+
+    def check(missing: Any) -> None:
+        if action.content is TableContent.ALL:
+            contents.check(missing, columns, table)
+
+    return CountedChanges(
+        *_keyless_columns(definition),
+        contents.added,
+        marker,
+        empties=action.bound is not None,
+        removes=contents.removed_keys,
+        removed=contents.removed,
+        check=check,
+    )
+
+
+def whole_table(spark: SparkSession, action: Overwrite, marker: Marker) -> CountedChanges:
+    """Return the rows of a whole table without a key, in place of those that it has. Tasks write many of them."""
+    from headgate.apply._counted import CountedChanges
+
+    parts, definition = action.parts, action.definition
+    schema, columns, names = _arrow_schema(_ddl(definition, Form.PLAIN)), list(definition.types), action.names
+
+    def expand(images: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (hashed(align(part, schema, names=names), columns) for part in images)
+
+    rows = (
+        (lambda: expand(_all_images(parts)))
+        if sum(part.size for part in parts) <= _driver_share(spark)
+        else Shares(lambda: image_frame(spark, parts), lambda batches: expand(_opened(batches)))
+    )
+    return CountedChanges(*_keyless_columns(definition), rows, marker, empties=True)
+
+
+def _keyless_columns(definition: Definition) -> tuple[str, list[str]]:
+    """Return the columns of rows of a keyless table, as Spark DDL, and the names of those that the table gets."""
+    return f"{_ddl(definition, Form.PLAIN)}, {ROW_DDL}", [*row_columns(definition, Form.PLAIN), ROW_HASH]
+
+
+def _driver_share(spark: SparkSession) -> int:
+    """Return how many bytes of images of one table this process folds."""
+    return _DRIVER_BYTES // max(2, spark.sparkContext.defaultParallelism)
+
+
+def _all_images(parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
+    return chain.from_iterable(part.record_batches() for part in parts)
+
+
+def _aligned(
+    batches: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
+    fills: Mapping[str, str] | None = None,
+    names: Mapping[str, str | None] | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the images in the carrier's batches, each with exactly these columns."""
+    return (align(part, schema, fills, names) for part in _opened(batches))
+
+
+def _opened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the images in the carrier's batches."""
+    return open_images(chain.from_iterable(batch.column(0) for batch in batches))
+
+
+def _arrow_schema(ddl: str) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(spark_schema(ddl), timezone="UTC")

@@ -1,0 +1,164 @@
+"""Inputs of a decision: what is known of a table, what a batch brings for it, and its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from headgate.carrier import Batch, DdlRow, HeaderTable, Part
+from headgate.config import InconsistentImages, SchemaChangesConfig
+from headgate.decide._ledger_state import Divergence
+from headgate.decide._states import State, TableEvent
+from headgate.lake import Form, Place, Successor, TableState, Target
+
+__all__ = ["Arrival", "Case", "Policy", "SnapshotInBatch", "TableBefore"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The configuration of a table."""
+
+    form: Form | None = Form.PLAIN  # form of the current table; None: there is none
+    changelog: bool = True  # there is a changelog
+    strict: bool = False  # stop the table instead of reading it again
+    kafka: bool = False  # its changes are sent to Kafka
+    keeps_removed: bool = False  # the current table keeps rows that the source removed: their removal is skipped
+    schema_changes: SchemaChangesConfig = field(default_factory=SchemaChangesConfig)  # by kind of change
+    place: Place | None = None  # where its Delta tables are, if a route gives it another name
+    inconsistent_images: InconsistentImages | None = None  # None: unknown columns stop it, else as ``strict`` says
+
+    @classmethod
+    def of(cls, modes: Collection[str], *, marks_deletes: bool = False) -> Policy:
+        """Return the policy of a table in a pipeline with these modes.
+
+        :param modes: ``current`` or ``history``, ``changelog``, ``kafka``: one or more.
+        :param marks_deletes: whether deleted rows stay in the current table, marked.
+        """
+        form = Form.MARKED if marks_deletes else Form.PLAIN
+        if "history" in modes:
+            form = Form.HISTORY
+        has_table = "current" in modes or "history" in modes
+        return cls(form if has_table else None, "changelog" in modes, kafka="kafka" in modes)
+
+
+@dataclass(frozen=True)
+class TableBefore:
+    """A table before the batch."""
+
+    row: TableState | None = None  # in the last ledger row
+    target: Target | None = None  # the current table or its successor, if the batch needs it
+    logged: Mapping[str, str] | None = None  # the changelog's columns, if the batch needs them: name → Spark type
+    reread_requested: bool = False  # a re-read was requested and has not begun
+
+    @property
+    def state(self) -> State:
+        return State.NEW if self.row is None else State(self.row.state)
+
+    def lacks_rows(self, policy: Policy) -> bool:
+        """Return whether the lake has no current table with the rows that the ledger counts as read: its folder is
+        gone, or ``target.mode`` left it out when they came.
+        """
+        row = self.row
+        if row is None or not row.is_read or policy.form is None:
+            return False
+        return row.version is None or self.target is None
+
+    @property
+    def is_suspended(self) -> bool:
+        return self.row is not None and self.row.is_suspended
+
+    @property
+    def successor(self) -> Successor | None:
+        """The table that takes the batch's rows instead of the current one."""
+        return self.row.successor if self.row is not None else None
+
+    @property
+    def version(self) -> int | None:
+        """Version of the table that takes the rows; None: there is none."""
+        if self.successor is not None:
+            return self.successor.version
+        return self.row.version if self.row is not None else None
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """What a batch brings for one table."""
+
+    table: str
+    batch: Batch
+    unseen: Divergence | None = None  # why its rows change without images, from this batch on or in it
+
+    @property
+    def epoch(self) -> int:
+        return self.batch.header.epoch
+
+    @property
+    def header_entry(self) -> HeaderTable | None:
+        return self.batch.header.tables.get(self.table)
+
+    @property
+    def parts(self) -> list[Part]:
+        return self.batch.parts.get(self.table, [])
+
+    @cached_property
+    def chunks(self) -> list[Part]:
+        return [part for part in self.parts if part.kind == "chunk"]
+
+    @cached_property
+    def statements(self) -> list[DdlRow]:
+        return [ddl for ddl in self.batch.ddl if ddl.table == self.table]
+
+
+@dataclass(frozen=True)
+class SnapshotInBatch:
+    """State of a table's snapshot in the batch."""
+
+    event: TableEvent  # FOLLOWS, READS or READS_SOME
+    since: int | None  # first epoch of the running full snapshot, if any
+    ends: bool = False  # its last rows are in the batch, and no chunk must be read again
+    ends_suspension: bool = False  # it ends the table's suspension
+    begins: bool = False  # its first rows are in the batch, and no suspension makes them useless
+    header_entry: HeaderTable = field(default_factory=HeaderTable)  # the header's entry of a full snapshot
+
+    @property
+    def waits(self) -> bool:
+        """Whether a full snapshot has yet to begin."""
+        return self.event is TableEvent.READS and self.since is None
+
+    @property
+    def restarts(self) -> bool:
+        """Whether every row of the table is read from this batch on."""
+        return self.begins or self.ends_suspension
+
+
+@dataclass(frozen=True)
+class Case:
+    """All inputs of the decision on one table."""
+
+    arrival: Arrival
+    before: TableBefore
+    policy: Policy
+
+    @cached_property
+    def snapshot(self) -> SnapshotInBatch:
+        """The snapshot's state from the header, or the last known one if the header has none."""
+        arrival, row = self.arrival, self.before.row
+        header_entry, is_suspended = arrival.header_entry, row is not None and row.is_suspended
+        if header_entry is None or header_entry.state == "live" or header_entry.partial:
+            since = row.since_epoch if row is not None and not is_suspended else None
+            return SnapshotInBatch(
+                TableEvent.FOLLOWS if header_entry is None or not header_entry.partial else TableEvent.READS_SOME, since
+            )
+        ends = header_entry.last and not any(redo.table == arrival.table for redo in arrival.batch.redo)
+        # Only a snapshot that began after the suspension: with rows, or at its end if it has none.
+        is_later = row is not None and is_suspended and (header_entry.since_epoch or 0) > (row.held_epoch or 0)
+        ends_suspension = is_later and (ends or bool(arrival.chunks))
+        begins = header_entry.since_epoch == arrival.epoch and (ends_suspension or not is_suspended)
+        return SnapshotInBatch(TableEvent.READS, header_entry.since_epoch, ends, ends_suspension, begins, header_entry)
+
+    @property
+    def reason_before(self) -> str | None:
+        """The ledger's reason for the table's state, unless the snapshot ends that state."""
+        row = self.before.row
+        return None if row is None or self.snapshot.ends_suspension else row.reason

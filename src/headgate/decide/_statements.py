@@ -1,0 +1,190 @@
+"""Effects of a batch's DDL statements on a table.
+
+The log does not show what a statement does to existing rows. So a table keeps taking images only if the statement alone
+defines its effect:
+
+| met in the log | under ``evolve`` | under ``strict`` |
+|---|---|---|
+| ALTER of indexes, constraints, comments, options; of partitions that keeps all rows | no effect | the same |
+| ALTER that only adds columns, NULL or with an exact literal default | columns added and filled | the same |
+| ALTER that drops, renames or widens columns of a complete table (``_columns``) | applied to its rows | ``stopped`` |
+| any other ALTER | suspended as ``stale``, read again | ``stopped`` |
+| DROP, or a RENAME that leaves the name unused | ``stopped``; the target stays as it is | the same |
+| CREATE after that, or a RENAME of another table to this name | suspended as ``stale``, read again | ``stopped`` |
+| TRUNCATE | everything before it is deleted | the same |
+
+CREATE TABLE IF NOT EXISTS counts only after a statement that removed the table. One that was stopped for another reason
+may exist, and stays stopped.
+
+``[schema_changes]`` may have the table read again or stopped for changes of columns, too, or ignore them
+(``_columns``). What else such a statement changes counts as above.
+
+Tools that change a table through a copy (gh-ost, pt-online-schema-change) end with one RENAME statement that moves the
+name to the copy. The table is then read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, get_args
+
+from headgate.carrier import DdlRow, SourceType
+from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn, creates_if_absent
+from headgate.config import ChangePolicy
+from headgate.decide._case import Case
+from headgate.decide._columns import ColumnView
+from headgate.decide._misfits import shortened
+from headgate.decide._states import State, TableEvent
+from headgate.decide._table_decision import TableCourse, remedy
+from headgate.lake import Form
+
+__all__ = ["Statements", "read_statements"]
+
+_GONE: Final = "if a table has this name again"
+"""In the reason of a table that was removed."""
+
+
+@dataclass
+class Statements:
+    """Work that a batch's statements leave."""
+
+    truncated: DdlRow | None = None  # the last TRUNCATE
+    first_truncate: DdlRow | None = None
+    removed: bool = False  # the last of them removed the table
+    may_exist: bool = False  # no statement did, but the table was stopped before, for another reason
+    alters: list[DdlRow] = field(default_factory=list)  # those that change only columns of the table, in known ways
+    ignored: list[DdlRow] = field(default_factory=list)  # those of which the table ignores all changes
+    columns: ColumnView = field(default_factory=ColumnView)  # the source's columns as the table shows them
+
+
+def read_statements(course: TableCourse, case: Case) -> Statements:
+    """Process the batch's statements on this table, in log order."""
+    arrival, before = case.arrival, case.before
+    # Only a table that headgate has can be removed.
+    is_ours = before.row is not None or arrival.header_entry is not None or bool(arrival.parts)
+    ignored = before.row.ignored if before.row is not None else None
+    is_stopped = before.state is State.STOPPED
+    may_exist = is_stopped and before.row is not None and _GONE not in (before.row.reason or "")
+    statements = Statements(removed=is_stopped, may_exist=may_exist, columns=ColumnView(ignored, before.target))
+    for ddl in arrival.batch.ddl:
+        if ddl.table == course.table:
+            suspended_state = course.state if course.is_suspended else before.state if before.is_suspended else None
+            if ddl.action == "alter":
+                _read_alter(course, statements, ddl, case, suspended_state)
+            else:
+                _read(course, statements, ddl, suspended_state, is_ours=is_ours)
+        if ddl.new_name == course.table and is_ours:
+            statements.removed = False
+            course.read_again(f"the name was given to another table: {shortened(ddl.statement)}")
+            course.note_suspension(ddl)
+    return statements
+
+
+def _read(
+    course: TableCourse, statements: Statements, ddl: DdlRow, suspended_state: State | None, *, is_ours: bool
+) -> None:
+    """Process one statement.
+
+    :param suspended_state: the table's suspended state before it, or before the batch; None: not suspended.
+    """
+    text = shortened(ddl.statement)
+    match ddl.action:
+        case "truncate":
+            statements.truncated, statements.first_truncate = ddl, statements.first_truncate or ddl
+            course.note(ddl, "held" if suspended_state else "applied")
+        case "drop" | "rename" if is_ours:
+            statements.removed, statements.may_exist = True, False
+            course.stop(f"{text}; {_GONE}, {remedy(course.table)}")
+            course.note_suspension(ddl)
+        case "create" if statements.may_exist and creates_if_absent(ddl.action, ddl.changes):
+            course.note(ddl, "applied")
+        case "create" if statements.removed:
+            statements.removed = False
+            course.read_again(f"created again: {text}")
+            course.note_suspension(ddl)
+        case _:
+            course.note(ddl, "applied")
+
+
+def _alters_in_place(course: TableCourse, case: Case) -> bool:
+    """Return whether the table may take more than added columns without a re-read: if its columns' names are certain
+    in all images of the batch, and no snapshot reads it.
+
+    If the reader left images out, because the log did not name their columns, the ALTER is why, or came after it.
+    """
+    is_complete = case.before.state in (State.LIVE, State.INEXACT) and case.snapshot.event is TableEvent.FOLLOWS
+    is_named = course.table not in case.arrival.batch.stops
+    is_supported = case.policy.form is not Form.HISTORY  # whose ended versions have the columns of their time
+    return is_complete and is_named and is_supported and not course.is_suspended and not course.strict
+
+
+def _read_alter(
+    course: TableCourse, statements: Statements, ddl: DdlRow, case: Case, suspended_state: State | None
+) -> None:
+    """Process an ALTER.
+
+    :param suspended_state: as for :func:`_read`.
+    """
+    followed, ignored = _without_ignored(statements.columns, ddl, case)
+    text, key, policy = shortened(ddl.statement), *_policy_of(followed, case)
+    if ignored and not followed.changes:
+        statements.ignored.append(ddl)
+        course.note(ddl, "held" if suspended_state else "ignored", ignored)
+        return
+    is_applied = followed.adds is not None or (followed.changes is not None and _alters_in_place(course, case))
+    if is_applied and policy == "evolve":
+        statements.alters.append(followed)
+        course.note(ddl, "held" if suspended_state else "applied", ignored)
+        return
+    if suspended_state is State.STOPPED and (course.strict or policy == "stop"):
+        course.note(ddl, "held")
+        return
+    reason = f"ALTER may have changed rows: {text}" if policy == "evolve" else f'{key} = "{policy}": {text}'
+    if policy == "stop":
+        course.stop(f"{reason}; {remedy(course.table)}")
+    else:
+        course.read_again(reason)
+    course.note_suspension(ddl)
+
+
+def _without_ignored(columns: ColumnView, ddl: DdlRow, case: Case) -> tuple[DdlRow, str | None]:
+    """Return an ALTER without the changes that the table ignores, and why it ignores some, if it does.
+
+    A table that begins in this batch has the columns of its source.
+    """
+    if ddl.changes is None:
+        return ddl, None
+    settings = case.policy.schema_changes
+    followed, reasons = columns.follow(ddl, settings if case.before.row is not None else settings.following_all())
+    return followed, "; ".join(reasons) or None
+
+
+def _policy_of(ddl: DdlRow, case: Case) -> tuple[str, ChangePolicy]:
+    """Return the strictest of the configured policies for the kinds of changes in an ALTER, and its key.
+
+    :param ddl: has only changes that are not ignored.
+    """
+    target, settings = case.before.target, case.policy.schema_changes.following_all()
+    types = target.source_types if target is not None else {}
+    kinds = {kind for change in ddl.changes or () for kind in _kinds(change, types)}
+    policies: list[tuple[str, ChangePolicy]] = [(kind, getattr(settings, kind)) for kind in kinds]
+    order: tuple[ChangePolicy, ...] = get_args(ChangePolicy)
+    return max(sorted(policies), key=lambda one: order.index(one[1]), default=("", "evolve"))
+
+
+def _kinds(change: ColumnChange, types: Mapping[str, SourceType]) -> Iterator[str]:
+    """Yield the kinds of a change, as keys of ``[schema_changes]``.
+
+    :param types: the source's types before it, as far as they are known.
+    """
+    match change:
+        case AddedColumn():
+            yield "add_column"
+        case DroppedColumn():
+            yield "drop_column"
+        case RedefinedColumn(name=name, new_name=new_name, mysql=mysql):
+            if name != new_name:
+                yield "rename_column"
+            if mysql is not None and (name not in types or types[name][0] != mysql):
+                yield "widen_column"

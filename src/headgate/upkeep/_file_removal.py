@@ -1,0 +1,144 @@
+"""Removal of files from one table's folder that no version needs that has to stay readable.
+
+Data files and deletion vectors are removed as soon as no such version has them; log files as soon as a checkpoint
+replaces them; files that no commit names after a day, because a batch in progress may have written them.
+
+A folder is listed at most once an hour: after a change of the table, once more a day later, and after a failed removal.
+
+Generator methods yield now and then, so that the caller can pause.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.delta import FileHistory, files_of, old_log_files
+from headgate.errors import HeadgateError
+from headgate.lake import MERGED
+
+__all__ = ["Amount", "FileRemover"]
+
+log = logging.getLogger("headgate")
+
+_OLD_VERSIONS: Final = 500
+"""List the log after this many versions that are no longer needed. Each program that opens the table lists it, too: 2
+µs a file."""
+_YIELD_FILES: Final = 100
+
+
+@dataclass(frozen=True)
+class UpkeepTimes:
+    """Intervals of the upkeep, in seconds."""
+
+    listing: float = 3600.0
+    """Shortest time between two listings of a table's folder."""
+    orphan: float = 24 * 3600.0
+    """Age at which files of no commit are removed."""
+    idle: float = 600.0
+    """A table without changes for this long is idle."""
+    rest: float = 3600.0
+    """Time between two requests to a store for a table without known changes."""
+
+
+@dataclass(frozen=True)
+class Amount:
+    """Number of files, and their bytes."""
+
+    files: int = 0
+    bytes: int = 0
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(self.files + other.files, self.bytes + other.bytes)
+
+    def times(self, factor: float) -> Amount:
+        """Return this amount times ``factor``."""
+        return Amount(round(self.files * factor), round(self.bytes * factor))
+
+
+class FileRemover:
+    """Remover of unneeded files from one table's folder. Not thread-safe.
+
+    :param dry: only count the files.
+    """
+
+    def __init__(self, folder: str, times: UpkeepTimes | None = None, *, dry: bool = False) -> None:
+        self.folder, self._times = folder, times or UpkeepTimes()
+        self.removed = Amount()
+        self.history = FileHistory(folder, 0)
+        self._dry = dry
+        self._changed_at = self._checked_at = self._listed_at = 0.0
+        self._listed_version = self._log_from = -1
+        self._has_failed = False
+
+    def expect_orphans(self) -> None:
+        """List the folder again when files of now are old enough to be removed."""
+        self._changed_at = time.time()
+
+    def follow(self, oldest: int) -> Iterator[None]:
+        """Read the commits since the last call.
+
+        :param oldest: the oldest version that has to stay readable.
+        """
+        if self.history.version < 0 or not self.history.is_continued():
+            self.history = FileHistory(self.folder, oldest)
+            self._checked_at = self._listed_at = 0.0
+        known = self.history.version
+        yield from self.history.follow()
+        if known != self.history.version:
+            self._changed_at = time.time()
+
+    def clean(self, oldest: int) -> Iterator[None]:
+        """Remove what no version from ``oldest`` on needs: what the log names, now and then also what listings find."""
+        history = self.history
+        names = history.unneeded(oldest)
+        if MERGED not in history.properties:  # else they are other tables' files, which are removed with those
+            yield from self._remove(names)
+        history.forget(names)
+        if not history.is_removable:
+            return
+        now = time.time()
+        is_hour, again, before = now - self._checked_at >= self._times.listing, False, now - self._times.orphan
+        if is_hour:
+            again, self._has_failed, self._checked_at = self._has_failed, False, now
+        if is_hour and (again or self._may_have_orphans(now)):
+            self._listed_at, self._listed_version = now, history.version
+            yield from self._remove_orphans(before)
+        if (is_hour and (again or oldest != self._log_from)) or oldest - self._log_from >= _OLD_VERSIONS:
+            self._log_from = oldest
+            yield from self._remove(old_log_files(self.folder, oldest, before))
+
+    def _may_have_orphans(self, now: float) -> bool:
+        """Return whether there may be files of no commit that the last listing missed, or found too young."""
+        is_old_now = self._listed_at < self._changed_at + self._times.orphan <= now
+        return is_old_now or self._listed_version != self.history.version
+
+    def _remove_orphans(self, before: float) -> Iterator[None]:
+        orphans = []
+        for file in self.history.orphans(before):
+            if file is not None:
+                orphans.append(file.name)
+            yield
+        yield from self._remove(orphans)
+
+    def _remove(self, names: Sequence[str]) -> Iterator[None]:
+        """Remove these files, some at the same time, so files of a log have to be removable in any order."""
+        for start in range(0, len(names), _YIELD_FILES):
+            for done in files_of(self.folder).each(self._remove_one, names[start : start + _YIELD_FILES]):
+                self.removed += done
+            yield
+
+    def _remove_one(self, name: str) -> Amount:
+        files = files_of(self.folder)
+        try:
+            identity = files.identity(name)
+            if identity is not None and not self._dry:
+                files.delete(name)
+        except (HeadgateError, OSError) as error:
+            log.warning("%s/%s cannot be removed: %s", self.folder, name, getattr(error, "strerror", None) or error)
+            self._has_failed = True  # retried at the next listing
+            return Amount()
+        return Amount() if identity is None else Amount(1, identity.size)

@@ -1,0 +1,82 @@
+"""The thread beside the batches: a share of the time, tasks before rounds, an end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from headgate.lake._workers import StoppedError
+from headgate.upkeep._background import Background
+from headgate_testing import pass_time, wait_until
+
+
+def test_tasks_come_between_the_pieces_of_a_round() -> None:
+    background, done = Background(share=1.0), list[str]()
+    begun, go_on = threading.Event(), threading.Event()
+
+    def rounds() -> Iterator[None]:
+        done.append("first piece")
+        begun.set()
+        go_on.wait()
+        yield
+        done.append("second piece")
+
+    background.repeat(rounds, 3600.0)
+    begun.wait()
+    tasks = [background.submit(lambda: done.append("task")) for _ in range(2)]
+    go_on.set()
+    for task in tasks:
+        task.result(60)
+    last = background.submit(lambda: None)
+    last.result(60)
+    background.close()
+    assert done[:3] == ["first piece", "task", "task"]
+
+
+def test_it_rests_in_proportion_to_its_work() -> None:
+    background = Background(share=0.0005)
+    background.submit(lambda: pass_time(0.05)).result(60)
+    wait_until(lambda: background.free_at > 0)
+    assert not background.is_free, "it rests for 100 s"
+    second = background.submit(lambda: None)
+    assert not second.done()
+    background.close()
+
+
+def test_a_round_that_fails_is_told_and_the_next_one_comes(caplog: pytest.LogCaptureFixture) -> None:
+    background, rounds, again = Background(share=1.0), list[int](), threading.Event()
+
+    def fail() -> Iterator[None]:
+        rounds.append(1)
+        if len(rounds) > 1:
+            again.set()
+        yield
+        raise OSError("disk")
+
+    background.repeat(fail, 0.0)
+    assert again.wait(60)
+    background.close()
+    assert "upkeep of the tables failed, will retry: disk" in caplog.text
+
+
+def test_the_end() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    background = Background()
+
+    def work() -> int:
+        begun.set()
+        go_on.wait()
+        return 1
+
+    first, second = background.submit(work), background.submit(work)
+    begun.wait()
+    threading.Timer(0.05, go_on.set).start()
+    background.close()
+    assert first.result(0) == 1
+    with pytest.raises(StoppedError):
+        second.result(0)
+    with pytest.raises(StoppedError):
+        background.submit(work).result(0)
+    assert not any(thread.name == "headgate-upkeep" for thread in threading.enumerate())

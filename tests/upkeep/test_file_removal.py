@@ -1,0 +1,94 @@
+"""When a table's folder is listed, and what becomes of files that could not be removed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headgate.delta import RETENTION_PROPERTIES, TableLog, files_of, write_files
+from headgate.delta import _history as history_module
+from headgate.upkeep import _file_removal as file_removal_module
+from headgate.upkeep._file_removal import FileRemover
+from tests.delta.commits import commit
+from tests.lake.tables import make_table
+
+ROWS = pa.table({"id": [1]})
+HOUR = 3600.0
+
+
+class Kept:
+    """A table, its keeper, and a clock."""
+
+    def __init__(self, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.path, self.now, self.listings = path, 1e9, 0
+        make_table(path, [ROWS], ROWS.schema, RETENTION_PROPERTIES)
+        monkeypatch.setattr(file_removal_module, "time", SimpleNamespace(time=lambda: self.now))
+        listed = history_module.data_files_in
+
+        def counted(folder: str) -> Iterator[Any]:
+            self.listings += 1
+            return listed(folder)
+
+        monkeypatch.setattr(history_module, "data_files_in", counted)
+        self.keeper = FileRemover(path)
+
+    def write(self) -> None:
+        added = write_files(ROWS.to_batches(), self.path, ROWS.schema, "snappy")
+        commit(self.path, TableLog(self.path).refresh(), list(added), "WRITE", {}, blind=True)
+
+    def orphan(self, name: str) -> Path:
+        """A file that a killed writer leaves now."""
+        path = Path(self.path, name)
+        path.write_bytes(b"x")
+        os.utime(path, (self.now, self.now))
+        return path
+
+    def listings_after(self, hours: float) -> int:
+        """Clean, so much later; how often the folder is listed."""
+        self.now += hours * HOUR
+        self.listings = 0
+        for work in (self.keeper.follow, self.keeper.clean):
+            for _ in work(0):
+                pass
+        return self.listings
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    return Kept(str(tmp_path / "t"), monkeypatch)
+
+
+def test_a_folder_is_not_listed_again_before_its_table_changes(kept: Kept) -> None:
+    orphan = kept.orphan("part-1.parquet")
+    assert kept.listings_after(0) == 1
+    assert [kept.listings_after(hours) for hours in (0.5, 2, 20)] == [0, 0, 0]
+    assert orphan.exists()
+    assert kept.listings_after(2) == 1, "what was too young may go after a day"
+    assert not orphan.exists()
+    assert kept.listings_after(30) == 0
+    kept.write()
+    assert [kept.listings_after(hours) for hours in (0.5, 0.6)] == [0, 1], "at most once an hour"
+
+
+def test_what_could_not_be_removed_is_tried_again(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    orphan = kept.orphan("part-1.parquet")
+
+    def refused(_files: object, _name: str) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(files_of(kept.path)), "delete", refused)
+        assert kept.listings_after(30) == 1
+    assert "part-1.parquet cannot be removed: Permission denied" in caplog.text
+    assert kept.keeper.removed.files == 0
+    assert [kept.listings_after(hours) for hours in (0.5, 0.6, 2)] == [0, 1, 0]
+    assert not orphan.exists()
+    assert kept.keeper.removed.files == 1

@@ -1,0 +1,416 @@
+"""Upkeep beside batches: what the ledger's rows need stays, the rest goes; small files are folded.
+
+Ledger and tables are written as a pipeline does it, without Spark.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from headgate.delta import (
+    RETENTION_PROPERTIES,
+    TableLog,
+    data_files_in,
+    worth_checkpoint,
+    write_checkpoint,
+    write_files,
+)
+from headgate.delta._log import find_checkpoints
+from headgate.lake import Lake, LedgerRow, TableState
+from headgate.stores._folder import _StoreFolder
+from headgate.upkeep import Upkeep
+from headgate.upkeep import _file_removal as file_removal_module
+from headgate.upkeep._file_removal import UpkeepTimes
+from headgate.upkeep._retained_versions import LedgerSpan, RetainedVersions
+from headgate.upkeep._table_upkeep import IDLE_FILES, load_retained
+from tests.delta.commits import commit
+from tests.lake.tables import make_table
+
+NAME, STILL = "shop.t", "shop.still"
+ROWS = pa.schema([("id", pa.int64()), ("v", pa.int64())])
+STATE = pa.struct(
+    [("table", pa.string()), ("state", pa.string()), ("version", pa.int64()), ("changelog_version", pa.int64())]
+)
+
+LEDGER = pa.schema(
+    [
+        ("batch_id", pa.int64()), ("epoch", pa.int64()), ("gtid", pa.string()),
+        ("committed_at", pa.timestamp("us", "UTC")), ("tables", pa.list_(STATE)),
+    ]
+)  # fmt: skip
+HOUR = 3600.0
+BEGUN: list[Upkeep] = []
+
+
+@pytest.fixture(autouse=True)
+def ended() -> Iterator[None]:
+    """Whatever the test leaves open ends with it, threads among it."""
+    yield
+    while BEGUN:
+        BEGUN.pop().close()
+
+
+AT_ONCE = UpkeepTimes(listing=0.0)
+
+
+class Written:
+    """A lake with tables that batches append to, or whose rows they replace.
+
+    :param path: a URI stands for a store, also one of a folder.
+    :param options: with which delta-rs reaches the store.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        properties: Mapping[str, str] = RETENTION_PROPERTIES,
+        times: UpkeepTimes | None = None,
+        options: dict[str, str] | None = None,
+    ) -> None:
+        self.times, self.options = times, options
+        self.lake = Lake(path) if isinstance(path, str) else Lake.at(path)
+        self.states: dict[str, TableState] = {}
+        self.rows: list[LedgerRow] = []
+        self.expected: dict[tuple[str, int], list[int]] = {}
+        """Folder and version → the values."""
+        plain = {"readerFeatures": ["timestampNtz"], "writerFeatures": ["timestampNtz"]}  # delta-rs may write them, too
+        make_table(self.lake.ledger, [], LEDGER, properties, **plain)
+        for table in (NAME, STILL):
+            make_table(self.lake.current(table), [], ROWS, {"headgate.key": "[]", **properties}, **plain)
+            self.expected[self.lake.current(table), 0] = []
+            self.states[table] = TableState(table, "live", 0)
+        self.restart()
+
+    def restart(self) -> None:
+        """A new run, which knows what the ledger says."""
+        self.upkeep = Upkeep(self.lake, HOUR, times=self.times)
+        BEGUN.append(self.upkeep)
+
+    def write(self, table: str, values: Sequence[int], *, anew: bool = False) -> None:
+        folder = self.lake.current(table)
+        read = TableLog(folder).refresh()
+        rows = pa.table({"id": values, "v": values}, schema=ROWS)
+        removed = [file.removal(data_change=True) for file in read.files.values()]
+        actions: list[Any] = [*(removed if anew else []), *write_files(rows.to_batches(), folder, ROWS, "snappy")]
+        commit(folder, read, actions, "WRITE", {}, blind=not anew)
+        self.states[table] = replace(self.states[table], version=read.version + 1)
+        before = [] if anew else self.expected.get((folder, read.version), [])
+        self.expected[folder, read.version + 1] = sorted([*before, *values])
+
+    def end(self, hours_ago: float = 0.0) -> LedgerRow:
+        """The batch's ledger row."""
+        states = self.upkeep.commit_pending(self.states, set())
+        when = datetime.now(UTC) - timedelta(hours=hours_ago)
+        row = LedgerRow(len(self.rows), len(self.rows) + 1, "", when, states)
+        read = TableLog(self.lake.ledger).refresh()
+        tables = [{name: state.to_dict()[name] for name in STATE.names} for state in states.values()]
+        line = {"batch_id": row.batch_id, "epoch": row.epoch, "gtid": "", "committed_at": when, "tables": tables}
+        rows = pa.Table.from_pylist([line], LEDGER)
+        added = write_files(rows.to_batches(), self.lake.ledger, LEDGER, "snappy")
+        commit(self.lake.ledger, read, [*added], "WRITE", {}, blind=True)
+        for state in states.values():
+            folder = self.lake.current(state.table)
+            if (folder, state.version) not in self.expected:
+                self.expected[folder, state.version or 0] = self.expected[folder, self.states[state.table].version or 0]
+        self.states, self.rows = states, [*self.rows, row]
+        self.upkeep.note(row, read.version + 1)
+        return row
+
+    def round(self) -> None:
+        for _ in self.upkeep.round():
+            pass
+
+    def set_times(self, times: UpkeepTimes, cleaned_at: float | None = None) -> None:
+        """Give all tables these intervals, and this time of their last cleaning."""
+        for table in self.upkeep._tables.values():
+            table.times = times
+            if cleaned_at is not None and table._cleaned is not None:
+                table._cleaned = cleaned_at, table._cleaned[1]
+
+    def wait_for_folds(self) -> None:
+        for prepared in list(self.upkeep.folds._prepared.values()):
+            self.upkeep.background.free_at = 0.0
+            prepared.fold.result(60)
+
+    def check(self, rows: Sequence[LedgerRow]) -> None:
+        """These rows of the ledger can be read, and are right."""
+        for row in rows:
+            for state in row.tables.values():
+                folder = self.lake.current(state.table)
+                table = DeltaTable(folder, version=state.version, storage_options=self.options).to_pyarrow_table()
+                assert sorted(table["v"].to_pylist()) == self.expected[folder, state.version or 0]
+
+    def files(self, table: str) -> set[str]:
+        return {file.name for file in data_files_in(self.lake.current(table))}
+
+
+@pytest.mark.parametrize("is_local", [True, False])
+def test_the_ledgers_rows_within_the_retention_stay_and_the_one_before(tmp_path: Path, is_local: bool) -> None:
+    made = Written(tmp_path / "lake" if is_local else (tmp_path / "lake").as_uri(), times=AT_ONCE)
+    made.write(STILL, [7])
+    for number in range(8):
+        made.write(NAME, [number], anew=True)
+        made.end(hours_ago=4.0 - 0.5 * number)  # 4.0 3.5 3.0 2.5 2.0 1.5 1.0 0.5
+    made.round()
+    kept = made.rows[6:]
+    assert len(made.files(NAME)) == 2
+    made.check(kept)
+    made.round()
+    assert made.upkeep.removed.files == 6
+    assert made.files(STILL), "which stands for ever"
+
+
+def test_random_histories(tmp_path: Path) -> None:
+    for seed in range(6):
+        choice = random.Random(seed)
+        made = Written(tmp_path / str(seed) if seed % 2 else (tmp_path / str(seed)).as_uri(), times=AT_ONCE)
+        made.write(STILL, [7])
+        ago = 3.0
+        for number in range(choice.randrange(5, 60)):
+            made.write(choice.choice([NAME, NAME, NAME, STILL]), [number], anew=choice.random() < 0.4)
+            ago *= choice.choice([1.0, 0.98, 0.8])
+            if choice.random() < 0.8:
+                made.end(hours_ago=ago)
+            if choice.random() < 0.2:
+                made.round()
+                made.wait_for_folds()
+            if choice.random() < 0.05:
+                made.upkeep.close()
+                made.restart()
+        made.end()
+        made.round()
+        since = datetime.now(UTC) - timedelta(hours=1)
+        old = [row for row in made.rows if row.committed_at <= since]
+        made.check([*old[-1:], *(row for row in made.rows if row.committed_at > since)])
+        made.upkeep.close()
+
+
+def test_another_programs_optimize_and_vacuum_leave_the_newest_row_readable(tmp_path: Path) -> None:
+    made = Written(tmp_path / "lake")
+    for number in range(4):
+        made.write(STILL, [number])
+    made.write(NAME, [1])
+    before = made.end()
+    made.round()
+    theirs = DeltaTable(made.lake.current(STILL))
+    theirs.optimize.compact()
+    made.round()
+    made.write(NAME, [2])
+    row = made.end()
+    assert (before.tables[STILL].version, row.tables[STILL].version) == (4, 5)
+    removed = DeltaTable(made.lake.current(STILL)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    assert len(removed) == 4
+    made.check([row])
+    with pytest.raises(Exception, match=r"not found|No such file"):
+        made.check([before])
+    made.write(NAME, [3])
+    assert made.end().tables[STILL].version == 5
+
+
+def test_rows_that_another_program_wrote_are_not_adopted(tmp_path: Path) -> None:
+    made = Written(tmp_path / "lake")
+    for number in range(4):
+        made.write(STILL, [number])
+    made.end()
+    theirs = TableLog(made.lake.current(STILL)).refresh()
+    rows = pa.table({"id": [9], "v": [9]}, schema=ROWS)
+    added = list(write_files(rows.to_batches(), made.lake.current(STILL), ROWS, "snappy"))
+    commit(made.lake.current(STILL), theirs, added, "WRITE", {}, blind=True)
+    DeltaTable(made.lake.current(STILL)).optimize.compact()
+    made.round()
+    made.write(NAME, [1])
+    assert made.end().tables[STILL].version == 4
+    made.check(made.rows[-1:])
+
+
+def with_a_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Written:
+    """A table that stands still, whose five files are folded; nothing is committed."""
+    made = Written(tmp_path / "lake", times=UpkeepTimes(idle=0.0))
+    for number in range(5):
+        made.write(STILL, [number])
+    made.end()
+    made.round()
+    made.wait_for_folds()
+    return made
+
+
+def test_a_table_that_stands_still_is_folded_with_the_batch_of_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = with_a_fold(tmp_path, monkeypatch)
+    assert TableLog(made.lake.current(STILL)).refresh().version == 5, "only the writer commits"
+    made.write(NAME, [1])
+    row = made.end()
+    assert row.tables[STILL].version == 6
+    assert len(TableLog(made.lake.current(STILL)).refresh().files) == 1
+    values = DeltaTable(made.lake.current(STILL)).to_pyarrow_table()["v"].to_pylist()
+    assert values == [0, 1, 2, 3, 4], "in the order of the commits"
+    made.check(made.rows)
+    made.round()
+    made.wait_for_folds()
+    assert made.upkeep.folds.ready() == [], "nothing is left to do"
+    made.upkeep.close()
+
+
+def test_the_ledger_is_folded_but_for_its_newest_file(tmp_path: Path) -> None:
+    made = Written(tmp_path / "lake")
+    for number in range(20):
+        made.write(NAME, [number])
+        made.end()
+    made.round()
+    made.wait_for_folds()
+    made.write(NAME, [99])
+    made.end()
+
+    class Fenced:
+        """Stands for the ledger."""
+
+        version = 0
+
+        def fold(self, make: Any) -> None:
+            self.version = make()
+
+    fenced: Any = Fenced()
+    made.upkeep.commit_pending_internal(fenced)
+    ledger = TableLog(made.lake.ledger).refresh()
+    assert (fenced.version, ledger.version) == (22, 22)
+    assert len(ledger.files) == 2 + 1, "one of 19 rows, the newest when it was prepared, and one since"
+    rows = DeltaTable(made.lake.ledger).to_pyarrow_table().sort_by("epoch")
+    assert rows["epoch"].to_pylist() == list(range(1, 22))
+    kept = RetainedVersions()
+    for _ in load_retained(made.lake, time.time() - HOUR, kept):
+        pass
+    assert kept.oldest(made.lake.current(NAME), time.time() - HOUR) == 1
+    made.upkeep.close()
+
+
+def test_what_a_merged_table_showed_is_kept_for_the_whole_retention() -> None:
+    """Its files are needed by rows of the ledger that are newer than the versions of the tables that it shows."""
+    kept, loaded = RetainedVersions(), RetainedVersions()
+    rows = [(0, 1, 1), (8, 900, 1), (10, 901, 901)]
+    for hour, version, shown in rows:
+        kept.add(hour * HOUR, {"t": version}, {"t": shown})
+    spans = [(hour, version, False) for hour, version, _ in rows] + [(hour, shown, True) for hour, _, shown in rows]
+    loaded.load(LedgerSpan(hour * HOUR, "t", version, is_shown) for hour, version, is_shown in reversed(spans))
+    for one in (kept, loaded):
+        assert [one.oldest("t", hour * HOUR) for hour in (4, 9, 10)] == [1, 1, 901]
+    kept.add(11 * HOUR, {}, {})
+    kept.add(12 * HOUR, {"t": 902}, {})
+    assert kept.oldest("t", 12 * HOUR) == 902
+    kept.forget(12 * HOUR)
+    assert kept.oldest("t", 0) == 902
+
+
+def test_a_store_is_not_asked_for_tables_that_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Written((tmp_path / "lake").as_uri())
+    for number in range(IDLE_FILES):
+        made.write(STILL, [number])
+    made.write(NAME, [1])
+    made.end()
+    made.round()
+    paths = set[str]()
+
+    def opened(files: Any, name: str = "") -> Any:
+        paths.add(files.path)
+        return open_file(files, name)
+
+    def look() -> set[str]:
+        paths.clear()
+        made.round()
+        return paths & {made.lake.current(NAME), made.lake.current(STILL)}
+
+    open_file = _StoreFolder._open
+    monkeypatch.setattr(_StoreFolder, "_open", opened)
+    assert look() == set()
+    made.write(NAME, [2])
+    made.end()
+    assert look() == {made.lake.current(NAME)}
+    assert look() == set()
+    made.set_times(UpkeepTimes(rest=0.0))
+    assert look() == {made.lake.current(NAME), made.lake.current(STILL)}
+    monkeypatch.undo()
+    assert made.upkeep.folds.ready() == []
+    made.set_times(UpkeepTimes(rest=1e12, idle=0.0), cleaned_at=1.0)
+    made.round()
+    made.wait_for_folds()
+    assert [folder for folder, _ in made.upkeep.folds.ready()] == [made.lake.current(STILL)], "it stands still now"
+    made.upkeep.close()
+
+
+def test_what_was_prepared_for_nothing_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = with_a_fold(tmp_path, monkeypatch)
+    assert len(made.files(STILL)) == 6
+    made.upkeep.close()
+    assert len(made.files(STILL)) == 5
+    assert made.upkeep.background._thread is None or not made.upkeep.background._thread.is_alive()
+
+
+def checkpoints_after(made: Written, commits: int) -> list[int]:
+    """The checkpoints of a table's log after so many more commits."""
+    for number in range(commits):
+        made.write(NAME, [number])
+        made.end()
+    made.upkeep.background.free_at = 0.0
+    made.upkeep.background.submit(lambda: None).result(60)
+    return sorted(find_checkpoints(made.lake.current(NAME)))
+
+
+def test_a_checkpoint_is_written_after_fifty_commits(tmp_path: Path) -> None:
+    made = Written(tmp_path / "lake")
+    assert checkpoints_after(made, 48) == []
+    assert [version >= 49 for version in checkpoints_after(made, 3)] == [True]
+    made.upkeep.close()
+
+
+def test_a_checkpoint_of_a_small_table_is_written_after_ten_commits(tmp_path: Path) -> None:
+    made = Written(tmp_path / "lake")
+    made.write(NAME, [0])
+    made.end()
+    made.round()
+    assert checkpoints_after(made, 7) == []
+    assert [version >= 9 for version in checkpoints_after(made, 2)] == [True]
+    made.upkeep.close()
+
+
+def test_many_old_log_files_go_before_the_next_listing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_removal_module, "_OLD_VERSIONS", 5)
+    made = Written(tmp_path / "lake")
+    folder = made.lake.current(NAME)
+
+    def write(hours_ago: float) -> int:
+        made.write(NAME, [1], anew=True)
+        made.end(hours_ago)
+        return TableLog(folder).refresh().version
+
+    write(9.0)
+    made.round()  # which lists the folder, as it does each hour
+    checkpoint = [write(8.0) for _ in range(3)][-1]
+    write_checkpoint(folder)
+    write(7.0)
+    made.round()
+    assert oldest_commit(folder) == 0, "there are too few"
+    needed = [write(moment) for moment in (6.0, 0.5, 0.4)]
+    made.round()
+    assert oldest_commit(folder) == checkpoint < needed[0]
+    made.check(made.rows[-len(needed) :])
+
+
+def oldest_commit(folder: str) -> int:
+    """The oldest commit that is still in a table's log."""
+    return min(int(path.name[:20]) for path in Path(folder, "_delta_log").glob("*[0-9].json"))
+
+
+@pytest.mark.parametrize(("files", "commits"), [(0, 10), (200, 10), (400, 20), (1000, 50), (50_000, 50), (None, 50)])
+def test_a_checkpoint_of_more_files_takes_more_commits(files: int | None, commits: int) -> None:
+    assert worth_checkpoint(commits, files)
+    assert not worth_checkpoint(commits - 1, files)
