@@ -26,10 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._bench import DB, Timing, Workloads, median, progress, report, server
-from headgate.archive import LogOfRelay, LogSpool
 from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
+from headgate.relay.archive import LogOfRelay, LogSpool
 from headgate.replication import DecodeOptions, LogBlock, LogRead, copy_log, read_range
 
 

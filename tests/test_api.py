@@ -14,8 +14,8 @@ import pytest
 import headgate
 from headgate.errors import HeadgateError
 from tests.examples import NAMES, ON_A_SERVER, PIPELINE, examples, run_examples
-from tests.relay.rows import block, people
-from tests.relay.serving import PERSON, physical, served
+from tests.relay.server.rows import block, people
+from tests.relay.server.serving import PERSON, physical, served
 from tools import generate_api
 
 PLAIN = sorted({name for name in NAMES if examples(name)} - ON_A_SERVER)

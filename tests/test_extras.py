@@ -92,7 +92,7 @@ def test_a_name_names_the_extra(code: str, extra: str) -> None:
     ("extras", "modules"),
     [
         (set(), ["replication", "snapshot", "config", "gtid", "cli._tail", "cli._snapshot", "cli._check", "cli._init"]),
-        ({"relay"}, ["relay", "web.serving", "cli._relay", "cli._consume"]),
+        ({"relay"}, ["relay.server", "relay.client", "web.serving", "cli._relay", "cli._consume"]),
         ({"ui"}, ["ui", "cli._ui"]),
         ({"spark"}, ["pipeline", "verification", "sinks", "spark._source", "cli._run"]),
     ],

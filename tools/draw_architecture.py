@@ -53,7 +53,7 @@ def rooms() -> str:
 def layers() -> list[list[str]]:
     """From the top."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
-    (layers,) = (one["layers"] for one in contracts if one["type"] == "layers")
+    (layers,) = (one["layers"] for one in contracts if one.get("containers") == ["headgate"])
     return [layer.split(" | ") for layer in layers]
 
 
@@ -91,20 +91,20 @@ TO_DELTA: Sequence[Step] = [
     ("commit", "files and deletion vectors, one Delta commit", "delta/_change.py, delta/_commit.py"),
 ]
 TO_CONSUMERS: Sequence[Step] = [
-    ("log", "one dump of a source, or the binlog archive", "relay/_feeder.py, archive/_spool.py"),
-    ("assemble", "transactions become windows with an SCN", "relay/_assemble.py, relay/_scn.py"),
-    ("encode", "rows as Avro, by kernels", "relay/_events, databus/_binary.py"),
-    ("buffer", "windows in files, as many bytes as configured", "relay/_buffer.py, relay/_segments.py"),
-    ("answer", "those that a client chose, over HTTP", "relay/_http/_choices.py, relay/_http"),
+    ("log", "one dump of a source, or the binlog archive", "relay/server/_feeder.py, relay/archive/_spool.py"),
+    ("assemble", "transactions become windows with an SCN", "relay/server/_assemble.py, relay/server/_scn.py"),
+    ("encode", "rows as Avro, by kernels", "relay/server/_events, relay/databus/_binary.py"),
+    ("buffer", "windows in files, as many bytes as configured", "relay/server/_buffer.py, relay/server/_segments.py"),
+    ("answer", "those that a client chose, over HTTP", "relay/server/_http/_choices.py, relay/server/_http"),
     (
         "read",
         "windows, or rows first if they are no longer held",
-        "relay_client/_reading.py, relay_client/_bootstrap.py",
+        "relay/client/_reading.py, relay/client/_bootstrap.py",
     ),
     (
         "call",
         "each event to the consumer; then a checkpoint",
-        "relay_client/_callbacks.py, relay_client/_checkpoints.py",
+        "relay/client/_callbacks.py, relay/client/_checkpoints.py",
     ),
 ]
 BATCH: Sequence[Step] = [

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from headgate.gtid import GtidSet
     from headgate.lake import read_as_of
     from headgate.pipeline import Pipeline
-    from headgate.relay_client import Consumer, RelayClient
+    from headgate.relay.client import Consumer, RelayClient
     from headgate.spark import MySQLCDCDataSource, expand, register
     from headgate.verification import verify
 
@@ -133,12 +133,12 @@ __all__ = [
 ]
 
 _MODULES: Final = {
-    "Consumer": "headgate.relay_client",
+    "Consumer": "headgate.relay.client",
     "GtidSet": "headgate.gtid",
     "MySQLCDCDataSource": "headgate.spark",
     "Pipeline": "headgate.pipeline",
     "PipelineConfig": "headgate.config",
-    "RelayClient": "headgate.relay_client",
+    "RelayClient": "headgate.relay.client",
     "expand": "headgate.spark",
     "load_config": "headgate.config",
     "read_as_of": "headgate.lake",

@@ -15,16 +15,16 @@ from typer.testing import CliRunner
 
 from headgate.cli import app
 from headgate.cli._consume import _Lines, _WindowLines
-from headgate.databus import FIRST, StreamPosition, checkpoint_json
 from headgate.errors import ScnNotFoundError
-from headgate.relay_client import ClientTuning, RelayClient
-from headgate.relay_client._reading import Reader
+from headgate.relay.client import ClientTuning, RelayClient
+from headgate.relay.client._reading import Reader
+from headgate.relay.databus import FIRST, StreamPosition, checkpoint_json
 from tests.certificates import make_certificates
-from tests.relay.rows import UUID, block, people
-from tests.relay.serving import PATIENCE_SECONDS, PET, served
-from tests.relay.test_app import pets
-from tests.relay.test_bootstrap import GENERATION, NAME, Shelf, put, serving
-from tests.relay_client.test_mishaps import Memory
+from tests.relay.client.test_mishaps import Memory
+from tests.relay.server.rows import UUID, block, people
+from tests.relay.server.serving import PATIENCE_SECONDS, PET, served
+from tests.relay.server.test_app import pets
+from tests.relay.server.test_bootstrap import GENERATION, NAME, Shelf, put, serving
 
 TOML = """
 [[physical]]

@@ -224,8 +224,8 @@ def gtid_sets() -> Target:
 @target
 def relay_events() -> Target:
     """Databus events of both versions, as a relay's client reads them and a relay chooses from them."""
-    from headgate.databus import convert_to_v1, event_fields, is_intact, scan_windows, without_schema_ids
-    from tests.databus.test_events import Spec, resealed, v1, v2
+    from headgate.relay.databus import convert_to_v1, event_fields, is_intact, scan_windows, without_schema_ids
+    from tests.relay.databus.test_events import Spec, resealed, v1, v2
 
     specs = [
         Spec(5, 7, b"value"),

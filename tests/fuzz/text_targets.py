@@ -172,8 +172,8 @@ def configuration() -> Target:
 @target
 def offsets() -> Target:
     """Stored positions: of a stream, a chunk, a relay's consumer."""
-    from headgate.databus import bootstrap_of, parse_position
     from headgate.offsets import ChunkSpec, SourceOffset
+    from headgate.relay.databus import bootstrap_of, parse_position
 
     corpus = (
         '{"windowScn":5,"windowOffset":-1,"consumption_mode":"ONLINE_CONSUMPTION","prevScn":-1}',
@@ -302,8 +302,8 @@ def _other_value(rng: random.Random, value: Any) -> Any:
 def relay_requests() -> Target:
     """Requests to a relay: query, path, headers and body through its application."""
     from headgate.gtid import GtidSet
-    from headgate.relay import Relay, RelayConfig, create_app
-    from tests.relay.serving import PERSON, PET, physical
+    from headgate.relay.server import Relay, RelayConfig, create_app
+    from tests.relay.server.serving import PERSON, PET, physical
 
     relay = Relay(RelayConfig(physical=(physical(1, "person", PERSON, PET),)), lambda _: GtidSet())
     app = create_app(relay)

@@ -8,8 +8,8 @@ import pickle
 import pytest
 
 from headgate._policies import DEFAULT, Hook, Policies
-from headgate.archive import LogOfRelay
 from headgate.errors import ConfigError
+from headgate.relay.archive import LogOfRelay
 from headgate.spark._options import OPTION_NAMES, Options
 
 BASE = {"url": "mysql://u@h:3307/?tls=required", "tables": "shop.*, !shop.tmp_*"}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from headgate.archive import LogFile, LogHead, Series
 from headgate.catalog import TablePatterns
 from headgate.errors import IncompleteReadError
 from headgate.mysql import ConnectionSettings
+from headgate.relay.archive import LogFile, LogHead, Series
 from headgate.spark._history import HistoryCheck
 from headgate.spark._relayed import RelayedServer
 from tests.spark.model import OTHER, UUID, gtids

@@ -62,8 +62,8 @@ def command(
 
       headgate check mysql://headgate@127.0.0.1:3306 --relay http://relay1:11115
     """
-    from headgate.archive import LogOfRelay, relay_prerequisite
     from headgate.mysql import Connection
+    from headgate.relay.archive import LogOfRelay, relay_prerequisite
 
     patterns = patterns_of(tables)
     with Connection.open(

@@ -21,8 +21,8 @@ from headgate.cli._interrupt import on_interrupt
 from headgate.errors import ConfigError, HeadgateError
 
 if TYPE_CHECKING:
-    from headgate.databus import Schema
-    from headgate.relay_client import Consumer, Event
+    from headgate.relay.client import Consumer, Event
+    from headgate.relay.databus import Schema
 
 __all__ = ["command"]
 
@@ -121,7 +121,7 @@ def command(
 
       headgate consume http://localhost:11115 --group billing --partitions 16
     """
-    from headgate.relay_client import CHECKPOINT_SECONDS, Access, CheckpointFile, RelayClient, Retry
+    from headgate.relay.client import CHECKPOINT_SECONDS, Access, CheckpointFile, RelayClient, Retry
 
     shared: dict[str, Any] = {
         "access": Access(_token(token_file), ca_file),
@@ -152,7 +152,7 @@ def command(
 def _consume_in_group(
     urls: list[str], group: str, partitions: int, sources: Sequence[str], options: Mapping[str, Any]
 ) -> None:
-    from headgate.relay_client import GroupMember
+    from headgate.relay.client import GroupMember
 
     lines = _Lines(_write_together())
     member = GroupMember(urls, group, partitions, sources, lambda number, _: lines.printer(number), **options)
@@ -245,7 +245,7 @@ def _output_errors(lines: _Lines) -> Iterator[None]:
 
 
 def _printer(out: _Lines, partition: int | None, stop: Callable[[], None] | None, windows: int | None) -> Consumer:
-    from headgate.relay_client import Consumer, Result
+    from headgate.relay.client import Consumer, Result
 
     class Printer(Consumer):
         def __init__(self) -> None:

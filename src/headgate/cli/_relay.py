@@ -17,7 +17,7 @@ from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
     from headgate.gtid import GtidSet
-    from headgate.relay import PhysicalSource, RelayConfig, Tenant
+    from headgate.relay.server import PhysicalSource, RelayConfig, Tenant
 
 __all__ = ["command"]
 
@@ -129,7 +129,7 @@ def command(
 
       headgate relay -Y relay.toml --state ./relay-state --disk-bytes 10000000000 --from earliest
     """
-    from headgate.relay import load_relay
+    from headgate.relay.server import load_relay
 
     files = [Path(one) for option in sources for one in option.split(",")]
     config = load_relay(files, properties)
@@ -154,7 +154,7 @@ def command(
 
 
 def _kind(name: str | None) -> str | None:
-    from headgate.relay import KINDS
+    from headgate.relay.server import KINDS
 
     if name is not None and name not in KINDS:
         raise ConfigError(f"--scn is {name!r}; expected {', '.join(KINDS)}")
@@ -162,7 +162,7 @@ def _kind(name: str | None) -> str | None:
 
 
 def _with_token(config: RelayConfig, file: Path) -> tuple[Tenant, ...]:
-    from headgate.relay import Tenant
+    from headgate.relay.server import Tenant
     from headgate.web import Token
 
     if config.tenants:
@@ -188,7 +188,7 @@ def _check_exposure(config: RelayConfig, *, insecure: bool) -> None:
 
 
 def _serve(config: RelayConfig, start: str, *, reset: bool) -> None:
-    from headgate.relay import Relay, create_app
+    from headgate.relay.server import Relay, create_app
     from headgate.web.serving import Serving
 
     def start_at(source: PhysicalSource) -> GtidSet:

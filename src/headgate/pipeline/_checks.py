@@ -236,7 +236,7 @@ def _check_hooks(config: PipelineConfig, tables: Sequence[TableDef]) -> None:
 
 
 def _relay(connection: Connection, config: PipelineConfig) -> Prerequisite:
-    from headgate.archive import LogOfRelay, relay_prerequisite
+    from headgate.relay.archive import LogOfRelay, relay_prerequisite
 
     source = config.source
     relay = LogOfRelay(source.relay or "", source.relay_source, source.relay_token_file, source.relay_ca_file)

@@ -26,8 +26,8 @@ from headgate.positions import parse_position, parse_start
 from headgate.spark._policy_options import POLICY_HELP, parse_policies
 
 if TYPE_CHECKING:
-    from headgate.archive import LogOfRelay
     from headgate.mysql import ConnectionSettings
+    from headgate.relay.archive import LogOfRelay
     from headgate.snapshot import TableLocks
 
 __all__ = ["OPTION_HELP", "OPTION_NAMES", "Options"]
@@ -365,7 +365,7 @@ class Options:
         """Return the relay from which the log is read; None: it is read from the server."""
         if self.relay is None:
             return None
-        from headgate.archive import LogOfRelay
+        from headgate.relay.archive import LogOfRelay
 
         return LogOfRelay(
             self.relay, self.relay_source, self.relay_token_file, self.relay_ca_file, falls_back=self.relay_fallback

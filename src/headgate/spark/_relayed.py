@@ -31,8 +31,8 @@ from headgate.positions import Position
 from headgate.spark._server import ServerState, SourceServer
 
 if TYPE_CHECKING:
-    from headgate.archive import LogFile, LogHead, LogOfRelay, Series
     from headgate.mysql import ConnectionSettings
+    from headgate.relay.archive import LogFile, LogHead, LogOfRelay, Series
     from headgate.spark._options import Options
 
 __all__ = ["RelayedServer", "server_of"]

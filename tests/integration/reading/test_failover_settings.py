@@ -18,8 +18,8 @@ from headgate.cli import app
 from headgate.errors import BinlogPurgedError, Definite, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
-from headgate.relay._bootstrap._suppliers import ChunkSupplier
-from headgate.relay._sources import LogicalSource
+from headgate.relay.server._bootstrap._suppliers import ChunkSupplier
+from headgate.relay.server._sources import LogicalSource
 from headgate.replication import DecodeOptions, Idle, check_settings, follow
 from headgate.snapshot import Chunk
 from headgate.spark._past import TablesAsOf

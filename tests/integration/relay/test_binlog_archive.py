@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from headgate.archive import LogOfRelay
 from headgate.catalog import TablePatterns
 from headgate.cli import app
 from headgate.errors import BinlogPurgedError, ConfigError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, LogRequest
 from headgate.offsets import ChunkSpec
-from headgate.relay import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
+from headgate.relay.archive import LogOfRelay
+from headgate.relay.server import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
 from headgate.replication import (
     Ddl,
     DecodeOptions,

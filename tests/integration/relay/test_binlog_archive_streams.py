@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
-from headgate.archive import LogOfRelay
 from headgate.errors import BinlogPurgedError, HistoryRewrittenError, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import Hint
+from headgate.relay.archive import LogOfRelay
 from headgate.replication import cut_in_order
 from headgate_testing import MySQLServer, Proxy, replica_pair
 from tests.integration.reading.test_replication import running_dumps

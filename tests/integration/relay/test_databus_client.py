@@ -1,4 +1,4 @@
-"""A consumer that asks as Databus's Java client does (``tests.relay.databus_client``), at a relay by default."""
+"""A consumer that asks as Databus's Java client does (``tests.relay.server.databus_client``), at a relay by default."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate_testing import MySQLServer
 from tests.integration.relay.test_relay import Process, do
-from tests.relay.databus_client import Change, DatabusClient
+from tests.relay.server.databus_client import Change, DatabusClient
 
 PERSON, PET = "com.linkedin.events.example.or_test.Person", "com.example.Pet"
 IDLE_SECONDS = 7

@@ -24,7 +24,7 @@ import pytest
 import headgate
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
-from headgate.relay import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
+from headgate.relay.server import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
 from headgate.web.serving import Serving
 from headgate_testing import MySQLServer, replica_pair
 from tests.logged import logged_here
@@ -95,7 +95,7 @@ class Consumer:
 
     def _decoded(self, digest: bytes, value: bytes) -> dict[str, Any]:
         if digest not in self._schemas:
-            from headgate.databus import Schema
+            from headgate.relay.databus import Schema
 
             _, _, body = self.get("register", sources=self.sources)
             for one in json.loads(body):

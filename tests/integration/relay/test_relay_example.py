@@ -14,7 +14,7 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from headgate.databus import Schema
+from headgate.relay.databus import Schema
 
 ROOT = Path(__file__).parents[3]
 PERSON = ROOT / "examples/or_person/conf/schemas_registry/com.linkedin.events.example.or_test.Person.1.avsc"

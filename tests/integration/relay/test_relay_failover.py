@@ -20,8 +20,8 @@ import fastavro
 import numpy as np
 import pytest
 
-from headgate.databus import event_fields, is_intact
-from headgate.relay_client import CheckpointFile, Consumer, Event, RelayClient, Result
+from headgate.relay.client import CheckpointFile, Consumer, Event, RelayClient, Result
+from headgate.relay.databus import event_fields, is_intact
 from headgate_testing import MySQLServer, Proxy, replica_pair
 from headgate_testing._ports import free_port
 from tests.integration.relay.test_relay import Process

@@ -13,9 +13,9 @@ import pytest
 from headgate._policies import MaskKey, parse_rules
 from headgate.errors import ConfigError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.relay import LogicalSource, Relay, RelayConfig, create_app
-from headgate.relay_client import Consumer as ClientConsumer
-from headgate.relay_client import Event, RelayClient
+from headgate.relay.client import Consumer as ClientConsumer
+from headgate.relay.client import Event, RelayClient
+from headgate.relay.server import LogicalSource, Relay, RelayConfig, create_app
 from headgate.web.serving import Serving
 from headgate_testing import MySQLServer
 from tests.integration.relay.test_relay import Consumer, do, physical, relaying

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.relay import KINDS, LogicalSource, ScnKind
+from headgate.relay.server import KINDS, LogicalSource, ScnKind
 from headgate_testing import MySQLServer
 from tests.integration.relay.test_relay import DEADLINE_SECONDS, Consumer, do, relaying
 

@@ -18,8 +18,8 @@ from headgate.errors import CutValueError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed, select_blocks
 from headgate.offsets import ChunkSpec
-from headgate.relay._bootstrap._suppliers import ChunkSupplier
-from headgate.relay._sources import LogicalSource
+from headgate.relay.server._bootstrap._suppliers import ChunkSupplier
+from headgate.relay.server._sources import LogicalSource
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate_testing import MySQLServer
 from tests.integration.runs import Runs

@@ -21,7 +21,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.pipeline import Pipeline
-from headgate.relay import LogicalSource
+from headgate.relay.server import LogicalSource
 from headgate.replication import ImageBatch, Stopped
 from headgate.snapshot import ChunkOptions, ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
 from headgate.status import read_status

@@ -1,0 +1,268 @@
+"""Copy a server's binlog to a buffer: one thread for each physical source.
+
+Guarantees. Every transaction that changes a followed table is appended to the buffer whole, in binlog order, once; or
+the feeder stops and reports why. Its *state* is the set of all transactions that are in the buffer (or touch no
+followed table), the last of them with its commit time, and the SCN of the last window. All are of one moment, and are
+saved together, after the windows they include. After a restart the buffer drops newer windows, and the feeder reads the
+binlog from the state's set on: the same transactions come again, with the same SCNs and the same bytes.
+
+:func:`headgate.replication.follow` reconnects. When it gives up, the feeder retries forever, from what is in the
+buffer. A permanent error (a table that cannot be written, SCNs that cannot grow) ends the feeder: the buffer still
+serves its content, and the status reports the error.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from headgate._policies import MASKS
+from headgate.catalog import TableDef, load_tables
+from headgate.columns import check_rules, column_rules, target_table
+from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ServerBehindError, Transient
+from headgate.gtid import GtidSet
+from headgate.mysql import Connection, gtid_executed
+from headgate.names import lower_name
+from headgate.relay.databus import EOP_SIZE
+from headgate.relay.server._assemble import Assembler, Finished
+from headgate.relay.server._buffer import EventBuffer
+from headgate.relay.server._counters import Counters
+from headgate.relay.server._events._schemas import Registry
+from headgate.relay.server._names import SourceNames
+from headgate.relay.server._position import FeederState, StateFile
+from headgate.relay.server._scn import Scn
+from headgate.relay.server._segments import Windows
+from headgate.relay.server._sources import PhysicalSource, RelayConfig
+from headgate.relay.server._warm import warm
+from headgate.replication import DecodeOptions, Idle, LogBlock, Transport, follow
+from headgate.retrying import Retrying, RetryPolicy
+
+__all__ = ["Feeder"]
+
+log = logging.getLogger("headgate")
+
+_RETRY: Final = RetryPolicy.every(5.0)
+_GATHER_SECONDS: Final = 0.004
+"""Shortest time between two blocks' starts. Decoding, numbering and announcing a block takes 1 to 2 ms however small it
+is. Under load each takes what has come meanwhile, and half the time is left to serve consumers."""
+_NS_PER_US: Final = 1000
+
+
+def _behind_message(missing: str) -> str:
+    return (
+        f"the server has not executed {missing}, which the relay has: wait for it, connect to another one, or, "
+        "if its binlog was reset, start the relay with --anew"
+    )
+
+
+class Feeder(Retrying):
+    """Reads the binlog of one source into its buffer.
+
+    :param state_file: with the position where to begin, moved as it reads.
+    :param start: returns what counts as already read, if the position has not begun.
+    """
+
+    def __init__(
+        self,
+        source: PhysicalSource,
+        names: SourceNames,
+        registry: Registry,
+        buffer: EventBuffer,
+        scn: Scn,
+        counters: Counters,
+        *,
+        state_file: StateFile,
+        start: Callable[[PhysicalSource], GtidSet],
+        config: RelayConfig,
+    ) -> None:
+        super().__init__(f"headgate-relay-{source.name}", source.name, _RETRY)
+        self._source, self._registry, self._buffer, self._scn = source, registry, buffer, scn
+        self._source_of = partial(names.find, source.id)
+        self._config, self._policies = config, config.policies
+        self._transport = Transport().retrying(sleep=self._pause)
+        self._start, self._is_postponed, self._counters = start, False, counters
+        self._file, self.position = state_file, state_file.position
+
+    def prepare(self) -> None:
+        """Set where to begin, and give every existing table an id and a schema, so that consumers can register before
+        its first change. If the server cannot be reached, the thread does both when it can.
+
+        :raises HeadgateError: another error: a table cannot be followed, or a rule is not for its column.
+        """
+        try:
+            self._prepare()
+        except HeadgateError as error:
+            if not isinstance(error, Transient):
+                raise
+            self._is_postponed, self._since = True, time.monotonic()
+            self._note_problem(self._describe(error))
+            log.warning("%s: %s", self._source.name, self.problem)
+
+    def begin(self) -> None:
+        """Set where to begin, if there is no state.
+
+        :raises HeadgateError: the server cannot be queried.
+        """
+        if not self.position.has_begun:
+            self.position.begin(FeederState(self._start(self._source), -1))
+
+    def _prepare(self) -> None:
+        self.begin()
+        policies = self._policies
+        with Connection.open(self._source.settings) as connection:
+            tables = load_tables(connection.query, self._source.patterns)
+            missing = self.position.now().gtid - gtid_executed(connection)
+        for pattern in check_rules(policies, tables):
+            log.warning("%s: the rule for %s in [columns] matches no column yet", self._source.name, pattern)
+        for table in tables:
+            self._check_scn_column(table)
+            written = target_table(table, policies)
+            self._registry.schema_of(self._source_of(table.db, table.name).name, written)
+        warm(tables, policies, self._source_of, self._registry.types, version=self._config.event_version)
+        self._is_postponed = False
+        self._warn_no_table()
+        if missing:  # a lagging replica, which will catch up, or a reset binlog, which will not
+            self._note_problem(_behind_message(str(missing)))
+            log.warning("%s: %s", self._source.name, self.problem)
+
+    def _warn_no_table(self) -> None:
+        """Log missing tables: they may come later, but perhaps the name is wrong."""
+        for one in self._source.sources:
+            if not one.is_pattern and not self._registry.versions(one.name):
+                log.warning(
+                    "%s: there is no table %s (source %s) yet: check the spelling (case counts) and the grants",
+                    self._source.name,
+                    one.table,
+                    one.name,
+                )
+
+    def _check_scn_column(self, table: TableDef) -> None:
+        """:raises ConfigError: a rule hides the column that SCNs are made of: each is one of its values."""
+        if self._config.scn_column is None:
+            return
+        column = lower_name(self._config.scn_column)
+        for one, rule in zip(table.columns, column_rules(self._policies, table), strict=True):
+            if rule.kind in MASKS and column in map(lower_name, (one.name, f"{table.full_name}.{one.name}")):
+                raise ConfigError(
+                    f"[columns] hides {one.name} of {table.full_name}, and scn_column shows its values: use another"
+                    ' kind of SCN, or give the column the rule "keep"'
+                )
+
+    def _describe(self, error: HeadgateError) -> str:
+        missing = error.fields.get("missing") if isinstance(error, ServerBehindError) else None
+        return super()._describe(error) if missing is None else _behind_message(missing)
+
+    def start(self) -> None:
+        """Start reading."""
+        self._begin()
+
+    def stop(self) -> None:
+        """Stop reading, and save the state."""
+        self._stop.set()
+        self.position.close()
+        self._end()
+        self._file.stop()
+        self._buffer.close()
+
+    @property
+    def problems(self) -> list[str]:
+        """Current problems, as text."""
+        return [one for one in (self.problem, self._file.problem) if one is not None]
+
+    def _work(self) -> None:
+        if self._is_postponed:
+            self._prepare()
+        # The position is saved before any event comes: a relay that is killed at once and has no state would begin
+        # elsewhere, and a consumer's bootstrap that has begun would miss the changes in between.
+        self._file.save()
+        self._file.start()
+        self._scn.last = self.position.now().scn  # an error may have come between numbers and buffer
+        config = self._config
+        assembler = Assembler(
+            self._source_of,
+            self._registry,
+            self._scn,
+            partition=self._source.id,
+            version=config.event_version,
+            scn_column=config.scn_column,
+            before_images=config.before_images,
+        )
+        state = self.position.now()
+        items = follow(
+            self._source.settings,
+            state.gtid,
+            DecodeOptions(
+                self._source.patterns, images="all" if config.before_images else "keys", policies=self._policies
+            ),
+            self._transport,
+            last=state.last,
+            had_by=state.server_uuid,
+        )
+        begun_at = time.monotonic()
+        try:
+            for item in items:
+                self._resume()
+                finished = None
+                if isinstance(item, LogBlock):
+                    finished = assembler.add(item)
+                elif isinstance(item, Idle):
+                    finished = assembler.flush()
+                if finished is not None:
+                    self._publish(finished)
+                if isinstance(item, Idle):
+                    self.position.reach(item)
+                    begun_at = self._gather(begun_at)
+                if self._stop.is_set():
+                    return
+        finally:
+            items.close()  # type: ignore[attr-defined]
+
+    def _pause(self, seconds: float) -> None:
+        """:raises IncompleteReadError: the relay is stopping, so the wait for the server ends."""
+        if self._stop.wait(seconds):
+            raise IncompleteReadError("the relay is stopping")
+
+    def _gather(self, begun_at: float) -> float:
+        """Wait until the next block may begin, if the last one began at ``begun_at``; return that time."""
+        left = begun_at + _GATHER_SECONDS - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+        return time.monotonic()
+
+    def _publish(self, finished: Finished) -> None:
+        windows = finished.windows
+        self._warn_too_large(windows)
+        try:
+            self._buffer.append(windows)
+        finally:  # the next reader of the log continues after the last window
+            whole = int(np.searchsorted(windows.scns, self._buffer.newest_scn, "right"))
+            if whole:
+                last_us = int(windows.stamps[whole - 1]) // _NS_PER_US
+                self.position.publish(finished.gtids[:whole], int(windows.scns[whole - 1]), last_us)
+        self._count(finished)
+
+    def _warn_too_large(self, windows: Windows) -> None:
+        sizes, most = np.diff(windows.ends, prepend=0), self._buffer.most_bytes
+        for i in np.flatnonzero(sizes > most).tolist():
+            log.warning(
+                "%s: the transaction with SCN %d takes %d bytes, more than the buffer's limit (%d): it is alone in the "
+                "buffer, and consumers that do not have all of it when the next one comes are too far behind: "
+                "increase memory_bytes or disk_bytes",
+                self._source.name,
+                int(windows.scns[i]),
+                int(sizes[i]),
+                most,
+            )
+
+    def _count(self, finished: Finished) -> None:
+        windows = finished.windows
+        count = len(windows.scns)
+        scns = int(windows.scns[0]), int(windows.scns[-1])
+        control_size = EOP_SIZE[self._config.event_version] * count
+        newest_us = int(windows.stamps[-1]) // _NS_PER_US
+        self._counters.receive(self._source.id, finished.counts, (count, control_size, *scns), newest_us)

@@ -1,0 +1,252 @@
+"""The reader's thread: what it loads before it begins, and how it ends."""
+
+from __future__ import annotations
+
+import errno
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate._policies import Policies
+from headgate.errors import BinlogPurgedError, ConnectError, ServerBehindError, StorageError
+from headgate.files import write_all
+from headgate.gtid import GtidSet
+from headgate.offsets import Last
+from headgate.relay.databus import StreamPosition
+from headgate.relay.server import _feeder, _position, _segments
+from headgate.relay.server._buffer import EventBuffer
+from headgate.relay.server._cursor import EventBatch
+from headgate.relay.server._position import FeederState, load_state
+from headgate.relay.server._relay import Relay
+from headgate.relay.server._warm import warm
+from headgate.replication import Idle, Stopped
+from headgate.replication._transport import Transport
+from headgate.retrying import Failures, RetryPolicy
+from tests.relay.server.rows import UUID, block, people
+from tests.relay.server.serving import PATIENCE_SECONDS, anywhere, served
+from tests.relay.server.test_avro import TABLE
+
+
+@pytest.fixture
+def relay() -> Relay:
+    with served() as server:
+        return server.relay
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_columns_of_every_type_are_loaded(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    events = []
+    really = EventBuffer.read
+
+    def noted(self: EventBuffer, *arguments: Any) -> EventBatch:
+        batch = really(self, *arguments)
+        events.append((batch.events, batch.control))
+        return batch
+
+    monkeypatch.setattr(EventBuffer, "read", noted)
+    other = replace(TABLE, name="like_it")
+    warm([TABLE, other], Policies(), anywhere, "exact", version=version)
+    assert events == [(1, 1), (0, 1), (1, 1)]  # all, what is chosen of them, and that with fewer columns
+
+
+def test_a_server_that_is_away_keeps_nobody_from_ending(relay: Relay) -> None:
+    feeder = relay.partitions[1].feeder
+    waits, pause = threading.Event(), feeder._pause
+
+    def noticed(seconds: float) -> None:
+        waits.set()
+        pause(seconds)
+
+    feeder._transport = Transport().retrying(first_seconds=1000.0, longest_seconds=1000.0, sleep=noticed)
+    feeder._stop.clear()
+    feeder.start()
+    assert waits.wait(60)
+    feeder.stop()
+    feeder._thread.join(PATIENCE_SECONDS)
+    assert not feeder._thread.is_alive()
+    assert feeder.problem is None
+
+
+def test_a_server_that_lacks_what_the_relay_has_is_told_with_what_helps(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not only when the relay begins, but as long as it is so."""
+
+    def lacking(*_: Any, **__: Any) -> Iterator[Any]:
+        raise ServerBehindError("the server lacks transactions", missing="some:5")
+
+    feeder = relay.partitions[1].feeder
+    feeder._stop.clear()
+    monkeypatch.setattr(_feeder, "follow", lacking)
+    monkeypatch.setattr(feeder._stop, "wait", lambda _seconds: feeder._stop.set())  # before it tries again
+    feeder._run()
+    assert feeder.problem is not None
+    assert feeder.problem.startswith("the server has not executed some:5, which the relay has: wait for it")
+    assert "if its binlog was reset, start the relay with --anew" in feeder.problem
+
+
+def test_that_it_goes_on_is_told_once(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    feeder, tries = relay.partitions[1].feeder, iter([ConnectError("nobody listens"), ConnectError("not yet"), None])
+
+    def again(*_: Any, **__: Any) -> Iterator[Any]:
+        error = next(tries)
+        if error is not None:
+            raise error
+        yield Idle(GtidSet())
+        assert feeder.problem is None
+        feeder._stop.set()
+        yield Idle(GtidSet())
+
+    feeder._stop.clear()
+    feeder._failures = Failures(RetryPolicy.every(0))
+    monkeypatch.setattr(_feeder, "follow", again)
+    with caplog.at_level("WARNING", "headgate"):
+        feeder._run()
+    first, second, back = (record.getMessage() for record in caplog.records)
+    assert (first, second) == ("person: nobody listens", "person: not yet")
+    assert re.fullmatch(r"person: resumed after \d+ s", back)
+
+
+def test_what_a_purged_log_means_for_a_relay(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    def purged(*_: Any, **__: Any) -> Iterator[Any]:
+        raise BinlogPurgedError("the tables have to be read again", needed="some:5", purged="some:1-5")
+
+    feeder = relay.partitions[1].feeder
+    feeder._stop.clear()
+    monkeypatch.setattr(_feeder, "follow", purged)
+    feeder._run()
+    assert feeder.failed
+    assert feeder.problem is not None
+    assert "was not read yet (some:5; purged: some:1-5): start the relay with --anew" in feeder.problem
+
+
+def test_where_it_begins_is_kept_before_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kill right after the first start loses nothing: the next one begins at the same place, whatever it is told."""
+    with served(state=tmp_path) as server:
+        feeder = server.relay.partitions[1].feeder
+    seen: list[FeederState | None] = []
+
+    def follow(*_: Any, **__: Any) -> Iterator[Any]:
+        seen.append(load_state(tmp_path / "partition-1.json", "gtid-generation"))
+        feeder._stop.set()
+        yield Idle(GtidSet())
+
+    monkeypatch.setattr(_feeder, "follow", follow)
+    (tmp_path / "partition-1.json").unlink(missing_ok=True)
+    feeder._stop.clear()
+    feeder._run()
+    feeder.stop()
+    assert seen == [FeederState(GtidSet(), -1)]
+
+
+def test_its_last_transaction_is_kept_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that came after the log's end was reached last, whose server is not known."""
+    begun: list[tuple[Last | None, str]] = []
+
+    def read(*items: Any) -> None:
+        with served(state=tmp_path) as server:
+            feeder = server.relay.partitions[1].feeder
+
+            def follow(*_: Any, last: Last | None, had_by: str, **__: Any) -> Iterator[Any]:
+                begun.append((last, had_by))
+                yield from items
+                feeder._stop.set()
+                yield Stopped("d.t", "", "", "", 0)
+
+            monkeypatch.setattr(_feeder, "follow", follow)
+            feeder._stop.clear()
+            feeder._run()
+            feeder.stop()
+
+    first, second = people([1], gtids=[f"{UUID}:1"], pos=[100], ts_us=7), people([2], gtids=[f"{UUID}:2"], pos=[200])
+    read(block(first), block(second))
+    read(Idle(GtidSet.parse(f"{UUID}:1-3"), None, Last(f"{UUID}:3", 9), UUID))
+    read()
+    assert begun == [(None, ""), (Last(f"{UUID}:1", 7), ""), (Last(f"{UUID}:3", 9), UUID)]
+    state = load_state(tmp_path / "partition-1.json", "gtid-generation")
+    assert state is not None
+    assert (state.gtid, state.last, state.server_uuid) == (GtidSet.parse(f"{UUID}:1-3"), Last(f"{UUID}:3", 9), UUID)
+
+
+def test_a_transaction_larger_than_the_buffer_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Nobody may have time to read it, and the operator hears what helps."""
+    with served(memory_bytes=256 << 10) as relay:
+        relay.put(block(people(range(1_000), gtids=[f"{UUID}:1"] * 1_000, pos=[100] * 1_000)))
+        assert not caplog.records
+        relay.put(block(people(range(4_000), gtids=[f"{UUID}:2"] * 4_000, pos=[200] * 4_000)))
+        (warning,) = (record.getMessage() for record in caplog.records)
+    assert "the transaction with SCN 281474976710658 takes " in warning
+    assert f"more than the buffer's limit ({256 << 10})" in warning
+
+
+def test_an_error_between_numbers_and_buffer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full in the middle of a block: the log is read again, with the same SCNs, and nothing comes twice."""
+    with served(state=tmp_path, disk_bytes=1 << 20, memory_bytes=256 << 10) as server:
+        feeder, buffer = server.relay.partitions[1].feeder, server.relay.partitions[1].buffer
+        writes, begun = [0], list[GtidSet]()
+
+        def full_once(file: Any, data: memoryview) -> None:
+            writes[0] += 1
+            if writes[0] == 2:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write_all(file, data)
+
+        def follow(_settings: Any, had: GtidSet, *_: Any, **__: Any) -> Iterator[Any]:
+            begun.append(had)
+            ids = [n for n in range(1, 4) if GtidSet.parse(f"{UUID}:{n}") - had]
+            rows = [
+                people(range(n * 1000, n * 1000 + 900), gtids=[f"{UUID}:{n}"] * 900, pos=[n * 100] * 900) for n in ids
+            ]
+            yield block(*rows)
+            yield Idle(GtidSet.parse(f"{UUID}:1-3"))
+            feeder._stop.set()
+            yield Idle(GtidSet.parse(f"{UUID}:1-3"))
+
+        monkeypatch.setattr(_segments, "write_all", full_once)
+        monkeypatch.setattr(_feeder, "follow", follow)
+        feeder._stop.clear()
+        feeder._failures = Failures(RetryPolicy.every(0))
+        feeder._run()
+        assert (feeder.failed, feeder.problem) == (False, None)
+        assert begun == [GtidSet(), GtidSet.parse(f"{UUID}:1")]
+        info = buffer.info()
+        assert (info.min_scn & 0xFF, info.max_scn & 0xFF, feeder.position.now().scn) == (1, 3, info.max_scn)
+        assert buffer.read(StreamPosition(-1), 1 << 30).events == 2700
+        feeder.stop()
+
+
+def test_a_state_that_cannot_be_saved_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(state=tmp_path) as server:
+        feeder, partition = server.relay.partitions[1].feeder, server.relay.partitions[1]
+        feeder._file.save()
+        server.put(block(people([1], gtids=[f"{UUID}:1"], pos=[100])))
+
+        def full(*_: Any) -> None:
+            raise StorageError("the disk is full")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(_position, "write_json", full)
+            feeder._file._try_save()
+        assert partition.problems == ["person: the disk is full"]
+        assert server.relay.status() == ("ERROR_RETRYING", "person: the disk is full")
+        monkeypatch.setattr(_feeder, "follow", lambda *_, **__: iter_and_stop(feeder))
+        feeder._stop.clear()
+        feeder._run()
+        assert not feeder.failed
+        assert partition.problems == []
+        state = load_state(tmp_path / "partition-1.json", "gtid-generation")
+        assert state is not None
+        assert state.gtid == GtidSet.parse(f"{UUID}:1")
+        feeder.stop()
+
+
+def iter_and_stop(feeder: _feeder.Feeder) -> Iterator[Any]:
+    feeder._stop.set()
+    yield Idle(GtidSet.parse(f"{UUID}:1"))

@@ -1,0 +1,298 @@
+"""What a relay is told: Databus's files as they are, TOML, and which table is which source."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headgate.errors import ConfigError
+from headgate.relay.server import LogicalSource, RelayConfig, load_relay
+from headgate.relay.server._names import SourceNames
+from tests.relay.server.serving import physical
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "or_person" / "conf"
+SOURCES = json.loads((EXAMPLE / "sources-or-person.json").read_text())
+
+
+def test_databuss_files() -> None:
+    config = load_relay([EXAMPLE / "sources-or-person.json"], EXAMPLE / "relay_or_person.properties")
+    (one,) = config.physical
+    assert (one.id, one.name) == (1, "person")
+    settings = one.settings
+    assert (settings.host, settings.port, settings.user) == ("localhost", 33066, "or_test")
+    assert settings.secret.resolve() == "or_test"
+    assert one.sources == (LogicalSource(40, "com.linkedin.events.example.or_test.Person", "or_test.person", 1),)
+    assert (config.port, config.memory_bytes) == (11115, 1_024_000_000)
+    assert (config.schemas, config.state) == (Path("schemas_registry"), Path("maxScn"))
+    assert one.shown == {**SOURCES, "uri": "mysql://or_test%2F***@localhost:33066/33066/mysql-bin"}
+    plain = load_relay([EXAMPLE / "sources-or-person.json"])
+    assert (plain.port, plain.state, plain.schemas) == (11115, None, None)
+
+
+def of(tmp_path: Path, value: Any, properties: str | None = None) -> RelayConfig:
+    file = tmp_path / "sources.json"
+    file.write_text(value if isinstance(value, str) else json.dumps(value))
+    if properties is None:
+        return load_relay([file])
+    other = tmp_path / "relay.properties"
+    other.write_text(properties)
+    return load_relay([file], other)
+
+
+@pytest.mark.parametrize(
+    ("uri", "user", "password", "shown"),
+    [
+        ("mysql://u%2fp@h/1/log", "u", "p", "mysql://u%2F***@h/1/log"),
+        ("mysql://u:p%40x@h", "u", "p@x", "mysql://u%2F***@h"),
+        ("mysql://u%2Fp%2Fq@h:1/33/a.b_c", "u", "p/q", "mysql://u%2F***@h:1/33/a.b_c"),
+        ("mysql://u@h:1", "u", "", "mysql://u%2F***@h:1"),
+    ],
+)
+def test_uris(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uri: str, user: str, password: str, shown: str) -> None:
+    monkeypatch.delenv("HEADGATE_PASSWORD", raising=False)
+    (one,) = of(tmp_path, {**SOURCES, "uri": uri}).physical
+    assert (one.settings.user, one.settings.secret.resolve(), one.shown["uri"]) == (user, password, shown)
+
+
+def with_source(**more: Any) -> dict[str, Any]:
+    return {**SOURCES, "sources": [{**SOURCES["sources"][0], **more}]}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("{", "is not JSON"), ({}, "sources is missing"), ([], "no physical source"), (5, "sources.json"),
+        ({**SOURCES, "sources": []}, "sources is empty"), ({**SOURCES, "id": 0}, "the id 0"),
+        ({**SOURCES, "uri": "http://u:secret@h"}, "the uri is not"), ({**SOURCES, "uri": "mysql://u@h:x"}, "the uri"),
+        ({**SOURCES, "uri": "mysql://u%2Fsecret@h/x"}, "the uri is not"), (with_source(id=40_000), "the id 40000"),
+        (with_source(uri="person"), "'person' is not db.table"), (with_source(partitionFunction="hash:1"), "'hash:1'"),
+        ([SOURCES, SOURCES], "physical source id 1 is used twice"),
+        ([SOURCES, {**SOURCES, "id": 2}], "source id 40 is used twice"),
+        ([SOURCES, {**with_source(id=41), "id": 2}], "source name .* is used twice"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_in_them(tmp_path: Path, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message) as error:
+        of(tmp_path, value)
+    assert "secret" not in str(error.value)
+
+
+def test_a_file_for_each_server(tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({**with_source(id=41, name="b.Other"), "id": 2, "name": "other"}))
+    config = load_relay([EXAMPLE / "sources-or-person.json", other])
+    assert [(one.id, one.name) for one in config.physical] == [(1, "person"), (2, "other")]
+    toml = tmp_path / "relay.toml"
+    with pytest.raises(ConfigError, match="do not give other files"):
+        load_relay([other, toml])
+
+
+def test_properties(tmp_path: Path) -> None:
+    text = "! no\n# no\n\ndatabus.relay.container.httpPort = 8080\ndatabus.relay.eventBuffer.\\\n  maxSize=1000000\nx\n"
+    config = of(tmp_path, SOURCES, text)
+    assert (config.port, config.memory_bytes) == (8080, 1_000_000)
+    for line in ("container.httpPort=x", "container.httpPort=65536", "eventBuffer.queuePolicy=BLOCK_ON_WRITE"):
+        with pytest.raises(ConfigError, match=line.partition("=")[0].replace(".", r"\.")):
+            of(tmp_path, SOURCES, f"databus.relay.{line}")
+    with pytest.raises(ConfigError, match=r"nowhere\.properties cannot be read"):
+        load_relay([EXAMPLE / "sources-or-person.json"], tmp_path / "nowhere.properties")
+
+
+TOML = """
+port = 0
+state = "state"
+schemas = "/schemas"
+scn = "binlog-offset"
+event_version = 2
+types = "databus"
+[buffer]
+memory_bytes = 1000000
+disk_bytes = 2000000
+[[physical]]
+id = 2
+name = "shop"
+url = "mysql://reader@db:3306"
+password_env = "DB_PASSWORD"
+[[physical.sources]]
+id = 7
+name = "com.example.shop"
+table = "shop.*"
+partition = 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("scn =", "snc =", r"unknown key snc; did you mean scn\?"),
+        ("table =", "tabel =", r"unknown key physical\.0\.sources\.0\.tabel; did you mean table\?"),
+        ("disk_bytes =", "disk_byte =", r"unknown key buffer\.disk_byte; did you mean disk_bytes\?"),
+        ('table = "shop.*"', "", r"physical\.0\.sources\.0\.table is missing$"),
+    ],
+)
+def test_mistakes_in_toml(tmp_path: Path, old: str, new: str, message: str) -> None:
+    file = tmp_path / "relay.toml"
+    file.write_text(TOML.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=message):
+        load_relay([file])
+
+
+def test_toml(tmp_path: Path) -> None:
+    file = tmp_path / "relay.toml"
+    file.write_text(TOML, "utf-8-sig")  # as some editors do
+    config = load_relay([file])
+    assert config == RelayConfig(
+        physical=config.physical, port=0, state=tmp_path / "state", schemas=Path("/schemas"), scn="binlog-offset",
+        event_version=2, types="databus", memory_bytes=1_000_000, disk_bytes=2_000_000
+    )  # fmt: skip
+    (one,) = config.physical
+    assert one.sources == (LogicalSource(7, "com.example.shop", "shop.*", 3),)
+    assert one.sources[0].is_pattern
+    assert one.settings.secret.env == "DB_PASSWORD"
+    assert one.shown["uri"] == "mysql://reader@db:3306"
+    for old, new, message in (
+        ("port = 0", "prot = 0", "prot"), ('"binlog-offset"', '"guess"', "scn"),
+        ('table = "shop.*"', 'table = "x"', "'x'"),
+        ("[buffer]", "[buffer", "is not TOML"), ('state = "state"', "", "needs a state folder"),
+        ("id = 7", "id = 70000", r"sources\.0\.id"), ("mysql://", "http://", "MySQL URL"),
+    ):  # fmt: skip
+        file.write_text(TOML.replace(old, new))
+        with pytest.raises(ConfigError, match=message):
+            load_relay([file])
+    with pytest.raises(ConfigError, match="do not give properties"):
+        load_relay([file], EXAMPLE / "relay_or_person.properties")
+
+
+def test_a_patterns_tables_keep_their_ids(tmp_path: Path) -> None:
+    sources = (LogicalSource(12, "a.Fixed", "d.fixed"), LogicalSource(11, "b", "d.*"))
+    file = tmp_path / "state" / "sources.json"
+    names = SourceNames([physical(1, "x", *sources)], file)
+    assert names.all() == [sources[0]]
+    assert names.find(1, "d", "fixed") is sources[0]
+    matched = [names.find(1, "d", table) for table in ("t", "s", "t", "u")]
+    assert [(one.id, one.name, one.table) for one in matched] == [
+        (11, "b.d.t", "d.t"), (13, "b.d.s", "d.s"), (11, "b.d.t", "d.t"), (14, "b.d.u", "d.u"),
+    ]  # fmt: skip
+    again = SourceNames([physical(1, "x", *sources)], file)
+    assert again.all() == names.all()
+    assert [again.find(1, "d", table).id for table in ("v", "u", "s")] == [15, 14, 13]
+    assert (again.physical_of(15), again.by_id(15), again.by_id(16)) == (1, again.find(1, "d", "v"), None)
+    # A table that gets a source of its own afterwards has that.
+    explicit = LogicalSource(500, "c.S", "d.s")
+    assert SourceNames([physical(1, "x", *sources, explicit)], file).find(1, "d", "s") == explicit
+
+
+def test_ids_end() -> None:
+    names = SourceNames([physical(1, "x", LogicalSource(2**15 - 1, "b", "d.*"))])
+    assert names.find(1, "d", "a").id == 2**15 - 1
+    with pytest.raises(ConfigError, match="no source id is left"):
+        names.find(1, "d", "b")
+
+
+def test_an_id_that_a_patterns_table_has_is_not_given_again(tmp_path: Path) -> None:
+    pattern, file = LogicalSource(11, "b", "d.*"), tmp_path / "sources.json"
+    names = SourceNames([physical(1, "x", pattern)], file)
+    assert [names.find(1, "d", table).id for table in ("s", "t")] == [11, 12]
+    with pytest.raises(ConfigError, match=r"the id 12 of c\.New already belongs to d\.t"):
+        SourceNames([physical(1, "x", pattern, LogicalSource(12, "c.New", "d.new"))], file)
+    explicit = LogicalSource(12, "c.New", "d.t")  # of that very table it is no other
+    assert SourceNames([physical(1, "x", pattern, explicit)], file).by_id(12) == explicit
+
+
+def test_an_id_is_not_given_again_whatever_its_table_became(tmp_path: Path) -> None:
+    pattern, other, file = LogicalSource(11, "b", "d.*"), LogicalSource(12, "c", "e.*"), tmp_path / "sources.json"
+    names = SourceNames([physical(1, "x", pattern), physical(2, "y", other)], file)
+    assert [names.find(*one).id for one in ((1, "d", "s"), (2, "e", "t"))] == [11, 12]
+    # The second server is gone, or has another number.
+    without = SourceNames([physical(1, "x", pattern)], file)
+    assert [one.id for one in without.all()] == [11]
+    assert (without.by_id(12), without.select().partitions, without.select((12,)).unknown) == (None, (1,), 12)
+    assert without.find(1, "d", "u").id == 13
+    moved = SourceNames([physical(1, "x", pattern), physical(3, "y", other)], file)
+    assert [one.id for one in moved.all()] == [11, 13]
+    assert moved.find(3, "e", "t").id == 14
+    back = SourceNames([physical(1, "x", pattern), physical(2, "y", other)], file)
+    assert [(one.id, back.physical_of(one.id)) for one in back.all()] == [(11, 1), (12, 2), (13, 1)]
+    # The first table has a source of its own.
+    explicit = LogicalSource(500, "a.S", "d.s")
+    replaced = SourceNames([physical(1, "x", pattern, explicit)], file)
+    assert replaced.find(1, "d", "s") == explicit
+    assert replaced.find(1, "d", "v").id == 15
+    with pytest.raises(ConfigError, match=r"the id 11 of c\.New already belongs to d\.s"):
+        SourceNames([physical(1, "x", pattern, explicit, LogicalSource(11, "c.New", "d.new"))], file)
+
+
+def test_sources_are_asked_for_while_tables_turn_up() -> None:
+    names = SourceNames(
+        [physical(1, "x", LogicalSource(1, "b", "d.*")), physical(2, "y", LogicalSource(9999, "c", "e.f"))]
+    )
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        finder = threading.Thread(target=lambda: [names.find(1, "d", f"t{k}") for k in range(2000)])
+        finder.start()
+        seen = 0
+        while finder.is_alive() or seen < 2000:
+            selection = names.select()
+            (*ids, last) = selection.ids
+            assert (ids, last) == (list(range(1, len(selection.ids))), 9999)
+            assert len(ids) >= seen
+            seen = len(ids)
+            assert seen == 0 or names.by_id(seen) is not None
+            assert names.by_id(9999) is not None
+            assert names.select((9999,)).whole == {2}
+        finder.join()
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_new_tables_of_two_servers_at_the_same_time(tmp_path: Path) -> None:
+    sources = [physical(n, f"p{n}", LogicalSource(10 * n, f"a{n}", "d.*")) for n in (1, 2)]
+    names, together = SourceNames(sources, tmp_path / "sources.json"), threading.Barrier(2)
+    errors: list[Exception] = []
+
+    def find(number: int) -> None:
+        together.wait(60)
+        try:
+            for k in range(20):
+                names.find(number, "d", f"t{k}")
+        except ConfigError as error:
+            errors.append(error)
+
+    finders = [threading.Thread(target=find, args=(number,)) for number in (1, 2)]
+    for finder in finders:
+        finder.start()
+    for finder in finders:
+        finder.join()
+    assert errors == []
+    known = names.all()
+    assert len(known) == len({one.id for one in known}) == 40
+    assert SourceNames(sources, tmp_path / "sources.json").all() == known
+
+
+def test_selections() -> None:
+    names = SourceNames(
+        [
+            physical(1, "x", LogicalSource(1, "a", "d.a"), LogicalSource(2, "b", "d.b"), LogicalSource(5, "p", "e.*")),
+            physical(2, "y", LogicalSource(3, "c", "d.c")),
+        ]
+    )
+    some = names.select((3, 1, 1))
+    assert (some.ids, [one.id for one in some.sources], some.unknown) == ((3, 1, 1), [3, 1, 1], None)
+    assert (some.partitions, sorted(some.whole)) == ((1, 2), [2])
+    assert names.select((3, 1, 1)) is some
+    both = names.select((1, 2, 7))
+    assert (both.unknown, both.partitions, sorted(both.whole)) == (7, (1,), [1])
+    assert names.select().ids == (1, 2, 3)
+    new = names.find(1, "e", "new")
+    assert names.select((1, 2, 7)).whole == frozenset()
+    assert names.select().ids == (1, 2, 3, new.id)
+    assert names.select((1, 2, new.id)).whole == {1}
+    for number in range(1000):  # what is kept is bounded
+        names.select((number,))
+    assert names._selected.cache_info().currsize <= 256
