@@ -25,8 +25,11 @@ numbers below 2²³.
 of the stream's position. :func:`check_kind` says so before anything is read. A log that holds transactions of both
 kinds is refused where such a transaction is met (:meth:`Position.key_of`).
 
-**A further kind** is a subclass of :class:`Position` in :data:`KINDS`, and how :func:`read_executed` recognises its
-servers. MariaDB's GTID domains, for example, are sets of numbers by domain and server.
+**A further kind**, such as MariaDB's GTID domains, is a subclass of :class:`Position` in :data:`KINDS`, and how
+:func:`read_executed` recognises its servers. Offsets, the carrier, the planner, the sinks and the lake need no change
+(``tests/domains.py`` is such a kind). A server that makes it needs more: its events and a transaction's name
+(``binlog``, ``replication/_received``, ``_meta``), the request of a dump (``replication/_dump``), and its settings
+(``mysql``). The relay and the archive take GTID sets only (:func:`gtids_of`).
 """
 
 from __future__ import annotations

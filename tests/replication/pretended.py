@@ -179,7 +179,6 @@ class PretendedServer:
         answers: dict[str, list[tuple[Any, ...]]] = {
             "SELECT @@global.server_uuid": [(self.uuid,)],
             "SELECT @@global.gtid_executed": [(executed,)],
-            "SELECT @@global.server_uuid, @@global.gtid_executed": [(self.uuid, executed)],
             "SELECT @@global.gtid_mode, @@global.server_uuid, @@global.gtid_purged, @@global.gtid_executed": [
                 (mode, self.uuid, str(self.purged), executed)
             ],

@@ -50,8 +50,8 @@ from dataclasses import dataclass, field
 from headgate.binlog import TableMap
 from headgate.catalog import NamedTable, TableDef, ambiguous, fit_table, load_table
 from headgate.errors import Definite, HeadgateError
-from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
+from headgate.positions import NOTHING, Position, read_executed
 from headgate.replication._changes import Change, DefinitionChanges, EventPosition
 from headgate.replication._transport import TRANSPORT, Transport, check_planned
 
@@ -63,7 +63,7 @@ class _Known:
     """What this process knows about one server, as one account sees it."""
 
     changes: DefinitionChanges
-    executed: GtidSet = field(default_factory=GtidSet)
+    executed: Position = NOTHING
     proven: dict[tuple[str, str], tuple[EventPosition, TableDef]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -197,12 +197,11 @@ class Definitions:
 
     def _check(self, connection: Connection, known: _Known) -> None:
         """Check that the server is the same. Discard everything if its history is not (after RESET BINARY LOGS)."""
-        uuid, executed = connection.query("SELECT @@global.server_uuid, @@global.gtid_executed")[0]
-        check_planned(str(uuid), self.server_uuid)
-        now = GtidSet.parse(str(executed))
-        if not known.executed <= now:
+        now = read_executed(connection)
+        check_planned(now.server_uuid, self.server_uuid)
+        if not known.executed <= now.executed:
             known.forget()
-        known.executed = now
+        known.executed = now.executed
 
 
 def _before(now: NamedTable, changes: list[Change]) -> TableDef:

@@ -266,3 +266,18 @@ def test_what_is_said_without_a_signal_table(scene: Scene) -> None:
     assert (code, "CREATE TABLE `d`.`nothing` (id " in err) == (3, True)
     code, _, err = run("tail", url, "--from", "yesterday")
     assert (code, "file:position" in err) == (2, True)
+
+
+def test_a_log_that_was_begun_again(scene: Scene) -> None:
+    """Equal positions and table ids mean other columns after RESET, in a process that knows the old ones."""
+    reset = scene.server.reset_statement
+    try:
+        scene.do("SET GLOBAL binlog_row_metadata = MINIMAL", reset)
+        start = scene.position()
+        scene.do("CREATE TABLE u (id INT PRIMARY KEY, a INT, b INT)", "INSERT INTO u VALUES (1, 10, 20)")
+        assert plain(scene.read(start)) == [{"_op": "c", "id": 1, "a": 10, "b": 20}]
+        scene.do("DROP TABLE u", reset)
+        scene.do("CREATE TABLE u (id INT PRIMARY KEY, b INT, a INT)", "INSERT INTO u VALUES (1, 20, 10)")
+        assert plain(scene.read(start)) == [{"_op": "c", "id": 1, "b": 20, "a": 10}]
+    finally:
+        scene.do("SET GLOBAL binlog_row_metadata = FULL")
