@@ -50,7 +50,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
-    session = build_session("tests", settings, quiet=True, preload="headgate.sinks:preload")
+    session = build_session("tests", settings, quiet=True, preload="headgate.apply:preload")
     yield session
     session.stop()
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from headgate.apply._preload import preload
+from headgate.apply import preload
 from headgate.cli._common import PRELOAD
 from headgate.cli._run import _announce, _loading
 from headgate.config import parse_config

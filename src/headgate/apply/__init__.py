@@ -7,7 +7,7 @@
 ``_expand``           stored images as typed rows, in tasks or in this process
 ``_images``           images aligned, folded and paired; ``_partial``, ``_complete``: those that leave
                       columns out; ``_keyless``, ``_row_hash``: tables without a key; ``_versions``:
-                      versions of rows; ``_key_range``, ``_proof``: keys
+                      versions of rows; ``_proof``: keys; ``_preload``: what Spark's processes load
 ``_upsert``           rows that replace others, found by an index; ``_staged_rows``, ``_counted``,
                       ``_version_changes``: their changes; ``_row_changes``: changes without images
 ``_rewrite``          other columns for existing rows
@@ -22,11 +22,12 @@ from headgate.apply._carrier import read_batch
 from headgate.apply._changelog import ChangelogTable
 from headgate.apply._current import CurrentTable
 from headgate.apply._history import SchemaHistory
+from headgate.apply._preload import preload
 
 if TYPE_CHECKING:
     from headgate.apply._upsert import Upserts
 
-__all__ = ["ChangelogTable", "CurrentTable", "SchemaHistory", "Upserts", "read_batch"]
+__all__ = ["ChangelogTable", "CurrentTable", "SchemaHistory", "Upserts", "preload", "read_batch"]
 
 
 _LATE = {"Upserts": "_upsert"}

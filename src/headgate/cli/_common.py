@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-PRELOAD: Final = "headgate.sinks:preload"
+PRELOAD: Final = "headgate.apply:preload"
 """What a run's Python processes load; named, because Spark starts before this process loads that room."""
 TABLE_STYLES: Final = {
     "snapshotting": "cyan",

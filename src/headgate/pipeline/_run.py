@@ -63,7 +63,7 @@ __all__ = ["Pipeline", "read_source", "source_options"]
 
 log = logging.getLogger("headgate")
 
-_PRELOAD = "headgate.sinks:preload"
+_PRELOAD = "headgate.apply:preload"
 _FINISH_SECONDS = 60.0
 """How long a clean stop waits for the current batch; then the batch is dropped, and the next run applies it."""
 

@@ -27,7 +27,7 @@ NOT_TAKEN = """
 import gc
 from headgate.engine import prestart_session, build_session
 from headgate_testing import wait_until
-with prestart_session("x", {"spark.master": "local[1]"}, "headgate.sinks:preload"):
+with prestart_session("x", {"spark.master": "local[1]"}, "headgate.apply:preload"):
     from pyspark import SparkContext
     wait_until(lambda: SparkContext._active_spark_context)
 gc.collect()
@@ -37,7 +37,7 @@ spark.stop()
 """
 TAKEN = """
 from headgate.engine import prestart_session, build_session
-with prestart_session("x", {"spark.master": "local[1]"}, "headgate.sinks:preload"):
+with prestart_session("x", {"spark.master": "local[1]"}, "headgate.apply:preload"):
     spark = build_session("x", {"spark.master": "local[1]"}, quiet=None)
 print(spark.range(3).count())
 spark.stop()
