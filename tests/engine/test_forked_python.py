@@ -41,6 +41,7 @@ HOLDS = f"""{BEGINS}
 print(python, flush=True)
 sys.stdin.read()
 """
+FAILS = HOLDS.replace("xml.dom.minidom:getDOMImplementation", "no.such:module")
 DRIVER = f"""{BEGINS}
 import os, subprocess
 process = subprocess.Popen([python, "-m", "waits"], stdin=0)
@@ -52,7 +53,7 @@ process.wait()
 def modules(tmp_path: Path) -> Path:
     folder = tmp_path / "modules"
     folder.mkdir()
-    for name, text in {"tells": TELLS, "waits": WAITS, "drives": DRIVER, "holds": HOLDS}.items():
+    for name, text in {"tells": TELLS, "waits": WAITS, "drives": DRIVER, "holds": HOLDS, "fails": FAILS}.items():
         (folder / f"{name}.py").write_text(text)
     return folder
 
@@ -137,6 +138,15 @@ def test_without_a_server_there_is_a_new_python(python: str, modules: Path, tmp_
     alone.write_bytes(Path(python).read_bytes())
     alone.chmod(0o700)
     assert report_of(str(alone), modules)["parent"] == os.getpid()
+
+
+def test_a_server_that_cannot_load_refuses(modules: Path) -> None:
+    with drive(modules, "fails") as driver:
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        report = report_of(driver.stdout.readline().strip(), modules)
+        driver.stdin.close()
+    assert (report["loaded"], report["parent"]) == (False, os.getpid())
 
 
 @pytest.mark.parametrize(("reply", "code"), [(b"-", 7), (b"", 1)], ids=["refused", "lost"])

@@ -200,18 +200,21 @@ class KeyedTable:
         return rows
 
     def _candidates(self, file: DataFile, keys: Keys) -> slice:
-        """Return the keys within the file's bounds, as a range of ``keys.order``."""
-        bounds = self._bounds(file)
+        """Return the keys that may be in the file, by its bounds: a range of ``keys.order``."""
+        bounds, leading = self._bounds(file), keys.leading
         if bounds is None:
             return slice(0, keys.count)
+        if len(self.key) > 1:
+            apart = leading is not None and (leading[1] < bounds[0] or bounds[1] < leading[0])
+            return slice(0, 0 if apart else keys.count)
         start = np.searchsorted(keys.ascending, bounds[0], "left")
         end = np.searchsorted(keys.ascending, bounds[1], "right")
         return slice(int(start), max(int(start), int(end)))
 
     def _bounds(self, file: DataFile) -> tuple[int, int] | None:
-        """Return bounds of a file's keys, if they are known and all its keys are exact."""
+        """Return bounds of a file's first key column, if they are known and all its values there are exact."""
         kind = self.types[0]
-        bounds = file.bounds((self.key[0],), kind) if len(self.key) == 1 and is_exact(kind) else None
+        bounds = file.bounds((self.key[0],), kind) if is_exact(kind) else None
         if bounds is None:
             return None
         scale = 10**kind.scale if pa.types.is_decimal(kind) else 1

@@ -35,7 +35,7 @@ from typing import Any, Final
 
 from headgate.delta._files import discard_files, files_of
 from headgate.delta._log import LOG, Snapshot, commit_name, read_commit
-from headgate.errors import CommitConflictError, CommitUnknownError
+from headgate.errors import CommitConflictError, CommitUnknownError, TargetError
 from headgate.files import sync
 from headgate.retrying import RetryPolicy
 from headgate.stores import is_remote
@@ -105,6 +105,7 @@ def commit(
     :param staged: names of files that were written for all plans. Those that no commit names are removed.
     :raises CommitConflictError: another program committed first, each time, or ``plan`` raised it. Nothing was
         committed.
+    :raises TargetError: ``plan`` raised it: headgate cannot write the table. Nothing was committed.
     :raises CommitUnknownError: it is not known whether the commit was made. All files stay.
     :raises OSError: the commit's file could not be prepared. Nothing was committed; all files stay.
     """
@@ -112,7 +113,7 @@ def commit(
     for left in reversed(range(tries)):
         try:
             planned = plan()
-        except CommitConflictError:  # they no longer fit, and so far no commit was made
+        except (CommitConflictError, TargetError):  # they no longer fit, and so far no commit was made
             discard_files(folder, staged)
             raise
         if planned is None:

@@ -57,6 +57,8 @@ class Keys:
     hashes: Any = None
     data: Any = None
     offsets: Any = None
+    leading: tuple[int, int] | None = None
+    """The least and greatest number (:func:`exact_number`) of the first of several columns; None: not known."""
 
     @property
     def is_exact(self) -> bool:
@@ -103,10 +105,18 @@ def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray], *, all_unsigned: bool
         raise DecodeError("a key column holds NULL")
     count = len(arrays[0])
     if len(arrays) > 1 or not is_exact(arrays[0].type):
-        return _bytes(arrays, count)
+        return _bytes(arrays, count, _leading(arrays[0]) if len(arrays) > 1 and count else None)
     if _is_unsigned(arrays[0].type):
         return _unsigned(_words(arrays[0]), all_unsigned)
     return Keys(count, exact=_exact(arrays[0]))
+
+
+def _leading(array: pa.Array) -> tuple[int, int] | None:
+    """Return the bounds of a column that has values."""
+    if not is_exact(array.type):
+        return None
+    numbers = _unsigned(_words(array), all_unsigned=True).exact if _is_unsigned(array.type) else _exact(array)
+    return None if numbers is None else (int(numbers.min()), int(numbers.max()))
 
 
 def is_exact(kind: pa.DataType) -> bool:
@@ -195,7 +205,7 @@ def _fixed(array: pa.Array) -> Any:
     return None
 
 
-def _bytes(arrays: Sequence[pa.Array], count: int) -> Keys:
+def _bytes(arrays: Sequence[pa.Array], count: int, leading: tuple[int, int] | None) -> Keys:
     """Encode keys as bytes, column by column."""
     parts = [_part(array) for array in arrays]
     sizes = np.zeros(count, np.int64)
@@ -212,7 +222,7 @@ def _bytes(arrays: Sequence[pa.Array], count: int) -> Keys:
             _put_texts(data, at, starts, values)
     hashes = np.empty(count, np.uint64)
     _hash(data, offsets, hashes)
-    return Keys(count, hashes=hashes, data=data, offsets=offsets)
+    return Keys(count, hashes=hashes, data=data, offsets=offsets, leading=leading)
 
 
 def _part(array: pa.Array) -> tuple[Any, Any]:

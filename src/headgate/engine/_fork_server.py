@@ -16,6 +16,7 @@ import shutil
 import signal
 import socket
 import sys
+import traceback
 import types
 from contextlib import suppress
 from pathlib import Path
@@ -65,22 +66,39 @@ def main(descriptor: int, load: str) -> None:
     listening = socket.socket(fileno=descriptor)
     listening.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides when to end, and the server ends with it
-    folder, server = Path(listening.getsockname()).parent, os.getpid()
+    address = Path(listening.getsockname())
+    server = _Server(listening, forks=_is_loaded(load))
     try:
-        pkgutil.resolve_name(load)()
-        gc.collect()
-        gc.freeze()  # memory stays shared: no process's collector visits it
-        request = _Server(listening).serve()
-    finally:
-        if os.getpid() == server:
-            shutil.rmtree(folder, ignore_errors=True)
-    if request is not None:
+        request = server.serve()
+    except BaseException:
+        address.unlink(missing_ok=True)  # each launcher that comes later becomes a plain Python
+        raise
+    if request is None:
+        shutil.rmtree(address.parent, ignore_errors=True)
+    else:
         _become(request)
 
 
+def _is_loaded(load: str) -> bool:
+    """Load what the processes need. Return whether that succeeded; standard error has the reason if not."""
+    try:
+        pkgutil.resolve_name(load)()
+    except Exception:  # noqa: BLE001 - a plain Python shows the user the same error, or has none
+        traceback.print_exc()
+        return False
+    gc.collect()
+    gc.freeze()  # memory stays shared: no process's collector visits it
+    return True
+
+
 class _Server:
-    def __init__(self, listening: socket.socket) -> None:
-        self._listening = listening
+    """The server's loop.
+
+    :param forks: whether it forks; False: it refuses each request.
+    """
+
+    def __init__(self, listening: socket.socket, *, forks: bool) -> None:
+        self._listening, self._forks = listening, forks
         self._children: dict[int, _Child] = {}  # by each of their two descriptors
         self._poll = select.poll()
         self._poll.register(0, select.POLLIN)
@@ -105,19 +123,21 @@ class _Server:
 
     def _take(self, launcher: socket.socket) -> Request | None:
         """Fork a process for a launcher, or refuse it; return the request in the forked process."""
-        request: Request | None = None
+        request, pid = None, -1
         with suppress(OSError, ValueError):
             request = _read(launcher)
-        if request is None or not request.fits:
+        if request is not None and request.fits and self._forks:
+            with suppress(OSError):  # there may be no more processes
+                pid = os.fork()
+        if request is not None and not pid:
+            self._leave()
+            launcher.close()
+            return request
+        if pid < 0:
             with suppress(OSError):
                 launcher.sendall(REFUSED)
             launcher.close()
         else:
-            pid = os.fork()
-            if not pid:
-                self._leave()
-                launcher.close()
-                return request
             child = _Child(pid, os.pidfd_open(pid), launcher)
             for descriptor in (child.handle, launcher.fileno()):
                 self._children[descriptor] = child

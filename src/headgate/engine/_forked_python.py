@@ -55,11 +55,11 @@ def forking_python(load: str) -> str | None:
     The first call starts the server, which lives as long as this process.
 
     :param load: the function that loads what the processes need, as ``module:name``; the server calls it.
-    :returns: None if that is impossible: not on Linux, no programs allowed in temporary folders, or their path is too
-        long, or Python's path is too long or has a blank.
+    :returns: None if that is impossible: no Linux with ``pidfd_open``, no programs allowed in temporary folders, or
+        their path is too long, or Python's path is too long or has a blank.
     """
     first = f"#!{sys.executable} -IS\n"
-    if not hasattr(os, "pidfd_open") or " " in sys.executable or len(first) > _LONGEST_LINE:
+    if not _has_process_handles() or " " in sys.executable or len(first) > _LONGEST_LINE:
         return None
     folder = Path(tempfile.mkdtemp(prefix="headgate-"))  # accessible to its owner only, with all files in it
     python, address = folder / "python", str(folder / _launcher.SOCKET)
@@ -74,6 +74,15 @@ def forking_python(load: str) -> str | None:
     listening.listen(64)
     _start_server(listening, load)
     return str(python)
+
+
+def _has_process_handles() -> bool:
+    """Whether Python, the kernel and its filters allow ``pidfd_open``."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
 
 
 def _start_server(listening: socket.socket, load: str) -> None:

@@ -66,6 +66,17 @@ class MergedTables:
         self._read: dict[str, Snapshot] = {}
         """The shards' tables as they were last read, by folder."""
 
+    def check(self, shown: Iterable[MergedState]) -> None:
+        """Check that headgate can write merged tables.
+
+        :param shown: as the last row of the ledger has them.
+        :raises TargetError: it cannot write one.
+        """
+        for merged in shown:
+            for column, folder in self._lake.delta_tables(merged.table, merged.place).items():
+                if getattr(merged, column) is not None:
+                    check_union(folder, followed_log(folder).refresh(files=False))
+
     def show(
         self, states: Mapping[str, TableState], before: Iterable[MergedState], epoch: int
     ) -> tuple[MergedState, ...]:

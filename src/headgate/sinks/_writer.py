@@ -119,7 +119,11 @@ class BatchWriter:
         return Upserts(folds=self.upkeep.folds)
 
     def check_targets(self, spark: SparkSession, tables: Sequence[str]) -> None:
-        """Raise ``TargetError`` if the path of one of these tables holds something that is not this pipeline's."""
+        """Raise ``TargetError`` if the path of one of these tables, or of a table that is merged from some, holds
+        something that is not this pipeline's, or that headgate cannot write.
+        """
+        if not self._checked:
+            self._merged.check(self._shown())
         for table in tables:
             if table in self._checked:
                 continue

@@ -180,6 +180,7 @@ class SnapshotPlan:
             queued = self._first_queued() if len(reading) < slots else None
             if queued is not None:
                 self._begin(server, queued, rows)
+                exhausted.discard(queued.table)  # if its key has changed, it begins a second time
                 continue
             if not reading:
                 break

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FORKED = """
 import os, sys
-from headgate.sinks import preload
+from headgate.apply import preload
 preload()
 before = set(sys.modules)
 if not os.fork():

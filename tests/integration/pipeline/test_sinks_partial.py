@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.carrier import SEQ_DDL
 from headgate.errors import DecodeError
-from headgate.lake import PIPELINE, TABLE, DeltaPath, WriteMethod, spark_schema
+from headgate.lake import DeltaPath, WriteMethod
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import logged
 from tests.integration.pipeline.test_sinks import Bench, live
@@ -68,16 +67,9 @@ def test_partial_updates_through_replays(spark: SparkSession, tmp_path: Path, ca
     ]
 
 
-@pytest.mark.parametrize("old", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_partial_images_come_to_a_changelog_of_whole_ones(spark: SparkSession, tmp_path: Path, old: bool) -> None:
-    """Also to one that was made before there was an ``_absent`` column; a killed batch is replayed to the same rows."""
+def test_partial_images_come_to_a_changelog_of_whole_ones(spark: SparkSession, tmp_path: Path) -> None:
+    """A killed batch is replayed to the same rows."""
     bench = Bench(spark, tmp_path / "lake", ("changelog",))
-    if old:
-        columns = "id bigint, item string, n int"
-        made = f"_op string, _seq {SEQ_DDL}, _gtid string, _ts timestamp, {columns}, _before struct<{columns}>"
-        DeltaPath(spark, bench.lake.changelog(NAME)).create(
-            spark_schema(made), {PIPELINE: "shop", TABLE: f"_changelog.{NAME}"}
-        )
     bench.write(read((1, "a", 10), (2, "b", 20), first=True, last=True))
     bench.write(live(2, ("b", 10, 1, "a", 10), ("u", 10, 1, "A", 10), ("c", 20, 3, "c", 30), table=GOODS))
     images = [
