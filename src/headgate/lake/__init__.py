@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.lake._append import CommitBase, append, append_rows, fit, inspect_base, table_schema
-from headgate.lake._delta import DeltaPath, followed_log, schema_of, spark_schema
+from headgate.lake._delta import DeltaPath, followed_log, schema_of, session_properties, spark_schema
 from headgate.lake._ignored import IgnoredChanges, absent_columns
 from headgate.lake._layout import Lake, short_name
 from headgate.lake._ledger import (
@@ -110,6 +110,7 @@ __all__ = [
     "reshape_files",
     "retire",
     "schema_of",
+    "session_properties",
     "short_name",
     "spark_schema",
     "table_schema",

@@ -12,7 +12,7 @@ import json
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.delta import (
     RETENTION_PROPERTIES,
@@ -43,10 +43,30 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DeltaPath", "followed_log", "schema_of", "spark_schema"]
+__all__ = ["DeltaPath", "followed_log", "schema_of", "session_properties", "spark_schema"]
 
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
 """Prefix of session settings that give new tables properties."""
+
+
+_PROTOCOL: Final = frozenset({"delta.minReaderVersion", "delta.minWriterVersion"})
+"""Settings of the session that are no properties of a table: its requirements follow from its columns."""
+
+
+def session_properties(spark: SparkSession) -> dict[str, str]:
+    """Return the Delta properties that the session gives new tables.
+
+    :raises TargetError: headgate does not support one.
+    """
+    settings = spark.conf.getAll
+    named = {f"delta.{key.removeprefix(_DEFAULTS)}": key for key in settings if key.startswith(_DEFAULTS)}
+    unsupported = [named[name] for name in unsupported_properties(named)]
+    if unsupported:
+        raise TargetError(
+            "the Spark session gives new tables properties that headgate does not support: remove"
+            f" {', '.join(unsupported)}"
+        )
+    return {name: settings[key] for name, key in named.items() if name not in _PROTOCOL}
 
 
 @lru_cache(maxsize=10_000)
@@ -160,16 +180,7 @@ class DeltaPath:
 
         :raises TargetError: headgate does not support a property of the session.
         """
-        settings = self.spark.conf.getAll
-        named = {key.removeprefix(_DEFAULTS): key for key in settings if key.startswith(_DEFAULTS)}
-        defaults = {f"delta.{name}": settings[key] for name, key in named.items()}
-        unsupported = [name.replace("delta.", _DEFAULTS, 1) for name in unsupported_properties(defaults)]
-        if unsupported:
-            raise TargetError(
-                f"{self.path}: the Spark session gives new tables properties that headgate does not support: remove"
-                f" {', '.join(unsupported)}"
-            )
-        values = {**defaults, **RETENTION_PROPERTIES, **properties}
+        values = {**session_properties(self.spark), **RETENTION_PROPERTIES, **properties}
         about = {"properties": json.dumps(values), "partitionBy": "[]", "isManaged": "false"}
         planned = CommitPlan(Snapshot(), creation(schema.json(), values), "CREATE TABLE", about, blind=True)
         self.commit(lambda: planned, tries=1)

@@ -48,6 +48,7 @@ from headgate.lake import (
     UnenteredBatches,
     WriteMethod,
     batch_marker,
+    session_properties,
 )
 from headgate.names import split_table
 from headgate.sinks._answers import PlannerMessages
@@ -120,9 +121,11 @@ class BatchWriter:
 
     def check_targets(self, spark: SparkSession, tables: Sequence[str]) -> None:
         """Raise ``TargetError`` if the path of one of these tables, or of a table that is merged from some, holds
-        something that is not this pipeline's, or that headgate cannot write.
+        something that is not this pipeline's, or that headgate cannot write; or if the session gives new tables
+        properties that headgate does not support.
         """
         if not self._checked:
+            session_properties(spark)
             self._merged.check(self._shown())
         for table in tables:
             if table in self._checked:
