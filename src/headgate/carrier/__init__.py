@@ -36,7 +36,6 @@ from headgate.carrier._images import (
     Gatherer,
     Images,
     Summary,
-    count_changes,
     op_letters,
 )
 from headgate.carrier._messages import (
@@ -111,7 +110,6 @@ __all__ = [
     "UnreadableRows",
     "Waiting",
     "check_names",
-    "count_changes",
     "decode",
     "encode",
     "op_letters",

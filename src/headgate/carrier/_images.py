@@ -32,7 +32,6 @@ __all__ = [
     "Images",
     "ImagesKind",
     "Summary",
-    "count_changes",
     "op_letters",
 ]
 
@@ -157,11 +156,6 @@ def summary_json(data: pa.Buffer) -> str:
         raise DecodeError("images have no summary")
     text: bytes = metadata[_SUMMARY]
     return text.decode()
-
-
-def count_changes(batch: pa.RecordBatch) -> int:
-    """Count the changes of these images: an update with two images is one."""
-    return int(batch.num_rows) - op_letters(batch).count(b"b")
 
 
 def op_letters(batch: pa.RecordBatch) -> bytes:
