@@ -79,11 +79,13 @@ def test_properties_that_a_table_has_make_no_commit(tmp_path: Path) -> None:
 def test_new_tables_get_the_properties_of_the_session(tmp_path: Path) -> None:
     schema = StructType().add("id", LongType())
     settings = {f"{DEFAULTS}checkpointInterval": "7", f"{DEFAULTS}enableDeletionVectors": "true", "other": "x"}
+    settings[f"{DEFAULTS}minWriterVersion"] = "2"
     delta = DeltaPath(session(**settings), str(tmp_path / "t"))
     delta.create(schema, {"delta.checkpointInterval": "50"})
     made = delta.writable(deletes=True)
     assert made.properties["delta.checkpointInterval"] == "50", "those of headgate come first"
     assert "deletionVectors" in (made.features or ())
+    assert "delta.minWriterVersion" not in made.properties, "it is no property"
 
 
 def test_properties_of_the_session_that_headgate_does_not_support_are_refused(tmp_path: Path) -> None:

@@ -131,6 +131,31 @@ def test_a_run_refuses_a_table_before_its_first_batch(spark: SparkSession, tmp_p
     bench.writer.check_targets(bench.spark, [NAME])
 
 
+def test_a_run_refuses_a_merged_table_before_its_first_batch(spark: SparkSession, tmp_path: Path) -> None:
+    """Else its batch's shards are written first, and messages sent."""
+    kind, bench = KINDS["merged"], Bench(spark, tmp_path / "lake")
+    bench.writer = kind.writer(bench)
+    bench.write(first_read((1, "a")))
+    merged = kind.folder(bench.lake)
+    require_more(merged)
+    bench.writer = kind.writer(bench)
+    with pytest.raises(TargetError, match=f"{merged}: {REFUSED}"):
+        bench.writer.check_targets(bench.spark, [NAME])
+    remove_requirement(merged)
+    bench.writer.check_targets(bench.spark, [NAME])
+
+
+def test_a_run_refuses_what_the_session_gives_new_tables(spark: SparkSession, tmp_path: Path) -> None:
+    bench, setting = Bench(spark, tmp_path / "lake"), "spark.databricks.delta.properties.defaults.enableChangeDataFeed"
+    spark.conf.set(setting, "true")
+    try:
+        with pytest.raises(TargetError, match=f"does not support: remove {setting}"):
+            bench.writer.check_targets(bench.spark, [NAME])
+    finally:
+        spark.conf.unset(setting)
+    bench.writer.check_targets(bench.spark, [NAME])
+
+
 def test_the_table_of_notifications(spark: SparkSession, tmp_path: Path) -> None:
     """Its map is one that Spark reads."""
     lake = Lake.at(tmp_path / "lake")
