@@ -54,8 +54,8 @@ def test_a_lookup_finds_the_rows_that_have_the_keys(data: st.DataObject, kind: i
     files = data.draw(st.lists(st.sets(pair, min_size=1, max_size=5), min_size=1, max_size=3))
     wanted = data.draw(st.sets(pair, min_size=1, max_size=5))
     with tempfile.TemporaryDirectory() as folder:
-        found, _ = lookup(Path(folder), files, wanted, kind)
-    assert found == wanted & set().union(*files)
+        located, _ = lookup(Path(folder), files, wanted, kind)
+    assert located == wanted & set().union(*files)
 
 
 @pytest.mark.parametrize("kind", range(len(KINDS) - 1))

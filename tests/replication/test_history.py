@@ -66,6 +66,29 @@ def test_a_server_that_lost_what_it_had_is_not_waited_for(reader: str) -> None:
     assert [row[-1] for row in READERS[reader](network, GtidSet())] == [1, 2, 3, 4, 5]
 
 
+class LateServer(PretendedServer):
+    """It sends transactions that it does not yet show as executed the first time."""
+
+    looks = 0
+
+    @property
+    def executed(self) -> GtidSet:
+        self.looks += 1
+        return gtids(1, 2) if self.looks == 2 else super().executed
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_what_a_dump_sent_may_be_shown_as_executed_later(reader: str) -> None:
+    """The server sends a transaction once it is synced. That is no rewritten history."""
+    server = LateServer()
+    for number in range(1, 6):
+        server.commit([number])
+    server.looks = 0
+    network = Network(server, [Ends(after_packets=15)], step=60)
+    assert [row[-1] for row in READERS[reader](network, GtidSet())] == [1, 2, 3, 4, 5]
+    assert server.looks > 2
+
+
 def test_a_read_that_continues_an_earlier_one_compares_its_last_transaction() -> None:
     """A program that restarted has only what it saved: the server was reset in between, and has written more."""
     before, after = server_with(3), server_with(5, began_us=1_800_000_000_000_000)

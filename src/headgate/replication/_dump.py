@@ -17,17 +17,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, NamedTuple
 
 from headgate.binlog import EndOfLog, ErrorPacket, Framer, LogPosition, Segment
-from headgate.errors import BinlogPurgedError
+from headgate.errors import BinlogPurgedError, HistoryRewrittenError
 from headgate.mysql import ArchivedLog, ByteStream, Connection, missing_error
 from headgate.offsets import Hint
-from headgate.positions import NOTHING, Position, check_kind, file_number, read_executed
+from headgate.positions import NOTHING, ExecutedLog, Position, check_kind, file_number, read_executed
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import DumpRequest, dump_error, gtid_request, position_request
 from headgate.replication._settings import check_settings
 from headgate.replication._transport import TRANSPORT, Transport, check_planned
+from headgate.retrying import RetryPolicy
 
 __all__ = ["Dump", "first_event", "open_dump", "position_of"]
 
@@ -166,10 +168,31 @@ class _CheckedRequest(NamedTuple):
     """Hint at which the dump begins."""
 
 
+_SETTLES: Final = RetryPolicy(0.05, tries=5, errors=HistoryRewrittenError)
+"""Looks at what the server has executed. A dump sends a transaction once it is synced, before ``gtid_executed`` has it
+(``MYSQL_BIN_LOG::ordered_commit`` in the server's binlog.cc), so a second dump may need more than is shown yet."""
+
+
 def _checked(connection: Connection, read: LogRead) -> _CheckedRequest:
     """Return the request, if this is the planned server and its log has the part to read."""
     if read.start is not None:
         return _by_start(connection, read, read.start)
+    log = _SETTLES.call(partial(_executed, connection, read))
+    needed = read.bounds if read.wanted is not None else log.executed - read.bounds
+    purged = log.purged(connection)
+    lost = purged & needed
+    if lost:
+        raise BinlogPurgedError(_READ_AGAIN, needed=str(lost), purged=str(purged))
+    start = read.bounds.request(connection, log.executed, inside=read.wanted is not None)
+    if start.executed_before is None:
+        request = position_request(start.file, start.pos, read.server_id)
+        return _CheckedRequest(request, needed, log.server_uuid)
+    hint = _usable(connection, read, log.server_uuid)
+    return _CheckedRequest(gtid_request(start.executed_before, read.server_id, hint), needed, log.server_uuid, hint)
+
+
+def _executed(connection: Connection, read: LogRead) -> ExecutedLog:
+    """Return the log's end on the planned server, which has executed what is required."""
     log = read_executed(connection)
     check_planned(log.server_uuid, read.server_uuid)
     check_kind(read.bounds, log.executed)
@@ -182,17 +205,7 @@ def _checked(connection: Connection, read: LogRead) -> _CheckedRequest:
             had_them=read.was_complete_on(log.server_uuid),
             behind="the server lacks transactions that the plan needs: wait for it, or connect to one that has them",
         )
-    needed = read.bounds if read.wanted is not None else log.executed - read.bounds
-    purged = log.purged(connection)
-    lost = purged & needed
-    if lost:
-        raise BinlogPurgedError(_READ_AGAIN, needed=str(lost), purged=str(purged))
-    start = read.bounds.request(connection, log.executed, inside=read.wanted is not None)
-    if start.executed_before is None:
-        request = position_request(start.file, start.pos, read.server_id)
-        return _CheckedRequest(request, needed, log.server_uuid)
-    hint = _usable(connection, read, log.server_uuid)
-    return _CheckedRequest(gtid_request(start.executed_before, read.server_id, hint), needed, log.server_uuid, hint)
+    return log
 
 
 def _usable(connection: Connection, read: LogRead, server_uuid: str) -> Hint | None:

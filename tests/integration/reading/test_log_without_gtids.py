@@ -272,11 +272,12 @@ def test_a_log_that_was_begun_again(scene: Scene) -> None:
     """Equal positions and table ids mean other columns after RESET, in a process that knows the old ones."""
     reset = scene.server.reset_statement
     try:
-        scene.do("SET GLOBAL binlog_row_metadata = MINIMAL", reset)
+        scene.do("SET GLOBAL binlog_row_metadata = MINIMAL", "SET timestamp = 1234567890", reset)
         start = scene.position()
         scene.do("CREATE TABLE u (id INT PRIMARY KEY, a INT, b INT)", "INSERT INTO u VALUES (1, 10, 20)")
-        assert plain(scene.read(start)) == [{"_op": "c", "id": 1, "a": 10, "b": 20}]
-        scene.do("DROP TABLE u", reset)
+        scene.do("INSERT INTO u VALUES (2, 10, 20)")
+        assert plain(scene.read(start))[0] == {"_op": "c", "id": 1, "a": 10, "b": 20}
+        scene.do("DROP TABLE u", "SET timestamp = 1234567890", reset)
         scene.do("CREATE TABLE u (id INT PRIMARY KEY, b INT, a INT)", "INSERT INTO u VALUES (1, 20, 10)")
         assert plain(scene.read(start)) == [{"_op": "c", "id": 1, "b": 20, "a": 10}]
     finally:
