@@ -53,6 +53,8 @@ def run_forked(address: str, arguments: list[str]) -> "int | None":
             status += more
     except OSError:
         return GONE
+    finally:
+        server.close()
     return int.from_bytes(status, "little")
 
 
