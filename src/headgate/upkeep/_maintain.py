@@ -149,9 +149,10 @@ class Maintenance:
                 work()
         except LockedError as error:
             self.busy = str(error)
+            return False
         except OSError as error:
             raise TargetError(f"{self._lake.path} cannot be written: {error.strerror}") from None
-        return self.busy is None
+        return True
 
     def _in_a_week(self, folder: str, history: FileHistory) -> Amount | None:
         """Estimate the files in a week: those of the newest version, plus what the last hour added to them, times a
