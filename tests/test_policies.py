@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pickle
 
-from headgate._policies import DEFAULT, POLICY_VALUES, Policies
+from headgate.policies import DEFAULT, POLICY_VALUES, Policies
 
 
 def test_the_first_value_is_the_default() -> None:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from headgate._policies import POLICY_VALUES, Policies
 from headgate.catalog import MULTI_BYTE, SINGLE_BYTE, Column
 from headgate.columns import codec_for
 from headgate.errors import UnsupportedError
+from headgate.policies import POLICY_VALUES, Policies
 
 TARGET = Path(__file__).parents[1] / "docs" / "types.md"
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate._policies import Policies
 from headgate.catalog import Column
 from headgate.columns import codec_for
 from headgate.errors import HeadgateError
 from headgate.kernels import ABSENT, Cells, RowBlock
+from headgate.policies import Policies
 
 NOT_THERE = object()
 """A column that is absent from a partial image."""

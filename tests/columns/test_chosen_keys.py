@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._policies import Policies
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec, check_chosen_keys, with_chosen_key
 from headgate.errors import ChosenKeyError, ConfigError
+from headgate.policies import Policies
 
 INTEGERS = Column("a", "int"), Column("B", "bigint")
 COLUMNS = (*INTEGERS, Column("f", "double"), Column("c", "decimal", precision=5, scale=2))

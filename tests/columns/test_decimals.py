@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._policies import Policies
 from headgate.catalog import Column
 from headgate.columns import codec_for
 from headgate.errors import DecodeError, UnsupportedError
+from headgate.policies import Policies
 from tests.columns.cells import decode
 
 SHAPES = st.integers(1, 65).flatmap(lambda p: st.tuples(st.just(p), st.integers(0, min(p, 30))))

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from examples.outbox import outbox_hooks
-from headgate._policies import ColumnRule, Hook, Policies
 from headgate.catalog import Column, TableDef
 from headgate.columns import HookedTable, TableCodec, mysql_type
 from headgate.columns import hooked_table as behind_its_hook
 from headgate.columns._hooks import _hooked
 from headgate.errors import Definite, HookError
+from headgate.policies import ColumnRule, Hook, Policies
 
 TABLE = TableDef(
     "shop",

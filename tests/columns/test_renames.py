@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._policies import ColumnRule, Policies, parse_rules
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec, check_rules, written_name
 from headgate.errors import ChosenKeyError, UnsupportedError
+from headgate.policies import ColumnRule, Policies, parse_rules
 from tests.columns.cells import block
 
 TABLE = TableDef(

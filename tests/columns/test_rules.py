@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headgate._policies import KEEP, ColumnRule, Decimals, MaskKey, Policies, parse_rules
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec, column_rules
 from headgate.columns._rules import mask_key
 from headgate.errors import ConfigError, DecodeError, UnsupportedError
+from headgate.policies import KEEP, ColumnRule, Decimals, MaskKey, Policies, parse_rules
 from tests.columns.cells import block
 
 KEY = "a key of 16 bytes or more"

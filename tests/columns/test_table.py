@@ -3,10 +3,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headgate._policies import Policies
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec, codec_for
 from headgate.errors import UnsupportedError
+from headgate.policies import Policies
 from tests.columns.cells import block
 
 TABLE = TableDef(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._policies import Policies
 from headgate.catalog import Column
 from headgate.errors import DecodeError, UnsupportedError
+from headgate.policies import Policies
 from tests.columns.cells import decode
 
 DIGITS = st.integers(0, 6)

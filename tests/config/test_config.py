@@ -9,7 +9,6 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from headgate._policies import DEFAULT, POLICY_VALUES, Hook, Policies
 from headgate.config import (
     ConfigFile,
     PipelineConfig,
@@ -22,6 +21,7 @@ from headgate.config import (
 )
 from headgate.config._model import FilePath
 from headgate.errors import ConfigError
+from headgate.policies import DEFAULT, POLICY_VALUES, Hook, Policies
 from tests.logged import logged_here
 from tools import generate_configuration
 

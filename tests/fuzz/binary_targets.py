@@ -86,9 +86,9 @@ def _text(batch: pa.RecordBatch) -> list[str]:
 @target
 def cells() -> Target:
     """Cells of every column type, from the log and from result sets."""
-    from headgate._policies import Policies
     from headgate.columns import codec_for
     from headgate.kernels import RowBlock
+    from headgate.policies import Policies
     from tests.columns.test_damaged import FORMS
 
     codecs = []

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from headgate._policies import DEFAULT, Hook, Policies, parse_rules
 from headgate.catalog import AddedColumn, Column, ColumnChange, DroppedColumn, RedefinedColumn, TableDef
 from headgate.columns import TableCodec, hooked_table
+from headgate.policies import DEFAULT, Hook, Policies, parse_rules
 from headgate.replication import Ddl, canonical_schema
 from headgate.spark._carried import _changes, _ruled_changes, _schema_json, definition_of
 from tests.spark.model import batch_of

@@ -7,8 +7,8 @@ import pickle
 
 import pytest
 
-from headgate._policies import DEFAULT, Hook, Policies
 from headgate.errors import ConfigError
+from headgate.policies import DEFAULT, Hook, Policies
 from headgate.relay.archive import LogOfRelay
 from headgate.spark._options import OPTION_NAMES, Options
 

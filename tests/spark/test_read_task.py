@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate._policies import DEFAULT, OPERATIONS, Hook, Operation, Policies
 from headgate.catalog import Column, TableDef
 from headgate.mysql import ConnectionSettings
+from headgate.policies import DEFAULT, OPERATIONS, Hook, Operation, Policies
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, LogBlock, canonical_schema
 from headgate.snapshot import ChunkOptions
 from headgate.spark import _read_task

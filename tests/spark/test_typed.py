@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate._policies import DEFAULT
 from headgate.carrier import typed_batch
 from headgate.catalog import Column, TableDef
 from headgate.errors import SchemaChangedError, UnsupportedError
+from headgate.policies import DEFAULT
 from headgate.replication import META_FIELDS
 from headgate.spark._typed import typed_fields
 from tests.spark.model import batch_of, definition, partial_of

@@ -22,9 +22,9 @@ from headgate.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from headgate._policies import Policies
     from headgate.catalog import TablePatterns
     from headgate.mysql import Connection, ConnectionSettings
+    from headgate.policies import Policies
 
 __all__ = [
     "PRELOAD",
@@ -137,7 +137,7 @@ def printed_policies(rules: Path | None, connection: Connection, patterns: Table
     :raises ConfigError: the file cannot be read, or the key of hashes.
     :raises UnsupportedError: a rule is not for its column.
     """
-    from headgate._policies import Policies
+    from headgate.policies import Policies
 
     if rules is None:
         return Policies(temporals="text", ambiguous_keys="spell")

@@ -8,7 +8,6 @@ from typing import Final
 from rich.markup import escape
 from rich.table import Table
 
-from headgate._policies import Policies
 from headgate.catalog import Column, TableDef, TablePatterns, TableStats, load_stats, load_tables
 from headgate.cli._common import console, on_terminal
 from headgate.columns import HookedTable, TableCodec, hooked_table, with_chosen_key
@@ -27,6 +26,7 @@ from headgate.pipeline import (
     followed_tables,
     names_of,
 )
+from headgate.policies import Policies
 from headgate.status import place_text
 
 __all__ = ["print_plan"]

@@ -43,10 +43,10 @@ from headgate.cli._common import (
 from headgate.errors import ChunkRetryError, ConfigError, SnapshotRefusedError
 
 if TYPE_CHECKING:
-    from headgate._policies import Policies
     from headgate.catalog import TableDef, TableStats
     from headgate.cli._progress import ProgressDisplay
     from headgate.mysql import Connection, ConnectionSettings
+    from headgate.policies import Policies
     from headgate.positions import Position
     from headgate.replication import ImageBatch
     from headgate.snapshot import Chunk, TableLocks

@@ -14,10 +14,10 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import Policies
 from headgate.catalog import TableDef
 from headgate.errors import ChosenKeyError, ConfigError, SchemaChangedError
 from headgate.names import with_positional_names
+from headgate.policies import Policies
 
 __all__ = ["check_chosen_keys", "check_not_null", "check_unique", "with_chosen_key"]
 

@@ -53,9 +53,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from headgate._policies import Hook, Policies
 from headgate.catalog import Column, TableDef
 from headgate.errors import HookError
+from headgate.policies import Hook, Policies
 
 __all__ = ["HookedTable", "hooked_table", "mysql_type"]
 

@@ -28,7 +28,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import Policies
 from headgate.catalog import BINARIES, INTEGERS, TEXTS, Column, TableDef
 from headgate.columns._expressions import (
     And,
@@ -49,6 +48,7 @@ from headgate.columns._expressions import (
     pattern_parts,
 )
 from headgate.errors import ConfigError, SchemaChangedError
+from headgate.policies import Policies
 
 __all__ = ["RowFilter", "check_row_filters", "filter_images"]
 

@@ -30,7 +30,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numba import njit
 
-from headgate._policies import KEEP, MASKS, ColumnRule, ColumnRules, MaskKey, Policies, spelled_rules
 from headgate.catalog import BINARIES, INTEGERS, TEXTS, Column, TableDef, TablePatterns
 from headgate.columns._codec import BaseCodec, Codec
 from headgate.columns._hmac import hmac_hex
@@ -38,6 +37,7 @@ from headgate.columns._integers import BitCodec, IntegerCodec
 from headgate.errors import ConfigError, CutValueError, DecodeError, UnsupportedError
 from headgate.kernels import VALUE, Cells, u8
 from headgate.names import lower_name
+from headgate.policies import KEEP, MASKS, ColumnRule, ColumnRules, MaskKey, Policies, spelled_rules
 
 __all__ = [
     "apply_rule",

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from headgate._policies import DEFAULT, Policies, ZeroDates
 from headgate.catalog import TEMPORALS, TEXTS, Column, TableDef
 from headgate.columns._chosen_keys import check_not_null, check_unique, with_chosen_key
 from headgate.columns._codec import Codec
@@ -25,6 +24,7 @@ from headgate.columns._temporals import DateCodec, DatetimeCodec, TemporalTextCo
 from headgate.errors import AmbiguousKeyError, ConfigError, CutValueError, DecodeError, RowFilterError, UnsupportedError
 from headgate.kernels import RowBlock
 from headgate.names import quote_name
+from headgate.policies import DEFAULT, Policies, ZeroDates
 
 __all__ = ["PASSES_FIELD", "RowCodec", "TableCodec", "codec_for"]
 

@@ -6,7 +6,13 @@ from typing import Any, Final
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate._policies import (
+from headgate.config._interfaces import NotificationsConfig, SignalsConfig, UiConfig
+from headgate.config._model import Model, is_table
+from headgate.config._routes import RouteConfig
+from headgate.config._schema_changes import SchemaChangesConfig
+from headgate.config._source import SourceConfig, TableConfig
+from headgate.config._target import TargetConfig
+from headgate.policies import (
     POLICY_VALUES,
     Hook,
     MaskKey,
@@ -16,12 +22,6 @@ from headgate._policies import (
     ordered_operations,
     parse_rules,
 )
-from headgate.config._interfaces import NotificationsConfig, SignalsConfig, UiConfig
-from headgate.config._model import Model, is_table
-from headgate.config._routes import RouteConfig
-from headgate.config._schema_changes import SchemaChangesConfig
-from headgate.config._source import SourceConfig, TableConfig
-from headgate.config._target import TargetConfig
 
 __all__ = ["PipelineConfig"]
 

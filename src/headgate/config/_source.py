@@ -7,7 +7,10 @@ from urllib.parse import parse_qsl
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate._policies import (
+from headgate.config._model import FilePath, Model, check_variable, is_table, split_url
+from headgate.config._target import Deletes
+from headgate.names import lower_name
+from headgate.policies import (
     Bit,
     Decimals,
     Json,
@@ -19,9 +22,6 @@ from headgate._policies import (
     ZeroDates,
     is_function,
 )
-from headgate.config._model import FilePath, Model, check_variable, is_table, split_url
-from headgate.config._target import Deletes
-from headgate.names import lower_name
 
 __all__ = ["InconsistentImages", "SnapshotMode", "SourceConfig", "TableConfig"]
 

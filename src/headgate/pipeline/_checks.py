@@ -20,10 +20,10 @@ from headgate.positions import parse_start
 from headgate.status import read_status
 
 if TYPE_CHECKING:
-    from headgate._policies import Policies
     from headgate.catalog import TableDef
     from headgate.control import KafkaTopic
     from headgate.mysql import Connection, ConnectionSettings, Prerequisite
+    from headgate.policies import Policies
 
 __all__ = [
     "check_config",

@@ -22,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headgate._policies import POLICY_VALUES
 from headgate.carrier import ControlFolder, ImageFolder, Resnapshot
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, with_snapshot_mode
 from headgate.control import Channel, KafkaChannel, LogChannel, NotificationDispatcher, WebhookChannel
@@ -50,6 +49,7 @@ from headgate.pipeline._skips import Skips
 from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
 from headgate.pipeline._unfollowed_tables import UnfollowedTables
+from headgate.policies import POLICY_VALUES
 from headgate.sinks import BatchReport, BatchWriter
 from headgate.status import Status
 

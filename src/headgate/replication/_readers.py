@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from headgate._policies import DEFAULT, Policies
 from headgate.binlog import Segment, codes
 from headgate.catalog import TablePatterns
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import Hint, Last
+from headgate.policies import DEFAULT, Policies
 from headgate.positions import Position
 from headgate.replication._decoder import LogDecoder
 from headgate.replication._dump import first_event, open_dump, position_of

@@ -17,11 +17,11 @@ from typing import Literal
 
 import pyarrow as pa
 
-from headgate._policies import DEFAULT, Policies
 from headgate.binlog import RowWalker, TableMap, parse_table_map
 from headgate.catalog import TableDef, TablePatterns, table_from_table_map
 from headgate.columns import TableCodec, with_chosen_key
 from headgate.errors import DecodeError, SchemaAmbiguousError, UnreadableTableError
+from headgate.policies import DEFAULT, Policies
 from headgate.replication._meta import canonical_schema
 from headgate.replication._partial import DefaultsOf
 from headgate.replication._types import stop_reason

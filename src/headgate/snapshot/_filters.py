@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headgate._policies import Policies
 from headgate.catalog import INTEGERS, TEMPORALS, TEXTS, Column, TableDef
 from headgate.columns import TableCodec
 from headgate.errors import DefiniteServerError
 from headgate.names import lower_name, quote_name
+from headgate.policies import Policies
 from headgate.snapshot._ranges import Query, documents, json_values, row_indexes
 from headgate.snapshot._window import InRange, Mask
 

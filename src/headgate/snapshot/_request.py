@@ -8,9 +8,9 @@ from typing import Literal
 
 import pyarrow as pa
 
-from headgate._policies import DEFAULT, Policies
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import ChunkSpec, Hint
+from headgate.policies import DEFAULT, Policies
 from headgate.positions import Position
 from headgate.snapshot._locks import TableLocks
 

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import Policies
 from headgate.carrier import HighWatermark
 from headgate.catalog import TableDef, creates_if_absent, exact_patterns
+from headgate.policies import Policies
 from headgate.replication import ABSENT_FIELD, META_FIELDS, Ddl, LogBlock, WindowReader, file_number
 from headgate.snapshot._request import ChunkRead
 

@@ -10,7 +10,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import DEFAULT, ColumnRule, Policies
 from headgate.carrier import (
     CarriedColumn,
     DdlRow,
@@ -30,6 +29,7 @@ from headgate.columns import HookedTable, TableCodec, hooked_table, mysql_type, 
 from headgate.errors import HookError, UnreadableTableError, UnsupportedError
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import Last
+from headgate.policies import DEFAULT, ColumnRule, Policies
 from headgate.replication import Ddl, ImageBatch, RangeEnd, Stopped, canonical_schema
 from headgate.snapshot import ChunkOptions, TableLocks
 from headgate.spark._read_task import ImagesWanted, read_task, table_now

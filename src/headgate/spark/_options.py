@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
-from headgate._policies import DEFAULT, Policies
 from headgate.control import KafkaTopic
 from headgate.errors import ConfigError
 from headgate.parsing import parse_json
+from headgate.policies import DEFAULT, Policies
 from headgate.positions import parse_position, parse_start
 from headgate.spark._policy_options import POLICY_HELP, parse_policies
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from headgate._policies import (
+from headgate.errors import ConfigError
+from headgate.parsing import parse_json
+from headgate.policies import (
     KEEP,
     OPERATIONS,
     POLICY_VALUES,
@@ -18,8 +20,6 @@ from headgate._policies import (
     ordered_operations,
     parse_rules,
 )
-from headgate.errors import ConfigError
-from headgate.parsing import parse_json
 
 __all__ = ["POLICY_HELP", "parse_policies"]
 

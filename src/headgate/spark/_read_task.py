@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import Operation, Policies
 from headgate.carrier import ABSENT, HighWatermark, Redo, Signals, UnreadableRows, check_names
 from headgate.catalog import TableDef, TablePatterns, exact_pattern, load_table
 from headgate.columns import hooked_table
 from headgate.control import inserted_rows
 from headgate.mysql import Connection, ConnectionSettings
+from headgate.policies import Operation, Policies
 from headgate.positions import parse_position
 from headgate.replication import (
     Ddl,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from headgate._policies import Policies
 from headgate.catalog import TableDef
 from headgate.columns import column_rules
 from headgate.errors import Definite, HeadgateError, SnapshotRefusedError
 from headgate.names import quote_name
 from headgate.offsets import SnapshotRequest
+from headgate.policies import Policies
 
 if TYPE_CHECKING:
     from headgate.spark._server import Server

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headgate._policies import DEFAULT, Policies
 from headgate.catalog import INTEGERS, TableDef, TablePatterns, exact_patterns
 from headgate.errors import ConfigError, DefiniteServerError, TransientServerError
 from headgate.offsets import ChunkSpec, SnapshotProgress, SnapshotRequest, SnapshotState, TableRead
+from headgate.policies import DEFAULT, Policies
 from headgate.positions import parse_position
 from headgate.spark._notes import Notes
 from headgate.spark._snapshot_requests import Refusal, check_request

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from headgate._policies import Policies
 from headgate.carrier import ABSENT, META, TABLE_COLUMN, Redo, check_names, typed_batch
 from headgate.catalog import TableDef
 from headgate.columns import TableCodec, hooked_table
 from headgate.errors import ChunkRetryError, ConfigError
 from headgate.mysql import ConnectionSettings
+from headgate.policies import Policies
 from headgate.replication import ImageBatch, canonical_schema
 from headgate.snapshot import ChunkOptions
 from headgate.spark._read_task import ImagesWanted, read_task, table_now

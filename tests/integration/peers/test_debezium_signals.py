@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from headgate._policies import DEFAULT, Policies
 from headgate.carrier import ControlFolder, Redo, Signals
 from headgate.catalog import Column, TableDef, TablePatterns
 from headgate.control import (
@@ -31,6 +30,7 @@ from headgate.control import (
 )
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import SnapshotRequest, SourceOffset
+from headgate.policies import DEFAULT, Policies
 from headgate.replication import ImageBatch
 from headgate.snapshot import ChunkOptions
 from headgate.spark import Options, Planner

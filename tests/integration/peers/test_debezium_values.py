@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headgate._policies import Policies
 from headgate.binlog import Segment
 from headgate.errors import DecodeError, TransportError
+from headgate.policies import Policies
 from headgate.positions import Position
 from headgate.replication._dump import Dump
 from headgate_testing import MySQLServer

@@ -12,12 +12,12 @@ import pymysql
 import pytest
 from typer.testing import CliRunner
 
-from headgate._policies import Policies
 from headgate.catalog import TablePatterns
 from headgate.cli import app
 from headgate.errors import BinlogPurgedError, Definite, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
+from headgate.policies import Policies
 from headgate.relay.server._bootstrap._suppliers import ChunkSupplier
 from headgate.relay.server._sources import LogicalSource
 from headgate.replication import DecodeOptions, Idle, check_settings, follow

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from headgate._policies import ColumnRule, Policies
 from headgate.catalog import TablePatterns
 from headgate.errors import RowFilterError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
+from headgate.policies import ColumnRule, Policies
 from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, read_range
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate_testing import MySQLServer

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from headgate._policies import Policies
 from headgate.errors import SchemaAmbiguousError, ServerSettingError, UnsupportedError
 from headgate.mysql import Connection
+from headgate.policies import Policies
 from headgate.replication import Ddl, WindowReader
 from headgate.spark._server import SourceServer
 from headgate_testing import MySQLServer

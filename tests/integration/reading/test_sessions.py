@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from headgate import verify
-from headgate._policies import Policies
 from headgate.catalog import TableDef, TablePatterns, load_tables
 from headgate.mysql import Connection, ConnectionSettings, Secret, commit_watermark, gtid_executed
 from headgate.offsets import ChunkSpec, SnapshotProgress
+from headgate.policies import Policies
 from headgate.replication import ImageBatch
 from headgate.snapshot import ChunkOptions, ChunkRead, advance, first_chunk_bounds, next_chunk, read_chunks
 from headgate_testing import MySQLServer

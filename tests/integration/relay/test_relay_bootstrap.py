@@ -23,9 +23,9 @@ import fastavro
 import numpy as np
 import pytest
 
-from headgate._policies import Policies
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ConnectionSettings
+from headgate.policies import Policies
 from headgate.relay.client import CheckpointFile, ClientTuning, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay.databus import CHECKPOINT_SOURCE, BootstrapPoint, Schema, event_fields
 from headgate.relay.server import KINDS, LogicalSource, Relay, RelayConfig, ScnKind, create_app

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from headgate._policies import MaskKey, parse_rules
 from headgate.errors import ConfigError, UnsupportedError
 from headgate.gtid import GtidSet
+from headgate.policies import MaskKey, parse_rules
 from headgate.relay.client import Consumer as ClientConsumer
 from headgate.relay.client import Event, RelayClient
 from headgate.relay.server import LogicalSource, Relay, RelayConfig, create_app

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate._policies import Policies
 from headgate.catalog import TableDef, exact_patterns, load_tables
 from headgate.columns import TableCodec
 from headgate.errors import DecodeError
 from headgate.mysql import Connection, ConnectionSettings, select_blocks
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
+from headgate.policies import Policies
 from headgate.snapshot import advance, first_chunk_bounds, in_range, next_chunk
 from headgate.snapshot._keys import key_columns, key_order, range_condition
 from headgate.snapshot._ranges import key_conditions

@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate import verify
-from headgate._policies import Policies
 from headgate.carrier import UnreadableRows
 from headgate.cli import app
 from headgate.errors import CutValueError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed, select_blocks
 from headgate.offsets import ChunkSpec
+from headgate.policies import Policies
 from headgate.relay.server._bootstrap._suppliers import ChunkSupplier
 from headgate.relay.server._sources import LogicalSource
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
-from headgate._policies import Policies
 from headgate.carrier import UnreadableRows
 from headgate.catalog import exact_patterns, load_tables
 from headgate.cli import app
@@ -21,6 +20,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.pipeline import Pipeline
+from headgate.policies import Policies
 from headgate.relay.server import LogicalSource
 from headgate.replication import ImageBatch, Stopped
 from headgate.snapshot import ChunkOptions, ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks

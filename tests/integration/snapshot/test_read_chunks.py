@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate._policies import Policies
 from headgate.carrier import DATA_COLUMN, encode
 from headgate.catalog import Column
 from headgate.errors import ChunkRetryError, HistoryRewrittenError, ServerBehindError, SnapshotRefusedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
+from headgate.policies import Policies
 from headgate.replication import SNAPSHOT_FILE, SNAPSHOT_POS
 from headgate.snapshot import ChunkOptions, ChunkRead, HighWatermark, Redo, read_chunks
 from headgate.snapshot._keys import key_order

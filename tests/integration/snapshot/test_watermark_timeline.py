@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from headgate._policies import Policies, Window
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, select_blocks
 from headgate.offsets import ChunkSpec
+from headgate.policies import Policies, Window
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate_testing import MySQLServer
 from tests.integration.changes import Log, plain

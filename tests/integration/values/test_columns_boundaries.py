@@ -20,12 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate._policies import DEFAULT, Policies
 from headgate.catalog import TablePatterns
 from headgate.cli._jsonl import block_lines, snapshot_lines
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec, Hint
+from headgate.policies import DEFAULT, Policies
 from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, read_range
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate_testing import MySQLServer

@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate._policies import Policies
 from headgate.catalog import SINGLE_BYTE, TablePatterns, load_tables, table_from_table_map
 from headgate.columns import TableCodec
 from headgate.errors import DecodeError
 from headgate.mysql import Connection, ConnectionSettings, select_blocks
+from headgate.policies import Policies
 from headgate_testing import MySQLServer
 from tests.integration.logdump import log_end, read_table
 

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headgate._policies import Policies
 from headgate.catalog import MULTI_BYTE, NO_CODE, SINGLE_BYTE, multi_byte_table
+from headgate.policies import Policies
 from headgate_testing import MySQLServer
 from tests.integration.values.test_columns_boundaries import logged, own_columns, snapshot, write_twice
 from tests.integration.values.test_columns_parity import bits, random_json

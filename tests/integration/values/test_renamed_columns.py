@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from headgate._policies import Policies, parse_rules
 from headgate.cli._plan import print_plan
 from headgate.config import PipelineConfig, parse_config
 from headgate.errors import ConfigError, UnsupportedError
@@ -22,6 +21,7 @@ from headgate.lake import Lake, Target, key_of, newest_row
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import ChunkSpec
 from headgate.pipeline import Pipeline, check_source
+from headgate.policies import Policies, parse_rules
 from headgate.replication import ImageBatch
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate_testing import KafkaBroker, MySQLServer, RegistryServer

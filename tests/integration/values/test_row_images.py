@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from headgate._policies import Policies
 from headgate.catalog import TablePatterns
 from headgate.cli import app
 from headgate.errors import UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
+from headgate.policies import Policies
 from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, follow, read_range
 from headgate.snapshot import ChunkOptions, ChunkRead, HighWatermark, Redo, read_chunks
 from headgate_testing import MySQLServer

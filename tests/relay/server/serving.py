@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 from starlette.types import ASGIApp
 
-from headgate._policies import Policies
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
+from headgate.policies import Policies
 from headgate.relay.server import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
 from headgate.relay.server._assemble import Assembler
 from headgate.relay.server._warm import warm

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from headgate._policies import Policies
 from headgate.errors import BinlogPurgedError, ConnectError, ServerBehindError, StorageError
 from headgate.files import write_all
 from headgate.gtid import GtidSet
 from headgate.offsets import Last
+from headgate.policies import Policies
 from headgate.relay.databus import StreamPosition
 from headgate.relay.server import _feeder, _position, _segments
 from headgate.relay.server._buffer import EventBuffer

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from headgate._policies import parse_rules
 from headgate.columns import rules_mark
 from headgate.errors import ConfigError, ConnectError, ScnNotFoundError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
+from headgate.policies import parse_rules
 from headgate.relay.archive import LogFeeder
 from headgate.relay.databus import StreamPosition
 from headgate.relay.server import Relay, RelayConfig, _feeder

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate._policies import MaskKey, Policies, parse_rules
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec, rules_mark
 from headgate.columns._rules import mask_key
 from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
+from headgate.policies import MaskKey, Policies, parse_rules
 from headgate.relay.server import RelayConfig, load_relay
 from headgate.relay.server._events._avro import RowEncoder
 from headgate.relay.server._events._decode import RowDecoder

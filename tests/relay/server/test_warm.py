@@ -56,7 +56,7 @@ with served(event_version=version, before_images=version > 1) as relay:
 """
 EVERY_TYPE = """
 from numba.core.dispatcher import Dispatcher
-from headgate._policies import Policies
+from headgate.policies import Policies
 from headgate.relay.server._events import _decode
 from headgate.relay.server._warm import warm
 from tests.relay.server.serving import anywhere

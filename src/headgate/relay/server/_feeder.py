@@ -21,13 +21,13 @@ from typing import Final
 
 import numpy as np
 
-from headgate._policies import MASKS
 from headgate.catalog import TableDef, load_tables
 from headgate.columns import check_rules, column_rules, target_table
 from headgate.errors import ConfigError, HeadgateError, IncompleteReadError, ServerBehindError, Transient
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
 from headgate.names import lower_name
+from headgate.policies import MASKS
 from headgate.relay.databus import EOP_SIZE
 from headgate.relay.server._assemble import Assembler, Finished
 from headgate.relay.server._buffer import EventBuffer

@@ -15,11 +15,11 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, InstanceOf, ValidationInfo, model_validator
 
-from headgate._policies import ColumnRules, MaskKey, Policies
 from headgate.catalog import TablePatterns
 from headgate.config import Model
 from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings
+from headgate.policies import ColumnRules, MaskKey, Policies
 from headgate.relay.server._buffer import BufferLimits
 from headgate.relay.server._events._schemas import Types
 from headgate.relay.server._groups import GroupLimits

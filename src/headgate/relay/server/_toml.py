@@ -25,11 +25,11 @@ from typing import Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from headgate._policies import MaskKey, checked_rules, parse_rules
 from headgate.config import Model, explain
 from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings
 from headgate.parsing import parse_toml
+from headgate.policies import MaskKey, checked_rules, parse_rules
 from headgate.relay.server._sources import (
     LARGEST_ID,
     FilePath,

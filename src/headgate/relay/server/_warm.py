@@ -17,11 +17,11 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from headgate._policies import Policies
 from headgate.catalog import TableDef
 from headgate.columns import TableCodec
 from headgate.errors import HeadgateError
 from headgate.kernels import NULL, RowBlock
+from headgate.policies import Policies
 from headgate.relay.databus import Schema, StreamPosition, convert_to_v1, count_sources, event_fields
 from headgate.relay.server._assemble import Assembler, Finished
 from headgate.relay.server._buffer import EventBuffer

@@ -18,13 +18,13 @@ from typing import Any, Final, NamedTuple, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate._policies import Policies
 from headgate.catalog import TableDef, TableStats, exact_patterns, load_stats, load_table
 from headgate.errors import ServerBehindError, SnapshotRefusedError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
 from headgate.names import with_positional_names
 from headgate.offsets import Hint, SnapshotProgress
+from headgate.policies import Policies
 from headgate.relay.server._sources import LogicalSource
 from headgate.replication import META_FIELDS, ImageBatch, check_settings
 from headgate.snapshot import (
