@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import functools
 import json
-import logging
 import os
 import sys
 import tempfile
@@ -33,7 +32,8 @@ from headgate_testing import MySQLServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.cli._live import LiveView, LogView
+    from headgate.cli._live import LiveView
+    from headgate.cli._log_view import LogView
     from headgate.config import PipelineConfig
     from headgate.pipeline import Pipeline
     from headgate.status import Status
@@ -184,14 +184,15 @@ class _Demo:
 
 @contextlib.contextmanager
 def _view() -> Iterator[LiveView | LogView]:
-    from headgate.cli._live import LiveView, LogView
+    from headgate.cli._live import LiveView
+    from headgate.cli._log_view import LogView
+    from headgate.cli._logging import log_to_stderr
 
     if sys.stdout.isatty():
         with LiveView(_console()) as live:
             yield live
         return
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("headgate").setLevel(logging.INFO)
+    log_to_stderr()
     with LogView() as plain:
         yield plain
 

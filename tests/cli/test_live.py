@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from headgate.cli._live import LiveView, LogView
+from headgate.cli._live import LiveView
 from headgate.status import (
     Activity,
     BatchStatus,
@@ -20,7 +19,6 @@ from headgate.status import (
     TableReadProgress,
     TableStatus,
 )
-from tests.logged import logged_here
 
 NAME = "shop.[red]orders"
 GTID = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-9"
@@ -153,97 +151,7 @@ def test_columns_do_not_shrink_from_second_to_second() -> None:
     assert len(widths) == 1
 
 
-# --- without a terminal
-
-
-def logged(
-    caplog: pytest.LogCaptureFixture, state: str, *, rows: int = 0, changes: int = 0, seconds: float = 2.0, **more: Any
-) -> list[str]:
-    """The lines of a batch, whose table had 70 rows and 700 changes before."""
-    caplog.clear()
-    caplog.set_level("INFO", "headgate")
-    view = LogView()
-    view.update(status(batch=batch(), tables={NAME: TableStatus(state="live", rows=70, changes=700)}))
-    replayed, lag = more.pop("replayed", False), more.pop("lag", LagStatus())
-    table = TableStatus(state=state, rows=70 + rows, changes=700 + changes, **more)
-    new = {"epoch": 2, "batch_id": 2, "rows": rows, "changes": changes, "seconds": seconds, "replayed": replayed}
-    after = status(batch=batch().model_copy(update=new), tables={NAME: table}, lag=lag)
-    for _ in range(3):
-        view.update(after)
-    return [record.getMessage() for record in logged_here(caplog)]
-
-
-def test_the_rows_of_a_snapshot_are_no_changes(caplog: pytest.LogCaptureFixture) -> None:
-    assert logged(caplog, "live", rows=1_000_000, seconds=4.0, lag=LagStatus(seconds=124.2)) == [
-        f"{NAME} live: 1,000,000 rows read",
-        f"batch 2: 4.0 s, 1,000,000 rows read, 250,000.0 rows/s, lag 2 min 4 s, up to {GTID}",
-    ]
-
-
-def test_changes_are_counted_over_the_time_of_their_batch(caplog: pytest.LogCaptureFixture) -> None:
-    assert logged(caplog, "live", changes=63, seconds=1.5) == [
-        f"{NAME} live: 63 changes, 42.0 changes/s",
-        f"batch 2: 1.5 s, 63 changes, 42.0 changes/s, lag not known yet, up to {GTID}",
-    ]
-    assert logged(caplog, "live", rows=1, changes=1) == [
-        f"{NAME} live: 1 row read, 1 change, 0.5 changes/s",
-        f"batch 2: 2.0 s, 1 row read, 0.5 rows/s, 1 change, 0.5 changes/s, lag not known yet, up to {GTID}",
-    ]
-
-
-def test_a_batch_that_took_no_time_has_no_rate(caplog: pytest.LogCaptureFixture) -> None:
-    assert logged(caplog, "live", rows=5, changes=7, seconds=0.0) == [
-        f"{NAME} live: 5 rows read, 7 changes",
-        f"batch 2: 0.0 s, 5 rows read, 7 changes, lag not known yet, up to {GTID}",
-    ]
-
-
-def test_other_batches_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    figures = {"rows_read": 600, "rows_estimate": 1000, "chunks_done": 3, "chunks_estimate": 5}
-    assert logged(caplog, "snapshotting", rows=400, changes=3, **figures)[0] == (
-        f"{NAME} snapshotting: 600 of about 1,000 rows (60 %), 3 of 5 chunks, 3 changes, 1.5 changes/s"
-    )
-    assert logged(caplog, "stopped", reason="DROP TABLE")[0] == f"{NAME} stopped: DROP TABLE"
-    replayed = logged(caplog, "live", replayed=True)
-    assert replayed[1] == f"batch 2: it was in the ledger already, lag not known yet, up to {GTID}"
-
-
-def test_log_lines_only_where_something_happened(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "headgate")
-    with LogView() as view:
-        for epoch, changes in enumerate((0, 3, 3)):
-            newest = batch().model_copy(update={"epoch": epoch})
-            view.update(status(batch=newest, tables={NAME: TableStatus(state="live", changes=changes)}))
-    lines = [record.getMessage() for record in logged_here(caplog)]
-    assert [line.partition(" ")[0] for line in lines] == [NAME, "batch", "batch", "ended"]
-
-
-def test_what_takes_long_has_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
-    """One a second is told; the log has few."""
-    caplog.set_level("INFO", "headgate")
-    view = LogView()
-    for second in range(3000):
-        view.update(reading(0, tasks=3000, tasks_done=second).model_copy(update={"updated_us": second * 1_000_000}))
-    for second in range(4):
-        view.update(status(activity=activity("applying", rows=9)).model_copy(update={"updated_us": second * 1_000_000}))
-    for _ in range(50):
-        view.update(status("idle", activity=activity("waiting", 60)))
-    lines = [record.getMessage() for record in logged_here(caplog)]
-    times = [line.rpartition(", ")[2].removesuffix(" so far") for line in lines]
-    assert times[:8] == ["3 s", "13 s", "23 s", "33 s", "43 s", "54 s", "1 min 8 s", "1 min 25 s"]
-    assert 15 < len(lines) < 30, "the longer it takes, the fewer"
-    assert lines[1].startswith(f"reading {NAME} (chunks 1–3 of 7): about 500,000 rows, 13 of 3,000 tasks done")  # noqa: RUF001
-    assert lines[-1] == "applying 9 rows, 3 s so far"
-
-
-def test_the_log_ends_with_what_was_done(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "headgate")
-    with LogView() as view:
-        view.update(status("stopped", batches=1, tables={NAME: TableStatus(state="live", changes=1, rows=2000)}))
-    with contextlib.suppress(OSError), LogView() as view:
-        view.update(status("failed"))
-        raise OSError("disk")
-    assert [record.getMessage() for record in logged_here(caplog)] == ["ended after 1 batch: 1 change, 2,000 rows read"]
+# --- a terminal that goes
 
 
 class Gone(io.StringIO):

@@ -10,6 +10,7 @@ import pytest
 
 from headgate.apply import preload
 from headgate.cli._common import PRELOAD
+from headgate.cli._logging import LogFormat, LogLevel
 from headgate.cli._run import _announce, _loading
 from headgate.config import parse_config
 from headgate.pipeline._run import _PRELOAD
@@ -53,7 +54,7 @@ def test_notifications_are_logged_beside_the_live_view(
     log = logging.getLogger("headgate.notifications")
     handlers, level = log.handlers[:], log.level
     try:
-        _announce(parse_config(TEXT + "[notifications]\nlog = true\n"))
+        _announce(parse_config(TEXT + "[notifications]\nlog = true\n"), LogLevel.info, LogFormat.text)
         log.debug("a line")
         assert capsys.readouterr().err == "a line\n"
     finally:

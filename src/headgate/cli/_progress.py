@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from headgate.cli._logging import log_to_stderr
 from headgate.status import duration
 
 __all__ = ["ProgressDisplay", "VerifyView", "verify_view"]
@@ -80,8 +81,7 @@ def verify_view() -> VerifyView:
     """Return a bar below the results on a terminal, elsewhere plain lines in the log."""
     if sys.stdout.isatty():
         return _VerifyBar(Console())
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    log.setLevel(logging.INFO)
+    log_to_stderr()
     return VerifyView()
 
 

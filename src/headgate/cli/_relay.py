@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import sys
 import threading
 from pathlib import Path
@@ -13,6 +12,7 @@ import typer
 
 from headgate.cli._common import warn, write_lines
 from headgate.cli._interrupt import on_interrupt
+from headgate.cli._logging import LogFormat, LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -113,6 +113,8 @@ def command(
     log_disk_bytes: Annotated[
         int | None, typer.Option(min=0, help="Bytes of each server's log to keep, for pipelines that read it here.")
     ] = None,
+    log_level: LogLevelOption = LogLevel.info,
+    log_format: LogFormatOption = LogFormat.text,
 ) -> None:
     """Serve the changes of servers to any number of consumers, in the protocol of LinkedIn's Databus, until Ctrl-C.
 
@@ -150,6 +152,7 @@ def command(
     }
     config = config.changed(**{name: value for name, value in changes.items() if value is not None})
     _check_exposure(config, insecure=insecure)
+    log_to_stderr(log_level, log_format)
     _serve(config, start, reset=reset)
 
 
@@ -213,7 +216,6 @@ def _serve(config: RelayConfig, start: str, *, reset: bool) -> None:
         connections=relay.counters,
         idle_seconds=_IDLE_SECONDS,
     )
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     with relay, serving, on_interrupt(ended.set):
         gc.freeze()  # exclude loaded objects from collections, which would delay all threads
         write_lines([serving.url])

@@ -15,6 +15,7 @@ import typer
 
 from headgate.cli._common import PRELOAD, console, write_lines
 from headgate.cli._interrupt import on_interrupt
+from headgate.cli._logging import LogFormat, LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
 from headgate.config import SnapshotMode
 from headgate.errors import HeadgateError
 from headgate.extras import require_extra
@@ -69,13 +70,15 @@ def run(
             " all at every start (always).",
         ),
     ] = None,
+    log_level: LogLevelOption = LogLevel.info,
+    log_format: LogFormatOption = LogFormat.text,
 ) -> None:
     """Read the tables exactly, then follow their changes into Delta tables.
 
     Ctrl-C ends it cleanly; the next run continues where it stopped. If nothing was applied yet, or with --once not
     everything, the exit code is 3. The file may change meanwhile: new tables are
     followed from the next batch on, and on SIGHUP it is read again. On a terminal you see a line per table; elsewhere
-    plain log lines.
+    log lines: changes of a table's state, and a summary a minute.
 
     Examples:
       headgate run pipeline.toml --dry-run
@@ -106,7 +109,7 @@ def run(
 
     TablePatterns(resnapshot or ())  # report a wrong pattern before anything starts
     require_extra("spark")
-    _announce(config)
+    _announce(config, log_level, log_format)
     completed = False
     with suppress(KeyboardInterrupt), ExitStack() as stack:
         with _loading():
@@ -137,7 +140,7 @@ class _Stderr(logging.Handler):
         print(self.format(record), file=sys.stderr, flush=True)  # noqa: T201 - the command's output
 
 
-def _announce(config: PipelineConfig) -> None:
+def _announce(config: PipelineConfig, level: LogLevel, form: LogFormat) -> None:
     """Print a line before the modules load, which takes seconds, and longer on a machine that has compiled none yet."""
     text = f"pipeline {config.name}: loading (a first run also compiles)"
     if config.notifications.log:
@@ -148,14 +151,14 @@ def _announce(config: PipelineConfig) -> None:
     if sys.stdout.isatty():
         console().print(text, style="dim", markup=False)
         return
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    log.setLevel(logging.INFO)
+    log_to_stderr(level, form)
     log.info(text)
 
 
 def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]) -> bool:
     """Run until the end or a signal, and show the progress. Return what :meth:`Pipeline.run` returns."""
-    from headgate.cli._live import LiveView, LogView
+    from headgate.cli._live import LiveView
+    from headgate.cli._log_view import LogView
 
     view: LiveView | LogView = LiveView(console()) if sys.stdout.isatty() else LogView()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

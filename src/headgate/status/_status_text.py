@@ -180,7 +180,8 @@ def _snapshot_progress(table: TableStatus, progress: TableReadProgress | None) -
 
 def _changes_text(table: TableStatus) -> str:
     rate = f", {table.changes_per_second:,.1f} changes/s" if table.changes_per_second else ""
-    return f"{counted(table.changes, 'change')}{rate}, {counted(table.rows, 'row')} read"
+    rows = f", {counted(table.rows, 'row')} read" if table.rows else ""
+    return f"{counted(table.changes, 'change')}{rate}{rows}"
 
 
 def activity_text(activity: Activity, now_us: int) -> str:

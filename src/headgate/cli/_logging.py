@@ -1,0 +1,73 @@
+"""Log lines of the commands on stderr: one set-up for all, as text or as JSON lines.
+
+A record's ``extra`` becomes fields of its JSON line; the text form has the message alone. headgate's records are shown
+from the chosen level on, those of libraries from WARNING on, or from the chosen level if that is higher.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from enum import StrEnum
+from typing import Annotated, Final
+
+import typer
+
+__all__ = ["LogFormat", "LogFormatOption", "LogLevel", "LogLevelOption", "log_to_stderr"]
+
+_TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
+
+
+class LogLevel(StrEnum):
+    """The least level that is logged."""
+
+    debug = "debug"
+    info = "info"
+    warning = "warning"
+    error = "error"
+
+
+class LogFormat(StrEnum):
+    """Format of log lines."""
+
+    text = "text"
+    json = "json"
+
+
+LogLevelOption = Annotated[
+    LogLevel,
+    typer.Option("--log-level", help="Log lines from this level on; debug has a line for each batch and table."),
+]
+LogFormatOption = Annotated[
+    LogFormat, typer.Option("--log-format", help="Log lines as text, or as JSON objects with fields for programs.")
+]
+
+
+def log_to_stderr(level: LogLevel = LogLevel.info, form: LogFormat = LogFormat.text) -> None:
+    """Write log records to stderr, unless the process has set its logging up otherwise."""
+    least = logging.getLevelNamesMapping()[level.upper()]
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_json_lines() if form is LogFormat.json else logging.Formatter(_TEXT))
+    logging.basicConfig(level=max(least, logging.WARNING), handlers=[handler])
+    logging.getLogger("headgate").setLevel(least)
+
+
+def _json_lines() -> logging.Formatter:
+    """Return a formatter to one JSON object a line: ``timestamp`` in UTC, ``level``, ``event``, and the record's own.
+
+    A traceback is one text.
+    """
+    import structlog
+
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.ExtraAdder(),
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+        ],
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(ensure_ascii=False),
+        ],
+    )
