@@ -77,7 +77,7 @@ def test_page_status_metrics_and_log_have_the_same_figures(tmp_path: Path, caplo
     ledger = page[page.index("<tbody>", page.index("<caption>Ledger")) :]
     assert re.findall(r'class="number">([^<]+)<', ledger)[:6] == ["4,321", "500", "2.0 s", "0", "1,500", "2.0 s"]
     # the run
-    assert "ended after 2 batches: 4,321 changes, 2,000 rows read" in log
+    assert "ended after 2 batches: 2,000 rows read, 4,321 changes" in log
     assert metrics["headgate_batches_total", "shop"] == 2
     assert metrics["headgate_writes_total", "shop", "upsert"] == 2
     assert metrics["headgate_lag_seconds", "shop"] == 3.5

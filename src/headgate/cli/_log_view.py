@@ -85,7 +85,7 @@ class LogView:
             self._log_period()
         if status is not None and error is None:
             changes, rows = (sum(getattr(t, name) for t in status.tables.values()) for name in ("changes", "rows"))
-            done = f"{counted(changes, 'change')}, {counted(rows, 'row')} read"
+            done = _work_text(rows, changes, 0) or "nothing to do"
             fields = {"batches": status.batches, "changes": changes, "rows": rows}
             log.info("ended after %s: %s", _batches(status.batches), done, extra=fields)
 
