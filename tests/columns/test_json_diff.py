@@ -157,6 +157,11 @@ def test_indexes_that_no_array_has(path: str) -> None:
         apply_json_differences(document([1]), difference(INSERT, path, 2))
 
 
+def test_a_key_that_is_no_json_text() -> None:
+    with pytest.raises(ValueError, match="truncated or malformed"):
+        apply_json_differences(document({}), difference(INSERT, r'$."\q"', 2))
+
+
 def test_a_path_into_a_document_deeper_than_mysqls() -> None:
     value: list[Any] = [1]
     for _ in range(400):

@@ -272,7 +272,7 @@ def apply_json_differences(document: bytes, differences: bytes) -> bytes:
     """
     try:
         return _apply(document, differences)
-    except (IndexError, struct.error, UnicodeDecodeError):
+    except (IndexError, struct.error, UnicodeDecodeError, json.JSONDecodeError):
         raise ValueError("a JSON document or its differences are truncated or malformed") from None
 
 
