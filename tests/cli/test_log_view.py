@@ -121,7 +121,13 @@ def test_many_tables_are_counted_if_they_need_no_care(caplog: pytest.LogCaptureF
 
 def test_a_table_that_is_being_read_has_a_line_a_period(caplog: pytest.LogCaptureFixture) -> None:
     def progress(rows: int) -> dict[str, TableStatus]:
-        read: dict[str, Any] = {"rows": rows, "rows_read": rows, "rows_estimate": 1000, "chunks_done": 3, "chunks_estimate": 5}
+        read: dict[str, Any] = {
+            "rows": rows,
+            "rows_read": rows,
+            "rows_estimate": 1000,
+            "chunks_done": 3,
+            "chunks_estimate": 5,
+        }
         return {NAME: TableStatus(state="snapshotting", **read)}
 
     updates = [status(second, second, tables=progress(50 * second)) for second in range(1, 12)]

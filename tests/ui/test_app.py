@@ -534,3 +534,40 @@ def test_a_file_that_cannot_be_written_stays(file: Path, inbox: ControlFolder, m
     assert (answer.code, answer.value["problem"]) == (503, "the file cannot be written: No space left on device")
     assert file.read_text() == TOML
     assert list(file.parent.glob(".pipeline*")) == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:8321", "10.0.0.7:8321", ""])
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({}, 200),
+        ({"state": "idle"}, 200),
+        ({"batch": None}, 503),
+        ({"error": "cannot connect to MySQL"}, 503),
+        ({"state": "failed"}, 503),
+        ({"state": "stopped"}, 503),
+        ({"updated_us": 1}, 503),
+    ],
+)
+def test_probes_need_no_token_and_name_nothing(tmp_path: Path, host: str, more: dict[str, Any], code: int) -> None:
+    inbox = ControlFolder(str(tmp_path))
+    put(inbox, **more)
+    for app in (
+        create_app([Watched("shop", inbox)]),
+        create_app([Watched("shop", inbox)], host="0.0.0.0", token=Token(SECRET)),
+    ):
+        assert ask(app, "/healthz", headers={"host": host}).text == "alive\n"
+        answer = ask(app, "/readyz", headers={"host": host})
+        assert (answer.code, answer.text) == (code, "ready\n" if code == 200 else "not ready\n")
+        assert ask(app, "/readyz", "POST", {"host": host}).code in (405, 421)
+
+
+def test_a_page_is_ready_if_all_its_pipelines_are(tmp_path: Path) -> None:
+    inboxes = [ControlFolder(str(tmp_path / name)) for name in ("a", "b", "c")]
+    for inbox in inboxes[:2]:
+        put(inbox)
+    pages = [
+        create_app([Watched(str(number), inbox) for number, inbox in enumerate(some)])
+        for some in (inboxes[:2], inboxes)
+    ]
+    assert [ask(page, "/readyz").code for page in pages] == [200, 503], "the third never ran"

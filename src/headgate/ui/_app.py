@@ -1,5 +1,5 @@
-"""The pages: ``/`` for people, ``/api/status`` and ``/metrics`` for programs, ``POST /signals`` and
-``PUT /config`` with the token.
+"""The pages: ``/`` for people, ``/api/status`` and ``/metrics`` for programs, ``/healthz`` and ``/readyz`` for
+supervisors, ``POST /signals`` and ``PUT /config`` with the token.
 
 Every answer is rendered from the status files. The page has no state, so several pages may show the same pipelines, and
 a pipeline runs without any. Templates escape what they show: table names and messages come from other systems.
@@ -53,6 +53,8 @@ def create_app(pipelines: Sequence[Watched], *, host: str = "127.0.0.1", token: 
         Route("/content", pages.content),
         Route("/api/status", pages.status),
         Route("/metrics", pages.metrics),
+        Route("/healthz", pages.health),
+        Route("/readyz", pages.readiness),
         Route("/signals", pages.signals, methods=["POST"]),
         Route("/config", pages.config, methods=["PUT"]),
         Mount("/static", StaticFiles(packages=[("headgate.ui", "static")])),
@@ -83,6 +85,15 @@ class _Pages:
 
     def metrics(self, _request: Request) -> Response:
         return Response(exposition(self._views()), media_type=CONTENT_TYPE)
+
+    def health(self, _request: Request) -> Response:
+        """Return 200: the process answers."""
+        return PlainTextResponse("alive\n")
+
+    def readiness(self, _request: Request) -> Response:
+        """Return 200 if every pipeline follows its server, else 503. Anybody may ask, so the answer names nothing."""
+        ready = all(view.is_following for view in self._views())
+        return PlainTextResponse("ready\n") if ready else PlainTextResponse("not ready\n", 503)
 
     def _views(self) -> list[PipelineView]:
         return [pipeline.state() for pipeline in self._pipelines.values()]

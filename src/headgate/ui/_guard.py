@@ -7,6 +7,7 @@ Signals always need the token: without one they are disabled. Other web pages ar
   could be used to read the page through a browser (DNS rebinding);
 * a POST must come from this page or from no page (``Origin``, ``Sec-Fetch-Site``), and the token must be in the
   request, as Bearer or in the form. Credentials that a browser adds automatically (Basic) permit reading only;
+* the probes of a supervisor need neither: their answers name nothing;
 * answers are never cached or framed; they load nothing from other hosts, and run only scripts of this server.
 """
 
@@ -18,7 +19,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headgate.web import Token, is_foreign_page, is_loopback
 
-__all__ = ["Guard"]
+__all__ = ["PROBES", "Guard"]
+
+PROBES = ("/healthz", "/readyz")
+"""Paths for supervisors, which come by an address and have no token."""
 
 _HEADERS = {
     "cache-control": "no-store",
@@ -53,7 +57,8 @@ class Guard:
             await send(message)
 
         headers = Headers(scope=scope)
-        answer = self._refusal(scope["method"], headers)
+        is_probe = scope["path"] in PROBES and scope["method"] in ("GET", "HEAD")
+        answer = None if is_probe else self._refusal(scope["method"], headers)
         await (answer or self._app)(scope, receive, send_guarded)
 
     def _refusal(self, method: str, headers: Headers) -> Response | None:

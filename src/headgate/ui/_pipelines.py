@@ -116,6 +116,11 @@ class PipelineView:
         """Whether the pipeline runs, so that its lag and rates are valid."""
         return self.condition in ("running", "idle")
 
+    @property
+    def is_following(self) -> bool:
+        """Whether the pipeline runs, has applied a batch, and is not recovering from a failure."""
+        return self.up and self.status is not None and self.status.batch is not None and self.status.error is None
+
     def tables(self) -> list[tuple[str, TableStatus]]:
         """Return the tables: those that need attention first, then by name."""
         tables = self.status.tables_now().items() if self.status else ()
