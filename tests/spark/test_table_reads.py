@@ -45,10 +45,11 @@ RETRY          followed     → reading
 RETRY          no record    → reading
 RETRY          read         → reading
 RETRY          reading      → reading
-STOP           queued       → deferred
 STOP           queued again → followed
 STOP           read         → followed
 STOP           reading      → followed
+STOP_UNNAMED   queued       → deferred
+STOP_UNNAMED   reading      → deferred
 """
 PARTIAL = SnapshotRequest(("s",), "v = 1", partial=True)
 BEGUN = SnapshotProgress(7, ("9",))
@@ -74,6 +75,7 @@ HAPPENS: dict[ReadEvent, Callable[[TableReads], Any]] = {
     ReadEvent.HAND_OUT_LAST: lambda reads: reads.hand_out(T, FINISHED),
     ReadEvent.RETRY: lambda reads: reads.retry(CHUNK, PARTIAL),
     ReadEvent.STOP: lambda reads: reads.end(T, is_complete=False),
+    ReadEvent.STOP_UNNAMED: lambda reads: reads.end(T, is_complete=False),
     ReadEvent.END: lambda reads: reads.end(T, is_complete=True),
     ReadEvent.EXCLUDE: lambda reads: reads.exclude(T),
 }
@@ -104,6 +106,9 @@ def test_each_event_in_each_state(before: ReadState | None, event: ReadEvent) ->
     if event is ReadEvent.ANNOUNCE:
         reads.next_batch()
     else:
+        if event is ReadEvent.STOP_UNNAMED and before is ReadState.READING:
+            reads = of(RECORDS[ReadState.QUEUED])
+            reads.begin(T, BEGUN, append=False)
         HAPPENS[event](reads)
     read = reads.get(T)
     assert (read and read.state) == TRANSITIONS[event][before]

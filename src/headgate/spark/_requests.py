@@ -258,20 +258,23 @@ def _execute(plan: SnapshotPlan, signal: Signal, tables: list[str], server: Serv
 def queue_snapshot(plan: SnapshotPlan, table: str, request: SnapshotRequest) -> None:
     """Queue a table snapshot, or join it with the one under way."""
     read = plan.reads.get(table)
-    if read is not None and read.is_pending:
+    if read is not None and not read.is_idle:
         before = read.request
         joined = replace(
             before,
             signals=tuple(dict.fromkeys((*before.signals, *request.signals))),
             blocking=before.blocking or request.blocking,
         )
-        if not before.partial or before.filter == request.filter:
+        if not read.is_pending:  # the sinks have not confirmed the previous snapshot
+            request = replace(
+                joined, filter=plan.settings.conditions.get(table), surrogate=request.surrogate, partial=False
+            )
+        elif not before.partial or before.filter == request.filter:
             plan.reads.join(table, joined)
             return
-        wider = f"({before.filter}) OR ({request.filter})" if request.partial else request.filter
-        request = replace(joined, filter=wider, partial=request.partial)
-    elif read is not None and not read.is_idle:  # the sinks have not confirmed the previous snapshot
-        request = replace(request, filter=plan.settings.conditions.get(table), partial=False)
+        else:
+            wider = f"({before.filter}) OR ({request.filter})" if request.partial else request.filter
+            request = replace(joined, filter=wider, partial=request.partial)
     plan.reads.read_again(table, request, first=request.blocking)
 
 

@@ -149,8 +149,13 @@ class SnapshotPlan:
             self.reads.add(table, request, append=definition is not None and can_append(definition))
 
     def read_again(self, table: str) -> None:
-        """Queue a snapshot of all wanted rows instead of any other of this table, before the queued tables."""
-        self.reads.read_again(table, self.settings.request_for(table))
+        """Queue a snapshot of all wanted rows instead of any other of this table, before the queued tables.
+
+        It includes the one that signals requested: it blocks changes if that one did, and names these signals.
+        """
+        before = self.reads.request(table)
+        request = self.settings.request_for(table, signals=before.signals, blocking=before.blocking)
+        self.reads.read_again(table, request)
 
     def stop(self, table: str) -> None:
         """Stop reading a table. The sinks have it only if the snapshot was a partial one, and they had it before."""

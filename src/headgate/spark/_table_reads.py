@@ -3,7 +3,7 @@
 ============ =========================================================== ====================================
 state        the table                                                   leaves it by
 ============ =========================================================== ====================================
-queued       waits for its first chunk, and was never read               BEGIN, READ_AGAIN, STOP, END
+queued       waits for its first chunk, and was never read               BEGIN, READ_AGAIN, STOP_UNNAMED, END
 queued again waits for its first chunk; what the sinks have stays valid  BEGIN, READ_AGAIN, STOP, END
 reading      a range, or a chunk to retry, is not handed out yet         HAND_OUT_LAST, READ_AGAIN, STOP, END
 read         every chunk was handed out; the sinks must confirm that     END, RETRY, READ_AGAIN, STOP
@@ -21,7 +21,7 @@ they did before it. If they do not have it, it is *followed*. Chunks of it that 
 
 The header names tables that are *queued* or *deferred* as not complete yet: otherwise the sinks would take their first
 change for the beginning of a complete table. So a table that was never named is *queued* when it is requested, and
-*deferred* when its read is stopped.
+*deferred* when its read is stopped, also if that is while its first chunk is planned.
 
 **Paused** is a state of the stream (``Notes.paused``): no chunks are handed out, but each event happens as it comes.
 
@@ -60,6 +60,7 @@ class ReadEvent(Enum):
     HAND_OUT_LAST = auto()  # ... and none is left
     RETRY = auto()  # a chunk gave no result
     STOP = auto()  # its read ends, and the sinks do not have it
+    STOP_UNNAMED = auto()  # ... before the header of any batch named it
     END = auto()  # its read ends: the sinks have it, or it was dropped at the server
     EXCLUDE = auto()  # the patterns no longer match it
 
@@ -81,7 +82,8 @@ TRANSITIONS: Final[Mapping[ReadEvent, Mapping[ReadState | None, ReadState | None
     ReadEvent.RETRY: dict.fromkeys(
         (None, ReadState.READING, ReadState.READ, ReadState.DEFERRED, ReadState.FOLLOWED), ReadState.READING
     ),
-    ReadEvent.STOP: {**dict.fromkeys(_RUNNING, ReadState.FOLLOWED), ReadState.QUEUED: ReadState.DEFERRED},
+    ReadEvent.STOP: dict.fromkeys((ReadState.QUEUED_AGAIN, ReadState.READING, ReadState.READ), ReadState.FOLLOWED),
+    ReadEvent.STOP_UNNAMED: dict.fromkeys((ReadState.QUEUED, ReadState.READING), ReadState.DEFERRED),
     ReadEvent.END: dict.fromkeys(_RUNNING, None),
     ReadEvent.EXCLUDE: dict.fromkeys(ReadState, None),
 }
@@ -109,6 +111,7 @@ class TableReads:
 
     def __init__(self, reads: Iterable[TableRead] = ()) -> None:
         self._reads = {read.table: read for read in reads}
+        self._begun: set[str] = set()  # never read before this batch, of which it hands out no range yet
 
     def __iter__(self) -> Iterator[TableRead]:
         """Iterate over the records as they are now."""
@@ -185,6 +188,8 @@ class TableReads:
 
     def begin(self, table: str, progress: SnapshotProgress, *, append: bool) -> None:
         """Begin with a queued table."""
+        if self._reads[table].state is ReadState.QUEUED:
+            self._begun.add(table)
         self._change(table, ReadEvent.BEGIN, progress=progress, append=append)
 
     def hand_out(self, table: str, progress: SnapshotProgress) -> None:
@@ -193,6 +198,7 @@ class TableReads:
         :param progress: after it.
         """
         is_last = progress.finished and not self._reads[table].retries
+        self._begun.discard(table)
         self._change(table, ReadEvent.HAND_OUT_LAST if is_last else ReadEvent.HAND_OUT, progress=progress)
 
     def take_retries(self, count: int) -> list[ChunkSpec]:
@@ -222,7 +228,10 @@ class TableReads:
 
         :param is_complete: whether the sinks have the table.
         """
-        self._change(table, ReadEvent.END if is_complete else ReadEvent.STOP, **_CLEARED)
+        event = ReadEvent.END if is_complete else ReadEvent.STOP
+        if not is_complete and (table in self._begun or self._reads[table].state is ReadState.QUEUED):
+            event = ReadEvent.STOP_UNNAMED
+        self._change(table, event, **_CLEARED)
 
     def drop(self, table: str) -> None:
         """End the read of a table that the server does not have any more."""
