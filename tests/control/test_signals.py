@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from typing import Any
@@ -128,6 +129,9 @@ def test_an_incremental_snapshot_takes_no_select() -> None:
         ({"type": "execute-snapshot", "data": {"data-collections": ["*.a"]}}, "not a regular expression"),
         ({"type": "execute-snapshot", "data": {"data-collections": ["a{9999999999}"]}}, "not a regular expression"),
         ({"type": "execute-snapshot", "data": {"data-collections": ["(" * 9999]}}, "not a regular expression"),
+        ({"type": "execute-snapshot", "data": {"data-collections": ["s.[[a]b]"]}}, "has a set in a set"),
+        ({"type": "execute-snapshot", "data": {"data-collections": ["s.[a&&[b]]"]}}, "an operation on sets"),
+        ({"type": "execute-snapshot", "data": {"data-collections": ["s.[[a"]}}, "has a set in a set"),
         ({"type": "log", "data": '{"message": "cut \\ud83d"}'}, "the data of a signal is not JSON"),
         ({"type": "log", "data": "[" * 100_000}, "the data of a signal is not JSON"),
         ({"type": "execute-snapshot", "data": {**EXECUTE, "type": "full"}}, "expected INCREMENTAL or BLOCKING"),
@@ -189,3 +193,11 @@ def test_any_id_is_a_file_in_the_folder_and_comes_back(name: str) -> None:
     assert re.fullmatch(r"signals/[\w~%-][\w.~%-]*\.json", file, re.ASCII)
     assert parse_signal(value) == signal
     assert value["submitted_us"] > 0
+
+
+@given(st.text(r"[]^\\-&~|a.", max_size=12))
+def test_an_expression_is_refused_or_means_the_same_in_java(text: str) -> None:
+    """Python warns of sets that it may read otherwise one day, and warnings are errors here."""
+    value = {"type": "execute-snapshot", "data": {"data-collections": [text]}}
+    with contextlib.suppress(ConfigError):
+        parse_signal(json.dumps(value))

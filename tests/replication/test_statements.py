@@ -177,6 +177,20 @@ def test_statements_about_temporary_tables_change_no_table_of_their_names(kind: 
     assert decoder.received() == GtidSet.parse(f"{UUID}:1-5")
 
 
+@pytest.mark.parametrize(
+    "text", [b"TRUNCATE TABLE `\xff`", b"ALTER TABLE `\xff` ADD x INT", b"RENAME TABLE t TO `\xff`"]
+)
+def test_names_that_are_no_text(text: bytes) -> None:
+    """Only damage makes them, where checksums are off."""
+    log = Log()
+    log.number += 1
+    query = log.writer.query(text, "shop", databases=["shop"], is_atomic=True)
+    log.events += [log.writer.gtid(UUID, log.number), query]
+    with pytest.raises(DecodeError, match="not UTF-8") as raised:
+        log.read()
+    assert raised.value.fields["gtid"] == f"{UUID}:1"
+
+
 def test_transactions_that_are_not_wanted_may_hold_anything() -> None:
     log = Log()
     for load in (False, True):

@@ -255,7 +255,19 @@ def _collections(kind: str, data: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(expressions))
 
 
+_SET: Final = re.compile(r"\\.|\[\^?(?P<set>\]?(?:\\.|[^\]\\]|\\\Z)*)(?:\]|\Z)", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
+_SET_OPERATION: Final = re.compile(r"\[|--|&&|~~|\|\|")
+"""What Python warns of: a later version may read it as Java's ``Pattern`` does."""
+
+
 def _check_expression(text: str) -> None:
+    for part in _SET.finditer(text):
+        if part["set"] and _SET_OPERATION.search(_ESCAPED.sub("", part["set"])):
+            raise ConfigError(
+                rf"{text!r} has a set in a set, or an operation on sets, at {part[0]!r}; Java and Python read it in"
+                r" different ways: name each character once, and write \[ for a bracket"
+            )
     try:
         re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:

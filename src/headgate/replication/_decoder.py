@@ -452,6 +452,8 @@ class LogDecoder:
         followed = tables.matches(effect.db, effect.table)
         if not followed and not (new_name and tables.matches(str(effect.new_db), str(effect.new_table))):
             return
+        if any("\udc80" <= letter <= "\udcff" for letter in f"{effect.db}.{effect.table}.{new_name}"):
+            raise DecodeError("a statement's name of a table is not UTF-8, as all names in the log are", **where)
         if effect.action == "truncate":
             yield LogBlock([self._truncate(effect.db, effect.table, where)], where["file"])
             return
