@@ -21,6 +21,10 @@ from tests.lake.tables import make_table
 NAME = "shop.orders"
 SCHEMA = pa.schema({"id": pa.int64()})
 VECTORS = {"delta.enableDeletionVectors": "true"}
+IMPLIED = (
+    "its protocol version implies features without naming them: set delta.minReaderVersion to 3 and"
+    " delta.minWriterVersion to 7, then remove the features that headgate names"
+)
 
 
 def reason(
@@ -45,6 +49,14 @@ def reason(
         (
             {**VECTORS, "delta.columnMapping.mode": "id"}, {}, {"writerFeatures": ["deletionVectors", "columnMapping"]},
             "it requires of its writers what headgate does not support: remove delta.columnMapping.mode",
+        ),
+        (
+            VECTORS, {}, {"minReaderVersion": 2, "minWriterVersion": 5},
+            IMPLIED,
+        ),
+        (
+            VECTORS, {}, {"minWriterVersion": 8},
+            "it requires of its writers what headgate does not support: remove protocol version 8",
         ),
         (VECTORS, {"spark.sql.parquet.compression.codec": "ZSTD"}, {}, None),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
@@ -46,6 +47,19 @@ def test_on_this_machine_it_is_in_sparks_local_folder(tmp_path: Path, monkeypatc
             assert Path(images.path).exists(), "other runs of this machine are not disturbed"
             filled(Path(others.path))
     assert not [*roots[0].iterdir()]
+
+
+def test_a_session_that_ends_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def vanishing(_folder: Path, _pattern: str) -> Iterator[Path]:
+        yield tmp_path / "spark-1" / "userFiles-1" / "headgate-images-1.lock"
+        raise FileNotFoundError(2, "No such file or directory", "spark-2")
+
+    root = tmp_path / "spark-0" / "userFiles-0"
+    root.mkdir(parents=True)
+    monkeypatch.setattr(pyspark.SparkFiles, "getRootDirectory", lambda: str(root))
+    monkeypatch.setattr(Path, "glob", vanishing)
+    with image_folder(session("local[2]"), Lake("s3://bucket/lake")) as images:
+        assert Path(images.path).parent == root
 
 
 def test_on_a_cluster_it_is_in_the_lake(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ each table when a run first looks at it, when a batch is decided, and on the ver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -83,9 +83,9 @@ def check_union(folder: str, table: Snapshot) -> None:
 
     :raises TargetError: it cannot.
     """
-    requirements = unsupported_requirements(table, partitioned=True)
-    if requirements:
-        raise not_writable(folder, _remove(requirements))
+    reason = _unsupported(table, partitioned=True)
+    if reason is not None:
+        raise not_writable(folder, reason)
 
 
 def not_writable(folder: str, reason: str, *, deletes: bool = False) -> TargetError:
@@ -101,9 +101,9 @@ def _reason(table: Snapshot, setting: Setting, *, deletes: bool) -> str | None:
     """Return why headgate cannot write a version of a table; None: it can, if the types of the rows fit."""
     if table.version < 0:
         return "another program has removed it"
-    requirements = unsupported_requirements(table)
-    if requirements:
-        return _remove(requirements)
+    unsupported = _unsupported(table)
+    if unsupported is not None:
+        return unsupported
     codec = codec_of(setting)
     if codec not in CODECS:
         return f"{_CODEC} is {codec}: choose one of {', '.join(CODECS)}"
@@ -111,5 +111,13 @@ def _reason(table: Snapshot, setting: Setting, *, deletes: bool) -> str | None:
     return NO_VECTORS if deletes and not has_vectors else None
 
 
-def _remove(requirements: Sequence[str]) -> str:
+def _unsupported(table: Snapshot, *, partitioned: bool = False) -> str | None:
+    if table.features is None and int(table.protocol.get("minWriterVersion") or 0) < 7:
+        return (
+            "its protocol version implies features without naming them: set delta.minReaderVersion to 3 and"
+            " delta.minWriterVersion to 7, then remove the features that headgate names"
+        )
+    requirements = unsupported_requirements(table, partitioned=partitioned)
+    if not requirements:
+        return None
     return f"it requires of its writers what headgate does not support: remove {', '.join(requirements)}"

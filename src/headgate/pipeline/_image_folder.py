@@ -78,9 +78,14 @@ def _lock_of(path: Path) -> Path:
 def _remove_stale(local: Path) -> None:
     """Remove the folders of runs that have ended, among those of all this user's sessions.
 
+    If a session ends meanwhile, its folder vanishes, and the search ends there; the next run goes on.
+
     :param local: the folder ``spark.local.dir``.
     """
-    for lock in local.glob(f"spark-*/*/{_NAME}*.lock"):
+    locks: list[Path] = []
+    with suppress(FileNotFoundError):
+        locks.extend(local.glob(f"spark-*/*/{_NAME}*.lock"))
+    for lock in locks:
         with suppress(LockedError, OSError), try_lock(lock):
             ImageFolder(lock.with_suffix("")).clear()
             lock.unlink(missing_ok=True)
