@@ -119,7 +119,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     if column_plan.replace:
         columns.begin_table()
     # The changelog and Kafka get the changes of a suspended table, too, unless it was and stays stopped.
-    takes_changes = not before.state is course.state is State.STOPPED
+    takes_changes = not (before.state is State.STOPPED and course.state is State.STOPPED)
     messages = tuple(images) if policy.kafka and takes_changes else ()
     to_log = log_actions(course, case, images, needs_no_log=without_log) if policy.changelog and takes_changes else ()
     course.add(TableEvent(snapshot.event))
