@@ -85,7 +85,7 @@ TO_DELTA: Sequence[Step] = [
     ),
     ("columns", "cells of each column become Arrow", "columns/_table.py, replication/_decoder.py"),
     ("carrier", "a record batch and its summary, one row of the stream", "carrier/_wire.py"),
-    ("decide", "the table's next state, and a list of actions", "decide/_decide.py, decide/_states.py"),
+    ("decide", "the table's next state, and a list of actions", "decide/_decide.py, decide/_course.py"),
     ("apply", "Create, AddColumns, Append, Upsert, Sweep, …", "apply/_current.py, apply/_changelog.py"),
     ("write", "new files, then old rows looked up by key", "apply/_staged_rows.py, apply/_upsert.py, delta/_index.py"),
     ("commit", "files and deletion vectors, one Delta commit", "delta/_change.py, delta/_commit.py"),

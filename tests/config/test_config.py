@@ -364,14 +364,14 @@ def test_a_file_that_changes_is_read_again(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.toml"
     path.write_text(TEXT)
     file = ConfigFile(path)
-    assert file.reread() is None
-    assert file.reread(requested=True) is None, "it says the same"
+    assert file.load_change() is None
+    assert file.load_change(requested=True) is None, "it says the same"
     path.write_text(TEXT.replace('"a.*"', '"a.*", "b.*"'))
-    changed = file.reread()
+    changed = file.load_change()
     assert changed is not None
     assert changed.source.tables == ("a.*", "b.*")
     file.take(changed)
-    assert file.reread() is None
+    assert file.load_change() is None
     assert file.config is changed
 
 
@@ -392,9 +392,9 @@ def test_a_file_that_cannot_be_followed_is_refused_once(
     file = ConfigFile(path)
     before = file.config
     path.write_text(text) if text is not None else path.unlink()
-    assert file.reread() is None
+    assert file.load_change() is None
     assert message in caplog.text
     caplog.clear()
-    assert file.reread() is None
+    assert file.load_change() is None
     assert not logged_here(caplog), "said once"
     assert file.config is before

@@ -44,7 +44,7 @@ def kinds(decision: Decision) -> list[str]:
 
 def test_rows_from_before_and_after_an_alter_fit_the_columns_after_it() -> None:
     work = decided(around(*CHANGES), BEFORE.target())
-    assert (kinds(work), work.state.state, work.reread) == (["Reshape", "NoteTypes", "Upsert"], "live", None)
+    assert (kinds(work), work.state.state, work.reread_reason) == (["Reshape", "NoteTypes", "Upsert"], "live", None)
     reshape, note, upsert = work.actions
     assert note == NoteTypes(AFTER.target())
     assert isinstance(reshape, Reshape)
@@ -87,8 +87,8 @@ def test_without_rows_the_definition_read_with_the_statement_counts() -> None:
     later = FakeTable(columns=(*AFTER.columns, ("later", "date")))
     work = decided(altered(*CHANGES, schema=later), BEFORE.target())
     assert (kinds(work), work.state.state) == (["Reshape", "NoteTypes"], "live")
-    assert decided(altered(*CHANGES, schema=BEFORE), BEFORE.target()).reread
-    assert decided(altered(*CHANGES), BEFORE.target()).reread
+    assert decided(altered(*CHANGES, schema=BEFORE), BEFORE.target()).reread_reason
+    assert decided(altered(*CHANGES), BEFORE.target()).reread_reason
 
 
 def test_added_columns_come_after_the_reshape() -> None:
@@ -146,30 +146,30 @@ def test_a_rename_at_the_source_follows_the_rules_for_names(
     new = replace(old, columns=columns, names=names, rules={renamed.get(n, n): rule for n, rule in old.rules.items()})
     fake = altered(change, schema=new).images(old, [("c", 1, 1, "h", "y")]).images(new, [("c", 9, 2, "g", "z")])
     work = decided(fake, old.target())
-    assert (kinds(work), work.state.state, work.reread) == (actions, "live", None)
+    assert (kinds(work), work.state.state, work.reread_reason) == (actions, "live", None)
     assert work.actions[-2] == NoteTypes(new.target())
     upsert = work.actions[-1]
     assert isinstance(upsert, Upsert)
     assert (upsert.definition, upsert.names) == (new.carried, {} if before == after else {before: after})
     reshaped = Target.of(dict(new.columns), old.target().properties)
-    assert (kinds(decided(fake, reshaped)), decided(fake, reshaped).reread) == (actions[-2:], None)
-    assert (kinds(decided(fake, new.target())), decided(fake, new.target()).reread) == (["Upsert"], None)
+    assert (kinds(decided(fake, reshaped)), decided(fake, reshaped).reread_reason) == (actions[-2:], None)
+    assert (kinds(decided(fake, new.target())), decided(fake, new.target()).reread_reason) == (["Upsert"], None)
     assert kinds(decided(altered(change, schema=new), old.target())) == actions[:-1], "without an image"
-    assert decided(altered(change, schema=old), old.target()).reread, "the definition after it is unknown"
+    assert decided(altered(change, schema=old), old.target()).reread_reason, "the definition after it is unknown"
     other = replace(old, names={**old.names, before: "other"}).target()
-    assert decided(fake, other).reread, "the target has the values of another column"
+    assert decided(fake, other).reread_reason, "the target has the values of another column"
 
 
 def test_a_column_with_a_rule_may_be_dropped_but_gets_no_other_rule_or_type() -> None:
     without = FakeTable(columns=RENAMED.columns[::2], names={"id": "nr"})
     dropped = altered(DroppedColumn("x"), schema=without)
     work = decided(dropped, RENAMED.target())
-    assert (kinds(work), work.reread) == (["Reshape", "NoteTypes"], None)
+    assert (kinds(work), work.reread_reason) == (["Reshape", "NoteTypes"], None)
     assert work.actions[1] == NoteTypes(without.target())
-    assert decided(dropped, replace(RENAMED, rules={"c": "null"}).target()).reread
+    assert decided(dropped, replace(RENAMED, rules={"c": "null"}).target()).reread_reason
     change = RedefinedColumn("x", "x", "longtext", "a", "a")
     retyped = altered(change, schema=replace(RENAMED, mysql={"x": "longtext"}))
-    assert decided(retyped, replace(RENAMED, mysql={"x": "text"}).target()).reread
+    assert decided(retyped, replace(RENAMED, mysql={"x": "text"}).target()).reread_reason
 
 
 LATIN = "latin1_swedish_ci"
@@ -189,7 +189,7 @@ def test_what_leaves_the_input_of_a_hook_reads_nothing_again() -> None:
     assert kinds(decided(fake, HOOKED.target())) == ["NoteTypes"]
     fake.images(HOOKED, [("c", 1, 1, 2)]).images(wider, [("c", 9, 2, 3)])
     work = decided(fake, HOOKED.target())
-    assert (kinds(work), work.reread, work.state.state) == (["NoteTypes", "Upsert"], None, "live")
+    assert (kinds(work), work.reread_reason, work.state.state) == (["NoteTypes", "Upsert"], None, "live")
     assert work.actions[0] == NoteTypes(wider.target())
     assert kinds(decided(fake, wider.target())) == ["Upsert"], "a replay"
     assert kinds(decided(fake, replace(HOOKED, key=()).target())) == [], "another key"
@@ -210,14 +210,14 @@ def test_what_leaves_the_input_of_a_hook_reads_nothing_again() -> None:
 def test_what_may_change_the_input_of_a_hook_has_the_table_read_again(
     change: RedefinedColumn, after: FakeTable, before: FakeTable
 ) -> None:
-    assert decided(altered(change, schema=after), before.target()).reread
+    assert decided(altered(change, schema=after), before.target()).reread_reason
     image = ("c", 9, *(2, 3)[: len(after.columns)])
-    assert decided(altered(change, schema=after).images(after, [image]), before.target()).reread
+    assert decided(altered(change, schema=after).images(after, [image]), before.target()).reread_reason
 
 
 def test_a_text_of_another_collation_may_be_another_one_for_a_hook() -> None:
     recoded = replace(HOOKED, hook_gets=(GETS[0], ("v", "varchar(9)", "utf8mb4_bin"), *GETS[2:]))
-    assert decided(altered(RedefinedColumn("v", "v", "varchar(9)"), schema=recoded), HOOKED.target()).reread
+    assert decided(altered(RedefinedColumn("v", "v", "varchar(9)"), schema=recoded), HOOKED.target()).reread_reason
 
 
 @pytest.mark.parametrize(
@@ -229,18 +229,18 @@ def test_a_text_of_another_collation_may_be_another_one_for_a_hook() -> None:
     ],
 )
 def test_a_name_that_two_columns_of_the_source_had_in_one_batch(changes: tuple[ColumnChange, ...]) -> None:
-    assert decided(altered(*changes, schema=RENAMED), RENAMED.target()).reread
+    assert decided(altered(*changes, schema=RENAMED), RENAMED.target()).reread_reason
 
 
 def test_a_table_without_a_key_and_partial_images_are_read_again() -> None:
     keyless = FakeTable(columns=BEFORE.columns, key=()).target()
-    assert decided(altered(*CHANGES, schema=FakeTable(columns=AFTER.columns, key=())), keyless).reread
-    assert decided(around(*CHANGES).images(AFTER, [("u", 20, 2, ..., "z")]), BEFORE.target()).reread
+    assert decided(altered(*CHANGES, schema=FakeTable(columns=AFTER.columns, key=())), keyless).reread_reason
+    assert decided(around(*CHANGES).images(AFTER, [("u", 20, 2, ..., "z")]), BEFORE.target()).reread_reason
 
 
 def test_a_narrower_type_of_the_same_spark_type_is_no_wider_one() -> None:
     narrow = altered(RedefinedColumn("n", "n", "mediumint"), schema=BEFORE)
-    assert decided(narrow, BEFORE.target()).reread
+    assert decided(narrow, BEFORE.target()).reread_reason
 
 
 @pytest.mark.parametrize("state", ["snapshotting", "settling", "stale", "stopped", "filtered"])
@@ -248,19 +248,19 @@ def test_a_table_that_lacks_rows_or_has_newer_ones_is_read_again(state: str) -> 
     row = TableState(NAME, state, version=4, since_epoch=3 if state == "snapshotting" else None, held_epoch=4)
     arrival = Arrival(NAME, around(*CHANGES).described())
     work = decide(arrival, TableBefore(row, BEFORE.target()), Policy(changelog=False))
-    assert (work.actions, work.state.state, bool(work.reread)) == ((), "stale", True)
+    assert (work.actions, work.state.state, bool(work.reread_reason)) == ((), "stale", True)
 
 
 def test_a_table_that_is_being_read_is_read_again() -> None:
     fake = around(*CHANGES).snapshot(NAME, 5, append=False)
-    assert decided(fake, BEFORE.target()).reread
+    assert decided(fake, BEFORE.target()).reread_reason
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_images_that_the_log_does_not_name_have_the_table_read_again(change: ColumnChange) -> None:
     """Not stopped: the statement tells why they are ambiguous."""
     work = decided(altered(change, schema=AFTER).stop(NAME, "columns unknown"), BEFORE.target())
-    assert (work.actions, work.state.state, bool(work.reread)) == ((), "stale", True)
+    assert (work.actions, work.state.state, bool(work.reread_reason)) == ((), "stale", True)
 
 
 NAMED = FakeTable(
@@ -276,20 +276,20 @@ def test_text_grows_without_a_write_of_rows() -> None:
         altered(*changes, schema=longer).images(NAMED, [("c", 1, 1, "a", "a")]),
     ):
         work = decided(fake, NAMED.target())
-        assert (kinds(work)[:1], work.reread, work.state.state) == (["NoteTypes"], None, "live")
+        assert (kinds(work)[:1], work.reread_reason, work.state.state) == (["NoteTypes"], None, "live")
         assert work.actions[0] == NoteTypes(longer.target())
     assert kinds(decided(altered(*changes, schema=longer), longer.target())) == [], "a replay"
-    assert decided(altered(RedefinedColumn("v", "v", "varchar(8)"), schema=NAMED), NAMED.target()).reread
+    assert decided(altered(RedefinedColumn("v", "v", "varchar(8)"), schema=NAMED), NAMED.target()).reread_reason
     unknown = NAMED.target().with_source_types({"id": ("bigint", "")})
-    assert decided(altered(*changes, schema=longer), unknown).reread, "made by an older version"
+    assert decided(altered(*changes, schema=longer), unknown).reread_reason, "made by an older version"
     recoded = replace(longer, collations={"v": "latin1_swedish_ci"})
-    assert decided(altered(*changes, schema=recoded), NAMED.target()).reread
+    assert decided(altered(*changes, schema=recoded), NAMED.target()).reread_reason
 
 
 def test_a_column_of_the_key_may_be_moved_but_not_changed() -> None:
     assert kinds(decided(altered(RedefinedColumn("id", "id", "bigint"), schema=BEFORE), BEFORE.target())) == []
     wider = replace(BEFORE, columns=(("id", "decimal(20,0)"), *BEFORE.columns[1:]))
-    assert decided(altered(RedefinedColumn("id", "id", "decimal(20,0)"), schema=wider), BEFORE.target()).reread
+    assert decided(altered(RedefinedColumn("id", "id", "decimal(20,0)"), schema=wider), BEFORE.target()).reread_reason
 
 
 def test_types_are_stored_as_the_log_shows_them() -> None:
@@ -308,7 +308,7 @@ def test_a_generated_column_that_was_dropped_since_has_the_table_read_again() ->
     wider = FakeTable(columns=(("id", "bigint"), ("n", "bigint"), ("item", "string"), ("old", "string")))
     since = FakeTable(columns=wider.columns[:3])
     fake = altered(RedefinedColumn("n", "n", "bigint"), schema=since).images(wider, [("c", 9, 1, 1, "x", "y")])
-    assert decided(fake, BEFORE.target()).reread
+    assert decided(fake, BEFORE.target()).reread_reason
 
 
 def test_a_dropped_column_may_stay_without_values() -> None:
@@ -326,7 +326,7 @@ def test_a_dropped_column_may_stay_without_values() -> None:
     assert kinds(decided(around(*CHANGES), after, keep)) == ["Upsert"], "a replay"
     assert kinds(decided(FakeBatch(9).images(AFTER, [("c", 1, 1, 2, "x")]), after)) == ["Upsert"]
     back = FakeTable(columns=(*AFTER.columns, ("OLD", "int")))
-    assert decided(altered(AddedColumn("OLD"), schema=back), after).reread, "the name is taken"
+    assert decided(altered(AddedColumn("OLD"), schema=back), after).reread_reason, "the name is taken"
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_each_kind_of_change_has_its_policy(kind: str | None, change: ColumnChan
             assert decided(altered(change, schema=schema), BEFORE.target(), others).state.state == "live"
         if kind is not None:
             work = decided(altered(change, schema=schema), BEFORE.target(), SchemaChangesConfig(**{kind: policy}))  # type: ignore[arg-type]
-            assert (work.actions, work.state.state, bool(work.reread)) == ((), state, policy == "reread")
+            assert (work.actions, work.state.state, bool(work.reread_reason)) == ((), state, policy == "reread")
             assert f'{kind} = "{policy}"' in str(work.state.reason)
 
 
@@ -359,7 +359,7 @@ def test_the_strictest_policy_counts_and_a_stopped_table_stays_so() -> None:
     before = TableBefore(stopped, BEFORE.target())
     policy = Policy(changelog=False, schema_changes=config)
     again = decide(Arrival(NAME, around(*CHANGES).described()), before, policy)
-    assert (again.state.state, again.state.reason, again.reread) == ("stopped", "why", None)
+    assert (again.state.state, again.state.reason, again.reread_reason) == ("stopped", "why", None)
 
 
 def test_strict_stops_the_table() -> None:

@@ -7,9 +7,8 @@ import pytest
 
 from headgate.carrier import Batch, DdlRow, Header
 from headgate.catalog import AddedColumn, DroppedColumn
-from headgate.decide._case import Arrival, Policy, TableBefore
-from headgate.decide._decide import Decision, decide, suspend
-from headgate.decide._ledger_state import Divergence
+from headgate.decide._case import Arrival, Divergence, Policy, TableBefore
+from headgate.decide._decide import Decision, decide, read_again, reread_reason, stop
 from headgate.decide.actions import (
     AddColumns,
     Count,
@@ -104,9 +103,9 @@ CHANGES = FakeBatch(9).live("shop.orders").images(ORDERS, [("u", 1, 1, "x")])
 def test_a_table_whose_earlier_rows_the_lake_lacks_is_read_again(before: TableState, target: Target | None) -> None:
     work = decided(CHANGES, before, target)
     assert (kinds(work), work.state.state) == ([], "stale")
-    assert work.reread is not None
+    assert work.reread_reason is not None
     waits = FakeBatch(9).snapshot("shop.orders", 9, append=False).images(ORDERS, [("u", 1, 1, "x")])
-    assert decided(waits, before, target).reread is None, "it is read now"
+    assert decided(waits, before, target).reread_reason is None, "it is read now"
     reread = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True)
     reread.chunk(ORDERS, [(1, "x")])
     assert decided(reread, work.state, target).state.state == "live"
@@ -138,7 +137,7 @@ def test_a_partial_read_merges_and_neither_sweeps_nor_begins_anything(last: bool
     new = decided(fake, None, None)
     assert (kinds(new), new.state.state, new.state.since_epoch) == (["Create", "Upsert"], "snapshotting", None)
     alter = FakeBatch(10).ddl("shop.orders", "ALTER TABLE orders MODIFY item INT", "alter", 5)
-    assert decided(alter, new.state).reread, "nobody else would read it"
+    assert decided(alter, new.state).reread_reason, "nobody else would read it"
 
 
 def test_a_first_read_onto_rows_of_an_earlier_stream_merges_and_sweeps() -> None:
@@ -182,10 +181,10 @@ def test_images_that_no_statement_explains_have_the_table_read_again(changed: Fa
     fake = FakeBatch(9).images(changed, [("c", 1, *row)])
     work = decided(fake)
     assert (work.actions, work.state.state, work.state.held_epoch) == ((), "stale", 9)
-    assert work.reread is not None
-    assert decided(fake, reread_requested=True).reread is None
+    assert work.reread_reason is not None
+    assert decided(fake, reread_requested=True).reread_reason is None
     stopped = decided(fake, strict=True)
-    assert (stopped.actions, stopped.state.state, stopped.reread) == ((), "stopped", None)
+    assert (stopped.actions, stopped.state.state, stopped.reread_reason) == ((), "stopped", None)
     assert "--resnapshot 'shop.orders'" in str(stopped.state.reason)
 
 
@@ -202,7 +201,7 @@ def test_a_truncate_that_is_read_after_a_later_alter_empties_the_table(
     batch = fake.described()
     batch.ddl.append(DdlRow("shop.orders", "TRUNCATE TABLE orders", "truncate", (9, 1, 1, 0), None, None))
     work = decided(batch, LIVE, replace(TARGET, form=form), form=form, strict=True, logged=dict(ORDERS.columns))
-    assert (work.state.state, work.reread) == ("live", None)
+    assert (work.state.state, work.reread_reason) == ("live", None)
     (logged,) = work.log_actions
     assert logged.definition.types.items() >= (dict(ORDERS.columns).items() if with_rows else set())
     assert sum(part.images for part in logged.parts) == 1 + with_rows
@@ -212,9 +211,9 @@ def test_a_truncate_that_is_read_after_a_later_alter_empties_the_table(
 
 def test_a_statement_requests_no_second_reread() -> None:
     fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders FORCE", "alter", 5)
-    assert decided(fake).reread is not None
+    assert decided(fake).reread_reason is not None
     work = decided(fake, reread_requested=True)
-    assert (work.state.state, work.reread) == ("stale", None)
+    assert (work.state.state, work.reread_reason) == ("stale", None)
     assert work.warnings == decided(fake).warnings
 
 
@@ -277,7 +276,7 @@ def test_where_a_reading_begins_the_log_of_the_table_is_settled_by_it() -> None:
         work = decided(fake, before)
         assert brought(work) == {"chunk"}
         assert is_replaced(work)
-        assert (kinds(work), work.reread, work.state.state) == (["Create", "Upsert"], None, "snapshotting")
+        assert (kinds(work), work.reread_reason, work.state.state) == (["Create", "Upsert"], None, "snapshotting")
         assert [outcome.done for outcome in work.outcomes] == ["applied"]
     plain = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).chunk(ORDERS, [(1, "x")])
     plain.images(ORDERS, [("c", 1, 1, "x")])
@@ -291,13 +290,13 @@ def test_where_a_reading_begins_the_log_of_the_table_is_settled_by_it() -> None:
 def test_a_table_that_waits_for_its_reading_is_not_asked_for_again() -> None:
     fake = FakeBatch(9).about("shop.orders", state="snapshotting", since_epoch=None)
     work = decided(fake.ddl("shop.orders", "ALTER TABLE orders MODIFY item INT", "alter", 5))
-    assert (work.state.state, work.reread) == ("stale", None)
+    assert (work.state.state, work.reread_reason) == ("stale", None)
 
 
 def test_an_alter_that_adds_nullable_columns_reads_nothing_again() -> None:
     fake = FakeBatch(9).ddl("shop.orders", ADD, "alter", 5, adds=[ADDED], schema=WIDER)
     work = decided(fake)
-    assert (kinds(work), work.reread) == (["AddColumns"], None)
+    assert (kinds(work), work.reread_reason) == (["AddColumns"], None)
     assert columns_added(work) == (("added",), ["id", "added", "item"])
     assert [(outcome.done, outcome.reason) for outcome in work.outcomes] == [("applied", None)]
 
@@ -309,7 +308,7 @@ def test_a_literal_default_fills_the_column() -> None:
     )
     for target in (TARGET, WIDER.target()):  # the second: a replay after a crash
         work = decided(fake, LIVE, target)
-        assert (kinds(work), work.reread) == (["AddColumns", "FillColumns", "Upsert"], None)
+        assert (kinds(work), work.reread_reason) == (["AddColumns", "FillColumns", "Upsert"], None)
         assert columns_added(work) == (() if "added" in target.types else ("added",), ["id", "added", "item"])
         assert [action.values for action in work.actions if isinstance(action, FillColumns)] == [{"added": "5"}]
         assert [action.fills for action in work.actions if isinstance(action, Upsert)] == [{"added": "5"}]
@@ -319,7 +318,7 @@ def test_a_default_that_is_not_exact_has_the_table_read_again() -> None:
     half = AddedColumn("added", default="1.5")
     fake = FakeBatch(9).ddl("shop.orders", ADD, "alter", 5, adds=[half], schema=WIDER)
     work = decided(fake)
-    assert (work.actions, work.state.state, work.reread is not None) == ((), "stale", True)
+    assert (work.actions, work.state.state, work.reread_reason is not None) == ((), "stale", True)
     assert [outcome.done for outcome in work.outcomes] == ["re-read"]
     assert decided(fake, strict=True).state.state == "stopped"
 
@@ -339,22 +338,22 @@ def test_columns_of_later_statements_are_left_out() -> None:
 def test_an_alter_that_changes_no_row_does_nothing() -> None:
     fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders COMMENT 'x'", "alter", 5, adds=[])
     work = decided(fake)
-    assert (work.actions, work.state.state, work.reread) == ((), "live", None)
+    assert (work.actions, work.state.state, work.reread_reason) == ((), "live", None)
 
 
 def test_any_other_alter_reads_again() -> None:
     """The images after it are left out until then: rows may have changed that the log does not show."""
     fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders MODIFY item CHAR(5)", "alter", 5)
     work = decided(fake.images(ORDERS, [("c", 9, 1, "x")]))
-    assert (work.actions, work.state.state, work.reread is not None) == ((), "stale", True)
+    assert (work.actions, work.state.state, work.reread_reason is not None) == ((), "stale", True)
     again = decided(FakeBatch(10).ddl("shop.orders", "ALTER TABLE orders MODIFY item CHAR(6)", "alter", 5), work.state)
-    assert (again.state.held_epoch, again.reread is not None) == (10, True)
+    assert (again.state.held_epoch, again.reread_reason is not None) == (10, True)
 
 
 def test_strict_tables_stop_at_an_alter_that_may_change_rows() -> None:
     fake = FakeBatch(9).ddl("shop.orders", "ALTER TABLE orders DROP item", "alter", 5)
     work = decided(fake, strict=True)
-    assert (work.state.state, work.reread) == ("stopped", None)
+    assert (work.state.state, work.reread_reason) == ("stopped", None)
     assert "ALTER TABLE orders DROP item" in work.warnings[0]
     still = decided(FakeBatch(10).images(NARROWER, [("c", 1, 1)]), work.state, strict=True)
     assert (still.actions, still.log_actions, still.warnings) == ((), (), ())
@@ -374,7 +373,7 @@ def test_a_table_that_comes_and_goes_within_a_batch_leaves_nothing() -> None:
     fake = FakeBatch(9).ddl("shop.orders", "CREATE TABLE orders ...", "create", 1).images(ORDERS, [("c", 2, 1, "x")])
     fake.ddl("shop.orders", "RENAME TABLE orders TO other", "rename", 5, new_name="shop.other")
     work = decided(fake, None, None, changelog=False)
-    assert (work.unrecorded, work.actions, work.reread) == (True, (), None)
+    assert (work.unrecorded, work.actions, work.reread_reason) == (True, (), None)
     logged = decided(fake, None, None)
     assert (logged.unrecorded, len(logged.log_actions)) == (False, 1)
     assert not decided(fake, LIVE, TARGET, changelog=False).unrecorded
@@ -382,7 +381,7 @@ def test_a_table_that_comes_and_goes_within_a_batch_leaves_nothing() -> None:
 
 def test_a_name_given_to_another_table_is_read_again() -> None:
     work = decided(swap(9).images(WIDER, [("c", 9, 1, 5, "x")]))
-    assert (work.actions, work.state.state, work.reread is not None) == ((), "stale", True)
+    assert (work.actions, work.state.state, work.reread_reason is not None) == ((), "stale", True)
     assert [outcome.done for outcome in work.outcomes] == ["stopped", "re-read"]
     assert decided(swap(9), strict=True).state.state == "stopped"
     stopped = TableState("shop.orders", "stopped", held_epoch=3, reason="r")
@@ -399,7 +398,7 @@ def test_a_type_that_the_changelog_cannot_hold_stops_the_table(current: bool) ->
     fake = FakeBatch(9).images(RETYPED, [("c", 1, 1, 2)])
     logged = dict(ORDERS.columns)
     work = decided(fake, LIVE, TARGET if current else None, logged=logged, form=Form.PLAIN if current else None)
-    assert (work.actions, work.log_actions, work.state.state, work.reread) == ((), (), "stopped", None)
+    assert (work.actions, work.log_actions, work.state.state, work.reread_reason) == ((), (), "stopped", None)
     assert "changelog" in str(work.state.reason)
     later = decided(
         FakeBatch(10).images(ORDERS, [("c", 1, 1, "x")]),
@@ -455,20 +454,20 @@ def test_drop_and_rename_stop_the_table_with_a_warning(action: str) -> None:
     assert work.state.reason is not None
     assert "--resnapshot" in work.state.reason
     assert work.warnings
-    assert work.reread is None
+    assert work.reread_reason is None
 
 
 def test_created_again_is_read_again() -> None:
     fake = FakeBatch(9).ddl("shop.orders", "DROP TABLE orders", "drop", 5).ddl("shop.orders", "CREATE ...", "create", 6)
-    assert (decided(fake).state.state, decided(fake).reread is not None) == ("stale", True)
+    assert (decided(fake).state.state, decided(fake).reread_reason is not None) == ("stale", True)
     stopped = TableState("shop.orders", "stopped", held_epoch=3, reason="r")
     later = decided(FakeBatch(9).ddl("shop.orders", "CREATE ...", "create", 6), stopped)
-    assert (later.state.state, later.reread is not None) == ("stale", True)
+    assert (later.state.state, later.reread_reason is not None) == ("stale", True)
 
 
 def test_create_if_not_exists_on_a_table_that_exists_does_nothing() -> None:
     work = decided(FakeBatch(9).ddl("shop.orders", "CREATE TABLE IF NOT EXISTS orders ...", "create", 6))
-    assert (work.state.state, work.reread) == ("live", None)
+    assert (work.state.state, work.reread_reason) == ("live", None)
 
 
 def test_create_if_not_exists_does_not_read_a_table_that_was_stopped_for_another_reason() -> None:
@@ -540,12 +539,31 @@ def test_what_is_read_again_is_not_exact() -> None:
 
 
 @pytest.mark.parametrize(("strict", "state"), [(False, "stale"), (True, "stopped")])
-def test_a_table_that_turned_out_wrong_while_it_was_written(strict: bool, state: str) -> None:
-    work = decided(FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")]))
-    suspended = suspend(work, "rows are missing", 9, strict=strict)
-    assert (suspended.state.state, suspended.state.held_epoch, suspended.reread is None) == (state, 9, strict)
+def test_a_table_that_lacks_rows_when_it_is_written(strict: bool, state: str) -> None:
+    work = decided(FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")]), strict=strict)
+    suspended = read_again(work, "rows are missing", 9)
+    assert (suspended.state.state, suspended.state.held_epoch) == (state, 9)
+    assert (suspended.reread_reason is None) == strict
     assert "rows are missing" in (suspended.state.reason or "")
     assert suspended.warnings
+    stopped = stop(suspended, "rows are wrong", 9)
+    assert (stopped.state.state, stopped.state.reason, stopped.reread_reason) == ("stopped", "rows are wrong", None)
+    assert stopped.warnings == ("shop.orders is stopped: rows are wrong",)
+    assert work.state.state == "live"
+
+
+def test_a_requested_re_read_that_begins_is_not_waited_for() -> None:
+    """Another one is requested, because the first does not end a suspension of its own batch."""
+    fake = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True)
+    work = decided(fake.chunk(ORDERS, [(1, "x")]).chunk(REKEYED, [(2, "x")]), reread_requested=True)
+    assert (work.state.state, work.state.held_epoch) == ("stale", 9)
+    assert work.reread_reason is not None
+
+
+@pytest.mark.parametrize(("state", "strict"), [("live", False), ("live", True), ("stale", False), ("stopped", False)])
+def test_the_re_read_of_a_table_whose_settings_changed(state: str, strict: bool) -> None:
+    reason = reread_reason(replace(LIVE, state=state), "`rows` changed", Policy(strict=strict))
+    assert reason == ("`rows` changed" if state == "live" and not strict else None)
 
 
 def test_a_column_with_one_of_our_names_stops_the_table() -> None:
@@ -578,7 +596,7 @@ AMBIGUOUS = "the log does not name the columns of shop.orders"
 
 def test_images_that_nobody_can_read_stop_the_table() -> None:
     work = decided(FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")]).stop("shop.orders", AMBIGUOUS))
-    assert (work.actions, work.state.state, work.state.reason, work.reread) == ((), "stopped", AMBIGUOUS, None)
+    assert (work.actions, work.state.state, work.state.reason, work.reread_reason) == ((), "stopped", AMBIGUOUS, None)
     assert work.warnings == (f"shop.orders is stopped: {AMBIGUOUS}",)
     alone = FakeBatch(9).stop("shop.orders", AMBIGUOUS)
     assert alone.described().tables() == ["shop.orders"]
@@ -590,7 +608,7 @@ def test_the_alter_that_made_them_unreadable_has_the_table_read_again() -> None:
     fake = FakeBatch(9).stop("shop.orders", AMBIGUOUS)
     fake.ddl("shop.orders", "ALTER TABLE orders RENAME COLUMN item TO it", "alter", 5)
     work = decided(fake)
-    assert (work.state.state, work.reread) == ("stale", "ALTER may have changed rows: " + fake_statement(fake))
+    assert (work.state.state, work.reread_reason) == ("stale", "ALTER may have changed rows: " + fake_statement(fake))
     assert decided(fake, strict=True).state.state == "stopped"
 
 
@@ -666,7 +684,7 @@ def altered(epoch: int = 9) -> FakeBatch:
 @pytest.mark.parametrize("current", [True, False])
 def test_rows_that_change_unseen_stop_the_table(current: bool) -> None:
     work = decided(altered(), unseen=KEY, form=Form.PLAIN if current else None)
-    assert (work.actions, work.state.state, work.state.held_epoch, work.reread) == ((), "stopped", 9, None)
+    assert (work.actions, work.state.state, work.state.held_epoch, work.reread_reason) == ((), "stopped", 9, None)
     assert work.state.reason == f"{KEY.reason}; then read the table again with: headgate run --resnapshot 'shop.orders'"
     assert work.warnings == (f"shop.orders is stopped: {work.state.reason}",)
     assert [outcome.done for outcome in work.outcomes] == ["stopped" if current else "applied"]
@@ -675,7 +693,7 @@ def test_rows_that_change_unseen_stop_the_table(current: bool) -> None:
 
 def test_what_they_did_is_read_again_when_it_is_over() -> None:
     work = decided(altered(), unseen=OVER)
-    assert (work.actions, work.state.state, work.reread) == ((), "stale", OVER.reason)
+    assert (work.actions, work.state.state, work.reread_reason) == ((), "stale", OVER.reason)
     assert [outcome.done for outcome in work.outcomes] == ["re-read"]
     assert decided(altered(), unseen=OVER, strict=True).state.state == "stopped"
     begins = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
@@ -766,7 +784,7 @@ def test_another_row_filter_reads_the_table_again(rows: str) -> None:
     shown, target = replace(ORDERS, rows=rows), replace(TARGET, rows="id > 2")
     work = decided(FakeBatch(9).live("shop.orders").images(shown, [("u", 1, 1, "x")]), target=target)
     assert (work.state.state, work.actions) == ("stale", ())
-    assert work.reread == f"`rows` changed from id > 2 to {rows or 'all rows'}"
+    assert work.reread_reason == f"`rows` changed from id > 2 to {rows or 'all rows'}"
     begins = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(shown, [])
     again = decided(begins, work.state, target)
     assert (again.state.state, is_replaced(again)) == ("live", True), "its rows are others, and it has to say so"
@@ -790,7 +808,7 @@ HOOKED = replace(ORDERS, hook="m:f@1/aa")
 def test_another_hook_or_input_reads_the_table_again(hook: str, reason: str) -> None:
     shown, target = replace(ORDERS, hook=hook), HOOKED.target()
     work = decided(FakeBatch(9).live("shop.orders").images(shown, [("u", 1, 1, "x")]), target=target)
-    assert (work.state.state, work.actions, work.reread) == ("stale", (), reason)
+    assert (work.state.state, work.actions, work.reread_reason) == ("stale", (), reason)
     begins = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(shown, [])
     again = decided(begins, work.state, target)
     assert (again.state.state, is_replaced(again)) == ("live", True)
@@ -800,7 +818,9 @@ def test_another_hook_or_input_reads_the_table_again(hook: str, reason: str) -> 
 def test_images_before_and_after_a_change_of_the_hooks_input_do_not_fit_together() -> None:
     fake = FakeBatch(9).live("shop.orders").images(HOOKED, [("u", 1, 1, "x")])
     fake.images(replace(HOOKED, hook="m:f@1/bb"), [("u", 5, 1, "y")])
-    assert decided(fake, target=HOOKED.target()).reread == "the hook gets other columns, so it may make other rows"
+    assert (
+        decided(fake, target=HOOKED.target()).reread_reason == "the hook gets other columns, so it may make other rows"
+    )
 
 
 def test_the_ledger_tells_the_hook_of_the_newest_images() -> None:
@@ -851,8 +871,8 @@ def test_a_table_that_was_written_with_the_other_setting_is_read_again_and_repla
     changes = FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")])
     work = decided(changes, target=target, form=form)
     assert (work.state.state, kinds(work)) == ("stale", [])
-    assert work.reread is not None
-    assert work.reread.startswith('deletes = "mark"' if form is Form.MARKED else 'deletes = "remove"')
+    assert work.reread_reason is not None
+    assert work.reread_reason.startswith('deletes = "mark"' if form is Form.MARKED else 'deletes = "remove"')
     assert decided(changes, target=target, form=form, strict=True).state.state == "stopped"
     first = FakeBatch(10).snapshot("shop.orders", 10, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
     again = decided(first.images(ORDERS, [("c", 1, 2, "x")]), work.state, target, form=form)
@@ -887,10 +907,10 @@ def test_images_that_contradict_the_table(images: str, *, strict: bool) -> None:
     assert usual.state.state == ("stopped" if strict or images == "unknown columns" else "stale")
     again = decided(fake, strict=strict, changelog=False, inconsistent_images="reread")
     assert (again.state.state, kinds(again), again.state.held_epoch) == ("stale", [], 9)
-    assert again.reread is not None
+    assert again.reread_reason is not None
     assert "--resnapshot" not in (again.state.reason or "")
     stopped = decided(fake, strict=strict, changelog=False, inconsistent_images="stop")
-    assert (stopped.state.state, kinds(stopped), stopped.reread) == ("stopped", [], None)
+    assert (stopped.state.state, kinds(stopped), stopped.reread_reason) == ("stopped", [], None)
     assert "--resnapshot 'shop.orders'" in (stopped.state.reason or "")
     with pytest.raises(
         SchemaChangedError, match=r'is "fail": set "reread", "stop" or "skip" in \[tables."shop.orders"\]'
@@ -915,7 +935,7 @@ def test_images_that_contradict_the_table_are_left_out_and_named(images: str, *,
     work = decided(batch, **options)
     known = [part for part in batch.parts["shop.orders"] if part.definition == ORDERS.carried]
     count = sum(part.changes for part in batch.parts["shop.orders"] if part not in known)
-    assert (work.state.state, kinds(work), work.reread) == ("inexact", ["Upsert"], None)
+    assert (work.state.state, kinds(work), work.reread_reason) == ("inexact", ["Upsert"], None)
     assert [*work.messages] == known
     assert [action.parts for action in work.log_actions] == [known]
     left_out = work.state.left_out
@@ -1047,7 +1067,7 @@ def test_a_history_is_never_replaced(table: FakeTable, form: Form, reason: str) 
     first = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True, last=True).chunk(table, [row])
     for batch in (FakeBatch(9).live("shop.orders").images(table, [("c", 1, *row)]), first):
         work = decided(batch, target=HISTORY, form=form)
-        assert (work.state.state, kinds(work), work.reread) == ("stopped", [], None)
+        assert (work.state.state, kinds(work), work.reread_reason) == ("stopped", [], None)
         assert reason in (work.state.reason or "")
         assert "move that folder away, then read the table again" in (work.state.reason or "")
 

@@ -16,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog import AddedColumn
-from headgate.decide._case import Arrival, Policy, TableBefore
+from headgate.decide._case import Arrival, Divergence, Policy, TableBefore
 from headgate.decide._decide import Decision, decide
-from headgate.decide._ledger_state import Divergence
 from headgate.decide._states import COMPLETE, State
 from headgate.lake import Successor, TableState
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
@@ -221,7 +220,7 @@ def is_sound(before: TableState | None, decision: Decision) -> None:
     assert not (state.is_suspended and kinds), "a held table stays as it is"
     assert (state.held_epoch is not None) == state.is_suspended
     assert (state.reason is not None) == (state.is_suspended or state.state in ("settling", "inexact"))
-    assert decision.reread is None or state.state == "stale"
+    assert decision.reread_reason is None or state.state == "stale"
     assert "Sweep" not in kinds or state.is_read, "rows are swept after the last chunk only"
     assert "TakeOver" not in kinds or state.state in COMPLETE, "readers never see an incomplete table"
     assert state.successor is None or not state.is_suspended, "a suspended table gives its successor up"

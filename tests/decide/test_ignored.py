@@ -76,7 +76,7 @@ def test_an_added_column_is_left_out_of_the_table(kind: AddedColumn) -> None:
     wider = columns("id", "a", "c", "n")
     fake = altered(kind).images(ORDERS, [("c", 1, 1, "x", 2)]).images(wider, [("c", 9, 2, "y", 3, "new")])
     work = decided(fake, ORDERS.target())
-    assert (kinds(work), work.state.state, work.reread) == (["Upsert"], "live", None)
+    assert (kinds(work), work.state.state, work.reread_reason) == (["Upsert"], "live", None)
     assert (work.state.ignored, outcomes(work)) == (
         IgnoredChanges({"n": None}), [("ignored", 'add_column = "ignore"')],
     )  # fmt: skip
@@ -182,7 +182,7 @@ def test_every_form_ignores_in_every_state(state: str, form: Form) -> None:
     changes = AddedColumn("n", known=False), RedefinedColumn("a", "b"), DroppedColumn("c")
     fake = altered(*changes).images(ORDERS, [("c", 1, 1, "x", 2)]).images(after, [("c", 9, 2, "y", "z")])
     work = decided(fake, ORDERS.target(form=form), row, form=form, strict=True)
-    assert (work.state.is_suspended, work.reread) == (False, None)
+    assert (work.state.is_suspended, work.reread_reason) == (False, None)
     assert work.state.ignored == IgnoredChanges({"b": "a", "n": None}, ("c",))
     assert not {"Create", "Reshape", "AddColumns"} & {*kinds(work)}
 
@@ -285,7 +285,7 @@ def test_a_table_without_a_key_is_read_again_for_a_drop_only() -> None:
     assert (work.state.state, work.state.ignored.kept) == ("stale", ("c",))
     assert [outcome.done for outcome in work.outcomes] == ["re-read"]
     mixed = SchemaChangesConfig(drop_column="ignore")
-    assert decided(altered(DroppedColumn("c"), AddedColumn("n")), keyless.target(), config=mixed).reread
+    assert decided(altered(DroppedColumn("c"), AddedColumn("n")), keyless.target(), config=mixed).reread_reason
     chunk = FakeBatch(12).snapshot(NAME, 12, append=False, last=True).chunk(columns("id", "a", key=()), [(1, "x")])
     work = decided(chunk, keyless.target(), work.state)
     assert (kinds(work), work.state.state) == (["NoteTypes", "Overwrite", "Sweep"], "live")

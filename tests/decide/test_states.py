@@ -7,27 +7,35 @@ from itertools import product
 
 import pytest
 
-from headgate.decide._states import SUSPENDED, TRANSITIONS, State, TableEvent, follow
+from headgate.decide._states import SUSPENDED, TRANSITIONS, EventKind, State, follow
 from headgate.lake import TABLE_STATES, TableState
 
-LOG = (None, TableEvent.STOPS, TableEvent.CHANGES)
+LOG = (
+    None,
+    EventKind.STATEMENT,
+    EventKind.ALTERS,
+    EventKind.IGNORES,
+    EventKind.LEAVES_OUT,
+    EventKind.STOPS,
+    EventKind.CHANGES,
+)
 
 
-def courses(start: State) -> Iterator[list[TableEvent]]:
+def courses(start: State) -> Iterator[list[EventKind]]:
     """Every sequence of events that a batch can bring to a table in this state, up to the header's word and after."""
     for frees, log, begins, gaps in product((False, True), LOG, (False, True), LOG):
         is_free = start not in SUSPENDED or frees
         if (frees and start not in SUSPENDED) or (begins and not is_free):
             continue
-        events = [TableEvent.ENDS_SUSPENSION] * frees + [
-            event for event in (log, TableEvent.BEGINS if begins else None, gaps) if event
+        events = [EventKind.ENDS_SUSPENSION] * frees + [
+            event for event in (log, EventKind.BEGINS if begins else None, gaps) if event
         ]
         if not frees and not begins:
-            yield [*events, TableEvent.FOLLOWS]
-            yield [*events, TableEvent.READS_SOME]
-        yield [*events, TableEvent.READS]
-        yield [*events, TableEvent.READS, TableEvent.ENDS]
-        yield [*events, TableEvent.READS, TableEvent.ENDS_FILTERED]
+            yield [*events, EventKind.FOLLOWS]
+            yield [*events, EventKind.READS_SOME]
+        yield [*events, EventKind.READS]
+        yield [*events, EventKind.READS, EventKind.ENDS]
+        yield [*events, EventKind.READS, EventKind.ENDS_FILTERED]
 
 
 def test_every_course_leads_somewhere_and_every_transition_is_on_one() -> None:
@@ -40,17 +48,17 @@ def test_every_course_leads_somewhere_and_every_transition_is_on_one() -> None:
                 state = follow(state, event)
             assert state is not State.NEW
             if state not in SUSPENDED:
-                for event in (TableEvent.IS_EXACT, TableEvent.IS_EXACT_LATER, TableEvent.IS_INEXACT):
+                for event in (EventKind.IS_EXACT, EventKind.IS_EXACT_LATER, EventKind.IS_INEXACT):
                     taken.add((event, state))
                     assert follow(state, event) not in (*SUSPENDED, State.NEW)
     assert taken == {(event, state) for event, states in TRANSITIONS.items() for state in states}
 
 
 def test_nothing_but_a_reading_that_began_later_ends_a_hold() -> None:
-    for state, event in product(SUSPENDED, set(TableEvent) - {TableEvent.ENDS_SUSPENSION, TableEvent.BEGINS}):
+    for state, event in product(SUSPENDED, set(EventKind) - {EventKind.ENDS_SUSPENSION, EventKind.BEGINS}):
         after = TRANSITIONS[event].get(state, state)
         assert after in SUSPENDED
-        assert after is state or event in (TableEvent.STOPS, TableEvent.CHANGES)
+        assert after is state or event in (EventKind.STOPS, EventKind.CHANGES)
 
 
 def test_states_are_those_of_the_ledger() -> None:
@@ -60,4 +68,4 @@ def test_states_are_those_of_the_ledger() -> None:
 
 def test_an_event_that_cannot_come() -> None:
     with pytest.raises(RuntimeError, match="ENDS_SUSPENSION came to a table in state live"):
-        follow(State.LIVE, TableEvent.ENDS_SUSPENSION)
+        follow(State.LIVE, EventKind.ENDS_SUSPENSION)

@@ -222,7 +222,7 @@ class Stream:
             self.redone.append((name, redo.chunk.to_dict(), redo.whole_table))
             value = {"type": "redo", "chunk": redo.chunk.to_dict(), "whole_table": redo.whole_table}
             self.inbox.write(f"signals/redo-{epoch}-{name}-{number}.json", value)
-        if work.reread is not None:
+        if work.reread_reason is not None:
             self.inbox.write(f"signals/ddl-{epoch}-{name}.json", {"type": "resnapshot", "tables": [name]})
 
     def finish(self) -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from headgate.carrier import ControlFolder
-from headgate.decide._decide import Decision
+from headgate.decide import Decision, State
+from headgate.decide._course import TableCourse
 from headgate.lake import TableState
 from headgate.sinks._answers import PlannerMessages
 from tests.fix_carrier import FakeBatch
@@ -16,7 +17,9 @@ from tests.fix_carrier import FakeBatch
 @pytest.mark.parametrize("table", ["shop.orders", "!shop.[x]*", "shop." + "т" * 64])
 def test_a_re_read_is_requested_of_any_table(table: str, tmp_path: Path) -> None:
     messages = PlannerMessages(ControlFolder(str(tmp_path)))
-    decision = Decision(table, TableState(table, "stale"), reread="its columns changed")
+    course = TableCourse(table, State.LIVE)
+    course.read_again("its columns changed")
+    decision = Decision(course, TableState(table, "stale"))
     messages.request(FakeBatch(9).described(), [decision], {})
     pending = messages.pending_rereads()
     assert pending is not None

@@ -30,7 +30,7 @@ class ConfigFile:
         self._seen_fingerprint = self._fingerprint()
         self.config = load_config(path)
 
-    def reread(self, *, requested: bool = False) -> PipelineConfig | None:
+    def load_change(self, *, requested: bool = False) -> PipelineConfig | None:
         """Return the new configuration, if the file has changed and is valid; :meth:`take` puts it into effect.
 
         :param requested: read the file even if it looks the same.

@@ -1,12 +1,14 @@
 """Decide what a batch means for each table: its next state, and a list of actions. Nothing is read or written here.
 
 ===================  ==============================================================================
-``_decide``          the decision: ``decide(arrival, known, policy)``
+``_decide``          the decision: ``decide(arrival, before, policy)``
 ``_case``            its inputs
-``_states``          the states of a table, and the transitions
-``_statements``      effects of DDL; ``_alter``: of ALTERs on columns
+``_states``          the states of a table, the kinds of events, and the transitions
+``_course``          the events of a batch; state, warnings, outcomes and re-read request derived from them
+``_statements``      events of DDL; ``_alter``: of ALTERs on columns
+``_images``          events of images
 ``_columns``         columns after the batch; ``_definitions``, ``_misfits``: of images
-``_table_decision``  a table's course through the batch; ``_ledger_state``: what the ledger promises
+``_ledger_state``    the table's state in the ledger, and what that promises
 ``_plan``            the actions on a current table
 ``actions``          what they are, and why a replay is safe
 ===================  ==============================================================================
@@ -14,12 +16,12 @@
 
 from __future__ import annotations
 
-from headgate.decide._case import Arrival, Policy, TableBefore
-from headgate.decide._decide import LACKS_ROWS, Decision, decide, suspend
-from headgate.decide._ledger_state import Divergence
+from headgate.decide._case import Arrival, Divergence, Policy, TableBefore
+from headgate.decide._course import StatementOutcome
+from headgate.decide._decide import Decision, decide, read_again, reread_reason, stop
+from headgate.decide._images import LACKS_ROWS
 from headgate.decide._misfits import RESERVED_ANYWHERE, hook_name, refiltered, rehooked
 from headgate.decide._states import State
-from headgate.decide._table_decision import StatementOutcome
 
 __all__ = [
     "LACKS_ROWS",
@@ -33,7 +35,9 @@ __all__ = [
     "TableBefore",
     "decide",
     "hook_name",
+    "read_again",
     "refiltered",
     "rehooked",
-    "suspend",
+    "reread_reason",
+    "stop",
 ]

@@ -8,11 +8,10 @@ from functools import cached_property
 
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
 from headgate.config import InconsistentImages, SchemaChangesConfig
-from headgate.decide._ledger_state import Divergence
-from headgate.decide._states import State, TableEvent
+from headgate.decide._states import EventKind, State
 from headgate.lake import Form, Place, Successor, TableState, Target
 
-__all__ = ["Arrival", "Case", "Policy", "SnapshotInBatch", "TableBefore"]
+__all__ = ["Arrival", "Case", "Divergence", "Policy", "SnapshotInBatch", "TableBefore"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +81,17 @@ class TableBefore:
 
 
 @dataclass(frozen=True)
+class Divergence:
+    """Rows of a table change without images in the log."""
+
+    reason: str
+    over: bool = False
+    """The cause is gone, so a new snapshot reads its effects."""
+    accepted: bool = False
+    """The configuration follows the table anyway, as ``inexact``."""
+
+
+@dataclass(frozen=True)
 class Arrival:
     """What a batch brings for one table."""
 
@@ -109,12 +119,16 @@ class Arrival:
     def statements(self) -> list[DdlRow]:
         return [ddl for ddl in self.batch.ddl if ddl.table == self.table]
 
+    @property
+    def truncates(self) -> list[DdlRow]:
+        return [ddl for ddl in self.statements if ddl.action == "truncate"]
+
 
 @dataclass(frozen=True)
 class SnapshotInBatch:
     """State of a table's snapshot in the batch."""
 
-    event: TableEvent  # FOLLOWS, READS or READS_SOME
+    event: EventKind  # FOLLOWS, READS or READS_SOME
     since: int | None  # first epoch of the running full snapshot, if any
     ends: bool = False  # its last rows are in the batch, and no chunk must be read again
     ends_suspension: bool = False  # it ends the table's suspension
@@ -124,7 +138,7 @@ class SnapshotInBatch:
     @property
     def waits(self) -> bool:
         """Whether a full snapshot has yet to begin."""
-        return self.event is TableEvent.READS and self.since is None
+        return self.event is EventKind.READS and self.since is None
 
     @property
     def restarts(self) -> bool:
@@ -148,17 +162,17 @@ class Case:
         if header_entry is None or header_entry.state == "live" or header_entry.partial:
             since = row.since_epoch if row is not None and not is_suspended else None
             return SnapshotInBatch(
-                TableEvent.FOLLOWS if header_entry is None or not header_entry.partial else TableEvent.READS_SOME, since
+                EventKind.FOLLOWS if header_entry is None or not header_entry.partial else EventKind.READS_SOME, since
             )
         ends = header_entry.last and not any(redo.table == arrival.table for redo in arrival.batch.redo)
         # Only a snapshot that began after the suspension: with rows, or at its end if it has none.
         is_later = row is not None and is_suspended and (header_entry.since_epoch or 0) > (row.held_epoch or 0)
         ends_suspension = is_later and (ends or bool(arrival.chunks))
         begins = header_entry.since_epoch == arrival.epoch and (ends_suspension or not is_suspended)
-        return SnapshotInBatch(TableEvent.READS, header_entry.since_epoch, ends, ends_suspension, begins, header_entry)
+        return SnapshotInBatch(EventKind.READS, header_entry.since_epoch, ends, ends_suspension, begins, header_entry)
 
     @property
-    def reason_before(self) -> str | None:
-        """The ledger's reason for the table's state, unless the snapshot ends that state."""
+    def suspension(self) -> str | None:
+        """Why the table was suspended before the batch, unless the snapshot ends that."""
         row = self.before.row
-        return None if row is None or self.snapshot.ends_suspension else row.reason
+        return row.reason if row is not None and row.is_suspended and not self.snapshot.ends_suspension else None

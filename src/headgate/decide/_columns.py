@@ -57,6 +57,7 @@ class ColumnPlan:
 
     definition: Definition | None = None  # the columns after them; None: nothing to write
     replace: bool = False  # recreate the table with these columns
+    is_extended: bool = False  # statements added columns, which the target may have already
     added: tuple[str, ...] = ()  # columns that the target lacks
     fills: Mapping[str, str] = field(default_factory=dict)  # added column → its value in older rows, as text
     alteration: Alteration = field(default_factory=Alteration)  # columns that are dropped, renamed or widened
@@ -83,6 +84,8 @@ class ColumnView:
         """Column of the source, at any moment of the batch → the table's; None: the table has none."""
         self.conflict: str | None = None
         """Why images of the batch, or later ones, cannot be shown."""
+        self.alters: list[DdlRow] = []
+        """The statements that change only columns of the table, in known ways, as followed."""
 
     @property
     def after(self) -> IgnoredChanges:
@@ -248,24 +251,17 @@ class ColumnView:
             return False
 
     def plan(
-        self,
-        parts: Sequence[Part],
-        alters: Sequence[DdlRow],
-        form: Form,
-        *,
-        restarts: bool = False,
-        keeps_dropped: bool = False,
+        self, parts: Sequence[Part], form: Form, *, restarts: bool = False, keeps_dropped: bool = False
     ) -> ColumnPlan:
         """Return how the table gets the batch's columns.
 
-        :param alters: the batch's statements that changed only columns, as followed.
         :param form: the form that the table must have.
         :param restarts: every row of the table is read from this batch on, so the table may be replaced.
         :param keeps_dropped: dropped columns stay, null in all rows.
         :raises Misfit: rows may have changed that the batch does not bring.
         """
         target, parts = self.target, self._parts(parts)
-        alters = [ddl if ddl.schema is None else replace(ddl, schema=self._schema(ddl.schema)) for ddl in alters]
+        alters = [ddl if ddl.schema is None else replace(ddl, schema=self._schema(ddl.schema)) for ddl in self.alters]
         if target is not None:  # without one, the columns of any image are better than none
             parts = with_rows(parts)
         alteration = Alteration.of(alters, parts)
@@ -295,7 +291,8 @@ class ColumnView:
             unnoted={},
         )
         after = after.with_source_types(alteration.source_types(before.source_types, parts, plan.definition))
-        return replace(plan, after=after, names=self._image_names(alteration))
+        is_extended = any(ddl.adds for ddl in alters)
+        return replace(plan, after=after, names=self._image_names(alteration), is_extended=is_extended)
 
     def _image_names(self, alteration: Alteration) -> dict[str, str | None]:
         """Return where images have other names than the table after the batch: name in images → name in the table;

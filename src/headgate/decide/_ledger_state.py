@@ -1,4 +1,6 @@
-"""Limit what the ledger promises of a table after a batch to what is true.
+"""A table's state in the ledger, after the last event of a batch.
+
+What it promises is limited to what is true.
 
 ``live`` means: exactly the source's rows as of the row's GTID set E. A table whose rows were all read is live, with two
 exceptions:
@@ -19,65 +21,106 @@ earlier one on the same server; the ledger's row is written once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from headgate.carrier import Batch
-from headgate.decide._states import State, TableEvent, follow
-from headgate.lake import LeftOut, TableState
+from headgate.carrier import Part
+from headgate.decide._case import Case
+from headgate.decide._course import TableCourse, TableEvent
+from headgate.decide._misfits import hook_name
+from headgate.decide._states import EventKind, State
+from headgate.lake import IgnoredChanges, LeftOut, TableState
 from headgate.positions import NOTHING, Position, parse_position
 
-__all__ = ["Divergence", "promised"]
+__all__ = ["Limits", "state_after", "suspended_state"]
 
 
 @dataclass(frozen=True)
-class Divergence:
-    """Rows of a table change without images in the log."""
+class Limits:
+    """Why a table that is not suspended may differ from the source, and until when."""
 
-    reason: str
-    over: bool = False
-    """The cause is gone, so a new snapshot reads its effects."""
-    accepted: bool = False
-    """The configuration follows the table anyway, as ``inexact``."""
+    pending: Position  # still to be applied before all rows that were read are exact
+    unlogged: str | None  # why rows change without images, by all causes
+    left_out: LeftOut | None  # what was left out, in this batch and before
+
+    @classmethod
+    def of(cls, course: TableCourse, case: Case) -> Limits:
+        """Return the limits after the batch. If all rows are read again in it, earlier ones do not count."""
+        batch, unseen, row = case.arrival.batch, case.arrival.unseen, case.before.row
+        earlier = TableState(course.table, State.LIVE) if row is None or case.snapshot.restarts else row
+        watermark = batch.watermarks.get(course.table, NOTHING)
+        pending = (parse_position(earlier.settles_at or "") | watermark) - parse_position(batch.header.gtid)
+        # A cause that is over when a full snapshot begins does not count.
+        is_unlogged = unseen is not None and unseen.accepted and not (unseen.over and case.snapshot.begins)
+        unlogged = _joined(earlier.unlogged, unseen.reason if unseen is not None and is_unlogged else None)
+        left_out, events = earlier.left_out, course.left_out
+        if events:
+            left_out = left_out or LeftOut(events[0].reason or "", batch.header.start)
+            left_out = replace(left_out, changes=left_out.changes + sum(event.changes for event in events))
+        return cls(pending, unlogged, left_out)
+
+    def add_to(self, course: TableCourse) -> None:
+        """Append the event that they are to the table."""
+        causes = _joined(self.unlogged, self.left_out.text if self.left_out is not None else None)
+        if causes:
+            course.add(TableEvent(EventKind.IS_INEXACT, causes))
+        elif self.pending:
+            course.add(TableEvent(EventKind.IS_EXACT_LATER, f"exact once these changes are applied: {self.pending}"))
+        else:
+            course.add(TableEvent(EventKind.IS_EXACT))
 
 
-def promised(
-    state: TableState,
-    batch: Batch,
-    before: TableState | None,
-    unseen: Divergence | None,
-    left_out: LeftOut | None = None,
-    *,
-    begins: bool,
+def state_after(
+    course: TableCourse, case: Case, limits: Limits, images: Sequence[Part], ignored: IgnoredChanges
 ) -> TableState:
-    """Return ``state`` of a table that is not suspended, limited to what is true.
+    """Return the table's state for the ledger.
 
-    :param before: the table in the last ledger row; None: its rows are all read again, so earlier problems do not
-        count.
-    :param unseen: why its rows change without images, from this batch on or in it.
-    :param left_out: what was left out in this batch.
-    :param begins: whether a full snapshot begins in this batch.
+    :param images: those of the batch that the table does not leave out.
+    :param ignored: changes of columns that the table ignores.
     """
-    pending = _still_to_settle(state.table, batch, before)
-    unlogged = _unlogged(unseen, before, begins=begins)
-    left_out = _left_out(left_out, before)
-    causes = _joined(unlogged, left_out.text if left_out is not None else None)
-    event = TableEvent.IS_INEXACT if causes else TableEvent.IS_EXACT_LATER if pending else TableEvent.IS_EXACT
-    after = follow(State(state.state), event)
-    settling = f"exact once these changes are applied: {pending}"
-    reasons = {State.INEXACT: causes, State.FILTERED: causes, State.SETTLING: settling}
-    settles_at = str(pending) if pending else None
-    limited = replace(state, settles_at=settles_at, unlogged=unlogged, left_out=left_out)
-    return replace(limited, state=after.value, reason=reasons.get(after))
+    snapshot, row, policy = case.snapshot, case.before.row, case.policy
+    state = TableState(
+        table=course.table,
+        state=course.state.value,
+        version=row.version if row is not None and policy.form is not None else None,
+        changelog_version=row.changelog_version if row is not None and policy.changelog else None,
+        rows_estimate=snapshot.header_entry.rows_estimate,
+        chunks_done=snapshot.header_entry.chunks_done,
+        chunks_estimate=snapshot.header_entry.chunks_estimate,
+        images=sum(part.images for part in images),
+        reason=course.reason,
+        hook=row.hook if row is not None else None,
+        ignored=ignored,
+    )
+    if course.is_suspended:
+        return suspended_state(state, course, _suspension_epoch(course, case))
+    return replace(
+        state,
+        since_epoch=None if snapshot.ends else snapshot.since,
+        successor=case.before.successor,
+        hook=(hook_name(images[-1].definition.hook) or None) if images else state.hook,
+        settles_at=str(limits.pending) if limits.pending else None,
+        unlogged=limits.unlogged,
+        left_out=limits.left_out,
+    )
 
 
-def _unlogged(unseen: Divergence | None, before: TableState | None, *, begins: bool) -> str | None:
-    """Return why rows change without images, by all causes; one that is over when a full snapshot begins does not
-    count.
+def suspended_state(state: TableState, course: TableCourse, epoch: int | None) -> TableState:
+    """Return the state of a suspended table. It gives its successor and its snapshot up.
+
+    :param epoch: of the suspension: only a snapshot that began later ends it.
     """
-    earlier = before.unlogged if before is not None else None
-    if unseen is not None and unseen.accepted and not (unseen.over and begins):
-        return _joined(earlier, unseen.reason)
-    return earlier
+    suspended = replace(state, state=course.state.value, reason=course.reason, held_epoch=epoch)
+    return replace(suspended, since_epoch=None, successor=None)
+
+
+def _suspension_epoch(course: TableCourse, case: Case) -> int | None:
+    """Return the epoch of the suspension. A new suspension during a snapshot makes that snapshot useless."""
+    row, is_unread = case.before.row, course.table in case.arrival.batch.unread
+    if row is None or not row.is_suspended or case.snapshot.ends_suspension or is_unread:
+        return case.arrival.epoch
+    is_same = row.reason == course.reason and course.reread_reason is None
+    return row.held_epoch if is_same else case.arrival.epoch
 
 
 def _joined(first: str | None, second: str | None) -> str | None:
@@ -85,20 +128,3 @@ def _joined(first: str | None, second: str | None) -> str | None:
     if first is None or second is None or second in first:
         return first or second
     return second if first in second else f"{first}; {second}"
-
-
-def _left_out(now: LeftOut | None, before: TableState | None) -> LeftOut | None:
-    """Return what was left out, in this batch and before."""
-    earlier = before.left_out if before is not None else None
-    if earlier is None or now is None:
-        return earlier or now
-    return replace(earlier, changes=earlier.changes + now.changes)
-
-
-def _still_to_settle(table: str, batch: Batch, before: TableState | None) -> Position:
-    """Return what must still be applied, after this batch, before all rows that were read are exact.
-
-    :param before: the table in the last ledger row; None: rows of earlier snapshots do not count.
-    """
-    pending = parse_position(before.settles_at) if before is not None and before.settles_at else NOTHING
-    return (pending | batch.watermarks.get(table, NOTHING)) - parse_position(batch.header.gtid)

@@ -10,8 +10,7 @@ from headgate.carrier import Definition, Part, Seq
 from headgate.decide import actions as do
 from headgate.decide._case import Case
 from headgate.decide._columns import ColumnPlan
-from headgate.decide._statements import Statements
-from headgate.decide._states import COMPLETE, State, TableEvent
+from headgate.decide._states import COMPLETE, EventKind, State
 from headgate.decide.actions import Action, TableContent
 from headgate.errors import DecodeError
 from headgate.lake import Form
@@ -24,7 +23,6 @@ class CurrentPlan:
     """Inputs of the plan for a table that is not suspended."""
 
     case: Case
-    statements: Statements
     columns: ColumnPlan
     parts: list[Part]  # the images to apply
     state: State  # after the batch
@@ -57,13 +55,14 @@ class CurrentPlan:
     @property
     def _base(self) -> int | None:
         """The table's version before the batch; None: it was empty, or no image needs its rows after a TRUNCATE."""
-        emptied = self.statements.truncated is not None and self.case.policy.form is Form.PLAIN
+        emptied = self._bound is not None and self.case.policy.form is Form.PLAIN
         return None if self.columns.replace or emptied else self.case.before.version
 
     @property
     def _bound(self) -> Seq | None:
         """The ``_seq`` of the batch's last TRUNCATE."""
-        return self.statements.truncated.seq if self.statements.truncated is not None else None
+        truncates = self.case.arrival.truncates
+        return truncates[-1].seq if truncates else None
 
     @property
     def _content(self) -> TableContent:
@@ -72,7 +71,7 @@ class CurrentPlan:
             return TableContent.UNKNOWN
         match before.state:
             case State.LIVE:
-                is_read = self.case.snapshot.event is TableEvent.READS or before.reread_requested or arrival.chunks
+                is_read = self.case.snapshot.event is EventKind.READS or before.reread_requested or arrival.chunks
                 return TableContent.UNKNOWN if is_read or arrival.unseen is not None else TableContent.ALL
             case State.SETTLING:
                 return TableContent.SOME
@@ -93,7 +92,7 @@ class CurrentPlan:
             alteration = self.columns.alteration
             kept = alteration.dropped & after.kept.keys()
             yield do.Reshape(definition, alteration.dropped - kept, alteration.renamed, alteration.types, kept)
-        if self.columns.added or any(ddl.adds for ddl in self.statements.alters):
+        if self.columns.added or self.columns.is_extended:
             yield do.AddColumns(definition, self.columns.added, after)
         if not self.columns.added and after.properties != target.properties:
             yield do.NoteTypes(after)
@@ -101,9 +100,10 @@ class CurrentPlan:
             yield do.FillColumns(definition, self.columns.fills)
 
     def _removals(self) -> Iterator[Action]:
-        # Versions that are older than the batch have ended at its first TRUNCATE.
-        truncated = self.statements.first_truncate if self._is_history else self.statements.truncated
-        if truncated is not None and not self._counts_rows:  # else one commit deletes and adds rows
+        truncates = self.case.arrival.truncates
+        if truncates and not self._counts_rows:  # else one commit deletes and adds rows
+            # Versions that are older than the batch have ended at its first TRUNCATE.
+            truncated = truncates[0 if self._is_history else -1]
             yield do.Truncate(truncated.seq, truncated.gtid, truncated.ts)
         since, epoch = self.case.snapshot.since, self.case.arrival.epoch
         if self._drops_strays and since is not None and since < epoch:

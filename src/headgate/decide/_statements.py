@@ -26,7 +26,7 @@ name to the copy. The table is then read again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, get_args
 
 from headgate.carrier import DdlRow, SourceType
@@ -34,77 +34,60 @@ from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, Redefined
 from headgate.config import ChangePolicy
 from headgate.decide._case import Case
 from headgate.decide._columns import ColumnView
+from headgate.decide._course import TableCourse, TableEvent, remedy
 from headgate.decide._misfits import shortened
-from headgate.decide._states import State, TableEvent
-from headgate.decide._table_decision import TableCourse, remedy
+from headgate.decide._states import EventKind, State
 from headgate.lake import Form
 
-__all__ = ["Statements", "read_statements"]
+__all__ = ["read_statements"]
 
 _GONE: Final = "if a table has this name again"
 """In the reason of a table that was removed."""
 
 
 @dataclass
-class Statements:
-    """Work that a batch's statements leave."""
+class _Existence:
+    """Whether the source has the table, while the batch's statements are read."""
 
-    truncated: DdlRow | None = None  # the last TRUNCATE
-    first_truncate: DdlRow | None = None
-    removed: bool = False  # the last of them removed the table
-    may_exist: bool = False  # no statement did, but the table was stopped before, for another reason
-    alters: list[DdlRow] = field(default_factory=list)  # those that change only columns of the table, in known ways
-    ignored: list[DdlRow] = field(default_factory=list)  # those of which the table ignores all changes
-    columns: ColumnView = field(default_factory=ColumnView)  # the source's columns as the table shows them
+    removed: bool  # the last of them removed the table
+    may_exist: bool  # no statement did, but the table was stopped before, for another reason
 
 
-def read_statements(course: TableCourse, case: Case) -> Statements:
-    """Process the batch's statements on this table, in log order."""
+def read_statements(course: TableCourse, case: Case, columns: ColumnView) -> bool:
+    """Process the batch's statements on this table, in log order; return whether they leave no table of this name."""
     arrival, before = case.arrival, case.before
     # Only a table that headgate has can be removed.
     is_ours = before.row is not None or arrival.header_entry is not None or bool(arrival.parts)
-    ignored = before.row.ignored if before.row is not None else None
     is_stopped = before.state is State.STOPPED
     may_exist = is_stopped and before.row is not None and _GONE not in (before.row.reason or "")
-    statements = Statements(removed=is_stopped, may_exist=may_exist, columns=ColumnView(ignored, before.target))
+    existence = _Existence(is_stopped, may_exist)
     for ddl in arrival.batch.ddl:
-        if ddl.table == course.table:
-            suspended_state = course.state if course.is_suspended else before.state if before.is_suspended else None
-            if ddl.action == "alter":
-                _read_alter(course, statements, ddl, case, suspended_state)
-            else:
-                _read(course, statements, ddl, suspended_state, is_ours=is_ours)
+        if ddl.table == course.table and ddl.action == "alter":
+            _read_alter(course, columns, ddl, case)
+        elif ddl.table == course.table:
+            _read(course, existence, ddl, is_ours=is_ours)
         if ddl.new_name == course.table and is_ours:
-            statements.removed = False
-            course.read_again(f"the name was given to another table: {shortened(ddl.statement)}")
-            course.note_suspension(ddl)
-    return statements
+            existence.removed = False
+            course.read_again(f"the name was given to another table: {shortened(ddl.statement)}", ddl)
+    return existence.removed
 
 
-def _read(
-    course: TableCourse, statements: Statements, ddl: DdlRow, suspended_state: State | None, *, is_ours: bool
-) -> None:
-    """Process one statement.
-
-    :param suspended_state: the table's suspended state before it, or before the batch; None: not suspended.
-    """
+def _read(course: TableCourse, existence: _Existence, ddl: DdlRow, *, is_ours: bool) -> None:
+    """Process one statement."""
     text = shortened(ddl.statement)
     match ddl.action:
         case "truncate":
-            statements.truncated, statements.first_truncate = ddl, statements.first_truncate or ddl
-            course.note(ddl, "held" if suspended_state else "applied")
+            course.add(TableEvent(EventKind.STATEMENT, statement=ddl, is_held=course.suspended_state is not None))
         case "drop" | "rename" if is_ours:
-            statements.removed, statements.may_exist = True, False
-            course.stop(f"{text}; {_GONE}, {remedy(course.table)}")
-            course.note_suspension(ddl)
-        case "create" if statements.may_exist and creates_if_absent(ddl.action, ddl.changes):
-            course.note(ddl, "applied")
-        case "create" if statements.removed:
-            statements.removed = False
-            course.read_again(f"created again: {text}")
-            course.note_suspension(ddl)
+            existence.removed, existence.may_exist = True, False
+            course.stop(f"{text}; {_GONE}, {remedy(course.table)}", ddl)
+        case "create" if existence.may_exist and creates_if_absent(ddl.action, ddl.changes):
+            course.add(TableEvent(EventKind.STATEMENT, statement=ddl))
+        case "create" if existence.removed:
+            existence.removed = False
+            course.read_again(f"created again: {text}", ddl)
         case _:
-            course.note(ddl, "applied")
+            course.add(TableEvent(EventKind.STATEMENT, statement=ddl))
 
 
 def _alters_in_place(course: TableCourse, case: Case) -> bool:
@@ -113,39 +96,33 @@ def _alters_in_place(course: TableCourse, case: Case) -> bool:
 
     If the reader left images out, because the log did not name their columns, the ALTER is why, or came after it.
     """
-    is_complete = case.before.state in (State.LIVE, State.INEXACT) and case.snapshot.event is TableEvent.FOLLOWS
+    is_complete = case.before.state in (State.LIVE, State.INEXACT) and case.snapshot.event is EventKind.FOLLOWS
     is_named = course.table not in case.arrival.batch.stops
     is_supported = case.policy.form is not Form.HISTORY  # whose ended versions have the columns of their time
     return is_complete and is_named and is_supported and not course.is_suspended and not course.strict
 
 
-def _read_alter(
-    course: TableCourse, statements: Statements, ddl: DdlRow, case: Case, suspended_state: State | None
-) -> None:
-    """Process an ALTER.
-
-    :param suspended_state: as for :func:`_read`.
-    """
-    followed, ignored = _without_ignored(statements.columns, ddl, case)
-    text, key, policy = shortened(ddl.statement), *_policy_of(followed, case)
+def _read_alter(course: TableCourse, columns: ColumnView, ddl: DdlRow, case: Case) -> None:
+    """Process an ALTER."""
+    followed, ignored = _without_ignored(columns, ddl, case)
+    is_held = course.suspended_state is not None
     if ignored and not followed.changes:
-        statements.ignored.append(ddl)
-        course.note(ddl, "held" if suspended_state else "ignored", ignored)
+        course.add(TableEvent(EventKind.IGNORES, ignored, ddl, is_held=is_held))
         return
-    is_applied = followed.adds is not None or (followed.changes is not None and _alters_in_place(course, case))
-    if is_applied and policy == "evolve":
-        statements.alters.append(followed)
-        course.note(ddl, "held" if suspended_state else "applied", ignored)
+    text, key, policy = shortened(ddl.statement), *_policy_of(followed, case)
+    is_known = followed.adds is not None or (followed.changes is not None and _alters_in_place(course, case))
+    if is_known and policy == "evolve":
+        columns.alters.append(followed)
+        course.add(TableEvent(EventKind.ALTERS, ignored, ddl, is_held=is_held))
         return
-    if suspended_state is State.STOPPED and (course.strict or policy == "stop"):
-        course.note(ddl, "held")
+    if course.suspended_state is State.STOPPED and (course.strict or policy == "stop"):
+        course.add(TableEvent(EventKind.STATEMENT, statement=ddl, is_held=True))
         return
     reason = f"ALTER may have changed rows: {text}" if policy == "evolve" else f'{key} = "{policy}": {text}'
     if policy == "stop":
-        course.stop(f"{reason}; {remedy(course.table)}")
+        course.stop(f"{reason}; {remedy(course.table)}", ddl)
     else:
-        course.read_again(reason)
-    course.note_suspension(ddl)
+        course.read_again(reason, ddl)
 
 
 def _without_ignored(columns: ColumnView, ddl: DdlRow, case: Case) -> tuple[DdlRow, str | None]:

@@ -20,8 +20,9 @@ from collections.abc import Mapping
 from headgate.carrier import Batch, Resnapshot
 from headgate.catalog import exact_pattern
 from headgate.config import PipelineConfig
-from headgate.decide import LACKS_ROWS, Divergence, hook_name, refiltered, rehooked
+from headgate.decide import LACKS_ROWS, Divergence, hook_name, refiltered, rehooked, reread_reason
 from headgate.lake import Target, short_name
+from headgate.pipeline._table_policy import table_policy
 from headgate.sinks import BatchWriter
 
 __all__ = ["ChangedSettings"]
@@ -40,14 +41,13 @@ class ChangedSettings:
         self._compared = False
 
     def request_rereads(self) -> None:
-        """Request re-reads of these tables, except of those that are suspended or must not be read again unasked."""
+        """Request re-reads of these tables, if they are not suspended and ``schema_changes`` allows it."""
         ledger = self._writer.ledger
         states, epoch = ledger.tables(), ledger.last.epoch if ledger.last else 0
         reasons = dict.fromkeys(self._writer.lacking(), LACKS_ROWS) | self.changed(self._writer.targets)
-        for table, reason in reasons.items():
-            config = self._config.tables.get(table)
-            is_strict = config is not None and config.schema_changes == "strict"
-            if table in states and not states[table].is_suspended and not is_strict:
+        for table in sorted(states.keys() & reasons):
+            reason = reread_reason(states[table], reasons[table], table_policy(self._config, table))
+            if reason is not None:
                 log.warning("%s is read again: %s", table, reason)
                 request = Resnapshot((exact_pattern(table),), reason)
                 self._writer.inbox.send_request(f"rows-{epoch}-{short_name(table)}", request)

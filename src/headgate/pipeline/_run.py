@@ -126,7 +126,7 @@ class Pipeline:
         rechecks = self._recheck_at is not None and time.monotonic() >= self._recheck_at
         if rechecks:
             self._recheck_at = None
-        config = self._file.reread(requested=requested or rechecks)
+        config = self._file.load_change(requested=requested or rechecks)
         if config is None:
             return False
         try:

@@ -537,7 +537,7 @@ class LogDecoder:
                 yield from (block for block, _ in pending.blocks)
             else:
                 self._continued = 0
-                yield from self._read_before(self._prepared.reread(gtid, pending.position), gtid)
+                yield from self._read_before(self._prepared.read_prepared(gtid, pending.position), gtid)
         self._scanner.end_transaction(int(segment.next_pos[stop.event_index]))
         yield from self._flush(segment)
 

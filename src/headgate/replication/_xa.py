@@ -177,11 +177,11 @@ class PreparedTransactions:
         :raises BinlogPurgedError: the log no longer holds the PREPARE.
         """
         prepared = self._known.get(xid) or self._search.find(xid, commit)
-        items = prepared.blocks if prepared.blocks is not None else self.reread(prepared.gtid, prepared.position)
+        items = prepared.blocks if prepared.blocks is not None else self.read_prepared(prepared.gtid, prepared.position)
         for item, counted in items:
             yield _at_commit(item, commit), counted
 
-    def reread(self, gtid: str, position: tuple[str, int]) -> Iterator[tuple[LogBlock | Stopped, int]]:
+    def read_prepared(self, gtid: str, position: tuple[str, int]) -> Iterator[tuple[LogBlock | Stopped, int]]:
         """Yield a transaction's images, read from the log again; each with the number of changes up to its end.
 
         :raises BinlogPurgedError: the log no longer holds it.

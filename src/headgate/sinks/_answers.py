@@ -41,8 +41,8 @@ class PlannerMessages:
         if gtids:
             self._inbox.send_request(f"settle-{epoch}", Settle(gtids))
         for decision in decisions:
-            if decision.reread is not None:
-                resnapshot = Resnapshot((exact_pattern(decision.table),), decision.reread)
+            if decision.reread_reason is not None:
+                resnapshot = Resnapshot((exact_pattern(decision.table),), decision.reread_reason)
                 self._inbox.send_request(f"ddl-{epoch}-{short_name(decision.table)}", resnapshot)
 
     def hand_back(self, batch: Batch, states: Mapping[str, TableState]) -> None:

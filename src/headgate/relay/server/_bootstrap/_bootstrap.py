@@ -224,7 +224,7 @@ class Bootstrap:
         detail: Mapping[str, Any] | None
         if newest is not None:
             number, part_read = newest
-            data = self._reread(session, source, number, part_read) if part_read.scn >= at_least else None
+            data = self._read_as_before(session, source, number, part_read) if part_read.scn >= at_least else None
             if data is not None:
                 return number, data
             detail = part_read.detail
@@ -235,7 +235,7 @@ class Bootstrap:
                 return None
         return self._read_new(session, source, part, detail, at_least)
 
-    def _reread(self, session: Session, source: LogicalSource, number: int, part_read: PartRead) -> Any:
+    def _read_as_before(self, session: Session, source: LogicalSource, number: int, part_read: PartRead) -> Any:
         """Return the events of an earlier reading; None: it cannot be read as of its GTID set any more."""
         key = (session.scn, source.name, number)
         data = self._cache.find(key)
