@@ -49,7 +49,7 @@ from headgate.pipeline._skips import Skips
 from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
 from headgate.pipeline._unfollowed_tables import UnfollowedTables
-from headgate.policies import POLICY_VALUES
+from headgate.policies import POLICY_SETTINGS
 from headgate.sinks import BatchReport, BatchWriter
 from headgate.status import Status
 
@@ -519,7 +519,7 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, last: Ledg
         "poll_ms": str(source.poll_ms),
         "retry_seconds": str(source.retry_seconds),
         "snapshot_share": f"{source.snapshot_share:.9f}",
-        **_policy_options(config),
+        **config.policies().as_options(),
         "epoch": str(last.epoch if last is not None else 0),
         "images": "all" if all_images else "keys",
         # Changelogs and messages need every change, also of rows that the snapshot has yet to read: chunks are merged.
@@ -555,15 +555,7 @@ def read_source(config: PipelineConfig) -> TablesAsOf:
     """Return the source's tables as of GTID sets that the server has executed."""
     from headgate.spark import TablesAsOf
 
-    policies = (
-        "columns",
-        "rows",
-        "keys",
-        "hooks",
-        "mask_key_env",
-        "mask_key_file",
-        *(POLICY_VALUES.keys() - {"json", "window"}),
-    )
+    policies = ("columns", "mask_key_env", "mask_key_file", *(POLICY_SETTINGS.keys() - {"json", "window", "skip"}))
     keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *policies)
     if config.source.watermark != "gtid":  # positions may not be GTIDs; keyless tables may be written all the time
         keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")
@@ -572,11 +564,6 @@ def read_source(config: PipelineConfig) -> TablesAsOf:
     options = source_options(config, lake, slots=os.cpu_count() or 1)
     control = ControlFolder(lake.inbox) if lake.is_local else None
     return TablesAsOf({name: options[name] for name in keep if name in options}, control)
-
-
-def _policy_options(config: PipelineConfig) -> dict[str, str]:
-    values = config.policies().as_options()
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
 
 
 @contextlib.contextmanager
