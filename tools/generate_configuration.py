@@ -88,8 +88,15 @@ def spark_page() -> str:
     """docs/spark.md with the current table of options."""
     begin, _, rest = SPARK_PAGE.read_text(encoding="utf-8").partition("\n| option | meaning |\n|---|---|\n")
     _, _, end = rest.partition("\n\n")
-    rows = "\n".join(f"| `{name}` | {text} |" for name, text in sorted(OPTION_HELP.items()))
+    rows = "\n".join(f"| `{name}` | {text or _of_source(name)} |" for name, text in sorted(OPTION_HELP.items()))
     return f"{begin}\n| option | meaning |\n|---|---|\n{rows}\n\n{end}"
+
+
+def _of_source(name: str) -> str:
+    """What a key of `[source]` means, and its default."""
+    key = SourceConfig.model_fields[name]
+    default = _default(key)
+    return f"{key.description}" + ("" if default == "none" else f" (default {default})".replace('"', ""))
 
 
 def _section(title: str, model: type[BaseModel]) -> str:

@@ -67,9 +67,9 @@ class SourceConfig(PolicySection):
     )
     snapshot_cut: Literal["batch", "start"] = Field(
         "batch",
-        description="the snapshot at the beginning of a pipeline: `batch` reads each part as of the batch that brings"
-        " it, in parallel with the live changes; `start` reads all of it as of the log position where the pipeline"
-        " began, and live changes wait until it is done",
+        description="the snapshot with which a stream begins: `batch` reads each part as of the batch that brings it,"
+        " in parallel with the live changes; `start` reads all of it as of the log position where the stream began, and"
+        " live changes wait until it is done",
     )
     watermark: Literal["gtid", "signal-table", "lock"] = Field(
         "gtid",
@@ -87,7 +87,7 @@ class SourceConfig(PolicySection):
     )
     snapshot_locking_mode: Literal["minimal", "extended", "none"] | None = Field(
         None,
-        description="locks of the snapshot at the beginning of a pipeline, in Debezium's words: `minimal` locks tables"
+        description="locks of the snapshot with which a stream begins, in Debezium's words: `minimal` locks tables"
         " while a read view of them is opened, `extended` until their rows are read, `none` not at all; by default"
         " `watermark` and `lock_hold` decide",
     )
@@ -106,7 +106,7 @@ class SourceConfig(PolicySection):
     relay: str | None = Field(
         None,
         description="`http://host:port` of a [relay](relay.md) that archives the server's log: the log is read from"
-        " there, so that many pipelines share the relay's dump; tables are still read from the server",
+        " there, so that many streams share the relay's dump; tables are still read from the server",
     )
     relay_source: str | None = Field(None, description="the relay's physical source, by name, if it has several")
     relay_token_file: FilePath | None = Field(
