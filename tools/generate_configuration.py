@@ -1,6 +1,6 @@
-"""Writes docs/configuration.md from the configuration's own field descriptions.
+"""Writes docs/configuration.md, and the options in docs/spark.md, from the descriptions in the code.
 
-``python tools/generate_configuration.py`` writes it; a test compares it with what this would write.
+``python tools/generate_configuration.py`` writes them; tests compare them with what this would write.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from headgate.config import (
     UiConfig,
     WebhookConfig,
 )
+from headgate.spark._options import OPTION_HELP
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
+SPARK_PAGE = PAGE.with_name("spark.md")
 
 HEAD = """\
 # pipeline.toml
@@ -57,7 +59,8 @@ schema_changes = "strict"
 No password ever stands in this file: it comes from the environment variable `HEADGATE_PASSWORD`, or from the variable
 or file that the file names.
 
-<!-- Made by tools/generate_configuration.py from src/headgate/config/; change the descriptions there. -->
+<!-- Made by tools/generate_configuration.py from src/headgate/config/ and src/headgate/policies.py; change the
+descriptions there. -->
 """
 
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
@@ -79,6 +82,21 @@ SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
 def page() -> str:
     """The whole page."""
     return HEAD + "".join(_section(title, model) for title, model in SECTIONS)
+
+
+def spark_page() -> str:
+    """docs/spark.md with the current table of options."""
+    begin, _, rest = SPARK_PAGE.read_text(encoding="utf-8").partition("\n| option | meaning |\n|---|---|\n")
+    _, _, end = rest.partition("\n\n")
+    rows = "\n".join(f"| `{name}` | {text or _of_source(name)} |" for name, text in sorted(OPTION_HELP.items()))
+    return f"{begin}\n| option | meaning |\n|---|---|\n{rows}\n\n{end}"
+
+
+def _of_source(name: str) -> str:
+    """What a key of `[source]` means, and its default."""
+    key = SourceConfig.model_fields[name]
+    default = _default(key)
+    return f"{key.description}" + ("" if default == "none" else f" (default {default})".replace('"', ""))
 
 
 def _section(title: str, model: type[BaseModel]) -> str:
@@ -119,3 +137,4 @@ def _default(field: FieldInfo) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
+    SPARK_PAGE.write_text(spark_page(), encoding="utf-8")

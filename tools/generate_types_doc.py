@@ -15,7 +15,7 @@ import pyarrow as pa
 from headgate.catalog import MULTI_BYTE, SINGLE_BYTE, Column
 from headgate.columns import codec_for
 from headgate.errors import UnsupportedError
-from headgate.policies import POLICY_VALUES, Policies
+from headgate.policies import POLICY_SETTINGS, Policies
 
 TARGET = Path(__file__).parents[1] / "docs" / "types.md"
 
@@ -122,7 +122,7 @@ def policy_rows() -> list[str]:
     columns = {column.mysql: column for column in COLUMNS}
     rows = []
     for policy, names in POLICIES.items():
-        values = POLICY_VALUES[policy]
+        values = POLICY_SETTINGS[policy].values
         for value in values:
             kinds = []
             for name in names:

@@ -4,7 +4,7 @@ The application writes its events to ``shop.outbox``, in the transaction that ch
 them at once: ``skip = ["delete"]`` in ``pipeline.toml`` leaves these deletes out, and the changelog has every event
 once.
 
-A change of this file that changes what it returns needs a new ``hook_version``.
+A change of this file that changes what it returns needs a new version in ``hook`` (``outbox_hooks:outbox@2``).
 """
 
 import pyarrow as pa

@@ -2,70 +2,47 @@
 
 One frozen value is passed from the configuration, or from the Spark source's options, to the code that builds a table's
 codecs. There ``of(table)`` returns the policies of that table.
+
+A policy that users set is declared once, as a field of :class:`Policies` with a help text. :data:`POLICY_SETTINGS` has
+these declarations. The keys of ``[source]`` and ``[tables]``, the options of ``mysql-cdc``, and the tables of both in
+the documentation are made from it.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_type_hints
 
 __all__ = [
     "DEFAULT",
     "KEEP",
     "MASKS",
     "OPERATIONS",
-    "POLICY_VALUES",
-    "AmbiguousKeys",
-    "Bit",
+    "POLICY_SETTINGS",
     "ColumnRule",
     "ColumnRules",
     "Decimals",
     "Hook",
-    "Json",
     "MaskKey",
     "Operation",
     "Policies",
-    "Temporals",
-    "Time",
-    "UnsignedBigint",
-    "WideDecimals",
+    "PolicySetting",
     "Window",
     "ZeroDates",
     "checked_rules",
-    "is_function",
-    "ordered_operations",
     "parse_rules",
 ]
 
 ZeroDates: TypeAlias = Literal["error", "null", "text"]
-WideDecimals: TypeAlias = Literal["text", "error"]
 Decimals: TypeAlias = Literal["decimal", "text", "double"]
-UnsignedBigint: TypeAlias = Literal["decimal", "bigint"]
-Json: TypeAlias = Literal["string", "variant"]
-Time: TypeAlias = Literal["text", "microseconds"]
-Bit: TypeAlias = Literal["integer", "binary"]
 Window: TypeAlias = Literal["rewind", "keep", "drop"]
-Temporals: TypeAlias = Literal["arrow", "text"]
-AmbiguousKeys: TypeAlias = Literal["error", "spell"]
 Operation: TypeAlias = Literal["insert", "update", "delete", "truncate"]
 
 OPERATIONS: Final[tuple[Operation, ...]] = get_args(Operation)
 """The operations that ``skip`` can leave out, in the order in which they are listed."""
-
-POLICY_VALUES: Final[Mapping[str, tuple[str, ...]]] = {
-    "zero_dates": get_args(ZeroDates),
-    "decimals": get_args(Decimals),
-    "wide_decimals": get_args(WideDecimals),
-    "unsigned_bigint": get_args(UnsignedBigint),
-    "json": get_args(Json),
-    "time": get_args(Time),
-    "bit": get_args(Bit),
-    "window": get_args(Window),
-}
-"""The policies that users can set, and their values; the first is the default."""
-
 
 MASKS: Final = frozenset({"exclude", "null", "hash", "text", "truncate"})
 """Kinds of rules that keep values out of the target."""
@@ -190,12 +167,6 @@ def spelled_rules(rules: ColumnRules) -> dict[str, dict[str, Any]]:
     return {table: {column: rule.spelled() for column, rule in columns} for table, columns in rules}
 
 
-def ordered_operations(operations: Iterable[Operation]) -> tuple[Operation, ...]:
-    """Return operations in the order of :data:`OPERATIONS`, each once."""
-    chosen = {*operations}
-    return tuple(operation for operation in OPERATIONS if operation in chosen)
-
-
 @dataclass(frozen=True, slots=True)
 class MaskKey:
     """Where the key of ``hash`` rules is: the name of an environment variable, or a file."""
@@ -204,12 +175,7 @@ class MaskKey:
     file: str | None = None
 
 
-_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-
-
-def is_function(text: object) -> bool:
-    """Return whether this is the name of a function, ``package.module:function``."""
-    return isinstance(text, str) and _FUNCTION.fullmatch(text) is not None
+_HOOK: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)(?:@([A-Za-z0-9][A-Za-z0-9_.-]{0,49}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,57 +185,214 @@ class Hook:
     function: str
     version: str = "1"
 
+    @classmethod
+    def parse(cls, text: object) -> Hook:
+        """Return the hook ``module:function`` or ``module:function@version``.
+
+        :raises ValueError: the text has another form.
+        """
+        parts = _HOOK.fullmatch(text) if isinstance(text, str) else None
+        if parts is None:
+            raise ValueError(
+                f'{text!r} is not a function; expected module:function, such as "my_company.hooks:outbox", or with a'
+                ' version "my_company.hooks:outbox@2"'
+            )
+        return cls(parts[1], parts[2]) if parts[2] else cls(parts[1])
+
     @property
     def spelled(self) -> str:
         """``module:function@version``"""
         return f"{self.function}@{self.version}"
 
 
+# --- what reads a value of TOML or JSON: → the policy's; ValueError if it is wrong
+
+
+def _rows(value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= _MOST_ROWS_LETTERS:
+        raise ValueError(f"expected an expression of 1 to {_MOST_ROWS_LETTERS} characters")
+    return value
+
+
+def _key(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list | tuple) or not 0 < len(value) <= _MOST_KEY_COLUMNS:
+        raise ValueError(f"expected a list of 1 to {_MOST_KEY_COLUMNS} columns")
+    if not all(isinstance(one, str) for one in value):
+        raise ValueError("the name of a column is a text")
+    return tuple(value)
+
+
+def _skip(value: object) -> tuple[Operation, ...]:
+    if not isinstance(value, list | tuple) or any(one not in OPERATIONS for one in value):
+        raise ValueError(f"{value!r} is no list of operations")
+    return tuple(one for one in OPERATIONS if one in value)
+
+
+_MOST_ROWS_LETTERS: Final = 10_000
+_MOST_KEY_COLUMNS: Final = 32
+"""Twice as many as a key of MySQL may have."""
+
+
+@dataclass(frozen=True)
+class PolicySetting:
+    """A declared policy: a key of ``[source]`` and ``[tables."db.table"]``, and an option of ``mysql-cdc``.
+
+    A ``Literal`` with the default first is declared by its help text alone.
+    """
+
+    help: str
+    """Meaning of it and of its values, in Markdown."""
+    read: Callable[[Any], Any] | None = None
+    """Value as in TOML or JSON → the policy's; ValueError if it is wrong. None: a choice."""
+    expected: str = ""
+    """Values that it accepts, in words."""
+    examples: tuple[Any, ...] = ()
+    """Of two, the first is for all tables. One: it can only be set by table."""
+    kind: Any = None
+    """Type of its value in a file."""
+    name: str = ""
+    """Of the key, the option, and the field of :class:`Policies`."""
+    default: Any = None
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """All values, the default first; ``()``: they are not a choice of a few."""
+        return get_args(self.kind) if self.read is None else ()
+
+    @property
+    def is_common(self) -> bool:
+        """Whether it can be set for all tables."""
+        return len(self.examples) > 1
+
+    @property
+    def by_table(self) -> str:
+        """Example of an option with values by table."""
+        return json.dumps(dict(zip(("*", "db.t")[-len(self.examples) :], self.examples, strict=True)))
+
+    def parse(self, value: object) -> Any:
+        """Return the policy's value for one of TOML or JSON.
+
+        :raises ValueError: it is wrong.
+        """
+        if self.read is not None:
+            return self.read(value)
+        if not isinstance(value, str) or value.lower() not in self.values:
+            raise ValueError(f"{value!r} is not {self.expected}")
+        return value.lower()
+
+
 @dataclass(frozen=True, slots=True)
 class Policies:
     """The policies of all tables; of a single table if ``tables`` is empty."""
 
-    zero_dates: ZeroDates = "error"
-    """Dates that Arrow cannot represent (zero, zero in a part, or not in the calendar): an error, null (but an error in
-    a key), or ``text``: the columns are strings in MySQL's form."""
-    decimals: Decimals = "decimal"
-    """DECIMAL: Arrow's decimal128, MySQL's text, or a double, which may round. A key's column is never a double:
-    different keys could become equal."""
-    unsigned_bigint: UnsignedBigint = "decimal"
-    """BIGINT UNSIGNED: decimal128(20,0); or int64, with an error for values above 9223372036854775807."""
-    wide_decimals: WideDecimals = "text"
-    """DECIMAL of more than 38 digits: MySQL's text, or an error."""
-    json: Json = "string"
-    """JSON: MySQL's text; or, in a pipeline's tables, Spark's VARIANT, which the sinks make from that text."""
-    time: Time = "text"
-    """TIME: MySQL's text, or int64 microseconds."""
-    bit: Bit = "integer"
-    """BIT(n): a number, or (n + 7) // 8 bytes, big-endian."""
-    window: Window = "rewind"
-    """Rows that change while their chunk is read: ``rewind`` restores them, so that the chunk is exact as of E;
-    ``keep`` leaves them as read; ``drop`` omits them, because later changes bring them."""
-    temporals: Temporals = "arrow"
+    zero_dates: Annotated[
+        ZeroDates,
+        PolicySetting(
+            "dates that Spark cannot hold, such as 2024-00-00: `error` stops, `null` makes them NULL (in a key it"
+            " stops the table), `text` makes the table's DATE, DATETIME and TIMESTAMP columns strings in MySQL's form"
+        ),
+    ] = "error"
+    window: Annotated[
+        Window,
+        PolicySetting(
+            "rows that change while a chunk is read: `rewind` reverts them, so that the chunk is exact as of its"
+            " batch, which needs `binlog_row_image=FULL`; `keep` leaves them as they were read, and the changes that"
+            " follow bring them up to date; `drop` leaves them out, and the changes that follow bring them, which"
+            " needs `binlog_row_image=FULL` too"
+        ),
+    ] = "rewind"
+    decimals: Annotated[
+        Decimals,
+        PolicySetting(
+            "DECIMAL: Spark's `decimal`, MySQL's `text`, or a `double`, which may round; columns of a key stay as"
+            " they are with `double`, because different keys could become equal"
+        ),
+    ] = "decimal"
+    unsigned_bigint: Annotated[
+        Literal["decimal", "bigint"],
+        PolicySetting(
+            "BIGINT UNSIGNED: `decimal`, which is DECIMAL(20,0), or `bigint`, which ends the run with an error at a"
+            " value above 9223372036854775807"
+        ),
+    ] = "decimal"
+    wide_decimals: Annotated[
+        Literal["text", "error"],
+        PolicySetting("DECIMAL of more than 38 digits, which Spark cannot hold: MySQL's `text`, or an `error`"),
+    ] = "text"
+    json: Annotated[
+        Literal["string", "variant"],
+        PolicySetting(
+            "JSON: a `string` in MySQL's form, or `variant`, in a pipeline's tables: Spark's VARIANT, which is faster"
+            " to query, but keeps only the value of a number (1.50 is 1.5), and a double of one with more than 38"
+            " digits"
+        ),
+    ] = "string"
+    time: Annotated[
+        Literal["text", "microseconds"], PolicySetting("TIME: MySQL's `text`, or `microseconds` as a bigint")
+    ] = "text"
+    bit: Annotated[
+        Literal["integer", "binary"],
+        PolicySetting("BIT(n): an `integer`, or `binary`: its (n + 7) / 8 bytes, big-endian"),
+    ] = "integer"
+    rows: Annotated[
+        str,
+        PolicySetting(
+            "[which rows belong to the table](rows.md), for its snapshots and its changes: `country = 'DE' AND amount"
+            " > 10`. An update by which a row enters or leaves is an insert or a delete. If this changes, the table is"
+            " read again",
+            read=_rows,
+            expected="an expression",
+            examples=("n > 10",),
+        ),
+    ] = ""
+    key: Annotated[
+        tuple[str, ...],
+        PolicySetting(
+            "columns that identify the rows of a table that has neither a primary key nor a unique key of NOT NULL"
+            " columns: see [keys that you choose](operations.md#keys-that-you-choose)",
+            read=_key,
+            expected="a list of columns",
+            examples=(["a", "b"],),
+        ),
+    ] = ()
+    hook: Annotated[
+        Hook | None,
+        PolicySetting(
+            "[a Python function](hooks.md) that makes the table's columns, from a pyarrow.RecordBatch to another:"
+            " `my_company.hooks:outbox`; the driver and the executors import it. A version may follow, any text:"
+            " `my_company.hooks:outbox@2`. Change it whenever the function returns something else: the table is then"
+            " read again",
+            kind=str,
+            read=Hook.parse,
+            expected="a function",
+            examples=("module:function@1",),
+        ),
+    ] = None
+    skip: Annotated[
+        tuple[Operation, ...],
+        PolicySetting(
+            "[operations to leave out](operations.md#skipped-operations) of the changes: `insert`, `update`,"
+            " `delete`, `truncate`. With `delete` or `truncate` a `current` table keeps such rows. A table with"
+            " skipped operations is `inexact`, not `live`",
+            read=_skip,
+            expected=f"a list of {', '.join(OPERATIONS)}",
+            examples=(["truncate"], ["delete"]),
+        ),
+    ] = ()
+    temporals: Literal["arrow", "text"] = "arrow"
     """``text``: DATE, DATETIME, TIMESTAMP and TIME are MySQL's text, including zero dates (JSON lines)."""
-    ambiguous_keys: AmbiguousKeys = "error"
+    ambiguous_keys: Literal["error", "spell"] = "error"
     """Different key values with the same text: an error, or ``spell``: written by their bytes
     (``headgate.columns.HEX_MARK``), for output without a target table (JSON lines, the relay)."""
     columns: ColumnRules = ()
     """Columns that are left out, masked, or get another type or name."""
     mask_key: MaskKey | None = None
-    rows: str = ""
-    """Expression (``headgate.columns._expressions``) that rows must fulfil to belong to the table; ``""``: all do."""
-    skip: tuple[Operation, ...] = ()
-    """Operations that a stream leaves out, as they are after ``rows``; table reads are whole all the same."""
-    key: tuple[str, ...] = ()
-    """Columns that identify the rows of a table without a key; ``()``: none do."""
-    hook: Hook | None = None
-    """Function that makes the table's columns (``headgate.columns._hooks``); of single tables only."""
     tables: tuple[tuple[str, Policies], ...] = ()
     """``(db.table, its policies)`` of the tables whose policies differ."""
 
     @classmethod
     def make(cls, common: Mapping[str, Any], tables: Mapping[str, Mapping[str, Any]]) -> Policies:
-        """Build from values of ``POLICY_VALUES``; ``tables`` overrides them per table."""
+        """Build from values of all tables; ``tables`` overrides them per table."""
         default = cls(**common)
         policies_by_table = {table: replace(default, **values) for table, values in sorted(tables.items())}
         return replace(
@@ -294,37 +417,45 @@ class Policies:
         tables = tuple((table, policies.without_stream()) for table, policies in self.tables)
         return replace(self, tables=tables, window="rewind" if self.window == "drop" else self.window)
 
-    def as_options(self) -> dict[str, Any]:
-        """Return the options of ``mysql-cdc``: policy → value, or ``{"*": value, "db.table": value, …}`` if tables
-        differ; rules for columns, if there are any.
+    def as_options(self) -> dict[str, str]:
+        """Return the options of ``mysql-cdc`` for what differs from the defaults: a value for all tables, or
+        ``{"*": value, "db.table": value, …}``.
         """
-        options: dict[str, Any] = {}
-        for name in POLICY_VALUES:
+        options: dict[str, str] = {}
+        for name, setting in POLICY_SETTINGS.items():
             value = getattr(self, name)
-            others = {
-                table: getattr(policies, name) for table, policies in self.tables if getattr(policies, name) != value
-            }
-            options[name] = {"*": value, **others} if others else value
+            by_table = {table: getattr(one, name) for table, one in self.tables if getattr(one, name) != value}
+            if value != setting.default:
+                by_table = {"*": value, **by_table}
+            if by_table:
+                options[name] = _option(value if by_table.keys() == {"*"} else by_table)
         if self.columns:
-            options["columns"] = spelled_rules(self.columns)
-        rows = {table: policies.rows for table, policies in self.tables if policies.rows}
-        if rows:
-            options["rows"] = rows
-        keys = {table: policies.key for table, policies in self.tables if policies.key}
-        if keys:
-            options["keys"] = keys
-        hooks = {table: asdict(policies.hook) for table, policies in self.tables if policies.hook is not None}
-        if hooks:
-            options["hooks"] = hooks
-        skips = {table: policies.skip for table, policies in self.tables if policies.skip != self.skip}
-        if skips or self.skip:
-            options["skip"] = {"*": self.skip, **skips}
+            options["columns"] = _option(spelled_rules(self.columns))
         if self.mask_key is not None:
-            source = "env" if self.mask_key.env is not None else "file"
-            options[f"mask_key_{source}"] = self.mask_key.env or self.mask_key.file
+            options |= {f"mask_key_{source}": name for source, name in asdict(self.mask_key).items() if name}
         return options
 
 
-DEFAULT: Final = Policies()
+def _option(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=lambda hook: hook.spelled)
 
-assert POLICY_VALUES.keys() <= {field.name for field in fields(Policies)}
+
+def _settings() -> Iterator[PolicySetting]:
+    hints = get_type_hints(Policies, include_extras=True)
+    for one in fields(Policies):
+        match get_args(hints[one.name]):
+            case (kind, PolicySetting() as declared):
+                values = get_args(kind) if declared.read is None else ()
+                yield replace(
+                    declared,
+                    expected=declared.expected or " or ".join(values),
+                    examples=declared.examples or values[:2],
+                    kind=declared.kind or kind,
+                    name=one.name,
+                    default=one.default,
+                )
+
+
+DEFAULT: Final = Policies()
+POLICY_SETTINGS: Final[Mapping[str, PolicySetting]] = {one.name: one for one in _settings()}
+"""The policies that users can set, by name."""

@@ -27,7 +27,7 @@ def test_a_table_without_a_key_gets_the_chosen_one() -> None:
     assert table.key_names == ("B", "a")
     assert table.has_chosen_key
     assert TableCodec(TABLE, policies).table == table
-    assert policies.as_options()["keys"] == {"d.t": ("b", "a")}
+    assert policies.as_options()["key"] == '{"d.t": ["b", "a"]}'
     keyed = TABLE.with_key(["a"])
     assert with_chosen_key(keyed, policies.of("d.t")) is keyed
     assert not keyed.has_chosen_key

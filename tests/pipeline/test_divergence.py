@@ -33,7 +33,7 @@ RULED: dict[str, Any] = {
     "new": {"rows": "a = 2"},
     "other": {"rows": "b = 2"},
     "hooked": {"hook": "m:f"},
-    "newer": {"hook": "m:f", "hook_version": "2"},
+    "newer": {"hook": "m:f@2"},
     "first": {"hook": "m:f"},
 }
 

@@ -14,7 +14,8 @@
 
 Every mistake is a ``ConfigError`` of one line that names the key, the allowed values, and the nearest known key. These
 values never hold a password, only where it is. docs/configuration.md, which has all keys, is generated from the
-descriptions here (``tools/generate_configuration.py``). docs/architecture/config.md tells how to add a key.
+descriptions here and in ``headgate.policies`` (``tools/generate_configuration.py``). docs/architecture/config.md tells
+how to add a key.
 """
 
 from __future__ import annotations

@@ -12,16 +12,7 @@ from headgate.config._routes import RouteConfig
 from headgate.config._schema_changes import SchemaChangesConfig
 from headgate.config._source import SourceConfig, TableConfig
 from headgate.config._target import TargetConfig
-from headgate.policies import (
-    POLICY_VALUES,
-    Hook,
-    MaskKey,
-    Operation,
-    Policies,
-    checked_rules,
-    ordered_operations,
-    parse_rules,
-)
+from headgate.policies import MaskKey, Operation, Policies, checked_rules, parse_rules
 
 __all__ = ["PipelineConfig"]
 
@@ -80,8 +71,8 @@ class PipelineConfig(Model):
             MaskKey(source.mask_key_env, source.mask_key_file) if source.mask_key_env or source.mask_key_file else None
         )
         return Policies.make(
-            {**_policy_values(source), "columns": parse_rules(self.columns), "mask_key": key},
-            {name: _policy_values(table) for name, table in self.tables.items()},
+            {**source.policies(), "columns": parse_rules(self.columns), "mask_key": key},
+            {name: table.policies() for name, table in self.tables.items()},
         )
 
     def conditions(self) -> dict[str, str]:
@@ -90,8 +81,8 @@ class PipelineConfig(Model):
 
     def skips(self, table: str) -> tuple[Operation, ...]:
         """Return the operations that are left out of the changes of ``db.table``."""
-        skip = self._of(table).skip
-        return ordered_operations(self.source.skip if skip is None else skip)
+        skip: tuple[Operation, ...] = self._policies_of(table)["skip"]
+        return skip
 
     def keeps_removed(self, table: str) -> bool:
         """Return whether the current table of ``db.table`` keeps rows that a DELETE or TRUNCATE removed in MySQL."""
@@ -108,6 +99,9 @@ class PipelineConfig(Model):
     def _of(self, table: str) -> TableConfig:
         return self.tables.get(table, _NO_POLICIES)
 
+    def _policies_of(self, table: str) -> dict[str, Any]:
+        return {**self.source.policies(), **self._of(table).policies()}
+
     @model_validator(mode="after")
     def _check_deletes(self) -> PipelineConfig:
         if "current" in self.target.mode:
@@ -122,11 +116,11 @@ class PipelineConfig(Model):
 
     @model_validator(mode="after")
     def _check_chosen_keys(self) -> PipelineConfig:
-        if "history" in self.target.mode and any(table.key for table in self.tables.values()):
+        if "history" in self.target.mode and any("key" in table.policies() for table in self.tables.values()):
             raise ValueError('key and target.mode "history" do not go together: versions of rows do not prove a key')
         if "current" in self.target.mode:
             for name, table in self.tables.items():
-                if table.key and (self.skips(name) or self.marks_deletes(name)):
+                if "key" in table.policies() and (self.skips(name) or self.marks_deletes(name)):
                     raise ValueError(
                         f'key in [tables."{name}"] needs a table with exactly the source\'s rows: set skip = [] and'
                         ' deletes = "remove" for it'
@@ -138,9 +132,7 @@ class PipelineConfig(Model):
         for table in ("", *self.tables):
             if "history" in self.target.mode and self.skips(table):
                 raise ValueError('skip and target.mode "history" do not go together: a history has every change')
-            if (self._of(table).window or self.source.window) == "drop" and not {"insert", "update"}.isdisjoint(
-                self.skips(table)
-            ):
+            if self._policies_of(table)["window"] == "drop" and not {"insert", "update"}.isdisjoint(self.skips(table)):
                 raise ValueError(
                     'window = "drop" leaves rows to the inserts and updates that follow, which skip leaves out: use'
                     ' "rewind" or "keep"'
@@ -195,7 +187,7 @@ class PipelineConfig(Model):
     def _check_signal_table(self) -> PipelineConfig:
         table = self.tables.get(self.source.signal_table or "")
         for name in ("rows", "hook"):
-            if table is not None and getattr(table, name) is not None:
+            if table is not None and name in table.policies():
                 raise ValueError(
                     f'{name} in [tables."{self.source.signal_table}"] is for a signal table, whose rows are signals'
                 )
@@ -205,22 +197,11 @@ class PipelineConfig(Model):
     def _check_kafka(self) -> PipelineConfig:
         if "kafka" not in self.target.mode:
             return self
-        if "text" in (self.source.zero_dates, *(table.zero_dates for table in self.tables.values())):
+        if "text" in (one.policies().get("zero_dates") for one in (self.source, *self.tables.values())):
             raise ValueError('target.mode "kafka" sends dates as numbers: set zero_dates to "error" or "null"')
         if self.target.kafka and self.target.kafka.transactions and self.source.watermark == "signal-table":
             raise ValueError("target.kafka.transactions needs GTIDs, which watermark = signal-table does without")
         return self
-
-
-def _policy_values(model: Model) -> dict[str, Any]:
-    """Return the policies that a section sets or has by default."""
-    values = model.model_dump(by_alias=True, exclude_none=True)
-    policies = {name: values[name] for name in (*POLICY_VALUES, "rows", "key") if name in values}
-    if "hook" in values:
-        policies["hook"] = Hook(values["hook"], values["hook_version"])
-    if "skip" in values:
-        policies["skip"] = ordered_operations(values["skip"])
-    return policies
 
 
 def _flatten(settings: Any, prefix: str, out: dict[str, str]) -> None:

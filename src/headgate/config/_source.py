@@ -7,21 +7,10 @@ from urllib.parse import parse_qsl
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate.config._model import FilePath, Model, check_variable, is_table, split_url
+from headgate.config._model import FilePath, check_variable, is_table, split_url
+from headgate.config._policies import PolicySection, with_policies
 from headgate.config._target import Deletes
 from headgate.names import lower_name
-from headgate.policies import (
-    Bit,
-    Decimals,
-    Json,
-    Operation,
-    Time,
-    UnsignedBigint,
-    WideDecimals,
-    Window,
-    ZeroDates,
-    is_function,
-)
 
 __all__ = ["InconsistentImages", "SnapshotMode", "SourceConfig", "TableConfig"]
 
@@ -29,11 +18,11 @@ InconsistentImages = Literal["reread", "stop", "fail", "skip"]
 SnapshotMode = Literal["initial", "initial_only", "no_data", "when_needed", "always"]
 
 _PASSWORD_NAMES: Final = frozenset({"password", "passwd", "pwd", "secret", "pass"})
-_AS_IN_SOURCE: Final = "as in `[source]`, for this table"
 _URL_REMEDY: Final = "leave the password out of the URL: set HEADGATE_PASSWORD, password_env or password_file"
 
 
-class SourceConfig(Model):
+@with_policies(of_table=False)
+class SourceConfig(PolicySection):
     """The MySQL server, and how it is read."""
 
     url: str = Field(description="`mysql://user@host:3306/?tls=required`, without a password")
@@ -78,9 +67,9 @@ class SourceConfig(Model):
     )
     snapshot_cut: Literal["batch", "start"] = Field(
         "batch",
-        description="the snapshot at the beginning of a pipeline: `batch` reads each part as of the batch that brings"
-        " it, in parallel with the live changes; `start` reads all of it as of the log position where the pipeline"
-        " began, and live changes wait until it is done",
+        description="the snapshot with which a stream begins: `batch` reads each part as of the batch that brings it,"
+        " in parallel with the live changes; `start` reads all of it as of the log position where the stream began, and"
+        " live changes wait until it is done",
     )
     watermark: Literal["gtid", "signal-table", "lock"] = Field(
         "gtid",
@@ -98,7 +87,7 @@ class SourceConfig(Model):
     )
     snapshot_locking_mode: Literal["minimal", "extended", "none"] | None = Field(
         None,
-        description="locks of the snapshot at the beginning of a pipeline, in Debezium's words: `minimal` locks tables"
+        description="locks of the snapshot with which a stream begins, in Debezium's words: `minimal` locks tables"
         " while a read view of them is opened, `extended` until their rows are read, `none` not at all; by default"
         " `watermark` and `lock_hold` decide",
     )
@@ -109,12 +98,6 @@ class SourceConfig(Model):
         description="the part of a batch's time that table reads may take while there are live changes: with 0.5 a"
         " snapshot makes batches, and so the delay of changes, about twice as long; 1: no limit",
     )
-    skip: tuple[Operation, ...] = Field(
-        (),
-        description="[operations to leave out](operations.md#skipped-operations) of the changes: `insert`, `update`,"
-        " `delete`, `truncate`. With `delete` or `truncate` a `current` table keeps such rows. A table with skipped"
-        " operations is `inexact`, not `live`",
-    )
     signal_table: str | None = Field(
         None,
         description="`db.table` with text columns `id`, `type`, `data`: rows inserted there are signals. It need not"
@@ -123,7 +106,7 @@ class SourceConfig(Model):
     relay: str | None = Field(
         None,
         description="`http://host:port` of a [relay](relay.md) that archives the server's log: the log is read from"
-        " there, so that many pipelines share the relay's dump; tables are still read from the server",
+        " there, so that many streams share the relay's dump; tables are still read from the server",
     )
     relay_source: str | None = Field(None, description="the relay's physical source, by name, if it has several")
     relay_token_file: FilePath | None = Field(
@@ -147,39 +130,6 @@ class SourceConfig(Model):
         description="file that holds the key of rules `hash` in `[columns]`; a relative path starts at the working"
         " directory",
     )
-    zero_dates: ZeroDates = Field(
-        "error",
-        description="dates that Spark cannot hold, such as 2024-00-00: `error` stops, `null` makes them NULL (in a key"
-        " it stops the table), `text` makes the table's DATE, DATETIME and TIMESTAMP columns strings in MySQL's form",
-    )
-    window: Window = Field(
-        "rewind",
-        description="rows that change while a chunk is read: `rewind` reverts them, so that the chunk is exact as of"
-        " its batch, which needs `binlog_row_image=FULL`; `keep` leaves them as they were read, and the changes that"
-        " follow bring them up to date; `drop` leaves them out, and the changes that follow bring them, which needs"
-        " `binlog_row_image=FULL` too",
-    )
-    decimals: Decimals = Field(
-        "decimal",
-        description="DECIMAL: Spark's `decimal`, MySQL's `text`, or a `double`, which may round; columns of a key stay"
-        " as they are with `double`",
-    )
-    unsigned_bigint: UnsignedBigint = Field(
-        "decimal",
-        description="BIGINT UNSIGNED: `decimal`, which is DECIMAL(20,0), or `bigint`, which ends the run with an error"
-        " at a value above 9223372036854775807",
-    )
-    wide_decimals: WideDecimals = Field(
-        "text", description="DECIMAL of more than 38 digits, which Spark cannot hold: MySQL's `text`, or an `error`"
-    )
-    json_: Json = Field(
-        "string",
-        alias="json",
-        description="JSON: a `string` in MySQL's form, or `variant`: Spark's VARIANT, which is faster to query, but"
-        " keeps only the value of a number (1.50 is 1.5), and a double of one with more than 38 digits",
-    )
-    time: Time = Field("text", description="TIME: MySQL's `text`, or `microseconds` as a bigint")
-    bit: Bit = Field("integer", description="BIT(n): an `integer`, or `binary`: its (n + 7) / 8 bytes, big-endian")
 
     @field_validator("url")
     @classmethod
@@ -259,7 +209,8 @@ class SourceConfig(Model):
         return None if self.start in ("current", "snapshot") and self.snapshot_mode != "no_data" else self.start
 
 
-class TableConfig(Model):
+@with_policies(of_table=True)
+class TableConfig(PolicySection):
     """Policies of one table."""
 
     schema_changes: Literal["evolve", "strict"] = Field(
@@ -278,42 +229,7 @@ class TableConfig(Model):
         description="SQL over the table's columns: snapshots bring only the rows that meet it; changes are followed"
         " for all rows",
     )
-    rows: str | None = Field(
-        None,
-        min_length=1,
-        max_length=10_000,
-        description="[which rows belong to the table](rows.md), for its snapshots and its changes:"
-        " `country = 'DE' AND amount > 10`. An update by which a row enters or leaves is an insert or a delete. If this"
-        " changes, the table is read again",
-    )
-    key: tuple[str, ...] | None = Field(
-        None,
-        min_length=1,
-        max_length=32,
-        description="columns that identify the rows of a table that has neither a primary key nor a unique key of NOT"
-        " NULL columns: see [keys that you choose](operations.md#keys-that-you-choose)",
-    )
-    hook: str | None = Field(
-        None,
-        description="[a Python function](hooks.md) that makes the table's columns, from a pyarrow.RecordBatch to"
-        " another: `my_company.hooks:outbox`; the driver and the executors import it",
-    )
-    hook_version: str = Field(
-        "1",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,49}$",
-        description="the version of `hook`, any text. Change it whenever the function returns something else: the table"
-        " is then read again",
-    )
     deletes: Deletes | None = Field(None, description="as in `[target]`, for this table")
-    skip: tuple[Operation, ...] | None = Field(None, description=_AS_IN_SOURCE)
-    window: Window | None = Field(None, description=_AS_IN_SOURCE)
-    zero_dates: ZeroDates | None = Field(None, description=_AS_IN_SOURCE)
-    decimals: Decimals | None = Field(None, description=_AS_IN_SOURCE)
-    unsigned_bigint: UnsignedBigint | None = Field(None, description=_AS_IN_SOURCE)
-    wide_decimals: WideDecimals | None = Field(None, description=_AS_IN_SOURCE)
-    json_: Json | None = Field(None, alias="json", description=_AS_IN_SOURCE)
-    time: Time | None = Field(None, description=_AS_IN_SOURCE)
-    bit: Bit | None = Field(None, description=_AS_IN_SOURCE)
     foreign_keys: Literal["refuse", "accept"] = Field(
         "refuse",
         description="a table whose rows foreign keys change by CASCADE or SET NULL, on a server that does not log"
@@ -321,29 +237,17 @@ class TableConfig(Model):
         " the logged changes only; the table is then `inexact`, not `live`",
     )
 
-    @field_validator("hook")
-    @classmethod
-    def _check_hook(cls, hook: str | None) -> str | None:
-        if hook is not None and not is_function(hook):
-            raise ValueError(f'{hook!r} is not a function; expected module:function, such as "my_company.hooks:outbox"')
-        return hook
-
-    @model_validator(mode="after")
-    def _check_hook_version(self) -> TableConfig:
-        if self.hook is None and "hook_version" in self.model_fields_set:
-            raise ValueError("hook_version is set without hook: set hook, or remove it")
-        return self
-
     @model_validator(mode="after")
     def _check_rows(self) -> TableConfig:
-        if self.rows is not None and self.condition is not None:
+        if self.condition is not None and "rows" in self.policies():
             raise ValueError("rows and condition are both set: rows is for snapshots, too; keep one")
         return self
 
     @model_validator(mode="after")
     def _check_key(self) -> TableConfig:
-        if self.key is not None and len({lower_name(name) for name in self.key}) < len(self.key):
+        key = self.policies().get("key", ())
+        if len({lower_name(name) for name in key}) < len(key):
             raise ValueError("key names a column twice")
-        if self.key is not None and self.foreign_keys == "accept":
+        if key and self.foreign_keys == "accept":
             raise ValueError('key and foreign_keys = "accept" are both set: rows that change unseen are not counted')
         return self

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.carrier import ControlFolder, ImageFolder, Resnapshot
-from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, with_snapshot_mode
+from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, SourceConfig, with_snapshot_mode
 from headgate.control import Channel, KafkaChannel, LogChannel, NotificationDispatcher, WebhookChannel
 from headgate.engine import build_session, end_session, find_error, jvm_ended, spark_failure, store_class_archive
 from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, TargetError, Transient
@@ -49,7 +49,7 @@ from headgate.pipeline._skips import Skips
 from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
 from headgate.pipeline._unfollowed_tables import UnfollowedTables
-from headgate.policies import POLICY_VALUES
+from headgate.policies import POLICY_SETTINGS
 from headgate.sinks import BatchReport, BatchWriter
 from headgate.status import Status
 
@@ -505,65 +505,50 @@ class _Run:
 def source_options(config: PipelineConfig, lake: Lake, *, slots: int, last: LedgerRow | None = None) -> dict[str, str]:
     """Return the options of the Spark source. Secrets are passed by name, never by value.
 
+    A key of ``[source]`` is the option of its name, unless another value is listed here.
+
     :param last: the newest batch of the lake.
     """
-    source = config.source
+    from headgate.spark import OPTION_NAMES
+
+    source, topic = config.source, signal_topic(config)
     every_change = not {"changelog", "kafka"}.isdisjoint(config.target.mode)
     all_images = every_change or "history" in config.target.mode
-    options = {
-        "url": source.url,
-        "tables": json.dumps(list(source.tables)),
+    names = SourceConfig.model_fields.keys() & {*OPTION_NAMES} - POLICY_SETTINGS.keys()
+    options: dict[str, object] = {
+        **{name: getattr(source, name) for name in names},
+        **config.policies().as_options(),
+        "tables": json.dumps(source.tables),
+        "conditions": json.dumps(config.conditions()),
         "control_path": lake.inbox,
-        "chunk_rows": str(source.chunk_rows),
-        "slots": str(slots),
-        "poll_ms": str(source.poll_ms),
-        "retry_seconds": str(source.retry_seconds),
-        "snapshot_share": f"{source.snapshot_share:.9f}",
-        **_policy_options(config),
-        "epoch": str(last.epoch if last is not None else 0),
+        "slots": slots,
+        "applied": last.gtid if last is not None else None,
+        "epoch": last.epoch if last is not None else 0,
         "images": "all" if all_images else "keys",
         # Changelogs and messages need every change, also of rows that the snapshot has yet to read: chunks are merged.
-        "append": "false" if every_change else "true",
+        "append": not every_change,
         "new_tables": "read" if source.snapshot_new_tables else "wait",
-        "snapshot_cut": source.snapshot_cut,
-        "watermark": source.watermark,
-        "lock_hold": source.lock_hold,
-        "lock_wait_seconds": str(source.lock_wait_seconds),
-        "conditions": json.dumps(config.conditions()),
         "snapshot_mode": source.snapshot_mode if source.snapshot_mode in ("initial_only", "no_data") else "initial",
-    }
-    topic = signal_topic(config)
-    optional = {
-        "applied": last.gtid if last is not None else None,
         "start": source.first_position,
         "secret_file": source.password_file,
         "secret_env": source.password_env,
-        "snapshot_locking_mode": source.snapshot_locking_mode,
         "signal_topic": topic.to_json() if topic is not None else None,
-        "signal_table": source.signal_table,
-        "relay": source.relay,
-        "relay_source": source.relay_source,
-        "relay_token_file": source.relay_token_file,
-        "relay_ca_file": source.relay_ca_file,
-        "relay_fallback": "true" if source.relay_fallback else None,
-        "max_rows_per_batch": str(source.max_rows_per_batch or ""),
+        "relay_fallback": source.relay_fallback or None,  # without a relay there may be no option of it
     }
-    return options | {name: value for name, value in optional.items() if value}
+    return {name: _option_text(value) for name, value in options.items() if value not in (None, "")}
+
+
+def _option_text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.9f}" if isinstance(value, float) else str(value)
 
 
 def read_source(config: PipelineConfig) -> TablesAsOf:
     """Return the source's tables as of GTID sets that the server has executed."""
     from headgate.spark import TablesAsOf
 
-    policies = (
-        "columns",
-        "rows",
-        "keys",
-        "hooks",
-        "mask_key_env",
-        "mask_key_file",
-        *(POLICY_VALUES.keys() - {"json", "window"}),
-    )
+    policies = ("columns", "mask_key_env", "mask_key_file", *(POLICY_SETTINGS.keys() - {"json", "window", "skip"}))
     keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *policies)
     if config.source.watermark != "gtid":  # positions may not be GTIDs; keyless tables may be written all the time
         keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")
@@ -572,11 +557,6 @@ def read_source(config: PipelineConfig) -> TablesAsOf:
     options = source_options(config, lake, slots=os.cpu_count() or 1)
     control = ControlFolder(lake.inbox) if lake.is_local else None
     return TablesAsOf({name: options[name] for name in keep if name in options}, control)
-
-
-def _policy_options(config: PipelineConfig) -> dict[str, str]:
-    values = config.policies().as_options()
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
 
 
 @contextlib.contextmanager

@@ -1,7 +1,8 @@
 """Options of the ``mysql-cdc`` source: strings from the user, checked, as one frozen value.
 
 Each option is declared once: a field of :class:`Options` with its help and what reads its text; options that together
-make another value, the policies or the patterns, are in a mapping of their own. docs/spark.md has the help texts.
+make another value, the policies or the patterns, are in a mapping of their own. An option that is a key of
+``[source]``, too, has its help there. docs/spark.md has the help texts.
 
 Spark shows options in its UI, in plans and in event logs, so no option is a secret. Options name an environment
 variable or a file, which is read when a connection is opened.
@@ -152,9 +153,10 @@ def _conditions(name: str, text: str) -> Mapping[str, str]:
     return {table: check_filter(condition) for table, condition in conditions.items()}
 
 
-def _option(read: Callable[[str, str], Any], help_text: str, default: Any = None) -> Any:
+def _option(read: Callable[[str, str], Any], help_text: str = "", default: Any = None) -> Any:
     """Return a field whose name is the option's.
 
+    :param help_text: what it means; ``""``: the same as the key of ``[source]`` with its name.
     :param default: the value without the option; a function returns it.
     """
     metadata = {"read": read, "help": help_text}
@@ -180,11 +182,11 @@ class Options:
         "rows",
         dict,
     )
-    chunk_rows: int = _option(_number(1), "rows of a snapshot chunk (250000)", 250_000)
+    chunk_rows: int = _option(_number(1), default=250_000)
     slots: int = _option(
         _number(1), "tasks of a batch (the driver's number of processors)", lambda: os.cpu_count() or 1
     )
-    max_rows_per_batch: int | None = _option(_limit, "changes in a batch, roughly; a transaction is never divided")
+    max_rows_per_batch: int | None = _option(_limit)
     images: Literal["all", "keys"] = _option(
         _choice("all", "keys"),
         '"keys": before-images only where a key changed; "all" (default: keys with `table`, else all)',
@@ -196,10 +198,8 @@ class Options:
         "reach it, and the consumer removes the files",
     )
     policies: Policies = DEFAULT
-    poll_ms: int = _option(_number(1), "shortest time between two queries of an idle stream (500)", 500)
-    retry_seconds: int = _option(
-        _number(0), "how long the planner retries when the server cannot be reached or is behind (600)", 600
-    )
+    poll_ms: int = _option(_number(1), default=500)
+    retry_seconds: int = _option(_number(0), default=600)
     start: str | None = _option(
         _start,
         '"snapshot" (default), "current", "earliest", a time such as 2026-01-02T03:04:05Z, "file:position" of a '
@@ -225,62 +225,36 @@ class Options:
         '"read" (default) or "wait" for an execute-snapshot signal: tables that appear later',
         "read",
     )
-    snapshot_cut: Literal["batch", "start"] = _option(
-        _choice("batch", "start"),
-        'the snapshot that a stream begins with: each batch exact at its own end ("batch", default), or all of it at '
-        """the stream's beginning ("start"), while live changes wait""",
-        "batch",
-    )
-    snapshot_locking_mode: Literal["minimal", "extended", "none"] | None = _option(
-        _choice(*_LOCKING_MODES),
-        """the snapshot that a stream begins with, in Debezium's words: "minimal" (lock tables while a view is """
-        'opened), "extended" (until rows are read), "none" (no locks); default: by watermark',
-    )
+    snapshot_cut: Literal["batch", "start"] = _option(_choice("batch", "start"), default="batch")
+    snapshot_locking_mode: Literal["minimal", "extended", "none"] | None = _option(_choice(*_LOCKING_MODES))
     watermark: Literal["gtid", "signal-table", "lock"] = _option(
-        _choice("gtid", "signal-table", "lock"),
-        'what makes a chunk exact: GTIDs alone ("gtid", default), table locks in addition ("lock"), or a row written '
-        'to signal_table ("signal-table"), for which gtid_mode may be OFF',
-        "gtid",
+        _choice("gtid", "signal-table", "lock"), default="gtid"
     )
-    lock_hold: Literal["setup", "read"] = _option(
-        _choice("setup", "read"),
-        'with table locks: until the view of a chunk is open ("setup", default), or its rows read ("read")',
-        "setup",
-    )
-    lock_wait_seconds: int = _option(_number(1), "longest wait for a table lock (10)", 10)
+    lock_hold: Literal["setup", "read"] = _option(_choice("setup", "read"), default="setup")
+    lock_wait_seconds: int = _option(_number(1), default=10)
     snapshot_mode: Literal["initial", "initial_only", "no_data"] | None = _option(
         _choice("initial", "initial_only", "no_data"),
         '"initial" (default), "initial_only" (changes only as long as tables are being read) or "no_data" (follow '
         "changes, read on a signal): streams that start with a snapshot, or have this and a start",
     )
-    signal_table: str | None = _option(
-        _table, "db.table with columns id, type, data; rows inserted there are signals, and watermark writes there"
-    )
+    signal_table: str | None = _option(_table)
     signal_topic: KafkaTopic | None = _option(  # noqa: RUF009 - a field of the dataclass
         _topic,
         'signals from a Kafka topic: {"bootstrap": …, "topic": …, "key": …, "settings_file": …}; the file is optional '
         "and holds settings of librdkafka, name=value in each line; needs control_path",
     )
-    snapshot_share: float = _option(
-        _share, "the part of a batch's time that reading chunks may take, next to live changes (1: no limit)", 1.0
-    )
+    snapshot_share: float = _option(_share, default=1.0)
     partial_rows: Literal["error", "tell"] = _option(
         _choice("error", "tell"),
         'batch reads of one table: rows that change meanwhile with partial row images: "error" (default) or "tell": a '
         "column _absent lists the unknown columns of a row (JSON)",
         "error",
     )
-    relay: str | None = _option(_relay, "http://host:port of a relay; the log is read from there instead of the server")
-    relay_source: str | None = _option(_text, "the relay's physical source, by name, if it has several")
-    relay_token_file: str | None = _option(_text, "file that holds the token that the relay requires")
-    relay_ca_file: str | None = _option(
-        _text, "PEM file with the certificates to trust, for a relay with https; else the system's"
-    )
-    relay_fallback: bool = _option(
-        _flag,
-        'log that the relay no longer has: "false" (default): an error; "true": it is read from the server',
-        False,
-    )
+    relay: str | None = _option(_relay)
+    relay_source: str | None = _option(_text)
+    relay_token_file: str | None = _option(_text)
+    relay_ca_file: str | None = _option(_text)
+    relay_fallback: bool = _option(_flag, default=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Options:
@@ -392,7 +366,7 @@ OPTION_HELP: Final[Mapping[str, str]] = {
     **_PATTERN_HELP,
     **POLICY_HELP,
 }
-"""Option → what it means."""
+"""Option → what it means; ``""``: what the key of ``[source]`` with its name means."""
 OPTION_NAMES: Final = tuple(sorted(OPTION_HELP))
 """Every option, in lower case as Spark passes them."""
 

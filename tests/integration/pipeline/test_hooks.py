@@ -56,7 +56,7 @@ class HookRuns(Runs):
 
 
 def hook_text(db: str, hook: str, version: str = "1") -> str:
-    return f'[tables."{db}.t"]\nhook = "tests.hooks_of_tests:{hook}"\nhook_version = "{version}"\n' if hook else ""
+    return f'[tables."{db}.t"]\nhook = "tests.hooks_of_tests:{hook}@{version}"\n' if hook else ""
 
 
 @pytest.fixture

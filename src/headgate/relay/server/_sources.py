@@ -19,7 +19,7 @@ from headgate.catalog import TablePatterns
 from headgate.config import Model
 from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings
-from headgate.policies import ColumnRules, MaskKey, Policies
+from headgate.policies import DEFAULT, ColumnRules, MaskKey, Policies, ZeroDates
 from headgate.relay.server._buffer import BufferLimits
 from headgate.relay.server._events._schemas import Types
 from headgate.relay.server._groups import GroupLimits
@@ -119,7 +119,7 @@ class Settings(Model):
     before_images: bool = False
     """Whether updates also hold the before image; event version 2 only."""
     types: Types = "exact"
-    zero_dates: Literal["error", "null", "text"] = "error"
+    zero_dates: ZeroDates = DEFAULT.zero_dates
     tls_cert: FilePath | None = None
     """The server's certificate and its chain, PEM; None: no TLS."""
     tls_key: FilePath | None = None
