@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
@@ -46,6 +48,26 @@ def test_on_this_machine_it_is_in_sparks_local_folder(tmp_path: Path, monkeypatc
             assert Path(images.path).exists(), "other runs of this machine are not disturbed"
             filled(Path(others.path))
     assert not [*roots[0].iterdir()]
+
+
+def test_a_folder_that_another_run_removes_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = [tmp_path / f"spark-{number}" / f"userFiles-{number}" for number in range(2)]
+    roots[0].mkdir(parents=True)
+    filled(roots[1] / f"headgate-images-{uuid.uuid4().hex}")
+    monkeypatch.setattr(pyspark.SparkFiles, "getRootDirectory", lambda: str(roots[0]))
+    scandir = os.scandir
+
+    def vanish(path: str | int) -> Iterator[os.DirEntry[str]]:
+        if not isinstance(path, int) and Path(path) == roots[1] and roots[1].exists():
+            roots[1].rename(tmp_path / "gone")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", vanish)
+    with image_folder(session("local[2]"), Lake("s3://bucket/lake")) as images:
+        assert Path(filled(Path(images.path))).parent == roots[0]
+    assert not roots[1].exists(), "it did vanish"
 
 
 def test_on_a_cluster_it_is_in_the_lake(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import iglob
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -80,7 +81,9 @@ def _remove_stale(local: Path) -> None:
 
     :param local: the folder ``spark.local.dir``.
     """
-    for lock in local.glob(f"spark-*/*/{_NAME}*.lock"):
+    # ``Path.glob`` fails if another run removes its folder meanwhile.
+    for name in iglob(f"spark-*/*/{_NAME}*.lock", root_dir=local):  # noqa: PTH207
+        lock = local / name
         with suppress(LockedError, OSError), try_lock(lock):
             ImageFolder(lock.with_suffix("")).clear()
             lock.unlink(missing_ok=True)
