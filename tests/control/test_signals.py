@@ -128,6 +128,8 @@ def test_an_incremental_snapshot_takes_no_select() -> None:
         ({"type": "execute-snapshot", "data": {"data-collections": ["*.a"]}}, "not a regular expression"),
         ({"type": "execute-snapshot", "data": {"data-collections": ["a{9999999999}"]}}, "not a regular expression"),
         ({"type": "execute-snapshot", "data": {"data-collections": ["(" * 9999]}}, "not a regular expression"),
+        ({"type": "execute-snapshot", "data": {"data-collections": ["shop.[[a]b]"]}}, "Possible nested set"),
+        ({"type": "execute-snapshot", "data": {"data-collections": ["shop.[a--b]"]}}, r"write \ before [, -, &"),
         ({"type": "log", "data": '{"message": "cut \\ud83d"}'}, "the data of a signal is not JSON"),
         ({"type": "log", "data": "[" * 100_000}, "the data of a signal is not JSON"),
         ({"type": "execute-snapshot", "data": {**EXECUTE, "type": "full"}}, "expected INCREMENTAL or BLOCKING"),

@@ -29,6 +29,7 @@ import difflib
 import re
 import time
 import uuid
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
@@ -256,8 +257,17 @@ def _collections(kind: str, data: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _check_expression(text: str) -> None:
+    """Check a regular expression.
+
+    :raises ConfigError: it is not one, or a later Python may read it differently (``re``: FutureWarning): it has a
+        nested set or a set operation, such as ``[[a]b]`` or ``[a--b]``.
+    """
     try:
-        re.compile(text)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            re.compile(text)
+    except FutureWarning as warning:
+        raise ConfigError(rf"{text!r} is ambiguous ({warning}); write \ before [, -, &, ~ and | in a set") from None
     except (re.error, OverflowError, RecursionError) as error:
         raise ConfigError(
             rf"{text!r} is not a regular expression ({error}); for all tables of a database write shop\..*"
