@@ -11,7 +11,7 @@ import pytest
 from headgate.delta import FoldLayout, TableLog, prepare_fold
 from headgate.errors import TargetError
 from headgate.lake import Lake, UnenteredBatches, WriteMethod, batch_marker, refusal
-from headgate.lake._write_methods import NO_VECTORS
+from headgate.lake._write_methods import NO_VECTORS, RAISE_PROTOCOL
 from tests.apply import commit_kinds as kinds
 from tests.apply.altered import remove_requirement, require_more
 from tests.apply.commit_kinds import Kind, Scene, rows, without_spark
@@ -45,6 +45,14 @@ def reason(
         (
             {**VECTORS, "delta.columnMapping.mode": "id"}, {}, {"writerFeatures": ["deletionVectors", "columnMapping"]},
             "it requires of its writers what headgate does not support: remove delta.columnMapping.mode",
+        ),
+        (
+            {}, {}, {"minReaderVersion": 2, "minWriterVersion": 5},
+            f"it has protocol (2, 5), which does not name its table features: {RAISE_PROTOCOL}",
+        ),
+        (
+            {}, {}, {"minReaderVersion": 4, "minWriterVersion": 8},
+            "it has protocol (4, 8), which does not name its table features: only a later headgate can write it",
         ),
         (VECTORS, {"spark.sql.parquet.compression.codec": "ZSTD"}, {}, None),
         (

@@ -46,6 +46,12 @@ NO_VECTORS: Final = "it has no deletion vectors: set delta.enableDeletionVectors
 OTHER_COLUMNS: Final = "it lacks columns of its rows, or has them in other types: move its folder away"
 OTHER_TYPES: Final = "a column's type differs from the source's, or is none of headgate's: read the table again"
 
+_NAMES_FEATURES: Final = 7
+"""Writer version that names its features (Delta Transaction Log Protocol, "Table Features")."""
+RAISE_PROTOCOL: Final = (
+    "set delta.minReaderVersion to 3 and delta.minWriterVersion to 7, then drop the features that headgate still names"
+)
+
 _CODEC: Final = "spark.sql.parquet.compression.codec"
 
 Setting = Callable[[str, str], str | None]
@@ -85,7 +91,7 @@ def check_union(folder: str, table: Snapshot) -> None:
     """
     requirements = unsupported_requirements(table, partitioned=True)
     if requirements:
-        raise not_writable(folder, _remove(requirements))
+        raise not_writable(folder, _remedy(table, requirements))
 
 
 def not_writable(folder: str, reason: str, *, deletes: bool = False) -> TargetError:
@@ -103,7 +109,7 @@ def _reason(table: Snapshot, setting: Setting, *, deletes: bool) -> str | None:
         return "another program has removed it"
     requirements = unsupported_requirements(table)
     if requirements:
-        return _remove(requirements)
+        return _remedy(table, requirements)
     codec = codec_of(setting)
     if codec not in CODECS:
         return f"{_CODEC} is {codec}: choose one of {', '.join(CODECS)}"
@@ -111,5 +117,10 @@ def _reason(table: Snapshot, setting: Setting, *, deletes: bool) -> str | None:
     return NO_VECTORS if deletes and not has_vectors else None
 
 
-def _remove(requirements: Sequence[str]) -> str:
+def _remedy(table: Snapshot, requirements: Sequence[str]) -> str:
+    """Return what to change in a table that requires what headgate does not support."""
+    if table.features is None:
+        later = int(table.protocol.get("minWriterVersion") or 0) >= _NAMES_FEATURES
+        remedy = "only a later headgate can write it" if later else RAISE_PROTOCOL
+        return f"it has {', '.join(requirements)}, which does not name its table features: {remedy}"
     return f"it requires of its writers what headgate does not support: remove {', '.join(requirements)}"
