@@ -114,7 +114,7 @@ BATCH: Sequence[Step] = [
         "spark/_planner.py, spark/_end.py, spark/_snapshot_requests.py",
     ),
     ("read", "tasks: ranges of the log, groups of chunks", "spark/_tasks.py, spark/_read_task.py"),
-    ("fetch", "all rows, by one job of Spark; large images stay in files", "apply/_carrier.py, carrier/_batch.py"),
+    ("fetch", "all rows, by one job of Spark; large images stay in files", "sinks/_writer.py, carrier/_batch.py"),
     ("fence", "no other writer since the last ledger row", "sinks/_writer.py, lake/_ledger.py"),
     ("decide", "for all tables, before anything is written", "decide/_decide.py"),
     ("write", "each table one commit, several tables at once", "apply/_current.py"),

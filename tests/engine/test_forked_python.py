@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+
+from headgate.engine._forked_python import forking_python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="there is no fork server on this system")
 
@@ -186,6 +190,34 @@ def test_who_ends_the_launcher_ends_the_process(python: str, modules: Path) -> N
         forked = psutil.Process(pid)
         launcher.kill()
         forked.wait(30)  # raises if it takes longer
+
+
+def test_a_killed_server_leaves_no_process(python: str, modules: Path) -> None:
+    with subprocess.Popen(
+        [python, "-m", "waits"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"PYTHONPATH": str(modules)},
+        text=True,
+    ) as launcher:
+        assert launcher.stdout is not None
+        forked, server = (psutil.Process(int(pid)) for pid in launcher.stdout.readline().split())
+        server.kill()
+        forked.wait(30)  # raises if it takes longer
+        assert launcher.wait(30) == 1
+
+
+@pytest.mark.parametrize("call", ["posix_spawn", "pipe", "statvfs"])
+def test_a_system_that_refuses_a_server_gets_plain_pythons(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def refuse(*_arguments: object, **_options: object) -> None:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, call, refuse)
+    assert forking_python(f"no.such:{call}") is None
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_a_driver_ends_without_a_word_about_its_server(modules: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from headgate.delta import FoldLayout, TableLog, prepare_fold
 from headgate.errors import TargetError
 from headgate.lake import Lake, UnenteredBatches, WriteMethod, batch_marker, refusal
-from headgate.lake._write_methods import NO_VECTORS
+from headgate.lake._write_methods import NO_VECTORS, RAISE_PROTOCOL
 from tests.apply import commit_kinds as kinds
 from tests.apply.altered import remove_requirement, require_more
 from tests.apply.commit_kinds import Kind, Scene, rows, without_spark
@@ -21,10 +21,6 @@ from tests.lake.tables import make_table
 NAME = "shop.orders"
 SCHEMA = pa.schema({"id": pa.int64()})
 VECTORS = {"delta.enableDeletionVectors": "true"}
-IMPLIED = (
-    "its protocol version implies features without naming them: set delta.minReaderVersion to 3 and"
-    " delta.minWriterVersion to 7, then remove the features that headgate names"
-)
 
 
 def reason(
@@ -51,12 +47,12 @@ def reason(
             "it requires of its writers what headgate does not support: remove delta.columnMapping.mode",
         ),
         (
-            VECTORS, {}, {"minReaderVersion": 2, "minWriterVersion": 5},
-            IMPLIED,
+            {}, {}, {"minReaderVersion": 2, "minWriterVersion": 5},
+            f"it has protocol (2, 5), which does not name its table features: {RAISE_PROTOCOL}",
         ),
         (
-            VECTORS, {}, {"minWriterVersion": 8},
-            "it requires of its writers what headgate does not support: remove protocol version 8",
+            {}, {}, {"minReaderVersion": 4, "minWriterVersion": 8},
+            "it has protocol (4, 8), which does not name its table features: only a later headgate can write it",
         ),
         (VECTORS, {"spark.sql.parquet.compression.codec": "ZSTD"}, {}, None),
         (

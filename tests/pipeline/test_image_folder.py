@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,17 +50,24 @@ def test_on_this_machine_it_is_in_sparks_local_folder(tmp_path: Path, monkeypatc
     assert not [*roots[0].iterdir()]
 
 
-def test_a_session_that_ends_meanwhile_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def vanishing(_folder: Path, _pattern: str) -> Iterator[Path]:
-        yield tmp_path / "spark-1" / "userFiles-1" / "headgate-images-1.lock"
-        raise FileNotFoundError(2, "No such file or directory", "spark-2")
+def test_a_folder_that_another_run_removes_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roots = [tmp_path / f"spark-{number}" / f"userFiles-{number}" for number in range(2)]
+    roots[0].mkdir(parents=True)
+    filled(roots[1] / f"headgate-images-{uuid.uuid4().hex}")
+    monkeypatch.setattr(pyspark.SparkFiles, "getRootDirectory", lambda: str(roots[0]))
+    scandir = os.scandir
 
-    root = tmp_path / "spark-0" / "userFiles-0"
-    root.mkdir(parents=True)
-    monkeypatch.setattr(pyspark.SparkFiles, "getRootDirectory", lambda: str(root))
-    monkeypatch.setattr(Path, "glob", vanishing)
+    def vanish(path: str | int) -> Iterator[os.DirEntry[str]]:
+        if not isinstance(path, int) and Path(path) == roots[1] and roots[1].exists():
+            roots[1].rename(tmp_path / "gone")
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", vanish)
     with image_folder(session("local[2]"), Lake("s3://bucket/lake")) as images:
-        assert Path(images.path).parent == root
+        assert Path(filled(Path(images.path))).parent == roots[0]
+    assert not roots[1].exists(), "it did vanish"
 
 
 def test_on_a_cluster_it_is_in_the_lake(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """Write what a batch's actions say: rows, columns, changelogs and histories of Delta tables.
 
 ====================  =============================================================================
-``_carrier``          a batch, fetched by one job of Spark
 ``_current``          a current table or history: a loop over its actions; ``_changelog``: a changelog
 ``_history``          the history of schemas
 ``_expand``           stored images as typed rows, in tasks or in this process
@@ -18,7 +17,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.apply._carrier import read_batch
 from headgate.apply._changelog import ChangelogTable
 from headgate.apply._current import CurrentTable
 from headgate.apply._history import SchemaHistory
@@ -27,7 +25,7 @@ from headgate.apply._preload import preload
 if TYPE_CHECKING:
     from headgate.apply._upsert import Upserts
 
-__all__ = ["ChangelogTable", "CurrentTable", "SchemaHistory", "Upserts", "preload", "read_batch"]
+__all__ = ["ChangelogTable", "CurrentTable", "SchemaHistory", "Upserts", "preload"]
 
 
 _LATE = {"Upserts": "_upsert"}

@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from headgate.apply._carrier import image_frame
-from headgate.apply._expand import HEADGATE_COLUMNS, append_once, change_rows
+from headgate.apply._expand import HEADGATE_COLUMNS, append_once, change_rows, image_frame
 from headgate.apply._rewrite import retype
 from headgate.carrier import ABSENT, META_DDL, Definition
 from headgate.decide.actions import AppendChanges

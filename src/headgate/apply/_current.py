@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from headgate.apply._carrier import image_frame
 from headgate.apply._expand import (
     HEADGATE_COLUMNS,
     append_once,
     changed_rows,
     completed_changes,
     counted_changes,
+    image_frame,
     image_rows,
     row_columns,
     version_changes,

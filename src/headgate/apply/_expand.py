@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headgate.apply._carrier import image_frame
 from headgate.apply._complete import Completed, FindRows, complete
 from headgate.apply._images import align, drop_before, fold, fold_marked, pair_updates
 from headgate.apply._keyless import ROW_DDL, Contents, hashed
 from headgate.apply._shares import Shares
-from headgate.carrier import ABSENT, META_DDL, Definition, Part, open_images
+from headgate.carrier import ABSENT, DATA_COLUMN, META_DDL, Definition, Part, open_images
 from headgate.decide.actions import AppendVersions, Count, Overwrite, RowAction, TableContent, Upsert, UpsertPartial
 from headgate.delta import keys_of
 from headgate.lake import ROW_HASH, DeltaPath, Form, Marker, append, spark_schema
@@ -33,6 +32,7 @@ __all__ = [
     "changed_rows",
     "completed_changes",
     "counted_changes",
+    "image_frame",
     "image_rows",
     "row_columns",
     "version_changes",
@@ -46,6 +46,15 @@ _DRIVER_BYTES = 128 << 20
 """Most bytes of images that this process folds at a time, without a job; each of the tables written has a share."""
 
 Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def image_frame(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
+    """Return stored images as one binary column, for :func:`~headgate.carrier.open_images` in tasks."""
+    cells = [one.data.to_pybytes() for part in parts for one in part.stored]
+    partitions = min(len(cells), spark.sparkContext.defaultParallelism) or 1
+    ends = [len(cells) * number // partitions for number in range(partitions + 1)]
+    arrays = [pa.array(cells[begin:end], pa.binary()) for begin, end in pairwise(ends)]
+    return spark.createDataFrame(pa.table({DATA_COLUMN: pa.chunked_array(arrays)}))
 
 
 @dataclass(frozen=True)

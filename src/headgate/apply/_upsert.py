@@ -91,8 +91,8 @@ class Upserts:
         :raises CommitConflictError: other programs changed the table, again and again, or its columns.
         :raises TargetError: headgate cannot write the table.
         """
-        base = self._base(delta, changes.ddl, changes.columns)
-        self._folds.finish(delta.path, base.snapshot, changes.key)
+        find_base = partial(self._base, delta, changes.ddl, changes.columns)
+        base = self._folded(delta, find_base, changes.key)
         written = write_changes(changes, base, delta.path)
         if written is None:
             return
@@ -106,8 +106,7 @@ class Upserts:
             about = {"outputMode": "Update", "epochId": str(written.sequences.least_epoch)}
             return _plan(base, keyed, lookup, added, ("STREAMING UPDATE", about))
 
-        find_base = partial(self._base, delta, changes.ddl, changes.columns)
-        self._commit(delta, find_base, plan, written.files)
+        self._commit(delta, find_base, plan, written.files, base=base)
         self._begin_fold(delta, base, changes.key)
 
     def apply_versions(self, delta: DeltaPath, changes: VersionChanges) -> None:
@@ -116,14 +115,13 @@ class Upserts:
         :raises CommitConflictError: other programs changed the table, again and again.
         :raises TargetError: headgate cannot write the table.
         """
-        base = self._base(delta, changes.ddl, changes.columns)
-        self._folds.finish(delta.path, base.snapshot, changes.key)
+        find_base = partial(self._base, delta, changes.ddl, changes.columns)
+        base = self._folded(delta, find_base, changes.key)
 
         def plan(base: CommitBase) -> CommitPlan | None:
             return None if base.has(changes.marker) else self._plan_versions(delta, base, changes)
 
-        find_base = partial(self._base, delta, changes.ddl, changes.columns)
-        self._commit(delta, find_base, plan)
+        self._commit(delta, find_base, plan, base=base)
         self._begin_fold(delta, base, changes.key, Form.HISTORY)
 
     def apply_counts(self, delta: DeltaPath, changes: CountedChanges) -> None:
@@ -133,8 +131,7 @@ class Upserts:
         :raises TargetError: headgate cannot write the table, or ``check`` raised it.
         """
         find_base = partial(self._base, delta, changes.ddl, changes.columns)
-        base = find_base()
-        self._folds.finish(delta.path, base.snapshot, ())
+        base = self._folded(delta, find_base, ())
         written = [] if base.has(changes.marker) else write_all(changes, base, delta.path)
 
         def plan(now: CommitBase) -> CommitPlan | None:
@@ -151,7 +148,7 @@ class Upserts:
             about = {"outputMode": "Complete" if changes.empties else "Update", "epochId": str(changes.marker.version)}
             return _plan(now, keyed, lookup, [*written, changes.marker.action()], ("STREAMING UPDATE", about))
 
-        self._commit(delta, find_base, plan, _files(written))
+        self._commit(delta, find_base, plan, _files(written), base=base)
         self._begin_fold(delta, base, ())
 
     def rows_at(self, delta: DeltaPath, version: int, keys: pa.Table) -> tuple[pa.Table, Any]:
@@ -171,6 +168,11 @@ class Upserts:
             parts += read_rows(delta.path, file, rows, schema)
             numbers.append(key_numbers)
         return pa.concat_tables(parts), np.concatenate(numbers)
+
+    def _folded(self, delta: DeltaPath, find_base: Callable[[], CommitBase], key: Sequence[str]) -> CommitBase:
+        """Commit the table's fold, if it is prepared; return the base of the next commit."""
+        base = find_base()
+        return find_base() if self._folds.finish(delta.path, base.snapshot, key) else base
 
     def _begin_fold(self, delta: DeltaPath, base: CommitBase, key: Sequence[str], form: Form = Form.PLAIN) -> None:
         """Start to fold the table's small files as of now, if there are enough of them."""
@@ -249,13 +251,23 @@ class Upserts:
         find_base: Callable[[], CommitBase],
         plan: Callable[[CommitBase], CommitPlan | None],
         staged: Sequence[str] = (),
+        *,
+        base: CommitBase | None = None,
     ) -> None:
         """Commit what is planned on the newest version.
 
         :param plan: None: there is nothing to commit.
         :param staged: files that were written for all plans.
+        :param base: for the first plan. If it is no longer the newest version, that plan conflicts, and the next one is
+            on the newest.
         """
-        done = delta.commit(lambda: plan(find_base()), staged=staged)
+
+        def plan_next() -> CommitPlan | None:
+            nonlocal base
+            now, base = base or find_base(), None
+            return plan(now)
+
+        done = delta.commit(plan_next, staged=staged)
         if done is not None:
             self._folds.emptied(delta.path, done.emptied)
 

@@ -29,7 +29,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,14 +95,20 @@ class CommitPlan:
 
 
 def commit(
-    folder: str, plan: Callable[[], CommitPlan | None], *, tries: int = _TRIES, staged: Collection[str] = ()
+    folder: str,
+    plan: Callable[[], CommitPlan | None],
+    *,
+    tries: int | None = None,
+    staged: Collection[str] = (),
+    marker: Mapping[str, Any] | None = None,
 ) -> CommitPlan | None:
     """Commit the next version of the table in ``folder``, or its first one. Return the plan that was committed; None:
     there was nothing to commit.
 
     :param plan: plans on the newest version; None: there is nothing to commit. Called again after a conflict.
-    :param tries: number of plans.
+    :param tries: number of plans; None: 4.
     :param staged: names of files that were written for all plans. Those that no commit names are removed.
+    :param marker: an action that the commit gets, whatever is planned.
     :raises CommitConflictError: another program committed first, each time, or ``plan`` raised it. Nothing was
         committed.
     :raises TargetError: ``plan`` raised it: headgate cannot write the table. Nothing was committed.
@@ -110,7 +116,7 @@ def commit(
     :raises OSError: the commit's file could not be prepared. Nothing was committed; all files stay.
     """
     version = -1
-    for left in reversed(range(tries)):
+    for left in reversed(range(_TRIES if tries is None else tries)):
         try:
             planned = plan()
         except (CommitConflictError, TargetError):  # they no longer fit, and so far no commit was made
@@ -119,6 +125,8 @@ def commit(
         if planned is None:
             discard_files(folder, staged)
             return None
+        if marker is not None:
+            planned = replace(planned, actions=[*planned.actions, marker])
         if _make(folder, planned) is CommitOutcome.COMMITTED:
             if staged:
                 discard_files(folder, {*staged} - {str(add["path"]) for add in planned.of_kind("add")})

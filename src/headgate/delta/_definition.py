@@ -92,7 +92,8 @@ def unsupported_requirements(table: Snapshot, *, partitioned: bool = False) -> l
     """
     features, properties = table.features, unsupported_properties(table.properties)
     if features is None:
-        return [*properties, f"protocol version {table.protocol.get('minWriterVersion')}"]
+        versions = (table.protocol.get(f"min{side}Version") for side in ("Reader", "Writer"))
+        return [*properties, f"protocol ({', '.join(map(str, versions))})"]
     partitions = ["partitions"] if table.metadata.get("partitionColumns") and not partitioned else []
     return [*properties, *sorted(features - FEATURES), *partitions]
 

@@ -57,8 +57,13 @@ class Keys:
     hashes: Any = None
     data: Any = None
     offsets: Any = None
-    leading: tuple[int, int] | None = None
-    """The least and greatest number (:func:`exact_number`) of the first of several columns; None: not known."""
+    first: Any = None
+    """The first of several columns."""
+
+    @cached_property
+    def leading(self) -> tuple[int, int] | None:
+        """The least and greatest number (:func:`exact_number`) of the first of several columns; None: not known."""
+        return _leading(self.first) if self.first is not None and self.count else None
 
     @property
     def is_exact(self) -> bool:
@@ -105,7 +110,7 @@ def keys_of(columns: Sequence[pa.Array | pa.ChunkedArray], *, all_unsigned: bool
         raise DecodeError("a key column holds NULL")
     count = len(arrays[0])
     if len(arrays) > 1 or not is_exact(arrays[0].type):
-        return _bytes(arrays, count, _leading(arrays[0]) if len(arrays) > 1 and count else None)
+        return _bytes(arrays, count)
     if _is_unsigned(arrays[0].type):
         return _unsigned(_words(arrays[0]), all_unsigned)
     return Keys(count, exact=_exact(arrays[0]))
@@ -205,7 +210,7 @@ def _fixed(array: pa.Array) -> Any:
     return None
 
 
-def _bytes(arrays: Sequence[pa.Array], count: int, leading: tuple[int, int] | None) -> Keys:
+def _bytes(arrays: Sequence[pa.Array], count: int) -> Keys:
     """Encode keys as bytes, column by column."""
     parts = [_part(array) for array in arrays]
     sizes = np.zeros(count, np.int64)
@@ -222,7 +227,8 @@ def _bytes(arrays: Sequence[pa.Array], count: int, leading: tuple[int, int] | No
             _put_texts(data, at, starts, values)
     hashes = np.empty(count, np.uint64)
     _hash(data, offsets, hashes)
-    return Keys(count, hashes=hashes, data=data, offsets=offsets, leading=leading)
+    first = arrays[0] if len(arrays) > 1 else None
+    return Keys(count, hashes=hashes, data=data, offsets=offsets, first=first)
 
 
 def _part(array: pa.Array) -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable
+from glob import iglob
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from threading import Lock
@@ -111,7 +112,9 @@ class LocalTables(Generic[_T]):
     def _files(self) -> list[tuple[int, int, Path]]:
         """Last use (ns), bytes and path of each file."""
         files = []
-        for path in self._folder.glob(f"*/*{self._ending}"):
+        # ``Path.glob`` fails if another process removes a folder meanwhile.
+        for name in iglob(f"*/*{self._ending}", root_dir=self._folder):  # noqa: PTH207
+            path = self._folder / name
             with contextlib.suppress(FileNotFoundError):
                 status = path.stat()
                 files.append((status.st_mtime_ns, status.st_size, path))

@@ -2,11 +2,12 @@
 ``python -m headgate.engine._fork_server SOCKET FUNCTION``, which calls the function that loads the modules.
 
 The driver creates the socket, so a launcher that connects before the modules are loaded waits. If a launcher ends, the
-server ends the process that it requested, with SIGTERM.
+server ends the process that it requested, with SIGTERM. If the server ends, the kernel does so for all of them.
 """
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import pkgutil
@@ -28,6 +29,8 @@ __all__ = ["main"]
 
 _READ_SECONDS: Final = 10.0
 """Seconds that each read of a request may take."""
+_PR_SET_PDEATHSIG: Final = 1
+"""Linux manual, prctl(2): the signal that this process gets when its parent ends."""
 _STARTUP_VARIABLES: Final = ("PYTHONHASHSEED", "NUMBA_CACHE_DIR")
 """Variables that Python and numba read at start; a process with other values cannot be forked."""
 
@@ -123,13 +126,14 @@ class _Server:
 
     def _take(self, launcher: socket.socket) -> Request | None:
         """Fork a process for a launcher, or refuse it; return the request in the forked process."""
-        request, pid = None, -1
+        request, pid, server = None, -1, os.getpid()
         with suppress(OSError, ValueError):
             request = _read(launcher)
         if request is not None and request.fits and self._forks:
             with suppress(OSError):  # there may be no more processes
                 pid = os.fork()
         if request is not None and not pid:
+            _end_with(server)
             self._leave()
             launcher.close()
             return request
@@ -171,6 +175,13 @@ class _Server:
                 os.close(descriptor)
             else:
                 child.launcher.close()
+
+
+def _end_with(server: int) -> None:
+    """End this forked process with SIGTERM when the server ends, in whatever way; its launcher has failed then."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != server:  # it ended before
+        os._exit(1)
 
 
 def _read(launcher: socket.socket) -> Request:

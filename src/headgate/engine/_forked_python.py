@@ -17,13 +17,16 @@ Forking is safe as long as the server has no thread that holds a lock. The modul
 jemalloc and OpenBLAS, which both handle forks; pyarrow's and numba's pools are not started.
 
 If the driver ends, so does the server's standard input. The server continues until the last forked process has ended:
-those end when Spark's JVM does, as they would without the server. Then it removes its folder.
+those end when Spark's JVM does, as they would without the server. Then it removes its folder. If the server itself is
+killed, the kernel ends the forked processes, and Spark sees that they failed.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import os
+import shutil
 import socket
 import sys
 import tempfile
@@ -34,6 +37,8 @@ from headgate.engine import _launcher
 from headgate.files import hold_folder
 
 __all__ = ["forking_python"]
+
+log = logging.getLogger("headgate")
 
 _PROGRAM: Final = "headgate.engine._fork_server"
 """Not imported here: a module that Python runs as a program must not be loaded by its package."""
@@ -56,23 +61,31 @@ def forking_python(load: str) -> str | None:
 
     :param load: the function that loads what the processes need, as ``module:name``; the server calls it.
     :returns: None if that is impossible: no Linux with ``pidfd_open``, no programs allowed in temporary folders, or
-        their path is too long, or Python's path is too long or has a blank.
+        their path is too long, or Python's path is too long or has a blank, or the system refuses a folder, a socket or
+        a process.
     """
     first = f"#!{sys.executable} -IS\n"
     if not _has_process_handles() or " " in sys.executable or len(first) > _LONGEST_LINE:
         return None
-    folder = Path(tempfile.mkdtemp(prefix="headgate-"))  # accessible to its owner only, with all files in it
-    python, address = folder / "python", str(folder / _launcher.SOCKET)
-    if os.statvfs(folder).f_flag & os.ST_NOEXEC or len(os.fsencode(address)) > _LONGEST_ADDRESS:
-        folder.rmdir()
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="headgate-"))  # accessible to its owner only, with all files in it
+    except OSError:
         return None
-    hold_folder(folder)  # a run may start no process for weeks
-    python.write_text(first + Path(_launcher.__file__).read_text())
-    python.chmod(0o700)
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(address)
-    listening.listen(64)
-    _start_server(listening, load)
+    python, address = folder / "python", str(folder / _launcher.SOCKET)
+    try:
+        if os.statvfs(folder).f_flag & os.ST_NOEXEC or len(os.fsencode(address)) > _LONGEST_ADDRESS:
+            raise OSError("no launcher or socket can be in this folder")
+        python.write_text(first + Path(_launcher.__file__).read_text())
+        python.chmod(0o700)
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind(address)
+            listening.listen(64)
+            hold_folder(folder)  # a run may start no process for weeks
+            _start_server(listening, load)
+    except OSError as error:
+        log.info("Spark starts each Python process separately: %s", error)
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
     return str(python)
 
 
@@ -86,10 +99,14 @@ def _has_process_handles() -> bool:
 
 
 def _start_server(listening: socket.socket, load: str) -> None:
+    """Start the server, which inherits the socket.
+
+    :raises OSError: there can be no more processes or descriptors.
+    """
     # Not by ``subprocess``, whose object warns if the process outlives it.
     reading, writing = os.pipe()
-    with listening:
-        number = listening.fileno()
+    number = listening.fileno()
+    try:
         os.posix_spawn(
             sys.executable,
             [sys.executable, "-m", _PROGRAM, str(number), load],
@@ -101,5 +118,9 @@ def _start_server(listening: socket.socket, load: str) -> None:
             ],
             setsid=True,
         )
-    os.close(reading)
+    except OSError:
+        os.close(writing)
+        raise
+    finally:
+        os.close(reading)
     _open_inputs.append(writing)

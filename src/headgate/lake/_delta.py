@@ -113,15 +113,8 @@ class DeltaPath:
         self, plan: Callable[[], CommitPlan | None], *, tries: int | None = None, staged: Collection[str] = ()
     ) -> CommitPlan | None:
         """Commit what is planned; see :func:`headgate.delta.commit`."""
-        bounds = {} if tries is None else {"tries": tries}
-
-        def marked() -> CommitPlan | None:
-            planned = plan()
-            if planned is None or self.marker is None:
-                return planned
-            return replace(planned, actions=[*planned.actions, self.marker.action()])
-
-        return commit(self.path, marked, staged=staged, **bounds)
+        marker = None if self.marker is None else self.marker.action()
+        return commit(self.path, plan, tries=tries, staged=staged, marker=marker)
 
     def transactions(self) -> Mapping[str, int]:
         """Return by application the newest version of its transaction markers, as of the last look at the table."""

@@ -7,7 +7,7 @@ each table when a run first looks at it, when a batch is decided, and on the ver
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +46,12 @@ NO_VECTORS: Final = "it has no deletion vectors: set delta.enableDeletionVectors
 OTHER_COLUMNS: Final = "it lacks columns of its rows, or has them in other types: move its folder away"
 OTHER_TYPES: Final = "a column's type differs from the source's, or is none of headgate's: read the table again"
 
+_NAMES_FEATURES: Final = 7
+"""Writer version that names its features (Delta Transaction Log Protocol, "Table Features")."""
+RAISE_PROTOCOL: Final = (
+    "set delta.minReaderVersion to 3 and delta.minWriterVersion to 7, then drop the features that headgate still names"
+)
+
 _CODEC: Final = "spark.sql.parquet.compression.codec"
 
 Setting = Callable[[str, str], str | None]
@@ -83,9 +89,9 @@ def check_union(folder: str, table: Snapshot) -> None:
 
     :raises TargetError: it cannot.
     """
-    reason = _unsupported(table, partitioned=True)
-    if reason is not None:
-        raise not_writable(folder, reason)
+    requirements = unsupported_requirements(table, partitioned=True)
+    if requirements:
+        raise not_writable(folder, _remedy(table, requirements))
 
 
 def not_writable(folder: str, reason: str, *, deletes: bool = False) -> TargetError:
@@ -101,9 +107,9 @@ def _reason(table: Snapshot, setting: Setting, *, deletes: bool) -> str | None:
     """Return why headgate cannot write a version of a table; None: it can, if the types of the rows fit."""
     if table.version < 0:
         return "another program has removed it"
-    unsupported = _unsupported(table)
-    if unsupported is not None:
-        return unsupported
+    requirements = unsupported_requirements(table)
+    if requirements:
+        return _remedy(table, requirements)
     codec = codec_of(setting)
     if codec not in CODECS:
         return f"{_CODEC} is {codec}: choose one of {', '.join(CODECS)}"
@@ -111,13 +117,10 @@ def _reason(table: Snapshot, setting: Setting, *, deletes: bool) -> str | None:
     return NO_VECTORS if deletes and not has_vectors else None
 
 
-def _unsupported(table: Snapshot, *, partitioned: bool = False) -> str | None:
-    if table.features is None and int(table.protocol.get("minWriterVersion") or 0) < 7:
-        return (
-            "its protocol version implies features without naming them: set delta.minReaderVersion to 3 and"
-            " delta.minWriterVersion to 7, then remove the features that headgate names"
-        )
-    requirements = unsupported_requirements(table, partitioned=partitioned)
-    if not requirements:
-        return None
+def _remedy(table: Snapshot, requirements: Sequence[str]) -> str:
+    """Return what to change in a table that requires what headgate does not support."""
+    if table.features is None:
+        later = int(table.protocol.get("minWriterVersion") or 0) >= _NAMES_FEATURES
+        remedy = "only a later headgate can write it" if later else RAISE_PROTOCOL
+        return f"it has {', '.join(requirements)}, which does not name its table features: {remedy}"
     return f"it requires of its writers what headgate does not support: remove {', '.join(requirements)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import iglob
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -78,14 +79,11 @@ def _lock_of(path: Path) -> Path:
 def _remove_stale(local: Path) -> None:
     """Remove the folders of runs that have ended, among those of all this user's sessions.
 
-    If a session ends meanwhile, its folder vanishes, and the search ends there; the next run goes on.
-
     :param local: the folder ``spark.local.dir``.
     """
-    locks: list[Path] = []
-    with suppress(FileNotFoundError):
-        locks.extend(local.glob(f"spark-*/*/{_NAME}*.lock"))
-    for lock in locks:
+    # ``Path.glob`` fails if another run removes its folder meanwhile.
+    for name in iglob(f"spark-*/*/{_NAME}*.lock", root_dir=local):  # noqa: PTH207
+        lock = local / name
         with suppress(LockedError, OSError), try_lock(lock):
             ImageFolder(lock.with_suffix("")).clear()
             lock.unlink(missing_ok=True)

@@ -2,7 +2,9 @@
 
 The order is the guarantee:
 
-1. One job reads the batch (``apply._carrier``). Its frame is not evaluated again: all steps use what that job returned.
+1. One job evaluates the stream's frame and fetches its rows: statements and reports whole, images as they are stored,
+   in the row or in a file. The frame is not evaluated again: Spark may compute a partition twice (an executor is lost,
+   a task is slow), and a chunk that is read again may return other rows. All steps use what that job returned.
 2. A batch that the ledger has is only handed back (step 7).
 3. What each table needs is decided for *all* tables before anything is written. So a batch that cannot be applied (a
    target that is not ours, contradictory images) writes nothing.
@@ -27,8 +29,8 @@ from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from headgate.apply import ChangelogTable, CurrentTable, SchemaHistory, read_batch
-from headgate.carrier import Batch, ControlFolder
+from headgate.apply import ChangelogTable, CurrentTable, SchemaHistory
+from headgate.carrier import Batch, ControlFolder, decode
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
 from headgate.decide import Arrival, Decision, Divergence, Policy, State, TableBefore, decide, read_again, stop
 from headgate.errors import TargetError
@@ -192,7 +194,7 @@ class BatchWriter:
     def write(self, frame: DataFrame, batch_id: int) -> BatchReport:
         """Apply one batch, once, and report what it did."""
         started = time.monotonic()
-        report = self._write(frame.sparkSession, read_batch(frame), batch_id)
+        report = self._write(frame.sparkSession, Batch.of(decode(frame.toArrow())), batch_id)
         return replace(report, seconds=time.monotonic() - started)
 
     def _write(self, spark: SparkSession, batch: Batch, batch_id: int) -> BatchReport:
