@@ -91,7 +91,7 @@ class _Pages:
         return PlainTextResponse("alive\n")
 
     def readiness(self, _request: Request) -> Response:
-        """Return 200 if every pipeline follows its server, else 503. No token is needed, so the answer names nothing."""
+        """Return 200 if every pipeline follows its server, else 503. It needs no token, so it names nothing."""
         ready = all(view.is_following for view in self._views())
         return PlainTextResponse("ready\n") if ready else PlainTextResponse("not ready\n", 503)
 
