@@ -36,6 +36,16 @@ def test_named_tests_exist(page: Path) -> None:
         assert not test or f"def {test}(" in (ROOT / name).read_text("utf-8"), f"{name}::{test}"
 
 
+def test_each_failure_of_others_names_a_test() -> None:
+    """Whether that test is there, ``test_named_tests_exist`` shows."""
+    text = (ROOT / "docs" / "what-others-lose.md").read_text("utf-8")
+    rows = [row.split(" | ") for row in re.findall(r"^\| (?!failure |---)(.*) \|$", text, re.MULTILINE)]
+    assert len(rows) >= 75
+    assert {len(row) for row in rows} == {4}
+    tests = re.compile(r"`tests/[\w/]+\.py::test_\w+`(, `tests/[\w/]+\.py::test_\w+`)*")
+    assert [row for row in rows if not tests.fullmatch(row[-1])] == []
+
+
 @pytest.mark.parametrize(("name", "least"), [("from-debezium.md", 28), ("from-flink-cdc.md", 15)])
 def test_settings_that_a_page_names_exist(name: str, least: int) -> None:
     """Whole pipeline files on it are valid, and names such as ``source.url`` are keys of the file."""

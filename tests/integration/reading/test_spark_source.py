@@ -300,6 +300,20 @@ def test_batch_read_is_exact_as_of_a_gtid_set(
     assert {row.id: (row.id, row.item) for row in load(as_of=had).collect()} == before
 
 
+@pytest.mark.parametrize("kind", ["table", "tables"])
+def test_changes_after_an_idle_start_outlast_a_restart(
+    spark: SparkSession, options: dict[str, str], mysql_server: MySQLServer, orders: str, tmp_path: Path, kind: str
+) -> None:
+    """The stream began at what was current then, not at what is current when it is started again."""
+    stream = Stream(spark, {**options, kind: orders, "start": "current"}, tmp_path)
+    stream.run()
+    mysql_server.execute(f"DELETE FROM {orders} WHERE id = 7")
+    rows = stream.run()
+    images = rows if kind == "table" else expanded(rows)[orders]
+    assert [(row["_op"], row["id"]) for row in images] == [("d", 7)]
+    assert stream.run() == []
+
+
 def test_idle_stream_asks_little(
     spark: SparkSession, options: dict[str, str], mysql_server: MySQLServer, orders: str, tmp_path: Path
 ) -> None:
