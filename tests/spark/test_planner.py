@@ -1239,3 +1239,15 @@ def test_tables_as_of_a_place_that_no_window_can_begin_at() -> None:
     server.part_end = 1
     with pytest.raises(BinlogPurgedError, match="relay_fallback"):
         one.batch()
+
+
+def test_a_table_that_waits_to_be_read_again_is_read_without_the_checkpoint() -> None:
+    """The checkpoint was lost with the request, which a batch had taken."""
+    server, control = source(("d.a", 3), ("d.b", 3), ("d.c", 3)), FakeControl()
+    server.commit(("d.a", "put", 1, 1))
+    stream(server, control).drain()
+    server.commit(("d.a", "put", 1, 1))
+    control.files["finished"] = {"tables": ["d.a", "d.b", "d.c", "d.gone"], "stale": ["d.b", "d.gone"]}
+    run = stream(server, control)
+    assert queued(run) == ["d.b"]
+    assert run.offset.snapshot.by_table["d.b"].state is ReadState.QUEUED_AGAIN

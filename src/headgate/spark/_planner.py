@@ -271,6 +271,8 @@ class Planner:
             else:
                 definitions = self._server.definitions(self._patterns) if self._options.append and names else {}
                 plan.enqueue(names, definitions, blocking=self._options.snapshot_cut == "start")
+            for table in self._stale(resumed=resumed is not None):
+                plan.read_again(table)
         plan.initial = str(had) if plan.reads.pending() else None
         reads_everything = self._options.follows_tables and resumed is None
         if self._forwarder is not None:
@@ -303,6 +305,15 @@ class Planner:
                 consequence = "it begins again at its start" if reads_nothing else "all tables are read again"
                 log.warning("the server has purged log after the sinks' position: %s", consequence)
         return None
+
+    def _stale(self, *, resumed: bool) -> list[str]:
+        """Return the tables that wait to be read again. The requests for that were taken into the lost checkpoint.
+
+        :param resumed: whether the stream continues at the sinks' position.
+        """
+        if self._control is None or not resumed:
+            return []
+        return sorted(self._control.stale() & self._server.tables(self._patterns).keys())
 
     def _start_position(self, start: str | None, state: ServerState) -> Position:
         """Return what counts as already read at an option ``start``."""
