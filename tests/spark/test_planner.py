@@ -1251,3 +1251,18 @@ def test_a_table_that_waits_to_be_read_again_is_read_without_the_checkpoint() ->
     run = stream(server, control)
     assert queued(run) == ["d.b"]
     assert run.offset.snapshot.by_table["d.b"].state is ReadState.QUEUED_AGAIN
+
+
+def test_a_stream_that_loses_its_checkpoint_in_the_first_snapshot_goes_on_at_the_sinks_position() -> None:
+    """Its tables are read again, but changelogs and messages need every change since then."""
+    server, control = source(("d.a", 30)), FakeControl()
+    run = stream(server, control)
+    for _ in range(2):
+        server.commit(("d.a", "put", 1, 1))
+        assert run.batch()
+    assert not control.finished()
+    had, epoch = run.offset.gtid, run.offset.epoch
+    server.commit(("d.a", "put", 1, 1))
+    begun = stream(server, control, applied=had, epoch=str(epoch))
+    assert begun.offset.gtid == had
+    assert queued(begun) == ["d.a"]

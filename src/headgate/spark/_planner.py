@@ -292,12 +292,13 @@ class Planner:
     def _resumed(self, state: ServerState) -> tuple[Position, frozenset[str]] | None:
         """Return the sinks' position and finished tables, for a stream without a checkpoint; None: start afresh.
 
-        A kill between the ledger's row and the hint leaves an older hint.
+        Also if no table is finished: changelogs and messages need the changes since that position. A kill between the
+        ledger's row and the hint leaves an older hint.
         """
         if self._control is not None:
             hint, finished = self._control.hint(), self._control.finished()
             reads_nothing = self._options.snapshot_mode == "no_data"
-            if hint is not None and (finished or reads_nothing):
+            if hint is not None:
                 had = parse_position(self._options.applied or hint.gtid)
                 self._history.resume(replace(hint, gtid=str(had)), state)
                 if state.purged <= had:
