@@ -1266,3 +1266,17 @@ def test_a_stream_that_loses_its_checkpoint_in_the_first_snapshot_goes_on_at_the
     begun = stream(server, control, applied=had, epoch=str(epoch))
     assert begun.offset.gtid == had
     assert queued(begun) == ["d.a"]
+
+
+def test_rewritten_history_is_noticed_if_new_transactions_come_first_in_the_log() -> None:
+    """A server that lost its newest transactions followed another one, and then used their numbers again."""
+    server = source(("d.a", 3))
+    server.commit(("d.a", "put", 1, 1))
+    run = stream(server)
+    run.drain()
+    server.commit(("d.a", "put", 1, 1))
+    server.commit_times[1] = 7
+    in_order = server.headers
+    server.headers = lambda part, hint: in_order(part, hint)[::-1]  # type: ignore[method-assign]
+    with pytest.raises(HistoryRewrittenError):
+        run.batch()
