@@ -21,6 +21,7 @@ from headgate.spark._tasks import Task, plan_tasks
 from tests.simulation.planning import SimulatedServer
 from tests.simulation.reading import read_task
 from tests.simulation.sinks import Spark, Writer
+from tests.simulation.source import Server
 from tests.simulation.world import World
 
 __all__ = ["Driver", "Fault", "Pipeline"]
@@ -89,14 +90,16 @@ class Pipeline:
             self.judged = world.rewritten
         return True
 
-    def note_plan(self, world: World, part: Position, era: int) -> dict[tuple[int, int], int]:
+    def note_plan(self, world: World, part: Position, before: Server) -> dict[tuple[int, int], int]:
         """Return the transactions of a set that is planned: origin and number → commit time.
 
-        :param era: the world's number of rewrites when the planning began.
+        :param before: the primary when the planning began.
         """
-        self.is_mixed |= era != world.rewritten
         log = world.main.log
-        return {(log[i].origin, log[i].number): log[i].commit_us for i in world.main.indexes(part)}
+        plan = {(log[i].origin, log[i].number): log[i].commit_us for i in world.main.indexes(part)}
+        known = {key: before.log[index].commit_us for key, index in before.places.items() if key in plan}
+        self.is_mixed |= any(plan[key] != us for key, us in known.items())
+        return plan
 
 
 class Driver:
@@ -129,9 +132,9 @@ class Driver:
         if self._number < len(pipeline.offsets):
             end = SourceOffset.from_json(pipeline.offsets[self._number])
         else:
-            was_intact, era = pipeline.is_intact(world), world.rewritten
+            was_intact, era, before = pipeline.is_intact(world), world.rewritten, world.main
             end = self.planner.latest(start, pipeline.limit)
-            plan = pipeline.note_plan(world, end.position - start.position, era)
+            plan = pipeline.note_plan(world, end.position - start.position, before)
             if end is start:
                 return False
             if not was_intact:
@@ -161,14 +164,14 @@ class Driver:
         if self._start is None and pipeline.done:
             self._start = SourceOffset.from_json(pipeline.offsets[pipeline.done - 1])
         if self._start is None:
-            era = self.world.rewritten
+            before = self.world.main
             self._start = self.planner.initial()
             if self._start.signals["full_restart"]:
                 pipeline.had.clear()
                 pipeline.judged, pipeline.is_mixed = self.world.rewritten, False
                 self.world.known_rewrites = self.world.rewritten
                 pipeline.has_gap = self.writer.ledger.last is not None
-            pipeline.had |= pipeline.note_plan(self.world, self._start.position, era)
+            pipeline.had |= pipeline.note_plan(self.world, self._start.position, before)
             if self.writer.ledger.last is None:
                 pipeline.begins.append(self._start.gtid)
         return self._start
