@@ -51,4 +51,7 @@ def test_tables_that_a_stream_without_a_checkpoint_reads(tmp_path: Path) -> None
     PlannerMessages(inbox).hand_back(end, {"shop.b": TableState("shop.b", "live")})
     states = {"shop.a": TableState("shop.a", "live"), "shop.b": TableState("shop.b", "snapshotting", since_epoch=9)}
     PlannerMessages(inbox).resume(states)
-    assert inbox.finished() == frozenset({"shop.a"})
+    assert (inbox.finished(), inbox.stale()) == (frozenset({"shop.a"}), frozenset())
+    suspended = {"shop.a": TableState("shop.a", "stale"), "shop.b": TableState("shop.b", "stopped")}
+    PlannerMessages(inbox).resume(suspended)
+    assert (inbox.finished(), inbox.stale()) == (frozenset({"shop.a", "shop.b"}), frozenset({"shop.a"}))

@@ -271,6 +271,9 @@ class FakeControl:
     def finished(self) -> frozenset[str]:
         return frozenset(self.files.get("finished", {}).get("tables", ()))
 
+    def stale(self) -> frozenset[str]:
+        return frozenset(self.files.get("finished", {}).get("stale", ()))
+
     def signals(self) -> dict[str, Mapping[str, Any]]:
         files = sorted(self.files.items(), key=lambda one: (one[1].get("submitted_us", 0), one[0]))
         return {name[8:]: value for name, value in files if name.startswith("signals/")}

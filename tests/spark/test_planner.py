@@ -1239,3 +1239,44 @@ def test_tables_as_of_a_place_that_no_window_can_begin_at() -> None:
     server.part_end = 1
     with pytest.raises(BinlogPurgedError, match="relay_fallback"):
         one.batch()
+
+
+def test_a_table_that_waits_to_be_read_again_is_read_without_the_checkpoint() -> None:
+    """The checkpoint was lost with the request, which a batch had taken."""
+    server, control = source(("d.a", 3), ("d.b", 3), ("d.c", 3)), FakeControl()
+    server.commit(("d.a", "put", 1, 1))
+    stream(server, control).drain()
+    server.commit(("d.a", "put", 1, 1))
+    control.files["finished"] = {"tables": ["d.a", "d.b", "d.c", "d.gone"], "stale": ["d.b", "d.gone"]}
+    run = stream(server, control)
+    assert queued(run) == ["d.b"]
+    assert run.offset.snapshot.by_table["d.b"].state is ReadState.QUEUED_AGAIN
+
+
+def test_a_stream_that_loses_its_checkpoint_in_the_first_snapshot_goes_on_at_the_sinks_position() -> None:
+    """Its tables are read again, but changelogs and messages need every change since then."""
+    server, control = source(("d.a", 30)), FakeControl()
+    run = stream(server, control)
+    for _ in range(2):
+        server.commit(("d.a", "put", 1, 1))
+        assert run.batch()
+    assert not control.finished()
+    had, epoch = run.offset.gtid, run.offset.epoch
+    server.commit(("d.a", "put", 1, 1))
+    begun = stream(server, control, applied=had, epoch=str(epoch))
+    assert begun.offset.gtid == had
+    assert queued(begun) == ["d.a"]
+
+
+def test_rewritten_history_is_noticed_if_new_transactions_come_first_in_the_log() -> None:
+    """A server that lost its newest transactions followed another one, and then used their numbers again."""
+    server = source(("d.a", 3))
+    server.commit(("d.a", "put", 1, 1))
+    run = stream(server)
+    run.drain()
+    server.commit(("d.a", "put", 1, 1))
+    server.commit_times[1] = 7
+    in_order = server.headers
+    server.headers = lambda part, hint: in_order(part, hint)[::-1]  # type: ignore[method-assign]
+    with pytest.raises(HistoryRewrittenError):
+        run.batch()

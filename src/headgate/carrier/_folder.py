@@ -249,9 +249,14 @@ class ControlFolder:
         content = self.read(ControlFile.FINISHED) or {}
         return frozenset(str(table) for table in content.get("tables", ()))
 
-    def record_finished(self, tables: Iterable[str]) -> None:
-        """Record the tables that the sinks hold completely."""
-        self.write(ControlFile.FINISHED, {"tables": sorted(tables)})
+    def stale(self) -> frozenset[str]:
+        """Return those of :meth:`finished` that wait to be read again."""
+        content = self.read(ControlFile.FINISHED) or {}
+        return frozenset(str(table) for table in content.get("stale", ()))
+
+    def record_finished(self, tables: Iterable[str], stale: Iterable[str] = ()) -> None:
+        """Record the tables that the sinks hold completely, and those of them that wait to be read again."""
+        self.write(ControlFile.FINISHED, {"tables": sorted(tables), "stale": sorted(stale)})
 
     def forget_position(self) -> None:
         """Remove the sinks' position, finished tables and requests, and the position in the topic with signals; users'

@@ -19,7 +19,7 @@ class PlannerMessages:
 
     def __init__(self, inbox: ControlFolder) -> None:
         self._inbox = inbox
-        self._finished: list[str] | None = None
+        self._finished: tuple[list[str], list[str]] | None = None
 
     def pending_rereads(self) -> TablePatterns | None:
         """Return the tables whose requested re-read has not begun; None: none."""
@@ -70,10 +70,12 @@ class PlannerMessages:
             self._report_finished(states)
 
     def _report_finished(self, states: Mapping[str, TableState]) -> None:
-        # For the planner, suspended tables are finished too: only a signal starts a re-read.
-        finished = sorted(table for table, state in states.items() if state.is_read or state.is_suspended)
+        # For the planner, suspended tables are finished too: only a signal starts a re-read. A stream that has lost its
+        # checkpoint has lost the requests that it took, too, so it must know which tables wait for one.
+        tables = sorted(table for table, state in states.items() if state.is_read or state.is_suspended)
+        finished = tables, [table for table in tables if states[table].state == State.STALE]
         if finished != self._finished:
-            self._inbox.record_finished(finished)
+            self._inbox.record_finished(*finished)
             self._finished = finished
 
 

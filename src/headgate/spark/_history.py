@@ -135,12 +135,12 @@ class HistoryCheck:
         if known and begin is not None and begin == at:
             reads = [(known | candidates, at)]
         newest: TransactionHeader | None = None
+        read_before = last if known else None  # in a rewritten log, new transactions may come before its namesake
         for gtids, position in reads:
             for header in self._server.headers(gtids, position) if gtids else ():
-                if last is not None and known and str(header.key) == last.gtid:
-                    check_header(header, last, read_on)
+                if read_before is not None and str(header.key) == read_before.gtid:
+                    check_header(header, read_before, read_on)
                 last, hint = header.last, header.hint
-                known = NOTHING
                 newest = header
         if newest is not None and candidates != part:
             newest = self._server.last_header(newest, executed, part - candidates)

@@ -271,6 +271,8 @@ class Planner:
             else:
                 definitions = self._server.definitions(self._patterns) if self._options.append and names else {}
                 plan.enqueue(names, definitions, blocking=self._options.snapshot_cut == "start")
+            for table in self._stale(resumed=resumed is not None):
+                plan.read_again(table)
         plan.initial = str(had) if plan.reads.pending() else None
         reads_everything = self._options.follows_tables and resumed is None
         if self._forwarder is not None:
@@ -290,12 +292,13 @@ class Planner:
     def _resumed(self, state: ServerState) -> tuple[Position, frozenset[str]] | None:
         """Return the sinks' position and finished tables, for a stream without a checkpoint; None: start afresh.
 
-        A kill between the ledger's row and the hint leaves an older hint.
+        Also if no table is finished: changelogs and messages need the changes since that position. A kill between the
+        ledger's row and the hint leaves an older hint.
         """
         if self._control is not None:
             hint, finished = self._control.hint(), self._control.finished()
             reads_nothing = self._options.snapshot_mode == "no_data"
-            if hint is not None and (finished or reads_nothing):
+            if hint is not None:
                 had = parse_position(self._options.applied or hint.gtid)
                 self._history.resume(replace(hint, gtid=str(had)), state)
                 if state.purged <= had:
@@ -303,6 +306,15 @@ class Planner:
                 consequence = "it begins again at its start" if reads_nothing else "all tables are read again"
                 log.warning("the server has purged log after the sinks' position: %s", consequence)
         return None
+
+    def _stale(self, *, resumed: bool) -> list[str]:
+        """Return the tables that wait to be read again. The requests for that were taken into the lost checkpoint.
+
+        :param resumed: whether the stream continues at the sinks' position.
+        """
+        if self._control is None or not resumed:
+            return []
+        return sorted(self._control.stale() & self._server.tables(self._patterns).keys())
 
     def _start_position(self, start: str | None, state: ServerState) -> Position:
         """Return what counts as already read at an option ``start``."""

@@ -1,0 +1,214 @@
+"""A pipeline, and a process that runs it: headgate's planner and writer, in Spark's order of steps.
+
+Spark writes a batch's end to its checkpoint, runs the batch, and writes that it is done. A process that starts again
+runs the last batch again, unless it is done. Without a batch that is done it asks for the stream's beginning again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from headgate.carrier import Batch, Message
+from headgate.errors import StorageError
+from headgate.lake import Lake
+from headgate.lake._delta import followed_log
+from headgate.offsets import SourceOffset
+from headgate.positions import Position
+from headgate.spark._options import Options
+from headgate.spark._planner import Planner
+from headgate.spark._tasks import Task, plan_tasks
+from tests.simulation.planning import SimulatedServer
+from tests.simulation.reading import read_task
+from tests.simulation.sinks import Spark, Writer
+from tests.simulation.source import Server
+from tests.simulation.world import World
+
+__all__ = ["Driver", "Fault", "Pipeline"]
+
+SLOTS: Final = 2
+
+
+class Fault(AssertionError):
+    """The oracle's verdict: headgate did what it must never do."""
+
+
+@dataclass
+class Pipeline:
+    """What outlasts processes: a lake and Spark's checkpoint."""
+
+    lake: Lake
+    modes: tuple[str, ...]
+    cut: str
+    share: str
+    limit: int | None
+    offsets: list[str] = field(default_factory=list)
+    done: int = 0
+    """Number of batches that are done."""
+    had: dict[tuple[int, int], int] = field(default_factory=dict)
+    """Transactions that the stream counts as read: origin and number → commit time. For the oracle."""
+    begins: list[str] = field(default_factory=list)
+    """Where the stream may have begun. A process that dies before the first batch is done asks for the beginning again;
+    then the changelog of each table begins where that was when an attempt wrote it, or where the first batch ends."""
+    has_gap: bool = False
+    """Whether the stream began again, without its position: the changelogs lack what was committed meanwhile."""
+    eras: list[int] = field(default_factory=list)
+    """The world's number of rewrites when each batch was planned."""
+    plans: list[dict[tuple[int, int], int]] = field(default_factory=list)
+    """The transactions of each batch, as the source had them when it was planned."""
+    is_mixed: bool = False
+    """Whether the history was rewritten during a planning."""
+    judged: int = 0
+    """The world's number of rewrites at which ``had`` was compared with the source last, and was intact."""
+
+    def options(self, epoch: int, applied: str | None) -> Options:
+        plain = {
+            "url": "mysql://u@h",
+            "tables": "d.*",
+            "control_path": self.lake.inbox,
+            "chunk_rows": "5",
+            "slots": str(SLOTS),
+            "poll_ms": "500",
+            "retry_seconds": "2",
+            "snapshot_share": self.share,
+            "snapshot_cut": self.cut,
+            "append": "false" if "changelog" in self.modes else "true",
+            "epoch": str(epoch),
+        }
+        return Options.parse({**plain, **({"applied": applied} if applied else {})})
+
+    def is_intact(self, world: World) -> bool:
+        """Return whether the source still has every transaction that the stream counts as read."""
+        if self.is_mixed:
+            return False
+        if self.judged != world.rewritten:
+            server = world.main
+            for (origin, number), commit_us in self.had.items():
+                index = server.places.get((origin, number))
+                if index is None or server.log[index].commit_us != commit_us:
+                    return False
+            self.judged = world.rewritten
+        return True
+
+    def note_plan(self, world: World, part: Position, before: Server) -> dict[tuple[int, int], int]:
+        """Return the transactions of a set that is planned: origin and number → commit time.
+
+        :param before: the primary when the planning began.
+        """
+        log = world.main.log
+        plan = {(log[i].origin, log[i].number): log[i].commit_us for i in world.main.indexes(part)}
+        known = {key: before.log[index].commit_us for key, index in before.places.items() if key in plan}
+        self.is_mixed |= any(plan[key] != us for key, us in known.items())
+        return plan
+
+
+class Driver:
+    """One process."""
+
+    def __init__(self, world: World, pipeline: Pipeline) -> None:
+        self.world, self.pipeline = world, pipeline
+        world.now_us += 2_000_000  # a JVM starts
+        followed_log.cache_clear()
+        self.writer = Writer(pipeline.lake, pipeline.modes)
+        self.writer.resume()
+        last = self.writer.ledger.last
+        options = pipeline.options(last.epoch if last else 0, last.gtid if last else None)
+        self.planner = Planner(
+            options,
+            SimulatedServer(world),
+            self.writer.inbox,
+            clock=world.clock,
+            wall_us=world.wall_us,
+            sleep=world.sleep,
+        )
+        self._images = options
+        self._start: SourceOffset | None = None
+        self._number = pipeline.done
+
+    def batch(self) -> bool:
+        """Run one batch; return False if there was nothing to do."""
+        world, pipeline = self.world, self.pipeline
+        start = self._begin()
+        if self._number < len(pipeline.offsets):
+            end = SourceOffset.from_json(pipeline.offsets[self._number])
+        else:
+            was_intact, era, before = pipeline.is_intact(world), world.rewritten, world.main
+            end = self.planner.latest(start, pipeline.limit)
+            plan = pipeline.note_plan(world, end.position - start.position, before)
+            if end is start:
+                return False
+            if not was_intact:
+                raise Fault("a batch was planned although the source's history was rewritten before")
+            world.count("batch planned")
+            world.pause()
+            if self._number != len(pipeline.offsets):
+                raise StorageError("another process writes the checkpoint")
+            pipeline.offsets.append(end.to_json())
+            pipeline.eras.append(era)
+            pipeline.plans.append(plan)
+            if self.writer.ledger.last is None:
+                pipeline.begins.append(end.gtid)
+            world.pause()
+        self._run(start, end)
+        world.pause()
+        if pipeline.done not in (self._number, self._number + 1):
+            raise StorageError("another process writes the checkpoint")
+        self._number = pipeline.done = self._number + 1
+        self._start = end
+        self.planner.finished(end)
+        world.count("batch done")
+        return True
+
+    def _begin(self) -> SourceOffset:
+        pipeline = self.pipeline
+        if self._start is None and pipeline.done:
+            self._start = SourceOffset.from_json(pipeline.offsets[pipeline.done - 1])
+        if self._start is None:
+            before = self.world.main
+            self._start = self.planner.initial()
+            if self._start.signals["full_restart"]:
+                pipeline.had.clear()
+                pipeline.judged, pipeline.is_mixed = self.world.rewritten, False
+                self.world.known_rewrites = self.world.rewritten
+                pipeline.has_gap = self.writer.ledger.last is not None
+            pipeline.had |= pipeline.note_plan(self.world, self._start.position, before)
+            if self.writer.ledger.last is None:
+                pipeline.begins.append(self._start.gtid)
+        return self._start
+
+    def _run(self, start: SourceOffset, end: SourceOffset) -> None:
+        tasks = plan_tasks(
+            start,
+            end,
+            server_uuid=self.planner.server_uuid(end),
+            slots=SLOTS,
+            chunk_rows=5,
+            log_uuid=self.planner.log_uuid(start, end),
+        )
+        batch = Batch.of(self.evaluate(tasks))
+        self.pipeline.had |= self.pipeline.plans[self._number]
+        if self.pipeline.eras[self._number] != self.world.rewritten:
+            self.pipeline.judged = -1
+        self.world.count("batch read")
+        self.write(batch, tasks)
+
+    def evaluate(self, tasks: list[Task]) -> list[Message]:
+        """Run each task, some twice: of those, one attempt counts."""
+        messages: list[Message] = []
+        for task in tasks:
+            made = read_task(self.world, task)
+            if self.world.heat and self.world.choose.one_in(16):
+                self.world.count("task computed again")
+                again = read_task(self.world, task)
+                made = self.world.choose.pick((made, again))
+            messages += made
+        return messages
+
+    def write(self, batch: Batch, tasks: list[Task]) -> None:
+        """Apply a batch, which is not evaluated again."""
+        del tasks
+        self.world.freeze = None  # tables have no fence but the ledger's, before and after them
+        report = self.writer._write(Spark(), batch, self._number)  # type: ignore[arg-type]
+        if report.replayed:
+            self.world.count("batch repeated")
+        self.world.count("table decided", len(batch.tables()))

@@ -1,0 +1,328 @@
+"""Episodes: a world, a pipeline in it, and steps whose seeds are all that an episode consists of.
+
+Each step has a seed of its own, from which come what it is and what happens at its boundaries. So a step that is left
+out changes nothing of how the others choose, and a failing episode shrinks by leaving out steps (:func:`shrink`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, Final, Self
+from unittest.mock import patch
+
+from headgate.carrier import signal_path
+from headgate.delta._commit import _RETRY
+from headgate.errors import (
+    BinlogPurgedError,
+    CommitConflictError,
+    ConfigError,
+    Definite,
+    HeadgateError,
+    HistoryRewrittenError,
+    TargetError,
+)
+from headgate.lake import Lake
+from headgate.offsets import SourceOffset
+from headgate.stores._folder import folder_of
+from tests.simulation.choices import Chooser
+from tests.simulation.driver import Driver, Fault, Pipeline
+from tests.simulation.oracle import Oracle
+from tests.simulation.sinks import append_ledger_row, keep_until
+from tests.simulation.store import MemoryFolder
+from tests.simulation.world import Killed, World
+
+__all__ = ["STEPS", "Episode", "Fault", "run_episode", "seeds_of", "shrink", "simulated"]
+
+STEPS: Final = 60
+"""Steps of an episode."""
+_HEATS: Final = (0, 1, 1, 2, 4)
+_SIGNALS: Final = ("execute-snapshot", "execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot")
+_PATIENCE: Final = 60
+"""So many batches in a row may fail at rest."""
+
+
+class _Serial:
+    """Stands for a thread pool."""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    map = staticmethod(map)
+
+
+def _sleep(seconds: float) -> None:
+    MemoryFolder.store.world.sleep(seconds)
+
+
+@contextmanager
+def simulated() -> Iterator[None]:
+    """Put the simulation in place of stores, threads and data files, as long as the block runs."""
+    level = logging.getLogger("headgate").level
+    with ExitStack() as stack:
+        for name, value in {
+            "headgate.stores._folder._StoreFolder": MemoryFolder,
+            "headgate.lake._delta.share_access": lambda spark, path: None,
+            "headgate.lake._ledger.append_rows": append_ledger_row,
+            "headgate.lake._unentered.keep_until": keep_until,
+            "headgate.sinks._writer.ThreadPoolExecutor": _Serial,
+            "headgate.delta._commit._RETRY": replace(_RETRY, sleep=_sleep),
+        }.items():
+            stack.enter_context(patch(name, value))
+        folder_of.cache_clear()
+        logging.getLogger("headgate").setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logging.getLogger("headgate").setLevel(level)
+            folder_of.cache_clear()
+
+
+def seeds_of(seed: int, count: int = STEPS) -> list[int]:
+    """Return the seeds of an episode's steps."""
+    choose = Chooser(seed)
+    return [choose.below(1 << 31) for _ in range(count)]
+
+
+class Episode:
+    """One episode.
+
+    :param seed: of the world and the pipeline's configuration.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(seed)
+        random.seed(seed)
+        MemoryFolder.store = self.world.store
+        self._lakes = 0
+        self._signals = 0
+        self._driver: Driver | None = None
+        self._failures = 0
+        self._new_pipeline()
+        self._stopped = self._had_second = False
+
+    def _new_pipeline(self) -> None:
+        """Begin with another checkpoint and another lake."""
+        world, choose = self.world, self.world.choose
+        self._lakes += 1
+        modes = choose.pick((("current", "changelog"), ("current",)))
+        self.pipeline = Pipeline(
+            Lake(f"s3://sim/{self._lakes}"),
+            modes,
+            choose.pick(("batch", "batch", "start")),
+            choose.pick(("1", "1", "0.3")),
+            choose.pick((None, None, 80)),
+            judged=world.rewritten,
+        )
+        world.known_rewrites = world.rewritten
+        self.oracle, self._driver = Oracle(world, self.pipeline), None
+        world.count("pipeline begun")
+
+    # --- steps
+
+    def run(self, seeds: Sequence[int]) -> None:
+        """Run the steps, then come to rest, and judge.
+
+        :raises Fault: headgate is at fault.
+        """
+        for seed in seeds:
+            try:
+                self._step(Chooser(seed))
+            except Killed:
+                self._driver = None
+        self._rest()
+
+    def _step(self, choose: Chooser) -> None:
+        world = self.world
+        world.choose, world.heat = choose, choose.pick(_HEATS)
+        what = choose.below(100)
+        if what < 36:
+            world.traffic(5 + choose.below(60))
+        elif what < 80:
+            self.batch()
+        elif what < 83:
+            self._signal()
+        elif what < 88:
+            world.statement()
+        elif what < 90:
+            world.fail_over(lossy=choose.one_in(2))
+        elif what < 92:
+            self._driver = None
+            world.count("kill")
+        elif what < 95:
+            self._lose_checkpoint()
+        elif what < 96:
+            world.purge()
+        elif what < 98:
+            world.reset()
+        else:
+            world.rotate()
+            world.sleep(1.0)
+
+    def batch(self) -> bool | None:
+        """Let the pipeline run a batch; return False if it has nothing to do, None if it failed."""
+        world = self.world
+        world.freeze = self._freeze
+        try:
+            if self._driver is None:
+                self._driver = Driver(world, self.pipeline)
+                world.count("start")
+            done = self._driver.batch()
+        except Killed:
+            self._driver = done = None
+            if world.choose.one_in(8):
+                self._lose_checkpoint()
+        except HeadgateError as error:
+            self._driver = None
+            self._meet(error)
+            done = None
+        finally:
+            world.freeze = None
+        self.oracle.observe()
+        return done
+
+    def _meet(self, error: HeadgateError) -> None:
+        """Judge an error that ended the pipeline's process; begin again if it names a good reason."""
+        world, pipeline = self.world, self.pipeline
+        world.count("process ended by an error")
+        match error:
+            case HistoryRewrittenError():
+                if pipeline.is_intact(world) and all(one == world.rewritten for one in pipeline.eras[pipeline.done :]):
+                    raise Fault(f"false alarm: {error}") from error
+                self._new_pipeline()
+            case BinlogPurgedError():
+                if not self._lost_log():
+                    raise Fault(f"false alarm: {error}") from error
+                self._new_pipeline()
+            case TargetError() | CommitConflictError():
+                if "than the tables" in str(error) and not self._had_second:
+                    raise Fault(str(error)) from error
+                self._had_second = False
+            case ConfigError() if not world.main.states[-1]:
+                pass  # no table matches
+            case Definite():
+                raise Fault(f"{type(error).__name__}: {error}") from error
+            case _:
+                pass
+
+    def _lost_log(self) -> bool:
+        """Return whether the source has purged what the pipeline has yet to read."""
+        done, offsets = self.pipeline.done, self.pipeline.offsets
+        if not done:
+            return True
+        had = SourceOffset.from_json(offsets[done - 1]).position
+        return not all(server.purged_set() <= had for server in self.world.servers)
+
+    def _freeze(self) -> None:
+        """Let another process of the same pipeline work while this one stands still."""
+        world = self.world
+        heat, world.heat, world.freeze = world.heat, 0, None
+        world.count("second driver")
+        self._had_second = True
+        try:
+            other = Driver(world, self.pipeline)
+            for _ in range(1 + world.choose.below(3)):
+                other.batch()
+        except HeadgateError:
+            pass
+        world.heat = heat
+
+    def _signal(self) -> None:
+        """Send a signal by a file."""
+        choose, world = self.world.choose, self.world
+        kind = choose.pick(_SIGNALS)
+        self._send(kind, choose.pick(("d.a", "d.b", "d.c", "d.*")), choose.pick(("INCREMENTAL", "BLOCKING")))
+        self._stopped |= kind == "stop-snapshot"
+        world.count("signal")
+
+    def _send(self, kind: str, table: str, mode: str = "INCREMENTAL") -> None:
+        self._signals += 1
+        signal: dict[str, Any] = {"type": kind, "submitted_us": self.world.wall_us()}
+        if kind.endswith(("execute-snapshot", "stop-snapshot")):
+            signal["data"] = {"data-collections": [table.replace("*", ".*")], "type": mode}
+        name = signal_path(f"user-{self._signals}")
+        self.world.store.write(self.pipeline.lake.inbox, name, json.dumps(signal).encode())
+
+    def _lose_checkpoint(self) -> None:
+        """Remove Spark's checkpoint."""
+        self._driver, self.pipeline.done = None, 0
+        self.pipeline.offsets, self.pipeline.eras, self.pipeline.plans = [], [], []
+        self.world.count("checkpoint lost")
+
+    # --- the end
+
+    def _rest(self) -> None:
+        world = self.world
+        world.choose = Chooser(1)
+        world.heal()
+        self._send("resume-snapshot", "d.*")
+        waiting: list[str] = []
+        for _ in range(3):
+            self._drain()
+            if not world.main.states[-1]:
+                return
+            waiting = self.oracle.judge_end()
+            if not waiting:
+                return
+            if self._stopped:
+                self._send("execute-snapshot", "d.*")
+            self._driver = None
+        raise Fault(f"at rest {'; '.join(waiting)}")
+
+    def _drain(self) -> None:
+        """Run batches until there is nothing to do."""
+        failures = 0
+        for _ in range(1000):
+            done = self.batch()
+            failures = failures + 1 if done is None else 0
+            if done is False:
+                return
+            if failures > _PATIENCE:
+                if self.pipeline.is_intact(self.world) and not self._lost_log():
+                    raise Fault("the pipeline fails for no reason")
+                self._new_pipeline()
+                failures = 0
+        raise Fault("the pipeline does not come to rest")
+
+
+def run_episode(seed: int, steps: Sequence[int] | None = None) -> Counter[str]:
+    """Run an episode; return what was done, by kind.
+
+    :param steps: seeds of its steps; by default those of ``seed``.
+    :raises Fault: headgate is at fault. Its notes have the seed.
+    """
+    episode = None
+    try:
+        episode = Episode(seed)
+        episode.run(seeds_of(seed) if steps is None else steps)
+    except Exception as error:
+        error.add_note(f"scripts/simulate --seed {seed}")
+        raise
+    return episode.world.figures
+
+
+def shrink(seed: int, steps: Sequence[int], fails: type[BaseException] = Exception) -> list[int]:
+    """Return fewer steps with which the episode still fails: parts are left out, smaller and smaller ones."""
+    left, size = list(steps), max(1, len(steps) // 2)
+    while size:
+        at = 0
+        while at < len(left):
+            fewer = left[:at] + left[at + size :]
+            try:
+                run_episode(seed, fewer)
+                at += size
+            except fails:
+                left = fewer
+        size //= 2
+    return left

@@ -1,0 +1,179 @@
+"""A short run of the simulation; and that it notices when a mend is taken out again."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from headgate.carrier import Batch
+from headgate.delta._commit import CommitOutcome
+from headgate.lake import Ledger
+from headgate.offsets import Hint
+from headgate.snapshot import Window
+from headgate.spark._planner import Planner
+from tests.simulation import reading
+from tests.simulation.__main__ import main
+from tests.simulation.driver import Driver
+from tests.simulation.episode import Fault, run_episode, seeds_of, shrink, simulated
+from tests.simulation.source import Server
+
+STEPS = 20_000
+SEEDS = 150
+"""So many episodes at most until a missing mend is noticed."""
+
+
+@pytest.fixture(autouse=True)
+def in_simulation() -> Iterator[None]:
+    state = random.getstate()
+    with simulated():
+        yield
+    random.setstate(state)
+
+
+def test_a_simulated_pipeline_is_exact() -> None:
+    """``scripts/simulate`` runs millions of steps."""
+    steps, seed = Counter[str](), 0
+    while steps.total() < STEPS:
+        seed += 1
+        steps += run_episode(seed)
+    kinds = {"transaction committed", "transaction delivered", "batch planned", "table decided", "ledger row judged"}
+    assert kinds <= steps.keys()
+
+
+def test_equal_seeds_give_equal_episodes() -> None:
+    assert run_episode(3) == run_episode(3)
+
+
+# --- mends that are taken out
+
+
+def _no_answer_is_a_failure() -> AbstractContextManager[Any]:
+    """A commit without an answer counts as not made, and is made again on the next version."""
+    return patch("headgate.delta._commit._outcome", lambda *_: CommitOutcome.NOT_COMMITTED)
+
+
+def _no_chain_of_epochs() -> AbstractContextManager[Any]:
+    """The ledger takes each batch for the next one."""
+    return patch.object(Ledger, "has", lambda self, epoch, start_epoch: False)
+
+
+def _no_window() -> AbstractContextManager[Any]:
+    """A chunk has the rows that its SELECT returned."""
+    return patch.object(Window, "rewind", lambda self, rows, in_range, **_: rows)
+
+
+@contextmanager
+def _second_evaluation() -> Iterator[None]:
+    """The batch is decided on one evaluation, and written from another."""
+    write = Driver.write
+
+    def written(self: Driver, batch: Batch, tasks: Any) -> None:
+        if self.world.heat and self.world.choose.one_in(2):
+            self.world.statement()
+        second = Batch.of(self.evaluate(tasks))
+        write(self, replace(batch, parts=second.parts), tasks)
+
+    with patch.object(Driver, "write", written):
+        yield
+
+
+def _no_comparison_of_times() -> AbstractContextManager[Any]:
+    """A transaction is known by its number alone."""
+    return patch("headgate.replication.check_header", lambda *_: None)
+
+
+@contextmanager
+def _bad_hints() -> Iterator[None]:
+    """The last hint is used on any server, and what its dump brings counts as complete."""
+
+    def last(planner: Planner, *_: Any) -> Hint | None:
+        end = planner._control.hint() if planner._control is not None else None
+        return None if end is None else end.hint
+
+    def begin(server: Server, hint: Hint) -> int:
+        return server.index_at(hint.file, hint.pos, None) or 0
+
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(Planner, "_begin", last))
+        stack.enter_context(patch.object(reading, "_begin", begin))
+        stack.enter_context(patch.object(reading, "_is_complete", lambda *_: True))
+        yield
+
+
+def _no_undoing_of_lost_batches() -> AbstractContextManager[Any]:
+    """Tables keep what batches wrote that never got into the ledger."""
+    return patch("headgate.lake._unentered.UnenteredBatches.restored", lambda self, delta, version, column="": version)
+
+
+def _no_markers() -> AbstractContextManager[Any]:
+    """A repeated batch appends again."""
+    return patch("tests.simulation.sinks.has_marker", lambda table, marker: False)
+
+
+def _stale_tables_are_forgotten() -> AbstractContextManager[Any]:
+    """A table that waits to be read again is not named to a stream that lost its checkpoint."""
+    return patch("headgate.carrier.ControlFolder.stale", lambda self: frozenset())
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        _no_answer_is_a_failure,
+        _no_chain_of_epochs,
+        _no_window,
+        _second_evaluation,
+        _no_comparison_of_times,
+        _bad_hints,
+        _no_undoing_of_lost_batches,
+        _no_markers,
+        _stale_tables_are_forgotten,
+    ],
+)
+def test_a_missing_mend_is_noticed(without: Callable[[], AbstractContextManager[Any]]) -> None:
+    with without():
+        for seed in range(1, SEEDS + 1):
+            try:
+                run_episode(seed)
+            except Exception:  # noqa: BLE001 - a verdict, or an error of headgate's that never happens
+                return
+    pytest.fail("not noticed")
+
+
+def test_a_failing_episode_shrinks() -> None:
+    with _no_window():
+        seed = next(seed for seed in range(1, SEEDS) if _fails(seed))
+        steps = shrink(seed, seeds_of(seed), Fault)
+        assert len(steps) < len(seeds_of(seed)) / 3
+        with pytest.raises(Fault):
+            run_episode(seed, steps)
+
+
+def _fails(seed: int) -> bool:
+    try:
+        run_episode(seed)
+    except Fault:
+        return True
+    return False
+
+
+def test_a_run_continues_behind_the_last_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "simulation.json"
+    for expected in ("2 episodes from seed 1,", "2 episodes from seed 3,"):
+        assert main(["--seconds", "0", "--processes", "2", "--figures", str(file)]) == 0
+        assert expected in capsys.readouterr().out
+    (entry,) = json.loads(file.read_text()).values()
+    assert entry["counts"] == {"episodes": 4}
+    assert sum(entry["steps"].values()) > 4000
+    with _no_window():
+        seed = next(seed for seed in range(1, SEEDS) if _fails(seed))
+        assert main(["--seed", str(seed)]) == 1
+    assert "fails with" in capsys.readouterr().out
