@@ -33,7 +33,7 @@ from headgate_testing import MySQLServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.cli._live import LiveView, LogView
+    from headgate.cli.live import LiveView, LogView
     from headgate.config import PipelineConfig
     from headgate.pipeline import Pipeline
     from headgate.status import Status
@@ -184,7 +184,7 @@ class _Demo:
 
 @contextlib.contextmanager
 def _view() -> Iterator[LiveView | LogView]:
-    from headgate.cli._live import LiveView, LogView
+    from headgate.cli.live import LiveView, LogView
 
     if sys.stdout.isatty():
         with LiveView(_console()) as live:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from headgate.cli._live import LiveView, LogView
+from headgate.cli.live import LiveView, LogView
 from headgate.status import (
     Activity,
     BatchStatus,

@@ -6,8 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from headgate.spark import OPTION_NAMES, Options
-from headgate.spark._options import OPTION_HELP
+from headgate.spark import OPTION_HELP, Options
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -21,7 +20,7 @@ def test_every_option_stands_in_the_table_with_its_meaning() -> None:
 def test_the_examples_use_options_that_exist() -> None:
     used = {name for block in BLOCKS for name in re.findall(r'\.option\("(\w+)"', block)}
     assert {"table", "tables", "as_of", "start", "end", "meta"} <= used
-    assert used - {"checkpointLocation"} <= set(OPTION_NAMES)
+    assert used - {"checkpointLocation"} <= OPTION_HELP.keys()
 
 
 def test_the_common_options_of_the_examples_are_valid() -> None:

@@ -155,7 +155,7 @@ def _announce(config: PipelineConfig) -> None:
 
 def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]) -> bool:
     """Run until the end or a signal, and show the progress. Return what :meth:`Pipeline.run` returns."""
-    from headgate.cli._live import LiveView, LogView
+    from headgate.cli.live import LiveView, LogView
 
     view: LiveView | LogView = LiveView(console()) if sys.stdout.isatty() else LogView()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

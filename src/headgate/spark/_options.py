@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headgate.relay.archive import LogOfRelay
     from headgate.snapshot import TableLocks
 
-__all__ = ["OPTION_HELP", "OPTION_NAMES", "Options"]
+__all__ = ["OPTION_HELP", "Options"]
 
 log = logging.getLogger("headgate")
 
@@ -380,8 +380,8 @@ def _check_name(name: str) -> None:
             f"option {name} is refused: Spark shows options in its UI, plans and event logs; put the password into an "
             'environment variable or a file and name it with option "secret_env" or "secret_file"'
         )
-    near = difflib.get_close_matches(name, OPTION_NAMES, 1)
-    hint = f"; did you mean {near[0]}?" if near else f"; known options: {', '.join(OPTION_NAMES)}"
+    near = difflib.get_close_matches(name, _NAMES, 1)
+    hint = f"; did you mean {near[0]}?" if near else f"; known options: {', '.join(_NAMES)}"
     raise ConfigError(f"unknown option {name}{hint}")
 
 
@@ -393,7 +393,7 @@ OPTION_HELP: Final[Mapping[str, str]] = {
     **POLICY_HELP,
 }
 """Option → what it means."""
-OPTION_NAMES: Final = tuple(sorted(OPTION_HELP))
+_NAMES: Final = tuple(sorted(OPTION_HELP))
 """Every option, in lower case as Spark passes them."""
 
 
