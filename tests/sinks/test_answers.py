@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from headgate.carrier import ControlFolder
-from headgate.decide._decide import Decision
+from headgate.decide import Decision
 from headgate.lake import TableState
-from headgate.sinks._answers import PlannerMessages
+from headgate.sinks import PlannerMessages
 from tests.fix_carrier import FakeBatch
 
 
