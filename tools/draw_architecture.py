@@ -81,7 +81,7 @@ TO_DELTA: Sequence[Step] = [
     (
         "events",
         "framed, transactions whole, row images found",
-        "binlog/_scan.py, binlog/_walk.py, replication/_resumable.py",
+        "binlog/_scan.py, binlog/_walk.py, replication/resumable.py",
     ),
     ("columns", "cells of each column become Arrow", "columns/_table.py, replication/_decoder.py"),
     ("carrier", "a record batch and its summary, one row of the stream", "carrier/_wire.py"),

@@ -27,7 +27,7 @@ from headgate.config import (
     UiConfig,
     WebhookConfig,
 )
-from headgate.spark._options import OPTION_HELP
+from headgate.spark import OPTION_HELP
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 SPARK_PAGE = PAGE.with_name("spark.md")

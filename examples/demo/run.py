@@ -32,8 +32,8 @@ from headgate_testing import MySQLServer
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headgate.cli._live import LiveView
-    from headgate.cli._log_view import LogView
+    from headgate.cli.live import LiveView
+    from headgate.cli.log_view import LogView
     from headgate.config import PipelineConfig
     from headgate.pipeline import Pipeline
     from headgate.status import Status
@@ -184,9 +184,9 @@ class _Demo:
 
 @contextlib.contextmanager
 def _view() -> Iterator[LiveView | LogView]:
-    from headgate.cli._live import LiveView
-    from headgate.cli._log_view import LogView
-    from headgate.cli._logging import log_to_stderr
+    from headgate.cli.live import LiveView
+    from headgate.cli.log_lines import log_to_stderr
+    from headgate.cli.log_view import LogView
 
     if sys.stdout.isatty():
         with LiveView(_console()) as live:

@@ -229,7 +229,7 @@ _IDLE: Final = (ReadState.DEFERRED, ReadState.FOLLOWED)
 class TableRead:
     """The read of one table: its state, and what the next planning needs to continue it.
 
-    ``spark/_table_reads.py`` has the transitions.
+    ``spark/table_reads.py`` has the transitions.
     """
 
     table: str

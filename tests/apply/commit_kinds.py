@@ -22,7 +22,7 @@ from headgate.apply._row_changes import Ending
 from headgate.apply._staged_rows import Changes
 from headgate.apply._upsert import Fill, VersionChanges
 from headgate.delta import FoldLayout, TableLog, data_files_in, keys_of, prepare_fold, snapshot_at
-from headgate.delta._vectors import vector_file
+from headgate.delta.vectors import vector_file
 from headgate.lake import IS_CURRENT, ROW_HASH, SEEN, VALID_TO, Marker
 from headgate.lake import _append as append_module
 from headgate.lake import _delta as delta_module

@@ -20,7 +20,7 @@ from headgate.apply._images import fold
 from headgate.apply._shares import Shares
 from headgate.apply._staged_rows import Changes, Written, _join, write_changes
 from headgate.delta import CommitPlan, Snapshot, commit
-from headgate.delta._vectors import read_vector, rows_of
+from headgate.delta.vectors import read_vector, rows_of
 from headgate.lake._append import CommitBase
 from tests.fix_carrier import SEQ
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.binlog import (
+    LAYOUT_FIXED,
     Cursor,
     GtidEvent,
     Query,
@@ -20,12 +21,13 @@ from headgate.binlog import (
     codes,
     gtid_events,
     log_layout,
+    parse_format_description,
     parse_query,
     parse_table_map,
     real_type,
 )
-from headgate.binlog._events import parse_format_description, parse_heartbeat, parse_payload, parse_rotate
-from headgate.binlog._layout import LAYOUT_FIXED, LAYOUT_PREFIX, decimal_size
+from headgate.binlog._events import parse_heartbeat, parse_payload, parse_rotate
+from headgate.binlog._layout import LAYOUT_PREFIX, decimal_size
 from headgate.errors import DecodeError, HeadgateError
 from headgate.gtid import Gtid
 from headgate_testing._binlog import BinlogWriter, packed

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 from headgate.carrier import Gatherer, Images, _images, open_images
-from headgate.spark._carried import definition_of
+from tests.fix_carrier import FakeTable
 from tests.spark.model import batch_of, partial_of
 
 
 def gatherer() -> Gatherer:
-    return Gatherer("rows", lambda image: definition_of(image.table, image.batch.schema))
+    return Gatherer("rows", lambda image: FakeTable(image.table.full_name, (("id", "int"), ("v", "int"))).carried)
 
 
 def opened(images: Images) -> pa.RecordBatch:

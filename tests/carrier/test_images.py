@@ -7,6 +7,7 @@ import resource
 import shutil
 import signal
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,10 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.carrier import ImageFolder, Images, Summary, _image_files, open_images, serialised
-from headgate.carrier._images import summary_json
+from headgate.carrier import ImageFolder, Images, Summary, _image_files, decode, encode, open_images, serialised
 from headgate.errors import DecodeError, EngineError, Transient
 from tests.fix_carrier import FakeTable
+
+
+def summary_of(images: Images) -> Summary:
+    """What the driver has of images that a task encoded."""
+    (message,) = decode(encode(images))
+    assert isinstance(message, Images)
+    return message.summary
 
 
 @given(st.lists(st.sampled_from(["c", "u", "d", "r", "t"])), st.integers(0, 5))
@@ -61,12 +68,12 @@ def test_the_first_and_last_place_in_the_log_in_any_order(places: list[tuple[int
 def test_the_summary_is_in_what_other_readers_ignore() -> None:
     batch = FakeTable().batch(1, [("c", 1, 12, "x")])
     images = Images.of("rows", FakeTable().carried, batch.replace_schema_metadata({"mine": "stays"}))
-    assert Summary.from_json(summary_json(images.data)) == images.summary
+    assert summary_of(images) == images.summary
     (opened,) = open_images([images.data])
     assert opened.equals(batch)
     assert opened.schema.metadata[b"mine"] == b"stays"
     with pytest.raises(DecodeError, match="summary"):
-        summary_json(serialised(batch))
+        summary_of(replace(images, data=serialised(batch)))
 
 
 def test_large_images_are_in_files(tmp_path: Path) -> None:
@@ -75,7 +82,7 @@ def test_large_images_are_in_files(tmp_path: Path) -> None:
     small, large = (Images.of("rows", definition, one, folder) for one in (batch.slice(1), batch))
     assert [one.summary for one in (small, large)] == [Summary.of(one) for one in (batch.slice(1), batch)]
     assert large.data.size < 4096 < small.data.size
-    assert Summary.from_json(summary_json(large.data)) == large.summary
+    assert summary_of(large) == large.summary
     (file,) = Path(folder.path).iterdir()
     assert [stat.S_IMODE(path.stat().st_mode) for path in (file.parent, file)] == [0o700, 0o600]
     (opened,) = open_images([large.data])

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from headgate.carrier import (
     CARRIER_DDL,
+    CarriedColumn,
     DdlRow,
     Definition,
     End,
@@ -30,7 +31,6 @@ from headgate.carrier import (
     encode,
     summarise,
 )
-from headgate.carrier._messages import CarriedColumn
 from headgate.catalog import AddedColumn, DroppedColumn
 from headgate.errors import DecodeError
 from headgate.gtid import GtidSet

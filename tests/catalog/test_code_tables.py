@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.catalog import MULTI_BYTE, SINGLE_BYTE
-from headgate.catalog._code_tables import code_table
+from headgate.catalog import MULTI_BYTE, SINGLE_BYTE, code_table
 from tools.generate_charsets import digest
 
 DIGESTS = {

@@ -6,8 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.catalog._column_changes import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
-from headgate.catalog._ddl import DdlEffect, Statement, declares_cascade, parse_statement
+from headgate.catalog import (
+    AddedColumn,
+    ColumnChange,
+    DdlEffect,
+    DroppedColumn,
+    RedefinedColumn,
+    Statement,
+    declares_cascade,
+    parse_statement,
+)
 from headgate.names import in_utf8mb3
 
 

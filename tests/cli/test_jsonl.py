@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
-from headgate.cli._jsonl import block_lines, ddl_line, snapshot_lines
-from headgate.cli._text import TextLines
+from headgate.cli.jsonl import block_lines, ddl_line, snapshot_lines
+from headgate.cli.text import TextLines
 from headgate.columns import HEX_MARK, ZERO
 from headgate.replication import (
     GTID_TYPE,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from headgate.cli._live import LiveView
+from headgate.cli.live import LiveView
 from headgate.status import (
     Activity,
     BatchStatus,

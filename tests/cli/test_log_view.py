@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from headgate.cli._log_view import LogView
-from headgate.cli._logging import LogFormat, LogLevel, log_to_stderr
+from headgate.cli.log_lines import LogFormat, LogLevel, log_to_stderr
+from headgate.cli.log_view import LogView
 from headgate.status import Activity, BatchStatus, LagStatus, Status, TableReadProgress, TableStatus
 from tests.logged import logged_here
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.cli import _maintain
-from headgate.cli._app import app
+from headgate.cli import _maintain, app
 from tests.upkeep.test_maintain import written
 
 FILE = """

@@ -10,8 +10,8 @@ import pytest
 
 from headgate.apply import preload
 from headgate.cli._common import PRELOAD
-from headgate.cli._logging import LogFormat, LogLevel
 from headgate.cli._run import _announce, _loading
+from headgate.cli.log_lines import LogFormat, LogLevel
 from headgate.config import parse_config
 from headgate.pipeline._run import _PRELOAD
 

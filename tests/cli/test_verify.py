@@ -20,8 +20,7 @@ import headgate.status
 from headgate import verification
 from headgate.cli import _verify
 from headgate.cli._progress import ProgressDisplay, VerifyView, _VerifyBar
-from headgate.compare import TableResult
-from headgate.compare._differences import Difference
+from headgate.compare import Difference, TableResult
 from headgate.config import PipelineConfig
 from headgate.errors import ChunkRetryError, TargetError, UnsupportedError
 from headgate.lake import LedgerRow

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
-from headgate.columns._expressions import (
+from headgate.columns import (
     And,
     Compare,
     Expression,
@@ -25,9 +25,10 @@ from headgate.columns._expressions import (
     Name,
     Not,
     Or,
+    RowFilter,
+    filter_images,
     parse_expression,
 )
-from headgate.columns._rows import RowFilter, filter_images
 from headgate.errors import ConfigError
 
 TABLE = TableDef(

@@ -10,7 +10,6 @@ import pytest
 
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec, column_rules
-from headgate.columns._rules import mask_key
 from headgate.errors import ConfigError, DecodeError, UnsupportedError
 from headgate.policies import KEEP, ColumnRule, Decimals, MaskKey, Policies, parse_rules
 from tests.columns.cells import block
@@ -34,7 +33,6 @@ TABLE = TableDef(
 @pytest.fixture
 def key(monkeypatch: pytest.MonkeyPatch) -> MaskKey:
     monkeypatch.setenv("MASKS", KEY)
-    mask_key.cache_clear()
     return MaskKey(env="MASKS")
 
 
@@ -162,15 +160,20 @@ def test_an_error_does_not_show_a_masked_value(key: MaskKey) -> None:
 def test_the_key_of_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "key"
     file.write_text(KEY + "\n", encoding="utf-8")
-    mask_key.cache_clear()
     monkeypatch.setenv("SHORT", "short")
-    assert mask_key(MaskKey(file=str(file))) == KEY.encode()
+    monkeypatch.setenv("MASKS", KEY)
+    row = (b"1", b"ok", b"", b"1", b"a", b"1.50")
+    hashes = [
+        TableCodec(TABLE, policies({"d.t": {"secret": "hash"}}, source)).from_text(block([row]))[1].to_pylist()
+        for source in (MaskKey(file=str(file)), MaskKey(env="MASKS"))
+    ]
+    assert hashes[0] == hashes[1] == [hmac.new(KEY.encode(), b"ok", hashlib.sha256).hexdigest()]
     for source, reason in (
         (None, "needs a key"), (MaskKey(env="SHORT"), "shorter than 16"), (MaskKey(env="ABSENT_"), "missing"),
         (MaskKey(file=str(tmp_path / "none")), "cannot be read"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=reason):
-            mask_key(source)
+            TableCodec(TABLE, policies({"d.t": {"secret": "hash"}}, source))
 
 
 @pytest.mark.parametrize(

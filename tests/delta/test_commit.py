@@ -14,7 +14,6 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headgate.delta import RETENTION_PROPERTIES, TableLog, _commit, checkpointed_version, write_checkpoint, write_files
-from headgate.delta._log import read_commit
 from headgate.errors import CommitConflictError
 from tests.delta.commits import commit
 
@@ -89,6 +88,7 @@ def test_a_version_that_is_seen_empty_at_first(tmp_path: Path, monkeypatch: pyte
         raise FileExistsError(file)
 
     monkeypatch.setattr(os, "link", link)
+    read_commit = vars(_commit)["read_commit"]
     monkeypatch.setattr(_commit, "read_commit", lambda *which: seen.pop() if seen else read_commit(*which))
     assert add(path, TableLog(path)) == 1
     assert not seen

@@ -12,8 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headgate.delta import TableLog, VectorFile, _parquet, creation, files_of, open_parquet, positions_of, write_files
-from headgate.delta._files import is_visible
-from headgate.delta._vectors import read_vector, rows_of
+from headgate.delta.vectors import read_vector, rows_of
 from headgate.errors import CommitConflictError
 from headgate.stores import Folder
 from tests.delta.commits import commit
@@ -46,7 +45,7 @@ def test_a_file_is_written_read_and_removed(files: Folder) -> None:
     known = files.identity("sub/a")
     assert known is not None
     assert known.size == 10
-    assert [(file.name, file.identity()) for file in files.below("sub", wanted=is_visible)] == [("sub/a", known)]
+    assert [(file.name, file.identity()) for file in files.below("sub", wanted=shown)] == [("sub/a", known)]
     files.put("sub/a", b"another")
     assert files.read("sub/a") == b"another"
     assert [file.name for file in files.below("sub")] == ["sub/a"], "and nothing beside it"
@@ -56,11 +55,15 @@ def test_a_file_is_written_read_and_removed(files: Folder) -> None:
         files.read("sub/a")
 
 
+def shown(name: str) -> bool:
+    return not name.startswith(("_", "."))
+
+
 def test_what_is_in_a_folder(files: Folder, tmp_path: Path) -> None:
     for name in ("a", "sub/b", "sub/_c", "_hidden/d", "_hidden/.e", "sub/more/f%2E"):
         (tmp_path / "t" / name).parent.mkdir(exist_ok=True)
         files.put(name, b"x")
-    assert {file.name for file in files.below(wanted=is_visible)} == {"a", "sub/b", "sub/more/f%2E"}
+    assert {file.name for file in files.below(wanted=shown)} == {"a", "sub/b", "sub/more/f%2E"}
     assert {file.name for file in files.below("_hidden")} == {"_hidden/d", "_hidden/.e"}
     every = list(files.below())
     assert {file.name: file.identity() for file in every} == {file.name: files.identity(file.name) for file in every}

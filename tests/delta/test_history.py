@@ -16,11 +16,9 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.delta import RETENTION_PROPERTIES, FileHistory, Snapshot, TableLog, old_log_files
+from headgate.delta import RETENTION_PROPERTIES, FileHistory, Snapshot, TableLog, data_files_in, old_log_files
 from headgate.delta import _log as log_module
-from headgate.delta import _vectors as vectors_module
-from headgate.delta._history import data_files_in
-from headgate.delta._log import commit_name
+from headgate.delta import vectors as vectors_module
 from headgate.files import temporary
 from tests.delta.checkpoints import make_checkpoint
 from tests.delta.commits import commit
@@ -41,7 +39,7 @@ def at_version(path: str, version: int) -> Snapshot:
     """The version, by a replay from the first commit on."""
     snapshot = Snapshot()
     for number in range(version + 1):
-        actions = [json.loads(line) for line in Path(path, commit_name(number)).read_text().splitlines()]
+        actions = [json.loads(line) for line in Path(path, f"_delta_log/{number:020d}.json").read_text().splitlines()]
         snapshot = snapshot.after(number, actions, files=True)
     return snapshot
 
@@ -110,7 +108,7 @@ def test_what_stays_readable_reads_the_same_and_nothing_else_is_kept(seed: int, 
         patch.setattr(vectors_module, "_INLINE_BYTES", 256 if inline else 0)
         table = Restored(Path(folder))
         if ours:  # checkpoints are without tombstones then
-            first = Path(table.path, commit_name(0))
+            first = Path(table.path, f"_delta_log/{0:020d}.json")
             first.write_text(
                 first.read_text().replace(
                     '"configuration": {', f'"configuration": {json.dumps(RETENTION_PROPERTIES)[:-1]}, '
@@ -221,7 +219,7 @@ def test_a_checkpoint_lets_the_log_before_it_go(tmp_path: Path, name: str) -> No
     table.upsert({"a": 9})
     assert old_log_files(path, 4, 0.0) == []
     old = old_log_files(path, 6, 0.0)
-    assert old == [commit_name(version) for version in range(5)]
+    assert old == [f"_delta_log/{version:020d}.json" for version in range(5)]
     for file in old:
         Path(path, file).unlink()
     assert TableLog(path).refresh().version == 6

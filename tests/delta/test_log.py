@@ -8,12 +8,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headgate.delta import Snapshot, TableLog
-from headgate.delta._statistics import Statistics, with_loose_bounds
+from headgate.delta import DataFile, Snapshot, TableLog, VectorFile, positions_of
 from headgate.errors import TargetError
 
 
@@ -114,6 +114,10 @@ def test_no_table_and_a_damaged_one(tmp_path: Path) -> None:
         TableLog(path).refresh()
 
 
+def data_file(stats: str | None) -> DataFile:
+    return DataFile({"path": "a.parquet", "size": 1, "stats": stats})
+
+
 @pytest.mark.parametrize(
     ("kind", "low", "high", "expected"),
     [
@@ -135,24 +139,30 @@ def test_no_table_and_a_damaged_one(tmp_path: Path) -> None:
 )
 def test_bounds_are_those_of_the_values_or_wider(kind: pa.DataType, low: str, high: str, expected: object) -> None:
     text = f'{{"numRecords":3,"minValues":{{"s":{{"a":{low}}}}},"maxValues":{{"s":{{"a":{high}}}}}}}'
-    statistics = Statistics.parse(text)
+    statistics = data_file(text).statistics
     assert statistics.rows == 3
     assert statistics.bounds(("s", "a"), kind) == expected
     assert statistics.bounds(("s", "b"), kind) is None
     assert statistics.bounds(("s", "a", "c"), kind) is None
 
 
+def loosened(text: str | None, rows: int) -> str:
+    """The statistics of a file of which rows are deleted."""
+    stats: str = VectorFile().mark(data_file(text).action, rows, positions_of(np.array([0], np.uint32)))["add"]["stats"]
+    return stats
+
+
 def test_statistics_that_nobody_can_read_are_none() -> None:
     for text in (None, "", "{", "{}"):
-        assert Statistics.parse(text).rows is None
-        assert json.loads(with_loose_bounds(text, 4)) == {"numRecords": 4, "tightBounds": False}
+        assert data_file(text).statistics.rows is None
+        assert json.loads(loosened(text, 4)) == {"numRecords": 4, "tightBounds": False}
 
 
 def test_loosened_statistics_keep_their_digits() -> None:
     text = '{"numRecords":3,"minValues":{"a":12345678901234567890.12},"tightBounds": true}'
-    assert with_loose_bounds(text, 3) == text.replace('"tightBounds": true', '"tightBounds":false')
-    assert with_loose_bounds('{"numRecords":3}', 3) == '{"tightBounds":false,"numRecords":3}'
-    assert with_loose_bounds('{"numRecords":3,"tightBounds":false}', 3) == '{"numRecords":3,"tightBounds":false}'
+    assert loosened(text, 3) == text.replace('"tightBounds": true', '"tightBounds":false')
+    assert loosened('{"numRecords":3}', 3) == '{"tightBounds":false,"numRecords":3}'
+    assert loosened('{"numRecords":3,"tightBounds":false}', 3) == '{"numRecords":3,"tightBounds":false}'
 
 
 _SCHEMA = '{"type": "struct", "fields": []}'
@@ -181,4 +191,4 @@ def test_a_commit_with_an_action_of_another_form_is_damaged(tmp_path: Path, text
 
 @pytest.mark.parametrize("text", ["[]", "5", "[" * 100_000, '{"numRecords": "5"}'], ids=lambda text: text[:20])
 def test_statistics_of_another_form_are_none(text: str) -> None:
-    assert Statistics.parse(text) == Statistics()
+    assert data_file(text).statistics == data_file(None).statistics

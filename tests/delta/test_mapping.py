@@ -29,7 +29,6 @@ from headgate.delta import (
     unsupported_requirements,
     write_files,
 )
-from headgate.delta._mapping import UNMAPPED, names_of
 from headgate.errors import TargetError
 from tests.delta.checkpoints import make_checkpoint
 from tests.delta.commits import commit
@@ -154,7 +153,7 @@ def test_a_table_is_mapped_if_a_name_asks_for_it(tmp_path: Path) -> None:
     assert [mark["delta.columnMapping.id"] for mark in marks] == [1, 2, 3, 4, 5]
     assert Schema.from_json(table.schema_json) == Schema.from_arrow(schema), "what is seen of it has no marks"
     plain = made(tmp_path / "plain", pa.schema([("id", pa.int64())]), VECTORS)
-    assert plain.names is UNMAPPED
+    assert plain.names == ColumnNames()
     assert plain.properties == VECTORS
     assert plain.features == FEATURES - {"columnMapping"}
     legacy = made(tmp_path / "legacy", pa.schema([("a b", pa.int64())]), {})
@@ -267,6 +266,17 @@ def test_rows_of_other_columns_are_refused(tmp_path: Path) -> None:
 
 def test_a_log_without_names(tmp_path: Path) -> None:
     schema = Schema.from_arrow(pa.schema([("a", pa.int64())])).to_json()
-    with pytest.raises(TargetError, match="damaged"):
-        names_of(schema, MAPPED)
-    assert names_of(schema, {}) == ColumnNames() == names_of(schema, {"delta.columnMapping.mode": "none"})
+    for number, properties in enumerate(({}, {"delta.columnMapping.mode": "none"}, MAPPED)):
+        folder = tmp_path / str(number)
+        (folder / "_delta_log").mkdir(parents=True)
+        metadata = {"id": "t", "format": {"provider": "parquet"}, "schemaString": schema, "partitionColumns": []}
+        actions = [
+            {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+            {"metaData": {**metadata, "configuration": properties}},
+        ]
+        (folder / "_delta_log" / f"{0:020d}.json").write_text("\n".join(map(json.dumps, actions)))
+        if properties is MAPPED:
+            with pytest.raises(TargetError, match="damaged"):
+                print(TableLog(str(folder)).refresh().names)
+        else:
+            assert TableLog(str(folder)).refresh().names == ColumnNames()

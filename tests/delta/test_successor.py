@@ -25,7 +25,7 @@ from headgate.delta import (
     successors,
     take_over,
 )
-from headgate.delta import _vectors as vectors_module
+from headgate.delta import vectors as vectors_module
 from tests.delta.checkpoints import make_checkpoint
 from tests.delta.commits import commit
 from tests.delta.test_fold import CHANGES, ODD, PLAIN, Written

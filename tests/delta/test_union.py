@@ -25,7 +25,6 @@ from headgate.delta import (
     positions_of,
     union_actions,
 )
-from headgate.delta._definition import protocol_of
 from tests.delta.checkpoints import make_checkpoint
 from tests.delta.commits import commit
 
@@ -56,7 +55,9 @@ class Union:
         file = choice.choice([*table.files.values()])
         values = pq.ParquetFile(self.path(name) / file.name).read()["n"].to_pylist()
         features = table.features or frozenset()
-        actions: list[Any] = [] if "deletionVectors" in features else [protocol_of({*features, "deletionVectors"})]
+        needed = {"readerFeatures": ["deletionVectors"], "writerFeatures": sorted({*features, "deletionVectors"})}
+        protocol = {"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **needed}}
+        actions: list[Any] = [] if "deletionVectors" in features else [protocol]
         actions.append(file.removal(data_change=True))
         gone = {*values}
         if file.vector is None and len(values) > 1:

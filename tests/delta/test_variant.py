@@ -15,9 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.delta import _variant
-from headgate.delta._parquet import VARIANT
-from headgate.delta._variant import to_variant
+from headgate.delta import VARIANT, _variant, to_variant
 from headgate.errors import DecodeError
 from tests.fix_documents import NASTY, Number, document_texts, documents, render
 

@@ -12,7 +12,8 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.delta._vectors import VectorFile, decode, encode, positions_of, read_vector, rows_of, vector_file
+from headgate.delta import VectorFile, positions_of
+from headgate.delta.vectors import decode, encode, read_vector, rows_of, vector_file
 from headgate.errors import DecodeError
 
 

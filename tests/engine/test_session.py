@@ -14,7 +14,11 @@ JAVA, INTERVAL = "spark.driver.extraJavaOptions", "spark.cleaner.periodicGC.inte
 
 def settings_of(**settings: str) -> dict[str, str]:
     named = {f"spark.{name.replace('_', '.')}": value for name, value in settings.items()}
-    return _prepare_settings("x", named, quiet=True).conf
+    return conf_of(named)
+
+
+def conf_of(settings: dict[str, str], *, quiet: bool = True) -> dict[str, str]:
+    return _prepare_settings("x", settings, quiet=quiet).conf
 
 
 @pytest.fixture(autouse=True)
@@ -48,8 +52,40 @@ def test_a_cluster_is_left_alone() -> None:
 
 def test_the_users_own_settings_win() -> None:
     """Java takes the last one of two options of a name."""
-    settings = _prepare_settings("x", {JAVA: "-Xms1g -XX:+UseG1GC", INTERVAL: "1h"}, quiet=True).conf
+    settings = conf_of({JAVA: "-Xms1g -XX:+UseG1GC", INTERVAL: "1h"})
     assert settings[INTERVAL] == "1h"
     options = settings[JAVA].split()
     assert options.index("-Xms1g") > options.index("-Xms192m")
     assert _session._SERIAL_COLLECTOR not in options
+
+
+@pytest.mark.parametrize(
+    ("master", "made"),
+    [("local", "local[1,4]"), ("local[3]", "local[3,4]"), ("local[2,9]", "local[2,4]"), ("yarn", "yarn")],
+)
+def test_the_users_settings_win(master: str, made: str) -> None:
+    settings = conf_of({"spark.master": master, "spark.driver.memory": "3g", "spark.sql.other": "1"})
+    assert (settings["spark.master"], settings["spark.driver.memory"], settings["spark.sql.other"]) == (made, "3g", "1")
+    assert settings["spark.app.name"] == "headgate x"
+    assert ("spark.driver.bindAddress" in settings) == master.startswith("local")
+
+
+def test_java_options_stand_beside_those_that_keep_it_quiet() -> None:
+    on_a_cluster = {"spark.master": "yarn"}
+    assert JAVA not in conf_of(on_a_cluster, quiet=False)
+    assert conf_of({**on_a_cluster, JAVA: "-Xss4m"}, quiet=False)[JAVA] == "-Xss4m"
+    quiet = conf_of({**on_a_cluster, JAVA: "-Xss4m"})
+    assert quiet[JAVA].startswith("-Dlog4j2.configurationFile=file:")
+    assert quiet[JAVA].endswith(" -Xss4m")
+    assert conf_of({"spark.log.level": "INFO"})["spark.log.level"] == "INFO"
+
+
+def test_hadoops_secrets_are_not_for_the_command_line() -> None:
+    plain = {"spark.hadoop.fs.s3a.endpoint": "e", "spark.ssl.keyPassword": "Spark's own"}
+    secrets = {"fs.s3a.access.key": "a", "fs.s3a.bucket.b.secret.key": "s", "fs.s3a.session.token": "t"}
+    settings = _prepare_settings(
+        "x", {**plain, **{f"spark.hadoop.{key}": value for key, value in secrets.items()}}, quiet=True
+    )
+    assert settings.secrets == secrets
+    assert plain.items() <= settings.conf.items()
+    assert not any(value in ("a", "s", "t") for value in settings.conf.values())

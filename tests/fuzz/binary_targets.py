@@ -259,7 +259,7 @@ def relay_events() -> Target:
 @target
 def deletion_vectors() -> Target:
     """Data of Delta's deletion vectors."""
-    from headgate.delta._vectors import decode, encode, positions_of, rows_of
+    from headgate.delta.vectors import decode, encode, positions_of, rows_of
 
     sets: tuple[list[int], ...] = (
         [],

@@ -207,7 +207,7 @@ def delta_logs() -> Target:
 
     from headgate.delta import snapshot_at, unsupported_requirements
     from headgate.delta._log import checkpointed_version, commit_name
-    from headgate.delta._vectors import read_vector, vector_file
+    from headgate.delta.vectors import read_vector, vector_file
 
     schema = json.dumps({"type": "struct", "fields": [
         {"name": "id", "type": "long", "nullable": True,

@@ -14,13 +14,13 @@ import pytest
 
 from headgate.carrier import CarriedColumn
 from headgate.errors import DecodeError
-from headgate.kafka._debezium import NEW_KEY, OLD_KEY, RECORDS, Envelope, MessageForm, MessageNumbers
-from headgate.kafka._debezium_avro import AvroForm
-from headgate.kafka._debezium_json import JsonForm
-from headgate.kafka._debezium_schema import SCHEMA_CHANGE_KEY, TRANSACTION_KEY, TRANSACTION_VALUE
-from headgate.kafka._debezium_source import Source
-from headgate.kafka._debezium_transactions import TransactionEnd
-from headgate.kafka._debezium_values import connect_type, json_lane
+from headgate.kafka.debezium.avro import AvroForm
+from headgate.kafka.debezium.envelope import NEW_KEY, OLD_KEY, RECORDS, Envelope, MessageForm, MessageNumbers
+from headgate.kafka.debezium.json import JsonForm
+from headgate.kafka.debezium.schema import SCHEMA_CHANGE_KEY, TRANSACTION_KEY, TRANSACTION_VALUE
+from headgate.kafka.debezium.source import Source
+from headgate.kafka.debezium.transactions import TransactionEnd
+from headgate.kafka.debezium.values import connect_type, json_lane
 from headgate.kernels import Layout
 from tests.fix_carrier import UUID, FakeTable
 from tests.kafka.debezium_keys import KEYS, KeyType

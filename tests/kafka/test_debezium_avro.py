@@ -18,20 +18,20 @@ from hypothesis import strategies as st
 
 from headgate.carrier import CarriedColumn
 from headgate.errors import TargetError
-from headgate.kafka._connect_avro import avro_name, avro_schema, binary
-from headgate.kafka._debezium import Envelope, MessageNumbers
-from headgate.kafka._debezium_avro import AvroForm
-from headgate.kafka._debezium_json import JsonForm
-from headgate.kafka._debezium_schema import (
+from headgate.kafka.debezium.avro import AvroForm
+from headgate.kafka.debezium.connect_avro import avro_name, avro_schema, binary
+from headgate.kafka.debezium.envelope import Envelope, MessageNumbers
+from headgate.kafka.debezium.json import JsonForm
+from headgate.kafka.debezium.schema import (
     HEARTBEAT_KEY,
     HEARTBEAT_VALUE,
     SCHEMA_CHANGE_VALUE,
     TRANSACTION_KEY,
     TRANSACTION_VALUE,
 )
-from headgate.kafka._debezium_source import Source
-from headgate.kafka._debezium_transactions import TransactionEnd
-from headgate.kafka._debezium_values import avro_lane, connect_type
+from headgate.kafka.debezium.source import Source
+from headgate.kafka.debezium.transactions import TransactionEnd
+from headgate.kafka.debezium.values import avro_lane, connect_type
 from headgate.kernels import Layout, decimal_bytes, decimal_text_bytes
 from tests.fix_carrier import FakeTable
 from tests.kafka.test_debezium import TABLE, VALUES

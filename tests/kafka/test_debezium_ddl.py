@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.carrier import CarriedColumn, DdlRow, Definition
-from headgate.kafka._debezium_ddl import SchemaChange, interleaved, schema_changes
-from headgate.kafka._debezium_source import Source
+from headgate.kafka.debezium.ddl import SchemaChange, interleaved, schema_changes
+from headgate.kafka.debezium.source import Source
 
 TABLE = Definition(
     "shop.t",

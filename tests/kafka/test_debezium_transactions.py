@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import TargetError
-from headgate.kafka._debezium import RECORDS
-from headgate.kafka._debezium_transactions import TransactionEnd, TransactionNumbers
+from headgate.kafka.debezium.envelope import RECORDS
+from headgate.kafka.debezium.transactions import TransactionEnd, TransactionNumbers
 
 MESSAGES = st.lists(st.tuples(st.sampled_from(["s.a", "s.b", "s.c"]), st.booleans()), min_size=1, max_size=6)
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
-from headgate.kafka import _schema_registry
-from headgate.kafka._schema_registry import SchemaRegistry
+from headgate.kafka import schema_registry
+from headgate.kafka.schema_registry import SchemaRegistry
 
 SUBJECT = "shop.shop.a b-value"
 
@@ -91,7 +91,7 @@ def test_a_user(server: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_answers_that_may_change_are_asked_for_again(server: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
-    monkeypatch.setattr(_schema_registry, "_RETRY", replace(_schema_registry._RETRY, sleep=pauses.append))
+    monkeypatch.setattr(schema_registry, "_RETRY", replace(schema_registry._RETRY, sleep=pauses.append))
     server.answers = [(503, {}), (500, "no JSON"), (429, {}), (200, {"id": 9})]
     assert client(server.url).schema_id(SUBJECT, '"long"') == 9
     assert all(longest / 2 <= pause <= longest for pause, longest in zip(pauses, [0.2, 0.4, 0.8], strict=True))

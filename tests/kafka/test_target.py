@@ -17,11 +17,11 @@ from confluent_kafka import KafkaError, KafkaException
 from headgate.config import parse_config
 from headgate.control import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
+from headgate.kafka import KafkaTarget, TopicNames
 from headgate.kafka._cluster import HeartbeatSender, Topics
-from headgate.kafka._debezium import RECORDS, Envelope
 from headgate.kafka._heartbeats import Heartbeats
-from headgate.kafka._target import KafkaTarget, SentBatch
-from headgate.kafka._topic_names import TopicNames
+from headgate.kafka._target import SentBatch
+from headgate.kafka.debezium.envelope import RECORDS, Envelope
 
 DEFAULT = TopicNames("shop", "{prefix}.{db}.{table}")
 TEXT = """\

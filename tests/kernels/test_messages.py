@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.kernels import Layout
-from headgate.kernels._messages import _LEAST_SPARE
 
-ROWS = _LEAST_SPARE >> 10
+LEAST_SPARE = 4 << 20
+"""Bytes of the smallest memory that is used again."""
+ROWS = LEAST_SPARE >> 10
 
 
 def written(text: bytes) -> pa.Array:

@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructType
 
 from headgate.errors import CommitConflictError, TargetError
-from headgate.lake._delta import DeltaPath, schema_of
-from headgate.lake._properties import PIPELINE, TABLE
+from headgate.lake import PIPELINE, TABLE, DeltaPath, schema_of
 from tests.lake.tables import make_table
 
 ROWS = pa.schema([("id", pa.int64())])

@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from headgate.errors import CommitConflictError, TargetError
-from headgate.lake import Ledger, LedgerRow, TableState
-from headgate.lake._ledger import MergedState, _column_type
+from headgate.lake import Ledger, LedgerRow
 
 
 class Table:
@@ -18,6 +17,11 @@ class Table:
 
     def __init__(self, version: int) -> None:
         self.newest = version
+        self.columns: Any = None
+
+    def create(self, columns: Any, properties: dict[str, str]) -> None:
+        self.columns = columns
+        assert properties["headgate.table"] == "_headgate.ledger"
 
     def version(self) -> int:
         return self.newest
@@ -28,25 +32,27 @@ class Table:
         return self.newest
 
 
-def test_the_columns_are_those_of_the_records() -> None:
+def test_the_columns_are_those_of_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """A field of a record is a column: what is not written here has not been decided."""
-    versions = "version bigint, changelog_version bigint"
+    monkeypatch.setattr("headgate.lake._ledger.spark_schema", str)
+    table, versions = Table(-1), "version bigint, changelog_version bigint"
+    ledger_at(table)._create()
     shard = f"struct<table string, shard string, {versions}>"
-    assert _column_type(tuple[MergedState, ...]) == (
-        f"array<struct<table string, path string, {versions}, reason string, shards array<{shard}>>>"
-    )
-    assert _column_type(TableState) == (
-        f"struct<table string, state string, {versions}, since_epoch bigint, held_epoch bigint, rows_estimate bigint, "
-        "chunks_done bigint, chunks_estimate bigint, images bigint, reason string, "
+    assert table.columns == (
+        "batch_id bigint, epoch bigint, gtid string, committed_at timestamp, "
+        f"tables array<struct<table string, state string, {versions}, since_epoch bigint, held_epoch bigint, "
+        "rows_estimate bigint, chunks_done bigint, chunks_estimate bigint, images bigint, reason string, "
         "settles_at string, unlogged string, place struct<table string, shard string, column string, path string>, "
         "successor struct<folder string, version bigint>, hook string, "
-        "left_out struct<reason string, since string, changes bigint>, ignored string>"
+        "left_out struct<reason string, since string, changes bigint>, ignored string>>, "
+        "snapshots string, notifications string, "
+        f"merged array<struct<table string, path string, {versions}, reason string, shards array<{shard}>>>"
     )
 
 
 def ledger_at(table: Table, last: LedgerRow | None = None) -> Ledger:
     ledger = object.__new__(Ledger)
-    ledger._version, ledger._delta, ledger.last = table.newest, cast("Any", table), last
+    ledger._version, ledger._delta, ledger.last, ledger._pipeline = table.newest, cast("Any", table), last, "p"
     return ledger
 
 

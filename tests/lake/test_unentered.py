@@ -11,8 +11,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headgate.delta import CommitPlan, write_files
-from headgate.lake import Marker, TableState, UnenteredBatches, batch_marker
-from headgate.lake._delta import DeltaPath
+from headgate.lake import DeltaPath, Marker, TableState, UnenteredBatches, batch_marker
 from tests.lake.tables import make_table
 
 ROWS = pa.schema([("id", pa.int64())])

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from headgate.lake._workers import StoppedError, Workers
+from headgate.lake import StoppedError, Workers
 
 
 def test_each_item_is_worked_on_once() -> None:

@@ -13,7 +13,8 @@ from pyspark.errors import AnalysisException
 
 from headgate.errors import ConfigError
 from headgate.lake import Lake, LedgerRow, MergedState, Place, TableState
-from headgate.pipeline._catalog_names import CatalogNames, check_catalog, names_of
+from headgate.pipeline import names_of
+from headgate.pipeline._catalog_names import CatalogNames, check_catalog
 
 LAKE = Lake("/data/lake")
 ORDERS = TableState(table="shop.orders", state="live", version=3, changelog_version=1)

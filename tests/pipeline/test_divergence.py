@@ -10,10 +10,7 @@ from typing import Any
 from headgate.config import PipelineConfig
 from headgate.decide import Divergence
 from headgate.lake import Target
-from headgate.pipeline._changed_settings import ChangedSettings
-from headgate.pipeline._divergence import join
-from headgate.pipeline._skips import Skips
-from headgate.pipeline._unfollowed_tables import UnfollowedTables
+from headgate.pipeline.divergence import ChangedSettings, Skips, UnfollowedTables, join
 from tests.fix_carrier import FakeBatch
 
 

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from headgate.carrier import Batch, Commits, Header, Part
 from headgate.pipeline._figures import CurrentBatch, Freshness, History, Rates, count_transactions, snapshot_status
 from headgate.positions import LogPlace
-from headgate.spark import BatchPlan
-from headgate.spark._batch_plan import PlannedTable
+from headgate.spark import BatchPlan, PlannedTable
 from headgate.status import HistoryStatus, TableStatus
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

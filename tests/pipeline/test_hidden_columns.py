@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.config import PipelineConfig
-from headgate.pipeline import _hidden_columns
-from headgate.pipeline._hidden_columns import HiddenColumns
+from headgate.pipeline.divergence import HiddenColumns, _hidden_columns
 from tests.fix_carrier import FakeBatch, FakeTable
 
 ORDERS = FakeTable()

@@ -9,9 +9,9 @@ from headgate.config import PipelineConfig, SourceConfig
 from headgate.lake import Lake
 from headgate.pipeline import source_options
 from headgate.policies import POLICY_SETTINGS
-from headgate.spark import OPTION_NAMES, Options
+from headgate.spark import OPTION_HELP, Options
 
-SHARED = SourceConfig.model_fields.keys() & {*OPTION_NAMES} - POLICY_SETTINGS.keys()
+SHARED = SourceConfig.model_fields.keys() & OPTION_HELP.keys() - POLICY_SETTINGS.keys()
 OTHERWISE = {"url", "tables", "mask_key_env", "mask_key_file"}
 """Required, or not a field of the options."""
 CHANGED: dict[str, Any] = {

@@ -15,7 +15,7 @@ import pytest
 from headgate.carrier import Batch, Commits, ControlFolder, Header
 from headgate.errors import BinlogPurgedError, ConnectionLostError, TargetError
 from headgate.lake import TableState, WriteMethod
-from headgate.pipeline._status import StatusWriter, record_failure
+from headgate.pipeline import StatusWriter, record_failure
 from headgate.sinks import BatchReport
 from headgate.status import IndexStatus, LagStatus, Status, read_status
 from tests.logged import logged_here

@@ -17,11 +17,17 @@ from headgate.errors import ConnectError
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ByteStream, Connection, ConnectionSettings
 from headgate.positions import LogPlace, Position, file_number
-from headgate.replication import Idle, ImageBatch, LogBlock, WindowReader
-from headgate.replication._log_read import LogRead
-from headgate.replication._readers import follow, read_range
-from headgate.replication._tables import DecodeOptions
-from headgate.replication._transport import Transport
+from headgate.replication import (
+    DecodeOptions,
+    Idle,
+    ImageBatch,
+    LogBlock,
+    LogRead,
+    Transport,
+    WindowReader,
+    follow,
+    read_range,
+)
 from headgate_testing._binlog import EOF_PACKET, BinlogWriter, packed, packets
 
 UUID: Final = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -10,9 +10,7 @@ from headgate.binlog import codes
 from headgate.catalog import TablePatterns
 from headgate.errors import AmbiguousKeyError, DecodeError
 from headgate.gtid import GtidSet
-from headgate.replication import LogBlock, Stopped
-from headgate.replication._decoder import LogDecoder
-from headgate.replication._tables import DecodeOptions
+from headgate.replication import DecodeOptions, LogBlock, LogDecoder, Stopped
 from headgate_testing._binlog import packed
 from tests.replication.written import UUID, WrittenLog
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,15 +31,11 @@ from headgate.gtid import GtidSet
 from headgate.mysql import ArchivedLog, ByteStream, LogRequest
 from headgate.offsets import Hint
 from headgate.positions import NOTHING, LogPlace, Position
-from headgate.replication import Idle, RangeEnd, WindowReader, _resumable
-from headgate.replication._dump import open_dump
-from headgate.replication._log_read import LogRead
-from headgate.replication._readers import follow, previous_gtids, read_range
-from headgate.replication._requests import gtid_request
-from headgate.replication._resumable import TRANSITIONS, DumpEvent, DumpState, ResumableDump, Scan, scan
-from headgate.replication._transport import check_planned
+from headgate.replication import Idle, LogRead, RangeEnd, WindowReader, follow, previous_gtids, read_range, resumable
+from headgate.replication.resumable import TRANSITIONS, DumpEvent, DumpState, ResumableDump, Scan, scan
 from headgate_testing._binlog import EOF_PACKET
 from tests.replication.pretended import (
+    HEARTBEAT_V2,
     NON_BLOCK,
     OPTIONS,
     OTHER,
@@ -52,6 +49,7 @@ from tests.replication.pretended import (
     error_packet,
     gtids,
     read_window,
+    rows,
     rows_read,
 )
 from tests.replication.pretended import rows as rows_of
@@ -60,7 +58,7 @@ from tests.replication.pretended import rows as rows_of
 @pytest.fixture(autouse=True)
 def no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     """These tests count dumps. Those that compare histories between them are in ``test_history.py``."""
-    monkeypatch.setattr(_resumable, "check_history", lambda *_: None)
+    monkeypatch.setattr(resumable, "check_history", lambda *_: None)
 
 
 def small(*, anonymous: bool = False, uuid: str = UUID) -> PretendedServer:
@@ -406,12 +404,10 @@ def test_a_hint_serves_at_its_own_server_alone() -> None:
     file = server.files[2]
     had = gtids(1, 3)
     for uuid, packets in ((UUID, 15), (OTHER, 27)):
-        read = LogRead(SETTINGS, executed_before=had, hint=Hint(uuid, file.name, 4, server.began))
+        hint = Hint(uuid, file.name, 4, server.began)
+        read = LogRead(SETTINGS, wanted=server.position - had, executed=server.position, server_uuid=UUID, hint=hint)
         network = Network(server)
-        with open_dump(read, network.transport()) as dump:
-            assert {item.file for item in dump.items()} == {
-                one.name for one in server.files[2 if uuid == UUID else 0 :]
-            }
+        assert len(list(rows(read_range(read, OPTIONS, network.transport())))) == 4
         assert len(network.sent[0]) <= packets
 
 
@@ -420,10 +416,10 @@ def test_a_hint_at_what_is_no_longer_in_the_log_is_not_used(name: str, pos: int)
     """The file is purged, or shorter, and no transaction in it was needed."""
     server = small()
     had = gtids(1, 3)
-    read = LogRead(SETTINGS, executed_before=had, hint=Hint(UUID, name or server.files[2].name, pos, server.began))
+    hint = Hint(UUID, name or server.files[2].name, pos, server.began)
+    read = LogRead(SETTINGS, wanted=server.position - had, executed=server.position, server_uuid=UUID, hint=hint)
     network = Network(server)
-    with open_dump(read, network.transport()) as dump:
-        assert {item.file for item in dump.items()} == {one.name for one in server.files}
+    assert list(rows(read_range(read, OPTIONS, network.transport()))) == list(rows_read(Network(server), had))
     assert len(network.dumps) == 1
 
 
@@ -539,8 +535,9 @@ class Archive:
         )
         if gtids(1, self.begin) - (executed_before or GtidSet()):
             raise BinlogPurgedError("the relay does not keep it any more")
-        dump_request = gtid_request((executed_before or GtidSet()).encode(), 0, None)
-        yield ArchivedLog(ByteStream(self.network.answer(self.network.server, *dump_request)), UUID)
+        had = (executed_before or GtidSet()).encode()
+        request_bytes = struct.pack("<HIIQI", NON_BLOCK | HEARTBEAT_V2, 0, 0, 4, len(had)) + had
+        yield ArchivedLog(ByteStream(self.network.answer(self.network.server, 0x1E, request_bytes)), UUID)
 
 
 @pytest.mark.parametrize("reader", ["range", "window"])
@@ -664,7 +661,8 @@ def test_a_scan_sees_all_events_once() -> None:
 
 
 def test_any_server_is_the_planned_one_where_none_was_planned() -> None:
-    check_planned(OTHER, None)
-    check_planned(UUID, UUID)
+    server = PretendedServer(OTHER)
+    server.commit([1])
+    assert len(list(rows_read(Network(server), GtidSet(), None))) == 1
     with pytest.raises(ServerBehindError, match="planned on"):
-        check_planned(OTHER, UUID)
+        list(rows_read(Network(server), GtidSet(), UUID))

@@ -17,12 +17,10 @@ from headgate.errors import (
     ServerBehindError,
     ServerSettingError,
 )
-from headgate.replication import LogBlock
+from headgate.replication import LogBlock, LogRead, read_range
 from headgate.replication._changes import DefinitionChanges, EventPosition
 from headgate.replication._defaults import Defaults
 from headgate.replication._definitions import Definitions
-from headgate.replication._log_read import LogRead
-from headgate.replication._readers import read_range
 from headgate_testing._binlog import EOF_PACKET
 from tests.replication.pretended import (
     OPTIONS,

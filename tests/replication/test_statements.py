@@ -11,9 +11,7 @@ from headgate.binlog import codes
 from headgate.catalog import TablePatterns
 from headgate.errors import DecodeError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.replication import Ddl, LogBlock
-from headgate.replication._decoder import LogDecoder
-from headgate.replication._tables import DecodeOptions
+from headgate.replication import Ddl, DecodeOptions, LogBlock, LogDecoder
 from headgate_testing._binlog import packed
 from tests.replication.written import UUID, WrittenLog
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from headgate.binlog import Framer, Segment
-from headgate.replication._decoder import LogDecoder
+from headgate.replication import LogDecoder
 from headgate_testing._binlog import BinlogWriter, packets
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

@@ -10,7 +10,7 @@ from headgate.carrier import ControlFolder
 from headgate.decide import Decision, State
 from headgate.decide._course import TableCourse
 from headgate.lake import TableState
-from headgate.sinks._answers import PlannerMessages
+from headgate.sinks import PlannerMessages
 from tests.fix_carrier import FakeBatch
 
 

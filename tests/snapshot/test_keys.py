@@ -7,7 +7,8 @@ import pytest
 from headgate.catalog import Column, TableDef
 from headgate.errors import SnapshotRefusedError
 from headgate.names import quote_name
-from headgate.snapshot._keys import key_columns, literal_expression, range_condition
+from headgate.snapshot import literal_expression
+from headgate.snapshot.keys import key_columns, range_condition
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
 from headgate.offsets import ChunkSpec, SnapshotProgress
-from headgate.snapshot._plan import advance, first_chunk_bounds, next_chunk
+from headgate.snapshot import advance, first_chunk_bounds, next_chunk
 
 TABLE = TableDef("d", "t", (Column("k", "int"),), key=(0,))
 

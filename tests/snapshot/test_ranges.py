@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from headgate.catalog import Column, TableDef
 from headgate.errors import SnapshotRefusedError
 from headgate.offsets import ChunkSpec
-from headgate.snapshot._ranges import in_range, json_values
+from headgate.snapshot import in_range
+from headgate.snapshot.ranges import json_values
 
 
 class Server:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import SchemaChangedError, SnapshotRefusedError, UnsupportedError
-from headgate.snapshot._undo import undo
+from headgate.snapshot import undo
 
 Row: TypeAlias = tuple[int | None, str | None]
 

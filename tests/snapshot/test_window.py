@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 from headgate.catalog import Column, TableDef
 from headgate.errors import SchemaChangedError, SnapshotRefusedError, UnsupportedError
 from headgate.replication import SEQ_TYPE
-from headgate.snapshot._window import Mask, Window
+from headgate.snapshot import Window
 
 Key = tuple[int, str]
 Row = tuple[int, int, str]
@@ -130,7 +131,7 @@ def test_a_rewound_chunk_is_the_state_at_e(log: list[list[tuple[str, Key, Key, i
         lo, hi = data.draw(bounds), data.draw(bounds)
         read = chunk(model.states[r], lo, hi)
 
-        def in_range(keys: pa.Table, lo: Key | None = lo, hi: Key | None = hi, read: list[Row] = read) -> Mask:
+        def in_range(keys: pa.Table, lo: Key | None = lo, hi: Key | None = hi, read: list[Row] = read) -> Any:
             pairs = list(zip(keys["n"].to_pylist(), keys["s"].to_pylist(), strict=True))
             assert not {(n, s) for _, n, s in read}.intersection(pairs)
             return np.array([inside(key, lo, hi) for key in pairs], np.bool_)
@@ -165,7 +166,7 @@ def test_what_a_window_drops_comes_with_the_log(
     }
 
 
-def everywhere(keys: pa.Table) -> Mask:
+def everywhere(keys: pa.Table) -> Any:
     return np.ones(keys.num_rows, np.bool_)
 
 

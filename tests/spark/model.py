@@ -29,15 +29,13 @@ from headgate.gtid import GtidSet
 from headgate.offsets import ChunkSpec, Hint, SourceOffset
 from headgate.positions import Position, parse_position
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, TransactionHeader, canonical_schema, seq_array
-from headgate.spark._options import Options
-from headgate.spark._planner import Planner
-from headgate.spark._read_task import without_unread
-from headgate.spark._server import ServerState
-from headgate.spark._tasks import Task, plan_tasks
+from headgate.spark import Options, Planner, ServerState, Task, Unread, plan_tasks
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 OTHER = "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 Row = tuple[int, int]
+Image = tuple[str, int, int, int]
+"""Operation, key, value, transaction number."""
 
 
 def gtids(last: int, first: int = 1) -> GtidSet:
@@ -291,7 +289,7 @@ class FakeControl:
         self.files.pop(file.removesuffix(".json"), None)
 
 
-def partial_of(images: list[tuple[str, int, int, int]], absent: list[str | None]) -> ImageBatch:
+def partial_of(images: list[Image], absent: list[str | None]) -> ImageBatch:
     """A batch in which some images leave columns out."""
     whole = batch_of("d.t", images)
     column = pa.array(absent, pa.string()).dictionary_encode().cast(ABSENT_FIELD.type)
@@ -318,7 +316,7 @@ class FakeTopic:
         files["forwarded"] = {"offset": end}
 
 
-def batch_of(table: str, images: list[tuple[str, int, int, int]], epoch: int = 1) -> ImageBatch:
+def batch_of(table: str, images: list[Image], epoch: int = 1) -> ImageBatch:
     """Images as (op, key, value, transaction number)."""
     made = definition(table)
     fields = [pa.field("id", pa.int32()), pa.field("v", pa.int32())]
@@ -332,6 +330,24 @@ def batch_of(table: str, images: list[tuple[str, int, int, int]], epoch: int = 1
         pa.array([value for _, _, value, _ in images], pa.int32()),
     ]
     return ImageBatch(made, pa.RecordBatch.from_arrays(arrays, schema=canonical_schema(made, fields)))
+
+
+def without_unread(log: list[Image], unread: Unread | None) -> list[Image]:
+    """Images of keys that no later chunk brings; a row that moves to such a key is deleted here."""
+
+    def is_read(key: int) -> bool:
+        assert unread is not None
+        return unread.started and (
+            (unread.hi is not None and key <= unread.hi) or (unread.max is not None and key > unread.max)
+        )
+
+    if unread is None:
+        return log
+    left: list[Image] = []
+    for at, (op, key, value, number) in enumerate(log):
+        if is_read(key):
+            left.append(("d" if op == "b" and not is_read(log[at + 1][1]) else op, key, value, number))
+    return left
 
 
 def _fulfils(condition: str, value: int) -> bool:
@@ -407,8 +423,8 @@ class FakeSink:
         }  # fmt: skip
         return header
 
-    def _read(self, tasks: list[Task]) -> tuple[dict[str, list[tuple[str, int, int, int]]], list[ChunkSpec]]:
-        images: dict[str, list[tuple[str, int, int, int]]] = {}
+    def _read(self, tasks: list[Task]) -> tuple[dict[str, list[Image]], list[ChunkSpec]]:
+        images: dict[str, list[Image]] = {}
         seen: set[int] = set()
         for task in tasks:
             if task.log is None:
@@ -419,13 +435,11 @@ class FakeSink:
                 seen.add(number)
                 for table in sorted({image[0] for image in self.server.log[number - 1]}):
                     log = [(op, k, v, number) for t, op, k, v in self.server.log[number - 1] if t == table]
-                    rest = without_unread(batch_of(table, log), unread.get(table))
-                    for row in rest.batch.to_pylist() if rest else []:
-                        images.setdefault(table, []).append((row["_op"], row["id"], row["v"], number))
+                    images.setdefault(table, []).extend(without_unread(log, unread.get(table)))
         return images, [chunk for task in tasks for chunk in task.chunks]
 
     @staticmethod
-    def _images(target: FakeTarget, images: list[tuple[str, int, int, int]], epoch: int) -> None:
+    def _images(target: FakeTarget, images: list[Image], epoch: int) -> None:
         for op, key, value, _ in sorted(images, key=lambda image: image[3]):
             if op in ("b", "d"):
                 target.rows.pop(key, None)

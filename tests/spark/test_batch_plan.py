@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from headgate.offsets import ChunkSpec, ReadState, SnapshotProgress, SnapshotState, SourceOffset, TableRead
-from headgate.spark import BatchPlan
-from headgate.spark._batch_plan import PlannedTable
-from headgate.spark._notes import Notes
+from headgate.spark import BatchPlan, Notes, PlannedTable
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 T = "shop.orders"

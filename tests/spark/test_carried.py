@@ -10,10 +10,12 @@ import pytest
 
 from headgate.catalog import AddedColumn, Column, ColumnChange, DroppedColumn, RedefinedColumn, TableDef
 from headgate.columns import TableCodec, hooked_table
+from headgate.errors import SchemaChangedError
 from headgate.policies import DEFAULT, Hook, Policies, parse_rules
-from headgate.replication import Ddl, canonical_schema
-from headgate.spark._carried import _changes, _ruled_changes, _schema_json, definition_of
-from tests.spark.model import batch_of
+from headgate.replication import Ddl, ImageBatch, canonical_schema
+from headgate.spark._carried import _changes, _ruled_changes, _schema_json, _truncate, definition_of
+from headgate.spark._typed import typed_fields
+from tests.spark.model import batch_of, definition
 
 
 def test_the_definition_of_images() -> None:
@@ -21,6 +23,19 @@ def test_the_definition_of_images() -> None:
     definition = definition_of(image.table, image.batch.schema)
     assert (definition.table, definition.key, definition.types) == ("d.t", ("id",), {"id": "int", "v": "int"})
     assert [(column.mysql, column.nullable) for column in definition.columns] == [("int", True)] * 2
+
+
+def test_a_truncation_is_a_statement() -> None:
+    images = batch_of("d.t", [("t", 0, 0, 1)])
+    ddl = _truncate(ImageBatch(TableDef("d", "t", (), ()), images.batch))
+    assert (ddl.table, ddl.action, ddl.seq, ddl.ts) == ("d.t", "truncate", (1, 1, 1, 1), 1)
+
+
+def test_a_table_with_a_column_named_like_ours_is_refused() -> None:
+    table = TableDef("d", "t", (Column("id", "int"), Column("_SEQ", "int")), key=(0,))
+    with pytest.raises(SchemaChangedError, match="_SEQ"):
+        typed_fields(table, DEFAULT, meta=True)
+    assert [field.name for field in typed_fields(definition("d.t"), DEFAULT, meta=False)] == ["id", "v"]
 
 
 def test_json_becomes_a_variant_where_the_policy_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from pyspark.sql.connect.client.core import PlanObservedMetrics, SparkConnectCli
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 from pyspark.sql.session import SparkSession
 
-from headgate.spark._connect import accept_profiles, is_connect
+from headgate.spark import register
 
 EVENT = {"pipeline_event_result": "Run is COMPLETED."}
 PROFILES = PlanObservedMetrics("__python_accumulator__", [], [])
@@ -42,23 +43,32 @@ class Client(SparkConnectClient):
         return list(self.execute_command_as_iterator(command))
 
 
-def test_profiles_are_left_out_of_the_events_wherever_they_come() -> None:
+def register_in(session_type: type, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Register the data source in a session of this type that has this client."""
+    monkeypatch.setattr(session_type, "dataSource", SimpleNamespace(register=lambda _source: None))
+    session: Any = object.__new__(session_type)
+    session._client = client
+    register(session)
+
+
+def test_profiles_are_left_out_of_the_events_wherever_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client(PROFILES, EVENT, PROFILES, EVENT)
     with pytest.raises(PySparkValueError, match="UNKNOWN_RESPONSE"):
         client.events()
-    accept_profiles(client)
-    accept_profiles(client)
+    register_in(ConnectSession, client, monkeypatch)
+    register_in(ConnectSession, client, monkeypatch)
     assert client.events() == [EVENT, EVENT]
 
 
-def test_other_metrics_are_still_refused() -> None:
+def test_other_metrics_are_still_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client(EVENT, PlanObservedMetrics("rows", [], []))
-    accept_profiles(client)
+    register_in(ConnectSession, client, monkeypatch)
     with pytest.raises(PySparkValueError, match="UNKNOWN_RESPONSE"):
         client.events()
 
 
-def test_a_session_of_connect_is_told_from_a_classic_one() -> None:
-    session: Any = object.__new__(ConnectSession)
-    assert is_connect(session)
-    assert not is_connect(object.__new__(SparkSession))
+def test_a_classic_session_has_no_such_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(PROFILES, EVENT)
+    register_in(SparkSession, client, monkeypatch)
+    with pytest.raises(PySparkValueError, match="UNKNOWN_RESPONSE"):
+        client.events()

@@ -6,7 +6,7 @@ import ast
 import re
 from pathlib import Path
 
-from headgate.spark import OPTION_NAMES, Options
+from headgate.spark import OPTION_HELP, Options
 from tools import generate_configuration
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
@@ -16,13 +16,13 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 def test_every_option_stands_in_the_table_with_its_meaning() -> None:
     assert generate_configuration.spark_page() == PAGE, "run python tools/generate_configuration.py"
     table = PAGE.split("\n## Options\n")[1]
-    assert re.findall(r"^\| `(\w+)` \| .* \|$", table, re.MULTILINE) == list(OPTION_NAMES)
+    assert re.findall(r"^\| `(\w+)` \| .* \|$", table, re.MULTILINE) == sorted(OPTION_HELP)
 
 
 def test_the_examples_use_options_that_exist() -> None:
     used = {name for block in BLOCKS for name in re.findall(r'\.option\("(\w+)"', block)}
     assert {"table", "tables", "as_of", "start", "end", "meta"} <= used
-    assert used - {"checkpointLocation"} <= set(OPTION_NAMES)
+    assert used - {"checkpointLocation"} <= OPTION_HELP.keys()
 
 
 def test_the_common_options_of_the_examples_are_valid() -> None:

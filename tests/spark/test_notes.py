@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import OffsetFormatError
-from headgate.spark._notes import Notes
+from headgate.spark import Notes
 
 STORED: dict[str, Any] = {
     "actions": [{"id": "x", "refused": {"b": ["S", "r"]}, "tables": ["a"], "type": "y"}],

@@ -10,7 +10,7 @@ import pytest
 from headgate.errors import ConfigError
 from headgate.policies import DEFAULT, Hook, Policies
 from headgate.relay.archive import LogOfRelay
-from headgate.spark._options import OPTION_NAMES, Options
+from headgate.spark import OPTION_HELP, Options
 
 BASE = {"url": "mysql://u@h:3307/?tls=required", "tables": "shop.*, !shop.tmp_*"}
 
@@ -159,7 +159,7 @@ def test_a_typed_table_has_no_variants() -> None:
 
 
 def test_every_option_is_lower_case() -> None:
-    assert all(name == name.lower() for name in OPTION_NAMES)
+    assert all(name == name.lower() for name in OPTION_HELP)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"d.t": 1}', '{"d.t": "n ="}'])

@@ -26,9 +26,7 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.offsets import Hint, Last, ReadState, TableRead
 from headgate.positions import KINDS, LogPlace, Position
-from headgate.spark import BatchPlan
-from headgate.spark._notes import Notes
-from headgate.spark._options import Options
+from headgate.spark import BatchPlan, Notes, Options
 from tests.domains import Domains, domains
 from tests.spark.model import OTHER, UUID, FakeControl, FakeServer, FakeTarget, FakeTopic, Stream, gtids
 
@@ -1280,3 +1278,17 @@ def test_rewritten_history_is_noticed_if_new_transactions_come_first_in_the_log(
     server.headers = lambda part, hint: in_order(part, hint)[::-1]  # type: ignore[method-assign]
     with pytest.raises(HistoryRewrittenError):
         run.batch()
+
+
+@pytest.mark.parametrize("tables", [1, 3])
+def test_a_table_whose_key_has_changed_begins_again_at_once(tables: int) -> None:
+    """Not with the next transaction, which may be a day away."""
+    names = [f"d.t{number}" for number in range(tables)]
+    server = source(*((name, 100) for name in names))
+    run = stream(server, slots=str(tables), chunk_rows="10")
+    assert run.batch()
+    assert {chunk.table for chunk in run.offset.snapshot.chunks} == {*names}
+    server.key_type = "varchar"
+    run.restart()
+    chunks = run.planner.latest(run.offset).snapshot.chunks
+    assert {chunk.table for chunk in chunks if chunk.lo is None} == {*names}

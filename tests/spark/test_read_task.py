@@ -15,17 +15,24 @@ from headgate.mysql import ConnectionSettings
 from headgate.policies import DEFAULT, OPERATIONS, Hook, Operation, Policies
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, LogBlock, canonical_schema
 from headgate.snapshot import ChunkOptions
-from headgate.spark import _read_task
-from headgate.spark._carried import _truncate
-from headgate.spark._read_task import hooked, read_task, without_skipped, without_unread
-from headgate.spark._tasks import LogRange, Task, Unread
-from tests.spark.model import batch_of, partial_of
+from headgate.spark import LogRange, Task, Unread, read_task
+from tests.spark.model import Image, batch_of, partial_of
 
-Image = tuple[str, int, int, int]
+
+def passed(image: ImageBatch, policies: Policies = DEFAULT, unread: Unread | None = None) -> ImageBatch | None:
+    """What a task passes on of images in the log."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("headgate.spark._read_task.read_range", lambda *_args, **_options: [LogBlock([image])])
+        log = LogRange(wanted="", unread=() if unread is None else (unread,))
+        task = Task("uuid", "", 1, 0, ("d.*",), log=log)
+        items = [*read_task(ConnectionSettings("localhost"), task, "all", ChunkOptions(policies))]
+    assert all(isinstance(item, ImageBatch) for item in items)
+    assert len(items) <= 1
+    return items[0] if items and isinstance(items[0], ImageBatch) else None
 
 
 def left(images: list[Image], unread: Unread | None) -> list[tuple[str, int]]:
-    rest = without_unread(batch_of("d.t", images), unread)
+    rest = passed(batch_of("d.t", images), unread=unread)
     return [(row["_op"], row["id"]) for row in rest.batch.to_pylist()] if rest else []
 
 
@@ -66,16 +73,17 @@ def test_a_hook_makes_the_columns_behind_the_meta_columns() -> None:
     columns = images.batch.columns
     with_absent = pa.RecordBatch.from_arrays([*columns[:first], absent, *columns[first:]], schema=whole)
     for image in (images, ImageBatch(images.table, with_absent)):
-        made = hooked(image, policies)
+        made = passed(image, policies)
+        assert made is not None
         assert made.table == images.table
         assert made.batch.schema.names == [*image.batch.schema.names[:-1], "product", "text", "columns"]
         assert made.batch.schema.metadata == image.batch.schema.metadata
         assert [(row["_op"], row["id"], row["product"], row["columns"]) for row in made.batch.to_pylist()] == [
             ("b", 5, 2, 2), ("u", 5, 4, 2),
         ]  # fmt: skip
-    assert hooked(images, DEFAULT) is images
+    assert passed(images) is images
     truncate = ImageBatch(images.table.without(["v"]).with_key([]).without(["id"]), images.batch.select(range(first)))
-    assert hooked(truncate, policies) is truncate
+    assert passed(truncate, policies) is truncate
 
 
 CHANGES: dict[Operation, list[Image]] = {
@@ -89,20 +97,17 @@ def test_whole_operations_are_left_out(done: list[Operation], skip: set[Operatio
     def images(operations: list[Operation]) -> list[Image]:
         return [image for operation in operations for image in CHANGES[operation]]
 
-    rest = without_skipped(batch_of("d.t", images(done)), sorted(skip))
+    rest = passed(batch_of("d.t", images(done)), replace(DEFAULT, skip=tuple(sorted(skip))))
     shown = [] if rest is None else [row["_op"] for row in rest.batch.to_pylist()]
     assert shown == [op for op, *_ in images([one for one in done if one not in skip])]
 
 
-def test_a_row_that_moves_into_an_unread_range_is_no_skipped_delete(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_moves_into_an_unread_range_is_no_skipped_delete() -> None:
     """It is an update, which only becomes a delete because the row comes with a chunk."""
-    log = [LogBlock([batch_of("d.t", [("b", 1, 1, 1), ("u", 50, 1, 1), ("d", 2, 1, 2)])])]
-    monkeypatch.setattr(_read_task, "read_range", lambda *_args, **_options: log)
-    task = Task("uuid", "", 1, 0, ("d.*",), log=LogRange(wanted="", unread=(Unread("d.t", True, 10, 100),)))
-    options = ChunkOptions(replace(DEFAULT, skip=("delete",)))
-    items = read_task(ConnectionSettings("localhost"), task, "all", options)
-    read = [item for item in items if isinstance(item, ImageBatch)]
-    assert [(row["_op"], row["id"]) for item in read for row in item.batch.to_pylist()] == [("d", 1)]
+    images = batch_of("d.t", [("b", 1, 1, 1), ("u", 50, 1, 1), ("d", 2, 1, 2)])
+    rest = passed(images, replace(DEFAULT, skip=("delete",)), Unread("d.t", True, 10, 100))
+    assert rest is not None
+    assert [(row["_op"], row["id"]) for row in rest.batch.to_pylist()] == [("d", 1)]
 
 
 def test_truncation_is_never_left_out_of_a_table_that_was_begun() -> None:
@@ -110,9 +115,7 @@ def test_truncation_is_never_left_out_of_a_table_that_was_begun() -> None:
     image = batch_of("d.t", [("t", 0, 0, 1)])
     bare = image.batch.select([field.name for field in META_FIELDS])
     truncation = ImageBatch(empty, bare.replace_schema_metadata(canonical_schema(empty, ()).metadata))
-    assert without_unread(truncation, Unread("d.t", True, 1, 2)) is truncation
-    ddl = _truncate(truncation)
-    assert (ddl.table, ddl.action, ddl.seq, ddl.ts) == ("d.t", "truncate", (1, 1, 1, 1), 1)
+    assert passed(truncation, unread=Unread("d.t", True, 1, 2)) is truncation
 
 
 def test_wide_unsigned_keys_compare_as_decimals() -> None:
@@ -122,23 +125,17 @@ def test_wide_unsigned_keys_compare_as_decimals() -> None:
     keys = pa.array([Decimal(5), Decimal(big)], pa.decimal128(20, 0))
     fields = [pa.field("id", keys.type)]
     batch = pa.RecordBatch.from_arrays([*base.columns, keys], schema=canonical_schema(table, fields))
-    rest = without_unread(ImageBatch(table, batch), Unread("d.t", True, None, big - 1))
+    rest = passed(ImageBatch(table, batch), unread=Unread("d.t", True, None, big - 1))
     assert rest is not None
     assert rest.batch.column("id").to_pylist() == [Decimal(big)]
 
 
 def test_a_partial_image_out_of_an_unread_range_brings_its_before_image_along() -> None:
     images: list[Image] = [
-        ("b", 15, 0, 1),
-        ("u", 5, 0, 1),
-        ("b", 16, 0, 2),
-        ("u", 6, 0, 2),
-        ("b", 17, 0, 3),
-        ("u", 18, 0, 3),
-    ]
-    rest = without_unread(
-        partial_of(images, ['["v"]', '["v"]', None, None, '["v"]', '["v"]']), Unread("d.t", True, 10, 20)
-    )
+        ("b", 15, 0, 1), ("u", 5, 0, 1), ("b", 16, 0, 2), ("u", 6, 0, 2), ("b", 17, 0, 3), ("u", 18, 0, 3),
+    ]  # fmt: skip
+    partial = partial_of(images, ['["v"]', '["v"]', None, None, '["v"]', '["v"]'])
+    rest = passed(partial, unread=Unread("d.t", True, 10, 20))
     assert rest is not None
     assert [(row["_op"], row["id"], row["_absent"]) for row in rest.batch.to_pylist()] == [
         ("b", 15, '["v"]'), ("u", 5, '["v"]'), ("u", 6, None),

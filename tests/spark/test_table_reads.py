@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import OffsetFormatError
 from headgate.offsets import ChunkSpec, ReadState, SnapshotProgress, SnapshotRequest, TableRead
-from headgate.spark._table_reads import TRANSITIONS, ReadEvent, TableReads, next_state
+from headgate.spark.table_reads import TRANSITIONS, ReadEvent, TableReads, next_state
 
 T = "d.t"
 LEGAL = """

@@ -8,12 +8,9 @@ import pyarrow as pa
 import pytest
 
 from headgate.carrier import typed_batch
-from headgate.catalog import Column, TableDef
 from headgate.errors import SchemaChangedError, UnsupportedError
-from headgate.policies import DEFAULT
 from headgate.replication import META_FIELDS
-from headgate.spark._typed import typed_fields
-from tests.spark.model import batch_of, definition, partial_of
+from tests.spark.model import batch_of, partial_of
 
 
 def schema_of(columns: dict[str, pa.DataType]) -> pa.Schema:
@@ -51,10 +48,3 @@ def test_column_that_the_query_does_not_know_stops_it() -> None:
     assert caught.value.column == "v"
     with pytest.raises(SchemaChangedError, match="has become int32"):
         typed_batch(image.batch, "d.t", schema_of({"id": pa.int32(), "v": pa.date64()}), "keys")
-
-
-def test_table_with_a_column_named_like_ours_is_refused() -> None:
-    table = TableDef("d", "t", (Column("id", "int"), Column("_SEQ", "int")), key=(0,))
-    with pytest.raises(SchemaChangedError, match="_SEQ"):
-        typed_fields(table, DEFAULT, meta=True)
-    assert [field.name for field in typed_fields(definition("d.t"), DEFAULT, meta=False)] == ["id", "v"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -14,16 +15,19 @@ from headgate.status import (
     FreshnessStatus,
     IndexStatus,
     LagStatus,
+    SnapshotStatus,
+    Status,
     TableReadProgress,
     TableStatus,
     activity_text,
     counted,
     duration,
+    figures_text,
     index_text,
     lag_text,
+    snapshot_text,
     table_text,
 )
-from headgate.status._status_text import freshness_text, percent, progress_text
 
 
 @pytest.mark.parametrize(
@@ -43,19 +47,26 @@ def test_one_and_many() -> None:
     ]  # fmt: skip
 
 
+def progress(rows: int, estimate: int | None) -> str:
+    """The progress of a snapshot of one table."""
+    return snapshot_text(SnapshotStatus(tables=1, rows=rows, rows_estimate=estimate)).removeprefix(
+        "snapshot of 1 table: "
+    )
+
+
 @given(st.integers(0, 10**13), st.integers(0, 10**13))
 def test_percent_never_says_that_all_is_done(done: int, estimate: int) -> None:
-    share = percent(done, estimate)
-    assert share is None if not estimate else share is not None and 0 <= share <= 99
-    assert ("%" in progress_text(done, estimate)) == (estimate > 0 and done <= estimate)
+    share = re.search(r"\((\d+) %\)", progress(done, estimate))
+    assert (share is not None) == (estimate > 0 and done <= estimate)
+    assert share is None or int(share[1]) <= 99
 
 
 def test_progress() -> None:
-    assert progress_text(1250, 4000) == "1,250 of about 4,000 rows (31 %)"
-    assert progress_text(4000, 4000) == "4,000 of about 4,000 rows (99 %)"
-    assert progress_text(4001, 4000) == "4,001 rows"
-    assert progress_text(1, None) == "1 row"
-    assert progress_text(0, 1) == "0 of about 1 row (0 %)"
+    assert progress(1250, 4000) == "1,250 of about 4,000 rows (31 %)"
+    assert progress(4000, 4000) == "4,000 of about 4,000 rows (99 %)"
+    assert progress(4001, 4000) == "4,001 rows"
+    assert progress(1, None) == "1 row"
+    assert progress(0, 1) == "0 of about 1 row (0 %)"
 
 
 def test_lag() -> None:
@@ -66,8 +77,22 @@ def test_lag() -> None:
 
 
 def test_freshness() -> None:
-    assert freshness_text(FreshnessStatus(changes=9)) == ""
-    assert freshness_text(FreshnessStatus(p50=0.84, p99=61.0)) == "freshness p50 0.8 s, p99 1 min 1 s"
+    def text(freshness: FreshnessStatus) -> str:
+        return figures_text(
+            Status(
+                pipeline="p",
+                pid=1,
+                host="h",
+                started_us=0,
+                updated_us=0,
+                state="running",
+                lag=LagStatus(seconds=0.0),
+                freshness=freshness,
+            )
+        )
+
+    assert text(FreshnessStatus(changes=9)) == "lag 0.0 s, 0.0 changes/s"
+    assert text(FreshnessStatus(p50=0.84, p99=61.0)) == "lag 0.0 s, freshness p50 0.8 s, p99 1 min 1 s, 0.0 changes/s"
 
 
 def test_indexes_are_told_while_they_are_built() -> None:

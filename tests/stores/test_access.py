@@ -14,8 +14,7 @@ from obstore.store import AzureStore, GCSStore, S3Store
 from headgate.carrier import ControlFile, ControlFolder, Waiting
 from headgate.delta import TableLog, discard_files, files_of, open_parquet
 from headgate.errors import ConfigError, EngineError, HeadgateError, StorageError, TargetError
-from headgate.lake import Lake
-from headgate.lake._ledger import find_newest
+from headgate.lake import Lake, find_newest
 from headgate.stores import (
     VARIABLE,
     _access,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.stores._settings import Bucket, arguments_of, parse_uri
+from headgate.stores import VARIABLE, grant, is_granted
 
 KEYS = {"fs.s3a.access.key": "mine", "fs.s3a.secret.key": "hidden"}
 OURS = {"access_key_id": "mine", "secret_access_key": "hidden"}
@@ -17,20 +18,35 @@ ACCOUNT = {"account_name": "acc"}
 LOGIN = "https://login.microsoftonline.com/the-tenant/oauth2/token"
 
 
+@pytest.fixture(autouse=True)
+def nothing_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "")
+
+
+def arguments_of(uri: str, settings: dict[str, str]) -> dict[str, Any]:
+    """The arguments of the client for a URI's bucket, with these settings of Spark."""
+    (arguments,) = json.loads(grant(uri, settings.get)[VARIABLE]).values()
+    return dict(arguments)
+
+
 @pytest.mark.parametrize(
-    ("uri", "bucket", "path"),
+    ("uri", "others", "name"),
     [
-        ("s3a://b/some/lake", Bucket("s3", "b"), "some/lake"),
-        ("S3://b", Bucket("s3", "b"), ""),
-        ("gs://b/lake/", Bucket("gs", "b"), "lake"),
-        (AZURE, Bucket("azure", f"c@{HOST}"), "lake"),
-        ("file:/a/b", Bucket("file", ""), "a/b"),
-        ("file:///a/b", Bucket("file", ""), "a/b"),
-        ("hdfs://n:8020/lake", Bucket("", "n:8020"), "lake"),
+        ("s3a://b/some/lake", ["S3://b", "s3://b/", "s3n://b/x"], "s3://b"),
+        ("gs://b/lake/", ["gs://b"], "gs://b"),
+        (AZURE, [f"abfs://c@{HOST}"], f"azure://c@{HOST}"),
     ],
 )
-def test_buckets_of_uris(uri: str, bucket: Bucket, path: str) -> None:
-    assert parse_uri(uri) == (bucket, path)
+def test_buckets_of_uris(uri: str, others: list[str], name: str) -> None:
+    granted = grant(uri, dict[str, str]().get)
+    assert list(json.loads(granted[VARIABLE])) == [name]
+    assert all(is_granted(other, granted) for other in [uri, *others])
+    assert not any(is_granted(other, granted) for other in ("s3://c", "gs://c", f"abfss://d@{HOST}", "/b"))
+
+
+@pytest.mark.parametrize("uri", ["file:/a/b", "file:///a/b", "hdfs://n:8020/lake", "/a/b"])
+def test_other_paths_have_no_client(uri: str) -> None:
+    assert grant(uri, KEYS.get) == {}
 
 
 @pytest.mark.parametrize(
@@ -64,7 +80,7 @@ def test_buckets_of_uris(uri: str, bucket: Bucket, path: str) -> None:
     ],
 )
 def test_s3(settings: dict[str, str], expected: dict[str, Any]) -> None:
-    assert arguments_of(Bucket("s3", "b"), settings.get) == expected
+    assert arguments_of("s3://b", settings) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,17 +97,17 @@ def test_s3(settings: dict[str, str], expected: dict[str, Any]) -> None:
 )
 def test_another_stores_endpoint(settings: dict[str, str], endpoint: str, is_http: bool) -> None:
     http = {"allow_http": True} if is_http else {}
-    by_host = arguments_of(Bucket("s3", "b"), settings.get)
+    by_host = arguments_of("s3://b", settings)
     assert by_host == {
         "endpoint": endpoint.format("b."), "region": "us-east-1", "virtual_hosted_style_request": True, **http,
     }  # fmt: skip
-    by_path = arguments_of(Bucket("s3", "b"), {**settings, "fs.s3a.path.style.access": "true"}.get)
+    by_path = arguments_of("s3://b", {**settings, "fs.s3a.path.style.access": "true"})
     assert by_path == {"endpoint": endpoint.format(""), "region": "us-east-1", **http}
 
 
 def test_an_encryption_that_only_s3a_has_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"fs\.s3a\.encryption\.algorithm CSE-KMS is not supported; use one of AES"):
-        arguments_of(Bucket("s3", "b"), {"fs.s3a.encryption.algorithm": "CSE-KMS"}.get)
+        arguments_of("s3://b", {"fs.s3a.encryption.algorithm": "CSE-KMS"})
 
 
 @pytest.mark.parametrize(
@@ -108,7 +124,7 @@ def test_an_encryption_that_only_s3a_has_is_refused() -> None:
     ],
 )
 def test_gcs(settings: dict[str, str], expected: dict[str, Any]) -> None:
-    assert arguments_of(Bucket("gs", "b"), settings.get) == expected
+    assert arguments_of("gs://b", settings) == expected
 
 
 @pytest.mark.parametrize(
@@ -141,10 +157,9 @@ def test_gcs(settings: dict[str, str], expected: dict[str, Any]) -> None:
     ],
 )  # fmt: skip
 def test_azure(settings: dict[str, str], expected: dict[str, Any]) -> None:
-    assert arguments_of(parse_uri(AZURE)[0], settings.get) == expected
+    assert arguments_of(AZURE, settings) == expected
 
 
 def test_azure_in_another_cloud() -> None:
-    bucket, _ = parse_uri("abfss://c@acc.dfs.core.chinacloudapi.cn/lake")
     expected = {"account_name": "acc", "endpoint": "https://acc.blob.core.chinacloudapi.cn"}
-    assert arguments_of(bucket, dict[str, str]().get) == expected
+    assert arguments_of("abfss://c@acc.dfs.core.chinacloudapi.cn/lake", {}) == expected

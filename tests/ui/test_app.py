@@ -19,8 +19,7 @@ from starlette.types import ASGIApp, Message
 from headgate.carrier import ControlFolder
 from headgate.config import PipelineConfig, SourceConfig, parse_config
 from headgate.errors import ConfigError, ConnectError, HeadgateError
-from headgate.ui import Token, Watched, create_app
-from headgate.ui._pipelines import WatchedFile
+from headgate.ui import Token, Watched, WatchedFile, create_app
 from tests.ui.status import put, reading
 
 SECRET = "correct-horse-battery"

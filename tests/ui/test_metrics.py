@@ -5,20 +5,25 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from headgate.carrier import ControlFolder
-from headgate.ui._metrics import exposition
-from headgate.ui._pipelines import PipelineView, Watched
+from headgate.ui import Watched, create_app
 from tests.ui.status import put, reading
+from tests.ui.test_app import ask
 
 DOCS = Path(__file__).parents[2] / "docs" / "operations.md"
 
 
-def samples(*views: PipelineView) -> dict[tuple[str, ...], float]:
+def families(*pipelines: Watched) -> list[Metric]:
+    return list(text_string_to_metric_families(ask(create_app(pipelines), "/metrics").text))
+
+
+def samples(*pipelines: Watched) -> dict[tuple[str, ...], float]:
     """``(name, label values in order of label names)`` → value."""
     values = {}
-    for family in text_string_to_metric_families(exposition(views).decode()):
+    for family in families(*pipelines):
         for sample in family.samples:
             values[(sample.name, *(value for _, value in sorted(sample.labels.items())))] = sample.value
     return values
@@ -27,7 +32,7 @@ def samples(*views: PipelineView) -> dict[tuple[str, ...], float]:
 def test_values(tmp_path: Path) -> None:
     watched = Watched("shop", ControlFolder(str(tmp_path)))
     status = put(watched.inbox)
-    values = samples(watched.state())
+    values = samples(watched)
     assert status.batch is not None
     expected = {
         ("headgate_up", "shop"): 1, ("headgate_failed", "shop"): 0, ("headgate_trying_again", "shop"): 0,
@@ -55,7 +60,7 @@ def test_values(tmp_path: Path) -> None:
     assert ("headgate_table_chunks_done", "shop", "shop.orders") not in values
     kafka = {"messages": 12, "bytes": 3400, "seconds": 0.25}
     put(watched.inbox, activity=reading(), index={"tables_building": 1, "bytes_on_disk": 240_000_000}, kafka=kafka)
-    now = samples(watched.state())
+    now = samples(watched)
     doing = {
         ("headgate_phase", "reading", "shop"): 1, ("headgate_phase", "waiting", "shop"): 0,
         ("headgate_key_index_bytes", "shop"): 240_000_000, ("headgate_key_index_tables_building", "shop"): 1,
@@ -68,13 +73,13 @@ def test_values(tmp_path: Path) -> None:
     assert {key: now.get(key) for key in doing} == doing
     assert 3.9 <= now["headgate_phase_seconds", "shop"] <= 60
     put(watched.inbox, activity={**reading(), "phase": "applying", "rows": 131072})
-    assert samples(watched.state())["headgate_batch_rows", "shop"] == 131072
+    assert samples(watched)["headgate_batch_rows", "shop"] == 131072
 
 
 def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
     watched = Watched("shop", ControlFolder(str(tmp_path)))
     put(watched.inbox, lag={}, freshness={})
-    values = samples(watched.state())
+    values = samples(watched)
     unknown = {
         "headgate_lag_seconds", "headgate_lag_transactions", "headgate_batch_rows", "headgate_phase_seconds",
         "headgate_freshness_seconds_count", "headgate_freshness_recent_seconds", "headgate_key_index_bytes",
@@ -85,14 +90,14 @@ def test_what_is_not_known_is_left_out(tmp_path: Path) -> None:
 def test_a_pipeline_that_does_not_run_has_no_lag(tmp_path: Path) -> None:
     watched = Watched("shop", ControlFolder(str(tmp_path)))
     put(watched.inbox, state="failed", error="no grant")
-    values = samples(watched.state(), Watched("new", ControlFolder(str(tmp_path / "new"))).state())
+    values = samples(watched, Watched("new", ControlFolder(str(tmp_path / "new"))))
     assert (values["headgate_up", "shop"], values["headgate_failed", "shop"]) == (0, 1)
     assert (values["headgate_up", "new"], values["headgate_failed", "new"]) == (0, 0)
     assert ("headgate_lag_seconds", "shop") not in values
     assert ("headgate_freshness_recent_seconds", "shop", "0.5") not in values
     assert values["headgate_freshness_seconds_count", "shop"] == 4321, "a total stays"
     put(watched.inbox, error="the connection ended")
-    assert samples(watched.state())["headgate_trying_again", "shop"] == 1
+    assert samples(watched)["headgate_trying_again", "shop"] == 1
 
 
 def test_all_are_documented(tmp_path: Path) -> None:
@@ -101,7 +106,7 @@ def test_all_are_documented(tmp_path: Path) -> None:
     put(watched.inbox, activity={**reading(), "rows": 5}, index={}, kafka={})
     rows = re.findall(r"^\| `(headgate_\w+)`(?:\{(.+)\})? \| (\w+) \| (.+) \|$", DOCS.read_text("utf-8"), re.MULTILINE)
     documented = {name: (labels, kind, text.replace("`", "")) for name, labels, kind, text in rows}
-    declared = list(text_string_to_metric_families(exposition([watched.state()]).decode()))
+    declared = families(watched)
     names = [family.name + "_total" * (family.type == "counter") for family in declared]
     assert sorted(names) == sorted(documented)
     for name, family in zip(names, declared, strict=True):

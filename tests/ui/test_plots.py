@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.carrier import ControlFolder
-from headgate.ui._pipelines import PipelineView, Watched
+from headgate.ui import PipelineView, Watched
 from headgate.ui._plots import HEIGHT, WIDTH, Plot, _above, plots
 from tests.ui.status import put
 

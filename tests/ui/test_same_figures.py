@@ -7,12 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from headgate.carrier import Commits, ControlFolder
-from headgate.cli._log_view import LogView
-from headgate.cli._status import _lines
+from headgate.cli import app
+from headgate.cli.log_view import LogView
 from headgate.lake import TableState, WriteMethod
-from headgate.pipeline._status import StatusWriter
+from headgate.pipeline import StatusWriter
 from headgate.sinks import BatchReport
 from headgate.status import read_status
 from headgate.ui import Watched, create_app
@@ -38,7 +39,11 @@ def report(now_us: int, number: int, rows: dict[str, int], changes: dict[str, in
 def test_page_status_metrics_and_log_have_the_same_figures(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "headgate")
     now_us = time.time_ns() // 1000
-    inbox, moment = ControlFolder(str(tmp_path)), iter(range(1000))
+    file = tmp_path / "pipeline.toml"
+    file.write_text(
+        f'name = "shop"\n[source]\nurl = "mysql://u@h"\ntables = ["shop.*"]\n[target]\npath = "{tmp_path}/lake"\n'
+    )
+    inbox, moment = ControlFolder(f"{tmp_path}/lake/_headgate/inbox"), iter(range(1000))
     watched = Watched("shop", inbox)
     view = LogView()
     writer = StatusWriter(
@@ -50,8 +55,8 @@ def test_page_status_metrics_and_log_have_the_same_figures(tmp_path: Path, caplo
         writer.ends(report(now_us, 2, {ITEMS: 500}, {ORDERS: 4321}))
         page = ask(create_app([watched]), "/").text
         status = read_status(inbox)
-        lines = "\n".join(_lines(status, "shop", "lake"))
-        metrics = samples(watched.state())
+        lines = CliRunner().invoke(app, ["status", str(file)], terminal_width=200).output
+        metrics = samples(watched)
     log = "\n".join(record.getMessage() for record in logged_here(caplog))
     assert status is not None
     # the totals of a table

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headgate.lake._workers import StoppedError
+from headgate.lake import StoppedError
 from headgate.upkeep._background import Background
 from headgate_testing import pass_time, wait_until
 

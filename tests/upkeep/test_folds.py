@@ -9,17 +9,15 @@ from typing import Any, cast
 import pyarrow as pa
 
 from headgate.delta import DataFile, FoldLayout, Snapshot
-from headgate.upkeep._background import Background
-from headgate.upkeep._folds import Folds
+from headgate.upkeep import Folds
 
 LAYOUT = FoldLayout(pa.schema([]), "snappy", ("id",))
 
 
-class Unfit(Background):
+class Unfit:
     """Says of each fold that its files do not fit into one."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.tries = 0
 
     def submit(self, work: Any) -> Future[Any]:
@@ -37,7 +35,7 @@ def files(*names: str) -> list[DataFile]:
 def test_files_that_do_not_fit_into_one_are_tried_once() -> None:
     """To find that out, all of them are read."""
     background = Unfit()
-    folds = Folds(background)
+    folds = Folds(cast("Any", background))
     for names in ("ab", "ab", "ba", "abc", "abc"):
         folds.begin_with("/lake/t", files(*names), LAYOUT)
         assert not folds.finish("/lake/t", cast("Snapshot", None), ("id",))

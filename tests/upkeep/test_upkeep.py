@@ -28,9 +28,8 @@ from headgate.delta import (
 from headgate.delta._log import find_checkpoints
 from headgate.lake import Lake, LedgerRow, TableState
 from headgate.stores._folder import _StoreFolder
-from headgate.upkeep import Upkeep
+from headgate.upkeep import Upkeep, UpkeepTimes
 from headgate.upkeep import _file_removal as file_removal_module
-from headgate.upkeep._file_removal import UpkeepTimes
 from headgate.upkeep._retained_versions import LedgerSpan, RetainedVersions
 from headgate.upkeep._table_upkeep import IDLE_FILES, load_retained
 from tests.delta.commits import commit

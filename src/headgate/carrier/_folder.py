@@ -60,7 +60,7 @@ class Resnapshot:
     """Request to read the tables again that match these patterns.
 
     The sinks write one for a table that a batch does not fit (``headgate.decide``), and a run at its start
-    (``pipeline/_changed_settings``, ``run --resnapshot``); the planner follows it (``spark/_requests``). What else
+    (``pipeline/divergence``, ``run --resnapshot``); the planner follows it (``spark/_requests``). What else
     makes it read a table again: the signal execute-snapshot, a chunk without a result (:class:`Redo`), patterns that
     match more tables, another key order, and a lost position.
     """

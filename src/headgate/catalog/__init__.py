@@ -7,6 +7,7 @@ from headgate.catalog._code_tables import (
     NO_CODE,
     SINGLE_BYTE,
     MultiByteTable,
+    code_table,
     multi_byte_table,
     single_byte_text,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "added_columns",
     "ambiguous",
     "check_visible",
+    "code_table",
     "creates_if_absent",
     "databases_with_dots",
     "declares_cascade",

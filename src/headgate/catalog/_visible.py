@@ -51,7 +51,7 @@ def check_visible(query: QueryFunction, db: str, table: str, excluded: Collectio
 
     ``SELECT *`` of a natural join has the common columns from the left side. So if the left side has the excluded
     names, MySQL checks the privileges on all others. ``*`` does not include INVISIBLE columns: of these, only those
-    before the last visible one are counted. The log shows the others (``pipeline/_hidden_columns.py``).
+    before the last visible one are counted. The log shows the others (``pipeline/divergence/_hidden_columns.py``).
 
     :param excluded: columns that rules exclude by their names, and that the account does not see.
     :raises AccessError: it does not; names the GRANT.

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from headgate.cli._logging import log_to_stderr
+from headgate.cli.log_lines import log_to_stderr
 from headgate.status import duration
 
 __all__ = ["ProgressDisplay", "VerifyView", "verify_view"]

@@ -12,7 +12,7 @@ import typer
 
 from headgate.cli._common import warn, write_lines
 from headgate.cli._interrupt import on_interrupt
-from headgate.cli._logging import LogFormat, LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
+from headgate.cli.log_lines import LogFormat, LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:

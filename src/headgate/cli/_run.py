@@ -15,7 +15,7 @@ import typer
 
 from headgate.cli._common import PRELOAD, console, write_lines
 from headgate.cli._interrupt import on_interrupt
-from headgate.cli._logging import LogFormat, LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
+from headgate.cli.log_lines import LogFormat, LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
 from headgate.config import SnapshotMode
 from headgate.errors import HeadgateError
 from headgate.extras import require_extra
@@ -157,8 +157,8 @@ def _announce(config: PipelineConfig, level: LogLevel, form: LogFormat) -> None:
 
 def _run(running: Pipeline, file: Path, *, once: bool, resnapshot: Sequence[str]) -> bool:
     """Run until the end or a signal, and show the progress. Return what :meth:`Pipeline.run` returns."""
-    from headgate.cli._live import LiveView
-    from headgate.cli._log_view import LogView
+    from headgate.cli.live import LiveView
+    from headgate.cli.log_view import LogView
 
     view: LiveView | LogView = LiveView(console()) if sys.stdout.isatty() else LogView()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -136,7 +136,7 @@ def command(
         raise ConfigError("--watermark signal-table needs --signal-table DB.TABLE")
 
     from headgate.catalog import load_stats, load_tables
-    from headgate.cli._jsonl import snapshot_lines
+    from headgate.cli.jsonl import snapshot_lines
     from headgate.mysql import Connection
     from headgate.replication import check_settings
     from headgate.snapshot import TableLocks

@@ -103,8 +103,8 @@ def _lines(items: Iterable[LogItem], output: Format) -> Iterator[list[str]]:
     They are printed at once, also before their transaction ends: what is in the log is committed, and the reader
     delivers XA transactions where they are committed.
     """
-    from headgate.cli._jsonl import block_lines, ddl_line
-    from headgate.cli._text import TextLines
+    from headgate.cli.jsonl import block_lines, ddl_line
+    from headgate.cli.text import TextLines
     from headgate.replication import Ddl, LogBlock
 
     text = TextLines(colours=sys.stdout.isatty()) if output is Format.text else None

@@ -21,7 +21,7 @@ from headgate.columns._expressions import (
 from headgate.columns._hex_keys import HEX_MARK, ZERO, HexKey, needs_hex, read_hex_key
 from headgate.columns._hooks import HookedTable, hooked_table, mysql_type
 from headgate.columns._json_diff import apply_json_differences
-from headgate.columns._rows import check_row_filters, filter_images
+from headgate.columns._rows import RowFilter, check_row_filters, filter_images
 from headgate.columns._rules import (
     check_rules,
     column_rules,
@@ -49,6 +49,7 @@ __all__ = [
     "Name",
     "Not",
     "Or",
+    "RowFilter",
     "TableCodec",
     "apply_json_differences",
     "check_chosen_keys",

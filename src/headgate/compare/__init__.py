@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from headgate.compare._comparer import Comparer
-from headgate.compare._differences import TableResult
+from headgate.compare._differences import Difference, TableResult
 from headgate.compare._verify import verify_table
 
-__all__ = ["Comparer", "TableResult", "verify_table"]
+__all__ = ["Comparer", "Difference", "TableResult", "verify_table"]

@@ -32,7 +32,7 @@ images. It begins and ends nothing: no rows are swept, a suspended table stays s
 read whole is not ``live`` after it.
 
 The decision depends only on the batch, the ledger, the targets' columns, requested re-reads, the configuration and
-``Divergence``. A replay of the batch repeats it, except that ``Divergence`` may differ (``pipeline/_foreign_keys.py``).
+``Divergence``. A replay of the batch repeats it, except that ``Divergence`` may differ (``pipeline/divergence``).
 The outcome of each statement goes to the schema history.
 """
 

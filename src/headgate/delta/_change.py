@@ -25,7 +25,7 @@ from headgate.delta._index import IndexCache, KeyIndex
 from headgate.delta._keys import Keys, exact_number, is_exact, keys_of, whole
 from headgate.delta._log import DataFile, Snapshot
 from headgate.delta._parquet import as_column
-from headgate.delta._vectors import Positions, VectorFile, positions_of, read_vector, rows_of
+from headgate.delta.vectors import Positions, VectorFile, positions_of, read_vector, rows_of
 
 __all__ = ["KeyLookup", "KeyedTable", "Sequences"]
 

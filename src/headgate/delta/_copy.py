@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from headgate.delta._log import DataFile
 from headgate.delta._parquet import as_rows, write_files
-from headgate.delta._vectors import deleted_rows
+from headgate.delta.vectors import deleted_rows
 
 __all__ = ["copy_file", "live_rows", "read_rows"]
 

@@ -29,7 +29,7 @@ from headgate.delta._definition import unsupported_requirements
 from headgate.delta._files import discard_files
 from headgate.delta._log import DataFile, Snapshot
 from headgate.delta._parquet import as_rows, write_files
-from headgate.delta._vectors import VectorFile, deleted_rows, positions_of
+from headgate.delta.vectors import VectorFile, deleted_rows, positions_of
 from headgate.names import with_positional_names
 
 __all__ = ["Fold", "FoldLayout", "choose_files", "prepare_fold"]

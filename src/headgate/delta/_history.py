@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from headgate.delta._files import SUCCESSOR, FileIdentity, Listed, files_of, is_inside, is_visible
 from headgate.delta._log import commit_identity, find_checkpoints, read_checkpoint, read_commit
 from headgate.delta._successor import is_building
-from headgate.delta._vectors import vector_file
+from headgate.delta.vectors import vector_file
 
 __all__ = ["FileHistory", "data_files_in"]
 

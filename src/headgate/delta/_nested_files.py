@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from headgate.delta._log import DataFile
-from headgate.delta._vectors import vector_below
+from headgate.delta.vectors import vector_below
 
 __all__ = ["add_below", "exchange"]
 

@@ -4,10 +4,8 @@
 ``_target``                 a batch as messages: order and delivery
 ``_cluster``                the brokers: topics, errors; ``_heartbeats``, ``_topic_names``
 ``_producer``               librdkafka for Arrow columns
-``_debezium``               which messages a change gives; ``_debezium_values``, ``_debezium_schema``,
-                            ``_debezium_source``, ``_debezium_transactions``, ``_debezium_ddl``: parts
-``_debezium_json``          in JSON; ``_debezium_avro``, ``_connect_avro``: in Avro
-``_schema_registry``        numbers of Avro schemas
+``debezium``                which messages a change gives, and their form
+``schema_registry``         numbers of Avro schemas
 ``_log_order``              images in the order of the log
 ==========================  =======================================================================
 """

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 from headgate.control import KafkaCluster
 from headgate.errors import ConfigError, ConnectError, HeadgateError, TargetError
 from headgate.extras import require_extra
-from headgate.kafka._debezium_schema import HEARTBEAT_KEY, HEARTBEAT_VALUE
 from headgate.kafka._producer import Producer
-from headgate.kafka._schema_registry import SchemaRegistry
+from headgate.kafka.debezium.schema import HEARTBEAT_KEY, HEARTBEAT_VALUE
+from headgate.kafka.schema_registry import SchemaRegistry
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
     from headgate.config import KafkaTargetConfig
-    from headgate.kafka._debezium import MessageForm
+    from headgate.kafka.debezium.envelope import MessageForm
 
 __all__ = ["HeartbeatSender", "Topics", "check_brokers", "failure", "is_transient"]
 

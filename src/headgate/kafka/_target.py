@@ -51,18 +51,18 @@ from headgate.control import KafkaCluster
 from headgate.errors import ConnectError
 from headgate.extras import require_extra
 from headgate.kafka._cluster import HeartbeatSender, Topics, failure
-from headgate.kafka._debezium import ORDER, Envelope, MessageForm
-from headgate.kafka._debezium_avro import AvroForm
-from headgate.kafka._debezium_ddl import SchemaChange, interleaved, schema_changes
-from headgate.kafka._debezium_json import JsonForm
-from headgate.kafka._debezium_schema import SCHEMA_CHANGE_KEY, SCHEMA_CHANGE_VALUE, TRANSACTION_KEY, TRANSACTION_VALUE
-from headgate.kafka._debezium_source import Source
-from headgate.kafka._debezium_transactions import TransactionEnd, TransactionNumbers
 from headgate.kafka._heartbeats import Heartbeats
 from headgate.kafka._log_order import log_order, slices_in_order
 from headgate.kafka._producer import ANY_PARTITION, Producer
-from headgate.kafka._schema_registry import SchemaRegistry
 from headgate.kafka._topic_names import TopicNames, batches_topic
+from headgate.kafka.debezium.avro import AvroForm
+from headgate.kafka.debezium.ddl import SchemaChange, interleaved, schema_changes
+from headgate.kafka.debezium.envelope import ORDER, Envelope, MessageForm
+from headgate.kafka.debezium.json import JsonForm
+from headgate.kafka.debezium.schema import SCHEMA_CHANGE_KEY, SCHEMA_CHANGE_VALUE, TRANSACTION_KEY, TRANSACTION_VALUE
+from headgate.kafka.debezium.source import Source
+from headgate.kafka.debezium.transactions import TransactionEnd, TransactionNumbers
+from headgate.kafka.schema_registry import SchemaRegistry
 from headgate.replication import SNAPSHOT_FILE
 from headgate.status import KafkaStatus
 

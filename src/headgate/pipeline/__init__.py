@@ -5,10 +5,7 @@
 ``_checks``         checks of what a run needs, before it begins
 ``_table_policy``   the configuration of one table, as the sinks need it
 ``_catalog_names``  names of the lake's tables in a Spark catalog
-``_divergence``         tables that differ from their source without images that say so, found batch by batch:
-                    by foreign keys (``_foreign_keys``), by another ``rows`` or hook than before
-                    (``_changed_settings``), by operations that are skipped (``_skips``), by patterns that no longer
-                    include them (``_unfollowed_tables``)
+``divergence``      tables that differ from their source without images that say so
 ``_status``         keeps a run's ``status.json`` fresh
 ``_figures``        rates, freshness, their last ten minutes, and the progress of the current batch
 ==================  ===================================================================================
@@ -26,9 +23,11 @@ from headgate.pipeline._checks import (
     followed_tables,
 )
 from headgate.pipeline._run import Pipeline, read_source, source_options
+from headgate.pipeline._status import StatusWriter, record_failure
 
 __all__ = [
     "Pipeline",
+    "StatusWriter",
     "check_config",
     "check_interfaces",
     "check_patterns",
@@ -39,5 +38,6 @@ __all__ = [
     "followed_tables",
     "names_of",
     "read_source",
+    "record_failure",
     "source_options",
 ]

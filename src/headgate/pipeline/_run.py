@@ -30,7 +30,6 @@ from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, Targe
 from headgate.files import LockedError, try_lock
 from headgate.lake import Lake, LedgerRow, TableChannel, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
-from headgate.pipeline._changed_settings import ChangedSettings
 from headgate.pipeline._checkpoint import remove_torn_files, sync_end
 from headgate.pipeline._checks import (
     check_config,
@@ -40,15 +39,11 @@ from headgate.pipeline._checks import (
     find_hooks,
     signal_topic,
 )
-from headgate.pipeline._divergence import join
-from headgate.pipeline._foreign_keys import ForeignKeys
-from headgate.pipeline._hidden_columns import HiddenColumns
 from headgate.pipeline._image_folder import image_folder, remove_other_images
 from headgate.pipeline._retry_budget import RetryBudget
-from headgate.pipeline._skips import Skips
 from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
-from headgate.pipeline._unfollowed_tables import UnfollowedTables
+from headgate.pipeline.divergence import ChangedSettings, ForeignKeys, HiddenColumns, Skips, UnfollowedTables, join
 from headgate.policies import POLICY_SETTINGS
 from headgate.sinks import BatchReport, BatchWriter
 from headgate.status import Status
@@ -509,12 +504,12 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, last: Ledg
 
     :param last: the newest batch of the lake.
     """
-    from headgate.spark import OPTION_NAMES
+    from headgate.spark import OPTION_HELP
 
     source, topic = config.source, signal_topic(config)
     every_change = not {"changelog", "kafka"}.isdisjoint(config.target.mode)
     all_images = every_change or "history" in config.target.mode
-    names = SourceConfig.model_fields.keys() & {*OPTION_NAMES} - POLICY_SETTINGS.keys()
+    names = SourceConfig.model_fields.keys() & OPTION_HELP.keys() - POLICY_SETTINGS.keys()
     options: dict[str, object] = {
         **{name: getattr(source, name) for name in names},
         **config.policies().as_options(),

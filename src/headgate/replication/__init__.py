@@ -9,6 +9,7 @@ from headgate.replication._copy import (
     copy_log,
     rotate_packet,
 )
+from headgate.replication._decoder import LogDecoder
 from headgate.replication._log_read import LogRead
 from headgate.replication._meta import (
     ABSENT_FIELD,
@@ -59,6 +60,7 @@ __all__ = [
     "ImageBatch",
     "LogBlock",
     "LogCopy",
+    "LogDecoder",
     "LogItem",
     "LogRead",
     "RangeEnd",

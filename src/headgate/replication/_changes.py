@@ -21,10 +21,10 @@ from headgate.names import lower_name
 from headgate.replication._dump import first_event
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import FIRST_EVENT, has_no_file
-from headgate.replication._resumable import Scan, scan
 from headgate.replication._statements import parse, readable
 from headgate.replication._transport import TRANSPORT, Transport
 from headgate.replication._types import file_number
+from headgate.replication.resumable import Scan, scan
 
 __all__ = ["Change", "DefinitionChanges", "EventPosition"]
 

@@ -1,6 +1,6 @@
 """Readers of the log: a bounded range, a window behind a snapshot chunk, and the growing log.
 
-Each is a :class:`~headgate.replication._resumable.ResumableDump` of another part of the log, which reconnects and
+Each is a :class:`~headgate.replication.resumable.ResumableDump` of another part of the log, which reconnects and
 knows when a read is complete.
 """
 
@@ -23,10 +23,10 @@ from headgate.replication._dump import first_event, open_dump, position_of
 from headgate.replication._log_decoding import LogDecoding
 from headgate.replication._log_read import LogRead
 from headgate.replication._requests import FIRST_EVENT
-from headgate.replication._resumable import FollowingDump, ResumableDump
 from headgate.replication._tables import DecodeOptions
 from headgate.replication._transport import TRANSPORT, Transport
 from headgate.replication._types import Ddl, LogBlock, LogItem, RangeEnd, Stopped
+from headgate.replication.resumable import FollowingDump, ResumableDump
 
 __all__ = ["WindowReader", "cut_in_order", "follow", "previous_gtids", "read_range"]
 

@@ -44,9 +44,9 @@ from headgate.positions import Position, parse_position
 from headgate.replication._log_read import LogRead
 from headgate.replication._meta import seq_array
 from headgate.replication._requests import FIRST_EVENT, has_no_file
-from headgate.replication._resumable import ItemDecoder, ResumableDump, Scan, scan
 from headgate.replication._transport import Transport
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, file_number
+from headgate.replication.resumable import ItemDecoder, ResumableDump, Scan, scan
 
 __all__ = ["PendingImages", "Point", "Prepared", "PreparedTransactions", "parse_prepare", "parse_xa_statement"]
 

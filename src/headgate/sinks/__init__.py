@@ -11,7 +11,8 @@
 
 from __future__ import annotations
 
+from headgate.sinks._answers import PlannerMessages
 from headgate.sinks._report import BatchReport, Progress
 from headgate.sinks._writer import BatchWriter
 
-__all__ = ["BatchReport", "BatchWriter", "Progress"]
+__all__ = ["BatchReport", "BatchWriter", "PlannerMessages", "Progress"]

@@ -2,13 +2,14 @@
 
 from headgate.carrier import HighWatermark, Redo
 from headgate.offsets import ChunkSpec as Chunk
-from headgate.snapshot._keys import bound_columns, literal_expression, readable_bound
 from headgate.snapshot._locks import TableLocks
 from headgate.snapshot._plan import advance, first_chunk_bounds, next_chunk, same_order
-from headgate.snapshot._ranges import in_range
 from headgate.snapshot._reader import check_server, read_chunks
 from headgate.snapshot._request import ChunkOptions, ChunkRead
+from headgate.snapshot._undo import undo
 from headgate.snapshot._window import Window
+from headgate.snapshot.keys import bound_columns, literal_expression, readable_bound
+from headgate.snapshot.ranges import in_range
 
 __all__ = [
     "Chunk",
@@ -28,4 +29,5 @@ __all__ = [
     "read_chunks",
     "readable_bound",
     "same_order",
+    "undo",
 ]

@@ -30,8 +30,8 @@ from headgate.columns import TableCodec
 from headgate.errors import DefiniteServerError
 from headgate.names import lower_name, quote_name
 from headgate.policies import Policies
-from headgate.snapshot._ranges import Query, documents, json_values, row_indexes
 from headgate.snapshot._window import InRange, Mask
+from headgate.snapshot.ranges import Query, documents, json_values, row_indexes
 
 __all__ = ["Undecided", "fulfils"]
 

@@ -33,7 +33,7 @@ from typing import Any, Final
 from headgate.catalog import INTEGERS, Column, TableDef
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec, SnapshotProgress
-from headgate.snapshot._keys import bound_columns, key_order, literal_expression, range_condition
+from headgate.snapshot.keys import bound_columns, key_order, literal_expression, range_condition
 
 __all__ = ["advance", "first_chunk_bounds", "next_chunk", "same_order"]
 

@@ -117,13 +117,13 @@ from headgate.replication import (
     stop_reason,
 )
 from headgate.snapshot._filters import Undecided, fulfils
-from headgate.snapshot._keys import bound_columns, key_order, range_condition
 from headgate.snapshot._locks import ReadView, open_view
-from headgate.snapshot._ranges import in_range, key_conditions
 from headgate.snapshot._request import ChunkOptions, ChunkRead
 from headgate.snapshot._task_log import TaskLog
 from headgate.snapshot._undo import undo
 from headgate.snapshot._window import Window
+from headgate.snapshot.keys import bound_columns, key_order, range_condition
+from headgate.snapshot.ranges import in_range, key_conditions
 
 __all__ = ["check_server", "read_chunks"]
 

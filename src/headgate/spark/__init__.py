@@ -2,16 +2,40 @@
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.spark._batch_plan import BatchPlan
-from headgate.spark._options import OPTION_NAMES, Options
+from headgate.spark._batch_plan import BatchPlan, PlannedTable
+from headgate.spark._carried import carrier_rows
+from headgate.spark._notes import Notes
+from headgate.spark._options import OPTION_HELP, Options
 from headgate.spark._past import TablesAsOf
 from headgate.spark._planner import Planner
+from headgate.spark._read_task import read_task
+from headgate.spark._server import ServerState, SourceServer
+from headgate.spark._tasks import LogRange, Task, Unread, plan_tasks
 
 if TYPE_CHECKING:
     from headgate.spark._expand import expand
     from headgate.spark._source import MySQLCDCDataSource, register
 
-__all__ = ["OPTION_NAMES", "BatchPlan", "MySQLCDCDataSource", "Options", "Planner", "TablesAsOf", "expand", "register"]
+__all__ = [
+    "OPTION_HELP",
+    "BatchPlan",
+    "LogRange",
+    "MySQLCDCDataSource",
+    "Notes",
+    "Options",
+    "PlannedTable",
+    "Planner",
+    "ServerState",
+    "SourceServer",
+    "TablesAsOf",
+    "Task",
+    "Unread",
+    "carrier_rows",
+    "expand",
+    "plan_tasks",
+    "read_task",
+    "register",
+]
 
 
 if not TYPE_CHECKING:  # with this, a type checker would accept any name

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headgate.relay.archive import LogOfRelay
     from headgate.snapshot import TableLocks
 
-__all__ = ["OPTION_HELP", "OPTION_NAMES", "Options"]
+__all__ = ["OPTION_HELP", "Options"]
 
 log = logging.getLogger("headgate")
 
@@ -354,8 +354,8 @@ def _check_name(name: str) -> None:
             f"option {name} is refused: Spark shows options in its UI, plans and event logs; put the password into an "
             'environment variable or a file and name it with option "secret_env" or "secret_file"'
         )
-    near = difflib.get_close_matches(name, OPTION_NAMES, 1)
-    hint = f"; did you mean {near[0]}?" if near else f"; known options: {', '.join(OPTION_NAMES)}"
+    near = difflib.get_close_matches(name, OPTION_HELP, 1)
+    hint = f"; did you mean {near[0]}?" if near else f"; known options: {', '.join(sorted(OPTION_HELP))}"
     raise ConfigError(f"unknown option {name}{hint}")
 
 
@@ -366,9 +366,9 @@ OPTION_HELP: Final[Mapping[str, str]] = {
     **_PATTERN_HELP,
     **POLICY_HELP,
 }
-"""Option → what it means; ``""``: what the key of ``[source]`` with its name means."""
-OPTION_NAMES: Final = tuple(sorted(OPTION_HELP))
-"""Every option, in lower case as Spark passes them."""
+"""Option → what it means; ``""``: what the key of ``[source]`` with its name means.
+
+Names are in lower case, as Spark passes them."""
 
 
 def _patterns(texts: Mapping[str, str]) -> tuple[str, ...]:

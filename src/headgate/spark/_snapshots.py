@@ -1,6 +1,6 @@
 """Which chunks the next batch reads. One call plans one batch; no state is stored here.
 
-The tables' reads are records (``spark/_table_reads.py``). This module asks the server where their chunks end, and fills
+The tables' reads are records (``spark/table_reads.py``). This module asks the server where their chunks end, and fills
 a batch with them: chunks to retry first, then ranges of several tables at once.
 """
 
@@ -17,7 +17,7 @@ from headgate.policies import DEFAULT, Policies
 from headgate.positions import parse_position
 from headgate.spark._notes import Notes
 from headgate.spark._snapshot_requests import Refusal, check_request
-from headgate.spark._table_reads import TableReads
+from headgate.spark.table_reads import TableReads
 
 if TYPE_CHECKING:
     from headgate.spark._server import Server

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.carrier import ControlFolder
-from headgate.cli._log_view import LogView
+from headgate.cli.log_view import LogView
 from headgate.config import parse_config
 from headgate.errors import ConfigError
 from headgate.lake import Lake

@@ -15,7 +15,7 @@ import fastavro
 import pytest
 
 from headgate.errors import TargetError
-from headgate.kafka._schema_registry import SchemaRegistry as Client
+from headgate.kafka.schema_registry import SchemaRegistry as Client
 from headgate_testing import KafkaBroker, MySQLServer, RegistryServer
 from tests.integration.peers.test_debezium_messages import COLUMNS
 from tests.integration.pipeline.test_kafka import KafkaRuns

@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from headgate.delta import TableLog, files_of, snapshot_at
-from headgate.delta._vectors import vector_file
+from headgate.delta.vectors import vector_file
 from headgate.lake import Lake
 from headgate.stores import VARIABLE, grant
 from headgate_testing import LossyStore, MySQLServer, ObjectStore, s3_jars

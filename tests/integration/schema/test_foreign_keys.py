@@ -14,7 +14,7 @@ from headgate.config import parse_config
 from headgate.decide import Divergence
 from headgate.errors import ServerSettingError
 from headgate.pipeline import check_source
-from headgate.pipeline._foreign_keys import ForeignKeys
+from headgate.pipeline.divergence import ForeignKeys
 from headgate.replication import Ddl
 from headgate_testing import UNLOGGED_CASCADES, MySQLServer
 from tests.fix_carrier import FakeBatch

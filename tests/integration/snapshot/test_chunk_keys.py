@@ -16,8 +16,8 @@ from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
 from headgate.policies import Policies
 from headgate.snapshot import advance, first_chunk_bounds, in_range, next_chunk
-from headgate.snapshot._keys import key_columns, key_order, range_condition
-from headgate.snapshot._ranges import key_conditions
+from headgate.snapshot.keys import key_columns, key_order, range_condition
+from headgate.snapshot.ranges import key_conditions
 from headgate_testing import MySQLServer
 
 KEYS: dict[str, tuple[str, str]] = {

@@ -22,8 +22,8 @@ from headgate.offsets import ChunkSpec
 from headgate.policies import Policies
 from headgate.replication import SNAPSHOT_FILE, SNAPSHOT_POS
 from headgate.snapshot import ChunkOptions, ChunkRead, HighWatermark, Redo, read_chunks
-from headgate.snapshot._keys import key_order
 from headgate.snapshot._reader import _Task
+from headgate.snapshot.keys import key_order
 from headgate_testing import MySQLServer
 
 

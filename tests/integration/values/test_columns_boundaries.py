@@ -21,7 +21,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.catalog import TablePatterns
-from headgate.cli._jsonl import block_lines, snapshot_lines
+from headgate.cli.jsonl import block_lines, snapshot_lines
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec, Hint

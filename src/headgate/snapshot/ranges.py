@@ -29,8 +29,8 @@ from headgate.columns import ZERO, read_hex_key
 from headgate.errors import SnapshotRefusedError
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
-from headgate.snapshot._keys import FLOATS, bound_columns, key_columns, range_condition
 from headgate.snapshot._window import InRange, Mask
+from headgate.snapshot.keys import FLOATS, bound_columns, key_columns, range_condition
 
 __all__ = ["Query", "documents", "in_range", "json_values", "key_conditions", "row_indexes"]
 

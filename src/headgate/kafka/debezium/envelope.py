@@ -1,7 +1,7 @@
 """Changes as messages in Debezium's format: which messages a change gives, and what they have in common.
 
 The format is that of Debezium's MySQL connector (documentation of Debezium 3, "MySQL connector", "Data change events").
-A :class:`MessageForm` writes keys and values: ``_debezium_json`` as Kafka Connect's ``JsonConverter``. docs/kafka.md
+A :class:`MessageForm` writes keys and values: ``json`` as Kafka Connect's ``JsonConverter``. docs/kafka.md
 lists the differences.
 
 A change gives one message or more, in this order:
@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 
 from headgate.carrier import ABSENT, CarriedColumn, Definition, op_letters
 from headgate.errors import DecodeError
-from headgate.kafka._debezium_values import header_lane
+from headgate.kafka.debezium.values import header_lane
 from headgate.kernels import Layout, header_name
 
 __all__ = ["ORDER", "RECORDS", "Envelope", "MessageForm", "MessageNumbers", "Messages", "columns_present"]

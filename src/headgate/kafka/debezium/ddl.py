@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.carrier import CarriedColumn, DdlRow, Definition
-from headgate.kafka._debezium_source import Source, SourceEvent, log_file
+from headgate.kafka.debezium.source import Source, SourceEvent, log_file
 from headgate.names import quote_name, split_table
 
 __all__ = ["SchemaChange", "interleaved", "schema_changes"]

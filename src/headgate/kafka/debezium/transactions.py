@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.errors import TargetError
-from headgate.kafka._debezium import MessageNumbers
+from headgate.kafka.debezium.envelope import MessageNumbers
 
 __all__ = ["TransactionEnd", "TransactionNumbers"]
 

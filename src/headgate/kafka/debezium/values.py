@@ -3,7 +3,7 @@
 Source: documentation of Debezium 3, "MySQL connector", "Data type mappings", with
 ``time.precision.mode=adaptive_time_microseconds``, ``binary.handling.mode=bytes``, and ``decimal.handling.mode=string``
 for JSON, ``precise`` for Avro. In JSON bytes are base64, as Kafka Connect's ``JsonConverter`` writes them; Avro has the
-Connect type's own form (``_connect_avro``).
+Connect type's own form (``connect_avro``).
 
 | MySQL | JSON | Connect type |
 |---|---|---|

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from headgate.carrier import CarriedColumn, Definition
-from headgate.kafka._debezium_values import connect_type
 from headgate.kafka._topic_names import topic_name
+from headgate.kafka.debezium.values import connect_type
 from headgate.kernels import schema_json
 
 __all__ = [

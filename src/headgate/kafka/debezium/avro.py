@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.carrier import Definition
-from headgate.kafka._connect_avro import VALUE_BRANCH, avro_schema, binary, value_branch, wire_head
-from headgate.kafka._debezium import MessageNumbers, Messages, columns_present
-from headgate.kafka._debezium_schema import SOURCE, envelope_schema, is_required, key_schema
-from headgate.kafka._debezium_source import Source, events_of
-from headgate.kafka._debezium_values import avro_lane
+from headgate.kafka.debezium.connect_avro import VALUE_BRANCH, avro_schema, binary, value_branch, wire_head
+from headgate.kafka.debezium.envelope import MessageNumbers, Messages, columns_present
+from headgate.kafka.debezium.schema import SOURCE, envelope_schema, is_required, key_schema
+from headgate.kafka.debezium.source import Source, events_of
+from headgate.kafka.debezium.values import avro_lane
 from headgate.kernels import Kind, Lane, Layout, int64_lane, text_lane
 from headgate.names import split_table
 
@@ -45,7 +45,7 @@ class SchemaStore(Protocol):
 
 @dataclass(frozen=True)
 class AvroForm:
-    """Avro of a batch's messages: a :class:`~headgate.kafka._debezium.MessageForm`."""
+    """Avro of a batch's messages: a :class:`~headgate.kafka.debezium.envelope.MessageForm`."""
 
     source: Source
     registry: SchemaStore

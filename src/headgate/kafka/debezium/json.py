@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.carrier import Definition
-from headgate.kafka._debezium import MessageNumbers, Messages, columns_present
-from headgate.kafka._debezium_schema import envelope_schema, key_schema
-from headgate.kafka._debezium_source import Source, events_of
-from headgate.kafka._debezium_values import json_lane
+from headgate.kafka.debezium.envelope import MessageNumbers, Messages, columns_present
+from headgate.kafka.debezium.schema import envelope_schema, key_schema
+from headgate.kafka.debezium.source import Source, events_of
+from headgate.kafka.debezium.values import json_lane
 from headgate.kernels import Kind, Lane, Layout, connect_json, connect_message, int64_lane, schema_opening, text_lane
 from headgate.names import split_table
 
@@ -26,7 +26,7 @@ _NO_TRANSACTION = b"null"
 
 @dataclass(frozen=True)
 class JsonForm:
-    """JSON of a batch's messages: a :class:`~headgate.kafka._debezium.MessageForm`."""
+    """JSON of a batch's messages: a :class:`~headgate.kafka.debezium.envelope.MessageForm`."""
 
     source: Source
     schemas: bool = False  # put Connect's schema into each key and value

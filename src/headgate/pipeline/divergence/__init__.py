@@ -1,0 +1,20 @@
+"""Tables that differ from their source without images that say so, detected batch by batch.
+
+======================  ===========================================================================
+``_join``               all detectors as one: the most serious cause of each table
+``_foreign_keys``       cascades, which the log does not have
+``_changed_settings``   another ``rows`` or hook than before
+``_skips``              operations that are skipped
+``_unfollowed_tables``  patterns that no longer include a table
+``_hidden_columns``     columns that the user must not read
+======================  ===========================================================================
+"""
+
+from headgate.pipeline.divergence._changed_settings import ChangedSettings
+from headgate.pipeline.divergence._foreign_keys import ForeignKeys
+from headgate.pipeline.divergence._hidden_columns import HiddenColumns
+from headgate.pipeline.divergence._join import Detector, join
+from headgate.pipeline.divergence._skips import Skips
+from headgate.pipeline.divergence._unfollowed_tables import UnfollowedTables
+
+__all__ = ["ChangedSettings", "Detector", "ForeignKeys", "HiddenColumns", "Skips", "UnfollowedTables", "join"]
