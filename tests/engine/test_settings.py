@@ -37,3 +37,10 @@ def test_hadoops_secrets_are_not_for_the_command_line() -> None:
     assert without_secrets({**plain, **{f"spark.hadoop.{key}": value for key, value in secrets.items()}}) == (
         plain, secrets,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(("master", "setting"), [("local[2]", "driver.extraClassPath"), ("yarn", "jars")])
+def test_archives_of_the_user_stand_beside_deltas(monkeypatch: pytest.MonkeyPatch, master: str, setting: str) -> None:
+    monkeypatch.setattr("headgate.engine._settings.delta_jars", lambda: ["/delta.jar"])
+    settings = session_settings("x", {"spark.master": master, f"spark.{setting}": "/mine.jar"})
+    assert settings[f"spark.{setting}"].replace(":", ",") == "/mine.jar,/delta.jar"
