@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.compare import verify_table
-from headgate.lake import Lake, newest_row, read_as_of
+from headgate.lake import Lake, LedgerRow, newest_row, read_as_of
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate_testing import MySQLServer
@@ -127,17 +127,17 @@ def test_a_table_is_not_live_in_the_batch_that_brings_its_last_rows(
     """Readers as of that batch, and ``verify``, leave it out; a run that is stopped about there is gone on with."""
     scene = Scene(mysql_server, spark, mysql_db, tmp_path)
     pipeline = Pipeline(scene.config, spark)
-    epochs: list[int] = []
+    rows: list[LedgerRow] = []
 
     def progress(report: BatchReport) -> None:
         if any(state.state == "settling" for state in report.tables.values()):
-            epochs.append(report.epoch)
+            rows.append(newest_row(scene.lake))
+            assert rows[-1].epoch == report.epoch
             pipeline.stop()
 
     with scene.writers(2):
         pipeline.run(on_progress=progress)
-        row = newest_row(scene.lake)
-        assert [row.epoch] == epochs
+        row = rows[0]
         settling = {table: state for table, state in row.tables.items() if state.state == "settling"}
         assert all(str(state.settles_at) in str(state.reason) for state in settling.values())
         assert not settling.keys() & read_as_of(spark, scene.lake.path, batch=row.epoch).keys()
