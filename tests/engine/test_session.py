@@ -89,3 +89,10 @@ def test_hadoops_secrets_are_not_for_the_command_line() -> None:
     assert settings.secrets == secrets
     assert plain.items() <= settings.conf.items()
     assert not any(value in ("a", "s", "t") for value in settings.conf.values())
+
+
+@pytest.mark.parametrize(("master", "setting"), [("local[2]", "driver.extraClassPath"), ("yarn", "jars")])
+def test_archives_of_the_user_stand_beside_deltas(monkeypatch: pytest.MonkeyPatch, master: str, setting: str) -> None:
+    monkeypatch.setattr("headgate.engine._settings.delta_jars", lambda: ["/delta.jar"])
+    settings = conf_of({"spark.master": master, f"spark.{setting}": "/mine.jar"})
+    assert settings[f"spark.{setting}"].replace(":", ",") == "/mine.jar,/delta.jar"

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from headgate.engine._settings import delta_jars
 from headgate_testing import MySQLServer
 from tests.fix_spark import JAVA_OPTIONS
+from tests.integration.databases import Database
 
 TEXT = """\
 name = "elsewhere"
@@ -30,7 +30,7 @@ mode = ["current", "changelog"]
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300)"
 
 
-class Elsewhere:
+class Elsewhere(Database):
     """A database, and commands with the pipeline file that follows it.
 
     :param settings: of Spark, without their prefix.
@@ -41,7 +41,7 @@ class Elsewhere:
     def __init__(
         self, server: MySQLServer, db: str, folder: Path, lake: str, settings: Mapping[str, str], more: str = ""
     ) -> None:
-        self.server, self.db = server, db
+        super().__init__(server, db)
         self.file, secret = folder / "pipeline.toml", folder / "secret"
         secret.write_text(server._password)
         known = {"driver.memory": "1g", "sql.shuffle.partitions": "2", "driver.extraJavaOptions": JAVA_OPTIONS}
@@ -71,11 +71,6 @@ class Elsewhere:
             "DELETE FROM bare WHERE n = 3 LIMIT 5",
         )
 
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
     def command(self, name: str, *options: str, code: int = 0) -> str:
         """What ``headgate NAME FILE …`` prints; it has to end with this exit code."""
         command = [sys.executable, "-m", "headgate.cli", name, str(self.file), *options]
@@ -97,6 +92,6 @@ class Elsewhere:
         return output + verified
 
 
-def with_jars(*more: Path) -> dict[str, str]:
-    """The setting that names Delta's archives, and others."""
-    return {"jars": ",".join([*delta_jars(), *map(str, more)])}
+def with_jars(*jars: Path) -> dict[str, str]:
+    """The setting that names archives beside Delta's."""
+    return {"jars": ",".join(map(str, jars))}

@@ -9,16 +9,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
 from headgate.carrier import ControlFolder
+from headgate.cli import app
 from headgate.config import PipelineConfig, SnapshotMode, parse_config
 from headgate.control import parse_signal, submit
 from headgate.errors import ConfigError
-from headgate.lake import Lake, Ledger, ledger_notifications
+from headgate.lake import Lake, Ledger, LedgerRow, ledger_notifications
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
-from headgate.sinks._answers import PlannerMessages
 from headgate_testing import MySQLServer
+from tests.integration.databases import Database
 from tests.integration.outside import lake_dicts
 
 if TYPE_CHECKING:
@@ -41,6 +43,15 @@ mode = {modes}
 NUMBERS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {0}) SELECT i, i % 10, NULL FROM n"
 
 
+def plan(text: str, folder: Path) -> str:
+    """What ``headgate run --dry-run`` prints of a pipeline file with this text."""
+    file = folder / "planned.toml"
+    file.write_text(text)
+    done = CliRunner().invoke(app, ["run", str(file), "--dry-run"])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
 @contextmanager
 def killed_before_the_ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The run in the block writes the tables of a batch, and not its ledger row."""
@@ -58,20 +69,24 @@ def killed_before_the_ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def killed_after_the_ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The run in the block commits a batch, and reports nothing of it to the planner."""
 
-    def fail(*_: object) -> None:
+    append = Ledger.append
+
+    def fail(ledger: Ledger, row: LedgerRow) -> None:
+        append(ledger, row)
         raise ConfigError("killed after the ledger")
 
     with monkeypatch.context() as patch:
-        patch.setattr(PlannerMessages, "hand_back", fail)
+        patch.setattr(Ledger, "append", fail)
         with pytest.raises(ConfigError, match="killed after the ledger"):
             yield
 
 
-class Runs:
+class Runs(Database):
     """A database, a lake, and the pipeline between them."""
 
     def __init__(self, spark: SparkSession, server: MySQLServer, db: str, folder: Path) -> None:
-        self.spark, self.server, self.db = spark, server, db
+        super().__init__(server, db)
+        self.spark = spark
         self.lake = Lake.at(str(folder / "lake"))
         self.inbox = ControlFolder(self.lake.inbox)
         folder.mkdir(exist_ok=True)
@@ -87,11 +102,6 @@ class Runs:
     def table(self, name: str, rows: int = 150) -> str:
         self.do(f"CREATE TABLE {name} (id INT PRIMARY KEY, v INT, n INT)", f"INSERT INTO {name} {NUMBERS.format(rows)}")
         return f"{self.db}.{name}"
-
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
 
     def write(self, chosen: random.Random, count: int, *tables: str) -> None:
         """So many random changes of tables of :meth:`table`; their rows come, go, change, and get other keys."""

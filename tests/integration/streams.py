@@ -18,8 +18,7 @@ import pyarrow as pa
 
 from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, ControlFolder, decode, open_images
 from headgate.config import SchemaChangesConfig
-from headgate.decide._case import Arrival, Policy, TableBefore
-from headgate.decide._decide import Decision, decide
+from headgate.decide import Arrival, Decision, Policy, TableBefore, decide
 from headgate.decide.actions import (
     Action,
     AddColumns,
@@ -36,12 +35,15 @@ from headgate.decide.actions import (
 from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState, Target
 from headgate.offsets import SnapshotProgress, SourceOffset
+from headgate.snapshot import ChunkOptions
+from headgate.spark import Options, Planner
 from headgate.spark._carried import carrier_rows
-from headgate.spark._options import Options
-from headgate.spark._planner import Planner
+from headgate.spark._read_task import read_task
 from headgate.spark._relayed import server_of
-from headgate.spark._tasks import plan_tasks
+from headgate.spark._server import SourceServer
+from headgate.spark._tasks import Task, plan_tasks
 from headgate_testing import MySQLServer
+from tests.integration.databases import Database
 
 ROWS = 12
 
@@ -64,6 +66,23 @@ def default_value(text: str, spark: str) -> Any:
         return Decimal(text)
     kinds: dict[str, Any] = {"string": str, "date": date.fromisoformat, "float": float, "double": float}
     return kinds.get(spark, int)(text)
+
+
+def open_server(options: Options) -> SourceServer:
+    """The planner's view of the server."""
+    return server_of(options)
+
+
+def tasks_of(planner: Planner, options: Options, start: SourceOffset, end: SourceOffset) -> list[Task]:
+    """The tasks of a batch."""
+    uuid, log_uuid = planner.server_uuid(start), planner.log_uuid(start, end)
+    limits = {"slots": options.slots, "chunk_rows": options.chunk_rows}
+    return plan_tasks(start, end, server_uuid=uuid, log_uuid=log_uuid, **limits)
+
+
+def items_of(options: Options, task: Task) -> Iterator[Any]:
+    """What a task reads, before it is encoded."""
+    return iter(read_task(options.settings(), task, "all", ChunkOptions(options.policies)))
 
 
 class Copy:
@@ -134,13 +153,14 @@ class Copy:
                 self.rows[key] = (epoch, {name: named.get(name, filled.get(name)) for name in types})
 
 
-class Stream:
+class Stream(Database):
     """A stream of tables, batch by batch."""
 
     def __init__(
         self, server: MySQLServer, db: str, folder: Path, *, is_nameless: bool = False, **options: str
     ) -> None:
-        self.server, self.db, self.is_nameless = server, db, is_nameless
+        super().__init__(server, db)
+        self.is_nameless = is_nameless
         (folder / "secret").write_text(server._password)
         self.options = Options.parse(
             {
@@ -162,13 +182,8 @@ class Stream:
 
     def restart(self) -> None:
         """Another planner, which knows nothing but the offset and the inbox."""
-        self.planner = Planner(self.options, server_of(self.options), ControlFolder(self.inbox.path))
-
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-            connection.commit()
+        self.view = open_server(self.options)
+        self.planner = Planner(self.options, self.view, ControlFolder(self.inbox.path))
 
     def batch(self, *meanwhile: str, end: SourceOffset | None = None) -> bool:
         """One batch; ``meanwhile`` happens after it was planned. False: there is nothing to do.
@@ -201,8 +216,7 @@ class Stream:
                     raise
 
     def _read(self, end: SourceOffset) -> Iterator[pa.RecordBatch]:
-        uuid, log_uuid = self.planner.server_uuid(self.offset), self.planner.log_uuid(self.offset, end)
-        for task in plan_tasks(self.offset, end, server_uuid=uuid, slots=2, chunk_rows=4, log_uuid=log_uuid):
+        for task in tasks_of(self.planner, self.options, self.offset, end):
             yield from carrier_rows(self.options.settings(), task, images="keys", policies=self.options.policies)
 
     def _table(self, name: str, batch: Batch, rows: list[pa.RecordBatch]) -> None:

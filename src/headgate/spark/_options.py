@@ -367,7 +367,6 @@ OPTION_HELP: Final[Mapping[str, str]] = {
     **POLICY_HELP,
 }
 """Option → what it means; ``""``: what the key of ``[source]`` with its name means.
-
 Names are in lower case, as Spark passes them."""
 
 

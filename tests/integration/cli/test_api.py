@@ -15,6 +15,7 @@ from headgate.errors import ConfigError, SchemaChangedError
 from headgate.pipeline import Pipeline
 from tests.examples import ON_A_SERVER, PIPELINE, placed, run_examples
 from tests.fix_spark import once_its_source_starts
+from tests.integration.databases import Database
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
     from headgate_testing import MySQLServer
 
 
-class Shop:
+class Shop(Database):
     """The database of the examples, and a lake of it."""
 
     def __init__(self, spark: SparkSession, server: MySQLServer, db: str, folder: Path) -> None:
-        self.spark, self.server, self.db, self.before = spark, server, db, server.gtid_executed
+        super().__init__(server, db)
+        self.spark, self.before = spark, server.gtid_executed
         host = server.url.partition("://")[2]
         (folder / "secret").write_text(server._password, "utf-8")
         self.places = {
@@ -40,11 +42,6 @@ class Shop:
             "INSERT INTO orders VALUES (1, 'Ada', 12.50), (2, 'Ben', 7), (3, 'Cy', 0)",
             "INSERT INTO items VALUES (1, 'pen'), (2, 'ink')",
         )
-
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
 
     def read(self, **options: str) -> DataFrame:
         """What the source gives of the log since the database was made."""

@@ -14,6 +14,8 @@ from typer.testing import CliRunner
 
 from headgate.cli import app
 from headgate.config import load_config
+from headgate.errors import ServerSettingError
+from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate_testing import MySQLServer, replica_pair
 
 WORD = "s3cr3t!"
@@ -132,6 +134,10 @@ def test_a_server_without_a_log() -> None:
         assert code == 1
         assert failed(rows) == {"log_bin", "gtid_mode", "enforce_gtid_consistency", "tables *.*"}
         assert "restart" in rows["log_bin"]["remedy"]
+        with Connection.open(ConnectionSettings.from_url(server.url)) as connection:
+            with pytest.raises(ServerSettingError, match="writes no binary log"):
+                connection.log_status()
+            assert not gtid_executed(connection)
 
 
 @pytest.mark.needs_own_server

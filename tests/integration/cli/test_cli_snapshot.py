@@ -303,10 +303,3 @@ def test_missing_grants(mysql_server: MySQLServer, mysql_db: str, monkeypatch: p
         assert run("snapshot", url, "--tables", f"{mysql_db}.*")[0] == 0
     finally:
         server.execute(f"DROP USER `{user}`@`%`")
-
-
-@pytest.mark.needs_own_server
-def test_commits_out_of_order() -> None:
-    with MySQLServer.start({"binlog_order_commits": False}) as server:
-        server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
-        assert "binlog_order_commits is OFF" in fails(3, server.url, "--tables", "d.*")

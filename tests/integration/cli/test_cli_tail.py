@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hmac
 import json
 import os
@@ -109,66 +108,6 @@ def test_the_place_of_a_change(since: Since) -> None:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", change["ts"])
         committed = datetime.fromisoformat(change["ts"].removesuffix("Z")).replace(tzinfo=UTC)
         assert before <= committed <= after
-
-
-VALUES = (
-    ("BIGINT UNSIGNED", "18446744073709551615", 18446744073709551615),
-    ("TINYINT", "-128", -128),
-    ("BIT(64)", "b'1000000000000000000000000000000000000000000000000000000000000001'", 2**63 + 1),
-    ("YEAR", "2026", 2026),
-    ("FLOAT", "0.1", 0.1),
-    ("DOUBLE", "1e300", 1e300),
-    ("DECIMAL(20,7)", "0.0000001", "0.0000001"),
-    ("DECIMAL(20,7)", "-12.5", "-12.5000000"),
-    ("DECIMAL(65,30)", "0", "0.000000000000000000000000000000"),
-    ("VARCHAR(40)", r"'q\"b\\n\n\ttab€😀'", 'q"b\\n\n\ttab€😀'),
-    ("TEXT CHARACTER SET latin1", "'ä\x01'", "ä\x01"),
-    ("VARBINARY(10)", "x'00ff10'", base64.b64encode(b"\x00\xff\x10").decode()),
-    ("BINARY(4)", "'a'", base64.b64encode(b"a\0\0\0").decode()),
-    ("DATE", "'0000-00-00'", "0000-00-00"),
-    ("DATETIME(3)", "'2026-01-02 03:04:05.6'", "2026-01-02 03:04:05.600"),
-    ("TIMESTAMP(6) NULL", "'2026-01-02 03:04:05'", "2026-01-02 03:04:05.000000"),
-    ("TIME(2)", "'-838:59:58.99'", "-838:59:58.99"),
-    ("ENUM('x','y')", "'y'", "y"),
-    ("SET('x','y')", "'y,x'", "x,y"),
-    ("JSON", """'{"b": [1, 2.5, "x"], "a": null}'""", '{"a": null, "b": [1, 2.5, "x"]}'),
-    ("POINT", "ST_GeomFromText('POINT(1 2)', 4326, 'axis-order=long-lat')", {"srid": 4326}),
-    ("INT", "NULL", None),
-)
-
-
-def test_values(since: Since) -> None:
-    columns = ", ".join(f"c{i} {kind}" for i, (kind, _, _) in enumerate(VALUES))
-    since.do(f"CREATE TABLE t (id INT PRIMARY KEY, {columns})")
-    since.do(
-        "SET sql_mode = '', time_zone = '+00:00'", f"INSERT INTO t VALUES (1, {', '.join(v for _, v, _ in VALUES)})"
-    )
-    row = since.changes()[-1]["after"]
-    assert list(row) == ["id", *(f"c{i}" for i in range(len(VALUES)))]
-    for i, (kind, text, expected) in enumerate(VALUES):
-        got = row[f"c{i}"]
-        if isinstance(expected, dict):
-            assert got["srid"] == expected["srid"], kind
-            assert base64.b64decode(got["wkb"])[:5] == b"\x01\x01\x00\x00\x00"
-        else:
-            assert (got, type(got)) == (expected, type(expected)), f"{kind} {text}"
-
-
-def test_a_compressed_transaction(since: Since) -> None:
-    since.do("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(1000))")
-    since.do(
-        "SET SESSION binlog_transaction_compression = ON",
-        *(f"INSERT INTO t VALUES ({i}, REPEAT('x', 1000))" for i in range(20)),
-        "DELETE FROM t WHERE id = 0",
-    )
-    changes = since.changes()[1:]
-    assert [(one["op"], (one["after"] or one["before"])["id"]) for one in changes] == [
-        *(("c", i) for i in range(20)), ("d", 0),
-    ]  # fmt: skip
-    assert len({one["pos"] for one in changes}) == 1
-    assert [one["ordinal"] for one in changes] == list(range(21))
-    kind = {row[1]: row[2] for row in since.server.query(f"SHOW BINLOG EVENTS IN '{changes[0]['file']}'")}
-    assert kind[changes[0]["pos"]] == "Transaction_payload"
 
 
 def test_from_a_gtid_set_means_already_had(since: Since) -> None:
@@ -315,19 +254,6 @@ def test_bad_use(mysql_server: MySQLServer) -> None:
 def test_a_gtid_set_of_another_server(mysql_server: MySQLServer) -> None:
     error = fails(3, mysql_server.url, "--from", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5")
     assert "has not executed 3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5" in error
-
-
-@pytest.mark.needs_own_server
-@pytest.mark.parametrize(
-    ("flags", "setting"),
-    [
-        ({"gtid_mode": "OFF_PERMISSIVE"}, "gtid_mode is OFF_PERMISSIVE"),
-        ({"binlog_format": "STATEMENT"}, "binlog_format is STATEMENT"),
-    ],
-)
-def test_a_server_that_is_not_set_up(flags: dict[str, Any], setting: str) -> None:
-    with MySQLServer.start(flags) as server:
-        assert setting in fails(3, server.url)
 
 
 @pytest.mark.needs_own_server

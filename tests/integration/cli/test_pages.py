@@ -13,6 +13,7 @@ from headgate.config import load_config
 from headgate.pipeline import Pipeline
 from tests.examples import placed
 from tests.fix_spark import once_its_source_starts
+from tests.integration.databases import Database
 from tests.test_documents import ROOT
 
 if TYPE_CHECKING:
@@ -25,11 +26,12 @@ def blocks(page: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", (ROOT / "docs" / page).read_text("utf-8"), re.DOTALL)
 
 
-class Place:
+class Place(Database):
     """A database ``shop`` under another name, and a lake."""
 
     def __init__(self, server: MySQLServer, db: str, folder: Path) -> None:
-        self.server, self.db, self.lake = server, db, folder / "lake"
+        super().__init__(server, db)
+        self.lake = folder / "lake"
         secret = folder / "secret"
         secret.write_text(server._password, "utf-8")
         self.names = {
@@ -43,11 +45,6 @@ class Place:
             "INSERT INTO orders VALUES (1, 5), (2, 6)",
             "INSERT INTO items VALUES (1, 'pen')",
         )
-
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
 
     def run(self, file: str, spark: SparkSession, **names: str) -> None:
         config = self.lake.parent / "pipeline.toml"

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 from headgate.carrier import ControlFolder, Redo, Signals
-from headgate.catalog import Column, TableDef, TablePatterns
 from headgate.control import (
     BatchFacts,
     KafkaTopic,
@@ -28,18 +27,12 @@ from headgate.control import (
     parse_signal,
     submit,
 )
-from headgate.mysql import ConnectionSettings
-from headgate.offsets import SnapshotRequest, SourceOffset
-from headgate.policies import DEFAULT, Policies
+from headgate.offsets import SourceOffset
 from headgate.replication import ImageBatch
-from headgate.snapshot import ChunkOptions
 from headgate.spark import Options, Planner
-from headgate.spark._read_task import read_task
-from headgate.spark._relayed import server_of
-from headgate.spark._server import SourceServer
-from headgate.spark._snapshot_requests import check_request
-from headgate.spark._tasks import plan_tasks
 from headgate_testing import MySQLServer
+from tests.integration.databases import Database
+from tests.integration.streams import items_of, open_server, tasks_of
 from tests.spark.model import as_json, readings_of
 
 ROWS = "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 999) SELECT i + 1, i FROM n"
@@ -56,7 +49,7 @@ class Held:
 
 
 @dataclass
-class Run:
+class Run(Database):
     """A stream and its sink."""
 
     server: MySQLServer
@@ -72,7 +65,6 @@ class Run:
         self.folder.mkdir(exist_ok=True)
         secret.write_text(self.server._password)
         self.parsed = Options.parse({**texts, "secret_file": str(secret)})
-        self.settings = ConnectionSettings.from_url(self.server.url)
         self.inbox = ControlFolder(str(self.folder))
         self.tables: dict[str, Held] = {}
         self.reads: dict[str, list[Key]] = {}
@@ -89,7 +81,7 @@ class Run:
         self._open()
 
     def _open(self) -> None:
-        self._eyes = server_of(self.parsed)
+        self._eyes = open_server(self.parsed)
         self._topic = None if self.topic is None else SignalForwarder(self.topic, self.inbox)
         self.planner = Planner(self.parsed, self._eyes, self.inbox, forwarder=self._topic)
 
@@ -97,11 +89,6 @@ class Run:
         self._eyes.drop()
         if self._topic is not None:
             self._topic.close()
-
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
 
     def signal(self, kind: str, *tables: str, **data: Any) -> str:
         if tables:
@@ -123,16 +110,13 @@ class Run:
         end = SourceOffset.from_json(end.to_json())
         if killed:
             self.restart()
-        uuid = self.planner.server_uuid(self.offset)
-        tasks = plan_tasks(
-            self.offset, end, server_uuid=uuid, slots=self.parsed.slots, chunk_rows=self.parsed.chunk_rows
-        )
+        tasks = tasks_of(self.planner, self.parsed, self.offset, end)
         (header,) = [as_json(task.header) for task in tasks if task.header is not None]
         rows: list[tuple[tuple[int, ...], str, dict[str, Any], tuple[str, ...]]] = []
         missed: set[str] = set()
         inserted: list[dict[str, Any]] = []
         for task in tasks:
-            for item in read_task(self.settings, task, "all", ChunkOptions(self.parsed.policies)):
+            for item in items_of(self.parsed, task):
                 if isinstance(item, Redo):
                     missed.add(item.chunk.table)
                     self.missed.append(item.reason)
@@ -775,17 +759,20 @@ def test_conditions_of_every_type_on_rows_that_changed(start: Callable[..., Run]
         assert run.ids("t") == wanted, name
 
 
-def test_what_is_asked_of_the_server_about_a_reading(mysql_server: MySQLServer, mysql_db: str) -> None:
-    mysql_server.execute(f"CREATE TABLE `{mysql_db}`.t (id INT PRIMARY KEY, c INT NOT NULL, j JSON NOT NULL, KEY (c))")
-    columns = (Column("id", "int", nullable=False), Column("c", "int", nullable=False), Column("j", "json", False))
-    table = TableDef(mysql_db, "t", columns, key=(0,))
-    eyes = SourceServer(ConnectionSettings.from_url(mysql_server.url), TablePatterns([f"{mysql_db}.*"]))
-    try:
-        assert check_request(eyes, table, SnapshotRequest(filter="c = 1", surrogate="c"), DEFAULT) is None
-        assert "whole row images" in str(
-            check_request(eyes, table, SnapshotRequest(surrogate="c"), Policies(window="keep"))
-        )
-        assert "cannot be split into ranges" in str(check_request(eyes, table, SnapshotRequest(surrogate="j"), DEFAULT))
-        assert "refuses the filter" in str(check_request(eyes, table, SnapshotRequest(filter="c ="), DEFAULT))
-    finally:
-        eyes.drop()
+@pytest.mark.parametrize(
+    ("window", "surrogate", "condition", "problem"),
+    [
+        ("rewind", "c", "c = 1", None), ("keep", "c", "TRUE", "whole row images"),
+        ("rewind", "j", "TRUE", "cannot be split into ranges"), ("rewind", "c", "c =", "refuses the filter"),
+    ],
+)  # fmt: skip
+def test_a_request_that_cannot_be_read(
+    start: Callable[..., Run], window: str, surrogate: str, condition: str, problem: str | None
+) -> None:
+    run = start(window=window)
+    run.do("CREATE TABLE t (id INT PRIMARY KEY, c INT NOT NULL, j JSON NOT NULL, KEY (c))")
+    run.drain()
+    run.signal("execute-snapshot", "t", surrogate_key=surrogate, additional_conditions=run.where("t", condition))
+    run.drain()
+    error = run.actions[-1].get("error")
+    assert error is None if problem is None else problem in str(error)

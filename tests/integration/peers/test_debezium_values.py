@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from headgate.binlog import Segment
-from headgate.errors import DecodeError, TransportError
+from headgate.errors import DecodeError
 from headgate.policies import Policies
 from headgate.positions import Position
-from headgate.replication._dump import Dump
 from headgate_testing import MySQLServer
-from tests.integration.changes import Log
+from tests.integration.changes import Log, lose_connections
 
 NULLS, TEXTS = Policies(zero_dates="null"), Policies(zero_dates="text")
 
@@ -95,19 +93,13 @@ def test_debezium_36_compressed_transactions_over_tables_through_lost_connection
         assert log.rows() == whole[6 * number :]
     log.start, lost = prefixes[0], list[Position]()
 
-    items = Dump.items
-
-    def fragile(dump: Dump) -> Iterator[Any]:
+    def lose(lacked: list[Position]) -> bool:
         """The first connection is lost behind its first segment, the second behind its second, and so on."""
-        dump.stream.at_once = 65_536  # so that no segment holds more than a transaction or two
-        segments = 0
-        for item in items(dump):
-            yield item
-            segments += isinstance(item, Segment)
-            if segments > len(lost):
-                lost.append(dump.needed)
-                raise TransportError("the connection was lost")
+        if len(lacked) < len(lost) + 2:
+            return False
+        lost.append(lacked[-1])
+        return True
 
-    monkeypatch.setattr(Dump, "items", fragile)
+    lose_connections(monkeypatch, lose, at_once=65_536)  # so that no segment holds more than a transaction or two
     assert log.rows() == whole
     assert lost[0] != lost[-1]

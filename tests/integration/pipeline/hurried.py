@@ -9,8 +9,7 @@ from typing import Any
 from headgate.cli import main
 from headgate.delta import _checkpoint, _fold
 from headgate.lake import Lake
-from headgate.upkeep import _upkeep
-from headgate.upkeep._file_removal import UpkeepTimes
+from headgate.upkeep import UpkeepTimes, _upkeep
 
 if __name__ == "__main__":
     values: list[tuple[Any, str, float]] = [

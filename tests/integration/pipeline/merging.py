@@ -9,7 +9,6 @@ import pyarrow as pa
 from delta.tables import DeltaTable
 
 from headgate.apply import Upserts
-from headgate.apply._row_changes import Marking, RowChange
 from headgate.apply._shares import Shares
 from headgate.apply._upsert import Changes
 from headgate.lake import DeltaPath
@@ -35,11 +34,6 @@ class MergingUpserts(Upserts):
 
     def clear(self, delta: DeltaPath, bound: tuple[int, int, int, int], key: Sequence[str], *, since: int = 0) -> None:
         DeltaTable.forPath(delta.spark, delta.path).delete(f"_seq < {literal(bound)} AND _seq.epoch >= {since}")
-
-    def change_rows(self, delta: DeltaPath, change: RowChange, key: Sequence[str]) -> None:
-        assert isinstance(change, Marking)
-        mark: Any = {"_deleted": "true", "_seq": literal(change.seq), "_gtid": "NULL", "_ts": "NULL"}
-        DeltaTable.forPath(delta.spark, delta.path).update(change.condition, mark)
 
 
 def last_images(spark: SparkSession, changes: Changes) -> DataFrame:

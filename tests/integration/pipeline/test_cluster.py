@@ -25,7 +25,7 @@ def settings_of(cluster: SparkCluster) -> Mapping[str, str]:
 def test_a_lake_in_a_folder_that_all_share(
     mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, spark_cluster: SparkCluster
 ) -> None:
-    settings = {**settings_of(spark_cluster), **with_jars()}
+    settings = settings_of(spark_cluster)
     Elsewhere(mysql_server, mysql_db, tmp_path, str(tmp_path / "lake"), settings).follow()
     assert operations(str(tmp_path / "lake" / mysql_db / "bare"))[-1] == "STREAMING UPDATE"
 
@@ -64,7 +64,7 @@ def test_a_hook_whose_file_spark_ships(
     """Executors get the file from the driver. If only the driver has it, the run ends with an error that says so."""
     (tmp_path / "hooks").mkdir()
     (tmp_path / "hooks/shipped_hooks.py").write_text(HOOK)
-    settings = {**settings_of(spark_cluster), **with_jars()}
+    settings = settings_of(spark_cluster)
     hook = f'[tables."{mysql_db}.numbers"]\nhook = "shipped_hooks:shouted"\n'
     lake = tmp_path / "lake"
     only_here = Elsewhere(mysql_server, mysql_db, tmp_path, str(lake), settings, hook)

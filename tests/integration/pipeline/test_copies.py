@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.compare import TableResult
-from headgate.config import PipelineConfig, parse_config
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline
 from headgate_testing import MySQLServer
+from tests.integration.databases import pipeline_config
 from tests.integration.outside import lake_rows
 from tests.integration.pipeline.verifying import newest, verify
 
@@ -28,17 +28,7 @@ class Copy:
     def __init__(self, server: MySQLServer, spark: SparkSession, db: str, folder: Path, window: str = "rewind") -> None:
         self.server, self.spark, self.db = server, spark, db
         self.lake = Lake.at(folder / "lake")
-        self.config: PipelineConfig = parse_config(
-            f"""
-            name = "copies"
-            [source]
-            url = "{server.url}"
-            tables = ["{db}.*"]
-            window = "{window}"
-            [target]
-            path = "{folder / "lake"}"
-            """
-        )
+        self.config = pipeline_config(server, [f"{db}.*"], folder, source=f'window = "{window}"')
 
     def run(self) -> None:
         Pipeline(self.config, self.spark).run(once=True)
@@ -49,7 +39,7 @@ class Copy:
 
     def verify(self) -> dict[str, TableResult]:
         """The comparison behind ``headgate verify``, by table."""
-        row, results = newest(self.spark, self.lake), dict[str, TableResult]()
+        row, results = newest(self.lake), dict[str, TableResult]()
         for table in sorted(row.tables):
             name = table.removeprefix(f"{self.db}.")
             results[name] = verify(self.config, row, table)

@@ -87,7 +87,7 @@ def states(report: BatchReport) -> set[str]:
 def check(spark: SparkSession, config: PipelineConfig, site: Site) -> None:
     """Compare tables and changelogs with the source, where nobody writes."""
     lake = Lake.of(config)
-    row = newest(spark, lake)
+    row = newest(lake)
     for table in TABLES:
         assert row.tables[table].state == "live", row.tables[table]
         assert lake_rows(lake.current(table)) == source_rows(site.source, table), table

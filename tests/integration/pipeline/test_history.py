@@ -17,6 +17,7 @@ from headgate.pipeline import Pipeline
 from headgate.sinks import BatchWriter
 from headgate_testing import MySQLServer
 from tests.fix_carrier import SNAPSHOT_PLACE
+from tests.integration.databases import Database, pipeline_text
 from tests.integration.outside import Rows, lake_rows, source_rows
 from tests.integration.pipeline.histories import Copy, Modelled, histories, write_batches
 from tests.integration.pipeline.verifying import verify
@@ -124,18 +125,9 @@ def test_as_of_every_batch_it_is_the_table_of_the_server(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     choice, table, lake = random.Random(3), f"{mysql_db}.t", Lake.at(tmp_path / "lake")
-    pipeline = f"""
-        name = "history"
-        source = {{ url = "{mysql_server.url}", tables = ["{mysql_db}.*"], chunk_rows = 7 }}
-        target = {{ path = "{lake.path}", mode = "history" }}
-        """
-    config = parse_config(pipeline)
+    pipeline = pipeline_text(mysql_server, [f"{mysql_db}.*"], tmp_path, source="chunk_rows = 7", mode='"history"')
+    config, do = parse_config(pipeline), Database(mysql_server, mysql_db).do
     kept: dict[int, Rows] = {}
-
-    def do(*statements: str) -> None:
-        with mysql_server.connect(database=mysql_db, autocommit=True) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
 
     def change() -> str:
         key, to, text = choice.randrange(30), choice.randrange(30), f"v{choice.randrange(1000)}"
@@ -189,7 +181,7 @@ def test_as_of_every_batch_it_is_the_table_of_the_server(
     state = newest_row(lake).tables[table]
     assert (state.state, "n changed its type from int to bigint" in (state.reason or "")) == ("stopped", True)
     with pytest.raises(ConfigError, match='expected "current" or "history", not both'):
-        parse_config(pipeline.replace('"history" }', '["history", "current"] }'))
+        parse_config(pipeline.replace('"history"', '["history", "current"]'))
     do("CREATE TABLE keyless (a INT)")
     with pytest.raises(ConfigError, match=r'mode "history" needs a key, and .*keyless has no primary key'):
         Pipeline(config, spark).run(once=True)

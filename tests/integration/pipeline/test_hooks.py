@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.cli._plan import print_plan
 from headgate.errors import HookError, SchemaChangedError
 from headgate.lake import newest_row
 from headgate.pipeline import Pipeline, check_source
@@ -24,7 +23,7 @@ from tests.fix_spark import JAVA_OPTIONS
 from tests.integration.outside import lake_dicts, lake_rows, logged, source_rows
 from tests.integration.pipeline.test_kafka import KafkaRuns
 from tests.integration.pipeline.verifying import newest, verify
-from tests.integration.runs import Runs, killed_before_the_ledger
+from tests.integration.runs import Runs, killed_before_the_ledger, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,16 +66,14 @@ def runs(spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path
 
 
 def test_current_and_changelog_are_what_the_hook_makes(
-    runs: HookRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    runs: HookRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Chunks read during writes, changes, a replay of a batch, a TRUNCATE; before-images equal after-images."""
     chosen, runs.modes = random.Random(5), '["current", "changelog"]'
     table = runs.table("t", rows=250)
-    monkeypatch.setenv("COLUMNS", "300")
-    print_plan(runs.config())
-    plan = capsys.readouterr().out
-    assert "columns by the hook tests.hooks_of_tests:doubled@1" in plan
-    columns = [[cell.strip() for cell in line.split("│")] for line in plan.splitlines() if "│" in line]
+    planned = plan(runs.text(), tmp_path)
+    assert "columns by the hook tests.hooks_of_tests:doubled@1" in planned
+    columns = [[cell.strip() for cell in line.split("│")] for line in planned.splitlines() if "│" in line]
     assert ["", "n", "int", "int32", ""] in columns
     assert ["", "product", "by the hook", "int64", ""] in columns
     runs.run(meanwhile=lambda number: runs.write(chosen, 20, "t") if number < 4 else None)
@@ -189,13 +186,13 @@ def test_an_alter_that_leaves_what_the_hook_gets_reads_nothing_again(
     runs.do("ALTER TABLE t MODIFY name TEXT, DROP COLUMN x", "UPDATE t SET name = REPEAT('m', 99) WHERE id = 3")
     runs.run()
     assert "read again" not in caplog.text
-    result = verify(runs.config(), newest(runs.spark, runs.lake), table)
+    result = verify(runs.config(), newest(runs.lake), table)
     assert (result.equal, result.differences, result.state) == (21, 0, "live"), result
     runs.do("ALTER TABLE t MODIFY m INT AFTER id")
     runs.run()
     runs.run()
     assert f"{table} is read again: the hook gets other columns, so it may make other rows" in caplog.text
-    result = verify(runs.config(), newest(runs.spark, runs.lake), table)
+    result = verify(runs.config(), newest(runs.lake), table)
     assert (result.equal, result.differences, result.state) == (21, 0, "live"), result
 
 
@@ -263,7 +260,7 @@ def test_lists_and_structures(runs: HookRuns, key: str) -> None:
     expected = sorted((i, *made(v)) for i, v in runs.server.query(f"SELECT * FROM {table}"))
     rows = runs.spark.read.format("delta").load(runs.lake.current(table)).toArrow().to_pylist()
     assert sorted((row["id"], row["parts"], row["a Pair"]) for row in rows) == expected
-    result = verify(runs.config(), newest(runs.spark, runs.lake), table)
+    result = verify(runs.config(), newest(runs.lake), table)
     assert (result.equal, result.differences, result.state) == (4, 0, "live"), result
 
 

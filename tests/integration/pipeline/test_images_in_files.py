@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,6 @@ import pytest
 from pyspark import SparkFiles
 
 from headgate.carrier import ImageFolder, open_images
-from headgate.config import parse_config
 from headgate.errors import EngineError
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline
@@ -17,6 +17,7 @@ from headgate.sinks import BatchReport
 from headgate.stores import VARIABLE, folder_of, grant
 from headgate_testing import MySQLServer, ObjectStore
 from tests.fix_carrier import FakeTable
+from tests.integration.databases import pipeline_config
 from tests.integration.outside import lake_rows, source_rows
 from tests.integration.pipeline.verifying import newest, verify
 
@@ -37,17 +38,7 @@ def test_chunks_and_changes(
     def look(_: BatchReport) -> None:
         used.append(len([*root.glob("headgate-images-*/*.arrow")]))
 
-    config = parse_config(
-        f"""
-        name = "files"
-        [source]
-        url = "{mysql_server.url}"
-        tables = ["{mysql_db}.t"]
-        [target]
-        path = "{tmp_path / "lake"}"
-        mode = {modes}
-        """
-    )
+    config = pipeline_config(mysql_server, [f"{mysql_db}.t"], tmp_path, mode=json.dumps(modes))
     table = f"{mysql_db}.t"
     mysql_server.execute(
         "SET SESSION cte_max_recursion_depth = 10000",
@@ -64,7 +55,7 @@ def test_chunks_and_changes(
     lake = Lake.at(str(tmp_path / "lake"))
     where = "_is_current" if "history" in modes else "true"
     assert lake_rows(lake.current(table), ["id", "note"], where=where) == source_rows(mysql_server, table, "id, note")
-    result = verify(config, newest(spark, lake), table)
+    result = verify(config, newest(lake), table)
     assert (result.state, result.equal, result.differences) == ("live", ROWS * 2 // 3, 0), result
 
 

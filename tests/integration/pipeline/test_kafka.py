@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from headgate.carrier import ControlFolder
-from headgate.cli._plan import print_plan
 from headgate.errors import HeadgateError, TargetError
 from headgate.gtid import GtidSet
-from headgate.kafka._target import KafkaTarget
+from headgate.kafka import KafkaTarget
 from headgate.lake import Lake
 from headgate.pipeline import check_config, check_interfaces
 from headgate.status import read_status
 from headgate_testing import KafkaBroker, MySQLServer, wait_until
-from tests.integration.runs import TEXT, Runs
+from tests.integration.runs import TEXT, Runs, plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -195,12 +194,11 @@ def test_next_to_current(runs: KafkaRuns) -> None:
         before[one.key["id"]] = one.value["after"]
 
 
-def test_before_a_run(runs: KafkaRuns, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_before_a_run(runs: KafkaRuns, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The plan names the topics; two tables of one topic, and brokers that do not answer, are reported."""
     runs.table("a", 1)
     runs.prefix = "p"
-    print_plan(runs.config())
-    assert f"p.{runs.db}.a" in "".join(capsys.readouterr().out.split())
+    assert f"p.{runs.db}.a" in "".join(plan(runs.text(), tmp_path).split())
     runs.settings = "timeout_seconds = 1\n"
     runs.broker = SimpleNamespace(bootstrap="127.0.0.1:1")  # type: ignore[assignment]
     check_interfaces(runs.config())

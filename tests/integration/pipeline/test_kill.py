@@ -80,7 +80,7 @@ def test_killed_at_random_moments(
         spark = request.getfixturevalue("spark")
         copy = load_config(config)
         Pipeline(copy, spark).run(once=True)
-        row = newest(spark, Lake.at(lake))
+        row = newest(Lake.at(lake))
         for table in TABLES:
             result = verify(copy, row, table)
             assert (result.state, result.differences) == ("live", 0), result

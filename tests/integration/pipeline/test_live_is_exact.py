@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headgate.compare import verify_table
-from headgate.config import parse_config
-from headgate.lake import Lake, newest_row, read_as_of
-from headgate.lake._ledger import find_row
+from headgate.lake import Lake, LedgerRow, newest_row, read_as_of
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
 from headgate_testing import MySQLServer
 from tests.integration.beside import beside
+from tests.integration.databases import Database, pipeline_config
 from tests.integration.pipeline.verifying import comparer, verify
 
 if TYPE_CHECKING:
@@ -28,28 +27,17 @@ WINDOWS = ("rewind", "keep", "drop")
 ROWS = 200
 
 
-class Scene:
+class Scene(Database):
     """A table for each window, and a pipeline that reads them in chunks of 100 rows."""
 
     def __init__(self, server: MySQLServer, spark: SparkSession, db: str, folder: Path) -> None:
-        self.server, self.spark, self.db = server, spark, db
+        super().__init__(server, db)
+        self.spark = spark
         self.lake = Lake.at(folder / "lake")
         names = [f"copied_{window}" for window in WINDOWS]
         tables = "\n".join(f'[tables."{db}.copied_{window}"]\nwindow = "{window}"' for window in WINDOWS)
-        self.config = parse_config(
-            f"""
-            name = "live"
-            [source]
-            url = "{server.url}"
-            tables = ["{db}.*"]
-            chunk_rows = 100
-            poll_ms = 20
-            [target]
-            path = "{folder / "lake"}"
-            mode = "current"
-            {tables}
-            """
-        )
+        source = "chunk_rows = 100\npoll_ms = 20"
+        self.config = pipeline_config(server, [f"{db}.*"], folder, source=source, more=tables)
         self.states: dict[str, list[str]] = {f"{db}.{name}": [] for name in names}
         for name in names:
             self.do(
@@ -57,11 +45,6 @@ class Scene:
                 f"INSERT INTO {name} WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < {ROWS})"
                 " SELECT i * 2, i FROM n",
             )
-
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
 
     def run(self, resnapshot: list[str]) -> None:
         """One run; what the ledger said of each table after each batch is in ``states``."""
@@ -144,16 +127,17 @@ def test_a_table_is_not_live_in_the_batch_that_brings_its_last_rows(
     """Readers as of that batch, and ``verify``, leave it out; a run that is stopped about there is gone on with."""
     scene = Scene(mysql_server, spark, mysql_db, tmp_path)
     pipeline = Pipeline(scene.config, spark)
-    epochs: list[int] = []
+    rows: list[LedgerRow] = []
 
     def progress(report: BatchReport) -> None:
         if any(state.state == "settling" for state in report.tables.values()):
-            epochs.append(report.epoch)
+            rows.append(newest_row(scene.lake))
+            assert rows[-1].epoch == report.epoch
             pipeline.stop()
 
     with scene.writers(2):
         pipeline.run(on_progress=progress)
-        row = find_row(spark, scene.lake, batch=epochs[0])
+        row = rows[0]
         settling = {table: state for table, state in row.tables.items() if state.state == "settling"}
         assert all(str(state.settles_at) in str(state.reason) for state in settling.values())
         assert not settling.keys() & read_as_of(spark, scene.lake.path, batch=row.epoch).keys()

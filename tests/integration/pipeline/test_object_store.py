@@ -11,12 +11,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from headgate.cli._app import app
+from headgate.cli import app
 from headgate.delta import LOG, files_of
 from headgate.lake import Lake
 from headgate.stores import VARIABLE, grant
-from headgate.upkeep import Maintenance
-from headgate.upkeep._file_removal import UpkeepTimes
+from headgate.upkeep import Maintenance, UpkeepTimes
 from headgate_testing import MySQLServer, ObjectStore, s3_jars
 from tests.integration.elsewhere import Elsewhere, with_jars
 from tests.upkeep.test_upkeep import AT_ONCE, NAME, STILL, Written

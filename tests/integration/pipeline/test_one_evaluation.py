@@ -4,6 +4,7 @@ partition again, and a chunk that is read again may give others.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,13 @@ from pyspark import TaskContext
 
 from headgate.apply import _expand
 from headgate.carrier import CARRIER_DDL, Batch
-from headgate.config import parse_config
 from headgate.decide import Policy
 from headgate.lake import DeltaPath, Form, Lake
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchWriter
 from headgate_testing import MySQLServer
 from tests.fix_carrier import FakeBatch, FakeTable
+from tests.integration.databases import pipeline_config
 from tests.integration.outside import lake_rows, source_rows
 from tests.integration.pipeline.verifying import newest, verify
 
@@ -91,7 +92,7 @@ def test_each_partition_is_computed_once(
     writer.unseen = lose_blocks
     writer.write(evaluated_once(KINDS[kind]().frame(spark), tmp_path / "partitions"), 7)
     assert [*(tmp_path / "partitions").iterdir()]
-    assert newest(spark, lake).tables[table.name].state == "live"
+    assert newest(lake).tables[table.name].state == "live"
     ids = [row["id"] for row in DeltaPath(spark, lake.current(table.name)).read().where(form.condition).collect()]
     kept = {"merged chunk": [1, 9], "changes": [2, 9], "counted rows": [2, 9], "whole keyless table": [9]}
     assert sorted(ids) == kept.get(kind, [1, 2, 9])
@@ -108,17 +109,7 @@ def test_statements_between_decision_and_writes(
 ) -> None:
     """A chunk that is read again then gives nothing: its table was altered, or has no key and was written."""
     tables = [f"{mysql_db}.{name}" for name in ("keyed", "emptied", *(["bare"] if "current" in modes else []))]
-    config = parse_config(
-        f"""
-        name = "once"
-        [source]
-        url = "{mysql_server.url}"
-        tables = {tables}
-        [target]
-        path = "{tmp_path / "lake"}"
-        mode = {list(modes)}
-        """
-    )
+    config = pipeline_config(mysql_server, tables, tmp_path, mode=json.dumps(modes))
     mysql_server.execute(
         *(f"CREATE TABLE {mysql_db}.{name} (id INT PRIMARY KEY, v INT)" for name in ("keyed", "emptied")),
         f"CREATE TABLE {mysql_db}.bare (id INT, v INT)",
@@ -144,10 +135,10 @@ def test_statements_between_decision_and_writes(
     Pipeline(config, spark).run(once=True)
     assert not statements
     for table in tables:
-        assert newest(spark, lake).tables[table].state == "live"
+        assert newest(lake).tables[table].state == "live"
         assert len(lake_rows(lake.current(table), where=where)) == 3, "the rows that were decided by"
     Pipeline(config, spark).run(once=True)
     for table in tables:
         assert lake_rows(lake.current(table), ["id", "v"], where=where) == source_rows(mysql_server, table)
-        result = verify(config, newest(spark, lake), table)
+        result = verify(config, newest(lake), table)
         assert (result.state, result.differences) == ("live", 0), result

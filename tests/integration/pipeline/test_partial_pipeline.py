@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.compare import TableResult, verify_table
-from headgate.config import parse_config
 from headgate.lake import Lake, LedgerRow, newest_row
 from headgate.pipeline import Pipeline
 from headgate_testing import MySQLServer
 from tests.integration.beside import beside
+from tests.integration.databases import Database, pipeline_config
 from tests.integration.outside import lake_rows, logged
 from tests.integration.pipeline.verifying import comparer
 
@@ -29,37 +29,24 @@ COLUMNS = ("id", "a", "b", "c", "n")
 Row = tuple[Any, ...]
 
 
-class Scene:
+class Scene(Database):
     """A table ``t`` of 400 rows in eight chunks, its pipeline, and sessions that write it."""
 
     def __init__(self, server: MySQLServer, spark: SparkSession, db: str, folder: Path, mode: str) -> None:
-        self.server, self.spark, self.db, self.table = server, spark, db, f"{db}.t"
+        super().__init__(server, db)
+        self.spark, self.table = spark, f"{db}.t"
         self.lake = Lake.at(folder / "lake")
-        self.config = parse_config(
-            f"""
-            name = "partial"
-            [source]
-            url = "{server.url}"
-            tables = ["{db}.*"]
-            window = "keep"
-            chunk_rows = 50
-            [target]
-            path = "{folder / "lake"}"
-            mode = {mode}
-            """
-        )
+        source = 'window = "keep"\nchunk_rows = 50'
+        self.config = pipeline_config(server, [f"{db}.*"], folder, source=source, mode=mode)
         self.do(
             "CREATE TABLE t (id INT PRIMARY KEY, a INT, b TEXT, c VARCHAR(20) DEFAULT 'c', n INT NOT NULL DEFAULT 4)",
             "INSERT INTO t WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 400)"
             " SELECT i * 2, i, REPEAT('b', i), 'x', i FROM n",
         )
 
-    def do(self, *statements: str, image: str = "FULL") -> None:
-        with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
-            cursor.execute("SET SESSION cte_max_recursion_depth = 10000")
-            cursor.execute(f"SET SESSION binlog_row_image = '{image}'")
-            for statement in statements:
-                cursor.execute(statement)
+    def do(self, *statements: str, image: str = "FULL", **session: Any) -> None:
+        settings = f"SET SESSION cte_max_recursion_depth = 10000, binlog_row_image = '{image}'"
+        super().do(settings, *statements, **session)
 
     def run(self) -> LedgerRow:
         Pipeline(self.config, self.spark).run(once=True)

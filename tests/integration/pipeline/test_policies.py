@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql.functions import expr
 
 from headgate import register
-from headgate.config import parse_config
 from headgate.errors import UnsupportedError
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline
 from headgate_testing import MySQLServer
+from tests.integration.databases import pipeline_config
 from tests.integration.outside import lake_rows
 from tests.integration.pipeline.verifying import newest, verify
 
@@ -40,24 +40,11 @@ def test_each_table_has_its_policies_on_both_roads_and_in_verify(
         for table in tables:
             cursor.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, {COLUMNS})")
             cursor.execute(f"INSERT INTO {table} VALUES {ROWS}")
-    config = parse_config(
-        f"""
-        name = "policies"
-        [source]
-        url = "{mysql_server.url}"
-        tables = ["{mysql_db}.*"]
-        zero_dates = "null"
-        json = "variant"
-        [target]
-        path = "{tmp_path / "lake"}"
-        [tables."{own_table}"]
-        zero_dates = "text"
-        time = "microseconds"
-        bit = "binary"
-        decimals = "double"
-        unsigned_bigint = "bigint"
-        """
-    )
+    source = 'zero_dates = "null"\njson = "variant"'
+    policies = {"zero_dates": "text", "time": "microseconds", "bit": "binary", "decimals": "double"}
+    policies["unsigned_bigint"] = "bigint"
+    more = "\n".join([f'[tables."{own_table}"]', *(f'{name} = "{value}"' for name, value in policies.items())])
+    config = pipeline_config(mysql_server, [f"{mysql_db}.*"], tmp_path, source=source, more=more)
     Pipeline(config, spark).run(once=True)
     with mysql_server.connect(database=mysql_db) as connection, connection.cursor() as cursor:
         cursor.execute("SET sql_mode = ''")
@@ -67,7 +54,7 @@ def test_each_table_has_its_policies_on_both_roads_and_in_verify(
     Pipeline(config, spark).run(once=True)
 
     lake = Lake.at(str(tmp_path / "lake"))
-    row = newest(spark, lake)
+    row = newest(lake)
     for table in tables:
         result = verify(config, row, table)
         assert (result.equal, result.differences) == (6, 0), result
@@ -116,10 +103,7 @@ def test_policies_of_keys_and_of_added_columns(
             f"INSERT INTO {mysql_db}.{name} VALUES (10, 1), (9, 1), (100, 1)",
         )
     tables = "".join(f'[tables."{mysql_db}.{name}"]\n{line}\n' for name, line in policies.items())
-    config = parse_config(
-        f'name = "keys"\n[source]\nurl = "{mysql_server.url}"\ntables = ["{mysql_db}.*"]\nchunk_rows = 1\n'
-        f'[target]\npath = "{tmp_path / "lake"}"\n{tables}'
-    )
+    config = pipeline_config(mysql_server, [f"{mysql_db}.*"], tmp_path, source="chunk_rows = 1", more=tables)
     Pipeline(config, spark).run(once=True)
     for name in keys:
         mysql_server.execute(
@@ -130,7 +114,7 @@ def test_policies_of_keys_and_of_added_columns(
         )
     Pipeline(config, spark).run(once=True)
     lake = Lake.at(str(tmp_path / "lake"))
-    row = newest(spark, lake)
+    row = newest(lake)
     rows = {}
     for name in keys:
         result = verify(config, row, f"{mysql_db}.{name}")

@@ -13,15 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.catalog import TablePatterns
 from headgate.errors import HistoryRewrittenError, ServerBehindError
-from headgate.gtid import GtidSet
-from headgate.mysql import ConnectionSettings
-from headgate.offsets import SourceOffset
-from headgate.spark._history import HistoryCheck
-from headgate.spark._server import SourceServer
 from headgate_testing import MySQLServer
 from tests.integration.runs import Runs
+from tests.integration.streams import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -132,24 +127,19 @@ def test_another_server_that_is_behind_ends_a_run_within_the_stated_time(runs: R
 
 @pytest.mark.parametrize("few", [256, 1])
 def test_the_newest_transaction_is_the_last_in_the_log(
-    server: MySQLServer, monkeypatch: pytest.MonkeyPatch, few: int
+    server: MySQLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     """Its number is not the highest: members of a group assign numbers in blocks, and users choose some."""
     monkeypatch.setattr("headgate.spark._history._FEW", few)
     server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
-    planner = SourceServer(ConnectionSettings.from_url(server.url), TablePatterns(["d.*"]))
-    history, state = HistoryCheck(planner), planner.state()
-    fields = history.begin(state.executed, state)
-    start = SourceOffset(str(state.executed), 1, **fields)
+    stream = Stream(server, "d", tmp_path)
+    stream.finish()
     source = "aaaaaaaa-eb5b-11f1-814f-02fc00000001"
     with server.connect(autocommit=True) as connection, connection.cursor() as cursor:
         for number in (1_000_001, 1, 2, 3):
             cursor.execute(f"SET gtid_next = '{source}:{number}'")
             cursor.execute(f"INSERT INTO d.t VALUES ({number})")
-    state = planner.state()
-    last, hint = history.advance(start, state.executed - start.position, state, 2)
-    assert last is not None
-    assert last.gtid == f"{source}:3"
-    end = SourceOffset(str(state.executed), 2, last=last, hint=hint)
-    assert history.advance(end, GtidSet(), state, 3) == (last, hint)
-    planner.drop()
+    end = stream.planner.latest(stream.offset)
+    assert end.last is not None
+    assert end.last.gtid == f"{source}:3"
+    assert stream.planner.latest(end) is end

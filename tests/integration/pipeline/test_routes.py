@@ -185,7 +185,7 @@ def test_another_name(runs: Runs) -> None:
     assert READERS["delta-rs"](folder).num_rows == 20
     assert not Path(runs.lake.current(table)).exists()
     assert list(read_as_of(runs.spark, runs.lake.path)) == ["sales.items"]
-    assert verify(runs.config(), newest(runs.spark, runs.lake), table).differences == 0
+    assert verify(runs.config(), newest(runs.lake), table).differences == 0
     runs.more = f'[routes]\n"{runs.db}.*" = "sales.articles"\n'
     with pytest.raises(
         TargetError, match=r"its route has changed, and .*/sales/articles does not exist: move .*/items"

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.apply._current import CurrentTable
+from headgate.apply import CurrentTable
 from headgate.carrier import Commits
 from headgate.catalog import AddedColumn, DroppedColumn, RedefinedColumn
 from headgate.config import SchemaChangesConfig
 from headgate.decide import Policy
 from headgate.delta import _commit
 from headgate.errors import CommitConflictError, CommitUnknownError, ConfigError, TargetError
-from headgate.lake import DeltaPath, Lake, WriteMethod, ledger_notifications, read_as_of
-from headgate.lake._ledger import find_row
+from headgate.lake import DeltaPath, Lake, WriteMethod, ledger_notifications, newest_row, read_as_of
 from headgate.sinks import BatchReport, BatchWriter
 from headgate.stores import _folder
 from tests.fix_carrier import UUID, Crash, FakeBatch, FakeTable, crash_before_ledger
@@ -204,7 +203,11 @@ def test_the_ledger_row_is_a_consistent_view(bench: Bench) -> None:
     assert view() == {"shop.orders": 3, "shop.items": 2}
     assert view(batch=1) == {"shop.orders": 1, "shop.items": 1}
     assert view(gtid=f"{UUID}:1-2") == {"shop.orders": 2, "shop.items": 2}
-    assert find_row(bench.spark, bench.lake).gtid == f"{UUID}:1-3"
+    row = newest_row(bench.lake)
+    (by_spark,) = bench.spark.read.format("delta").load(bench.lake.ledger).where("epoch = 3").collect()
+    states = {(one["table"], one["state"], one["version"]) for one in by_spark["tables"]}
+    assert states == {(name, state.state, state.version) for name, state in row.tables.items()}
+    assert (by_spark["epoch"], by_spark["gtid"]) == (row.epoch, row.gtid) == (3, f"{UUID}:1-3")
     with pytest.raises(ConfigError, match="yet"):
         view(gtid=f"{UUID}:1-9")
 

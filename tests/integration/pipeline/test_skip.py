@@ -127,7 +127,7 @@ def test_a_table_that_would_be_made_again_stops_and_keeps_its_rows(runs: Runs) -
     runs.do("DELETE FROM t WHERE id = 2", "ALTER TABLE t MODIFY v VARCHAR(20)", "INSERT INTO t VALUES (9, 9, 9)")
     runs.run()
     runs.run()
-    state = newest(runs.spark, runs.lake).tables[name]
+    state = newest(runs.lake).tables[name]
     assert state.state == "stopped"
     assert "would lose the rows that skip keeps: move its folder away" in str(state.reason)
     assert sorted(runs.rows(name)) == [1, 2, 3, 4, 5]

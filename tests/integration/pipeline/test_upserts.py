@@ -33,11 +33,7 @@ def foreign(spark: SparkSession, copy: Copy, choice: random.Random) -> None:
     spark.sql(choice.choice([f"OPTIMIZE {table}", f"REORG TABLE {table} APPLY (PURGE)"]))
 
 
-HISTORIES = [
-    (8, 1),
-    pytest.param(8, 4, marks=pytest.mark.long),
-    *(pytest.param(seed, 4, marks=pytest.mark.slow) for seed in range(120) if seed != 8),
-]
+HISTORIES = [(8, 1), *(pytest.param(seed, 4, marks=pytest.mark.slow) for seed in range(120))]
 """Seeds, and batches of changes. The first has documents and odd names; ``test_many_histories`` has plain tables."""
 
 

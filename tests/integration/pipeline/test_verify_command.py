@@ -20,8 +20,7 @@ import pytest
 
 from headgate.compare import Comparer, verify_table
 from headgate.config import parse_config
-from headgate.lake import Lake, Workers, newest_row
-from headgate.lake._ledger import TableState
+from headgate.lake import Lake, TableState, Workers, newest_row
 from headgate.pipeline import read_source
 from headgate_testing import MySQLServer
 from tests.integration.beside import beside

@@ -19,16 +19,7 @@ from headgate.errors import BinlogPurgedError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection
 from headgate.offsets import Hint
-from headgate.replication import (
-    DecodeOptions,
-    LogRead,
-    RangeEnd,
-    WindowReader,
-    cut_in_order,
-    previous_gtids,
-    read_range,
-    transaction_headers,
-)
+from headgate.replication import LogRead, RangeEnd, WindowReader, cut_in_order, previous_gtids, transaction_headers
 from headgate_testing import MySQLServer
 from tests.integration.changes import Log, plain
 
@@ -111,32 +102,27 @@ def test_hints_into_files_of_either_kind(log: Log) -> None:
     sets = switches(log)
     uuid, end = log.server.server_uuid, log.executed()
 
-    def read(wanted: GtidSet, hint: Hint | None) -> tuple[list[int], Hint]:
-        items = list(
-            read_range(
-                LogRead(log.settings, wanted=wanted, executed=log.executed(), server_uuid=uuid, hint=hint),
-                DecodeOptions(log.tables, epoch=1),
-            )
-        )
+    def read(start: GtidSet, end: GtidSet, hint: Hint | None) -> tuple[list[int], Hint]:
+        items = log.items(start=start, end=end, uuid=uuid, hint=hint)
         last = items[-1]
         assert isinstance(last, RangeEnd)
         return ids(plain(items)), Hint(uuid, last.file, last.pos)
 
     hint = None
     for n, (before, after) in enumerate(pairwise(sets)):
-        row_ids, hint = read(after - before, hint)
+        row_ids, hint = read(before, after, hint)
         assert row_ids == of(n)
     names = [name for name, *_ in files(log)][-4:]
     for n, name in enumerate(names):
-        assert read(sets[n + 1] - sets[n], Hint(uuid, name, 4))[0] == of(n)
+        assert read(sets[n], sets[n + 1], Hint(uuid, name, 4))[0] == of(n)
         if n:
             assert previous_gtids(log.settings, name) == sets[n]
     assert cut_in_order(log.settings, sets[0], end, limit_rows=10**6) == end
     log.do("SET GLOBAL binlog_encryption = OFF", "INSERT INTO t VALUES (60, 'o')")
     first = log.executed()
     log.do("INSERT INTO t VALUES (61, 'p')", "SET GLOBAL binlog_encryption = ON", "INSERT INTO t VALUES (62, 'q')")
-    row_ids, here = read(first - sets[-1], hint)
-    assert (row_ids, read(log.executed() - first, here)[0]) == ([60], [61, 62])
+    row_ids, here = read(sets[-1], first, hint)
+    assert (row_ids, read(first, log.executed(), here)[0]) == ([60], [61, 62])
     (header,) = transaction_headers(LogRead(log.settings, wanted=first - sets[-1]))
     assert [header] == transaction_headers(LogRead(log.settings, wanted=first - sets[-1], hint=hint))
     assert header.commit_us > 1_600_000_000_000_000
@@ -149,11 +135,7 @@ def test_positions_are_those_of_the_events(log: Log) -> None:
         file, pos = connection.log_status()
     name, size, encrypted = files(log)[-1]
     assert (name, encrypted, size) == (file, True, pos + 512)
-    end = log.executed()
-    items = list(
-        read_range(LogRead(log.settings, wanted=end - log.start, executed=end), DecodeOptions(log.tables, epoch=1))
-    )
-    last = items[-1]
+    last = log.items()[-1]
     assert isinstance(last, RangeEnd)
     assert (last.file, last.pos) == (file, pos)
 

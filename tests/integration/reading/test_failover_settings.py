@@ -17,13 +17,10 @@ from headgate.cli import app
 from headgate.errors import BinlogPurgedError, Definite, ServerSettingError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
-from headgate.policies import Policies
-from headgate.relay.server._bootstrap._suppliers import ChunkSupplier
-from headgate.relay.server._sources import LogicalSource
 from headgate.replication import DecodeOptions, Idle, check_settings, follow
-from headgate.snapshot import Chunk
-from headgate.spark._past import TablesAsOf
+from headgate.spark import TablesAsOf
 from headgate_testing import UNLOGGED_CASCADES, MySQLServer, Proxy, replica_pair
+from tests.integration.bootstraps import first_part
 from tests.integration.runs import Runs
 from tests.integration.streams import Stream, make_tables
 
@@ -170,10 +167,8 @@ def test_readers_that_no_planner_stands_behind(tmp_path: Path) -> None:
         gtid, url = servers.replica.gtid_executed, servers.proxy.url
         (tmp_path / "secret").write_text("")
         past = TablesAsOf({"url": url, "secret_file": str(tmp_path / "secret")})
-        source = LogicalSource(1, "s", "d.changes")
-        part = {"chunk": Chunk("d.changes", 0, None, None).to_dict()}
         reads: list[Callable[[], Any]] = [
-            lambda: ChunkSupplier(servers.settings, Policies()).read(source, part, GtidSet.parse(gtid), None),
+            lambda: first_part(servers.settings, "d.changes", GtidSet.parse(gtid)),
             lambda: past.rows("d.changes", gtid, [(1,)]).num_rows,
         ]
         remedies = {refused(read, "replica_preserve_commit_order") for read in reads}

@@ -36,6 +36,7 @@ from headgate.snapshot import ChunkRead, Redo, read_chunks
 from headgate_testing import MySQLServer
 from tests.integration.beside import beside
 from tests.integration.changes import plain
+from tests.integration.databases import Database
 
 pytestmark = pytest.mark.needs_own_server
 
@@ -59,22 +60,17 @@ def scene(server: MySQLServer) -> Iterator[Scene]:
     server.execute("DROP DATABASE d")
 
 
-class Scene:
+class Scene(Database):
     """The log from a mark on."""
 
     def __init__(self, server: MySQLServer) -> None:
-        self.server = server
+        super().__init__(server, "d")
         self.settings = ConnectionSettings.from_url(server.url)
         self.start = self.position()
 
     def position(self) -> Position:
         with Connection.open(self.settings) as connection:
             return read_executed(connection).executed
-
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database="d", autocommit=True) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
 
     def read(self, start: Position | None = None, end: Position | None = None, **options: Any) -> list[Any]:
         end = end or self.position()

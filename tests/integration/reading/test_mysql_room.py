@@ -314,14 +314,3 @@ def test_a_silent_server_is_lost(mysql_server: MySQLServer) -> None:
         pytest.raises(ConnectionLostError),
     ):
         connection.query("SELECT SLEEP(20)")
-
-
-@pytest.mark.needs_own_server
-def test_a_server_without_a_log() -> None:
-    with (
-        MySQLServer.start({"log_bin": "OFF", "gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}) as server,
-        Connection.open(settings_for(server)) as connection,
-    ):
-        with pytest.raises(ServerSettingError, match="writes no binary log"):
-            connection.log_status()
-        assert not gtid_executed(connection)

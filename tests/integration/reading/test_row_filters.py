@@ -7,25 +7,23 @@ from typing import Any
 
 import pytest
 
-from headgate.catalog import TablePatterns
 from headgate.errors import RowFilterError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.policies import ColumnRule, Policies
-from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, read_range
-from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
+from headgate.replication import ImageBatch
 from headgate_testing import MySQLServer
+from tests.integration.changes import Log
 
 ROWS = "country = 'DE' AND amount > 10 AND (gone IS NULL OR gone >= '2026-01-02')"
 COUNTRIES = ("'DE'", "'AT'", "NULL")
 DATES = ("NULL", "'2026-01-01 23:59:59'", "'2026-01-02'")
 
 
-class Source:
+class Source(Log):
     def __init__(self, server: MySQLServer, db: str) -> None:
-        self.server, self.name = server, f"{db}.t"
-        self.settings = ConnectionSettings.from_url(server.url)
+        super().__init__(server, db, create=False)
+        self.name = f"{db}.t"
         self.random = random.Random(7)
         # The country is masked and the date excluded: the rows are chosen by the values before the rules.
         rules = ((f"{db}.t", (("country", ColumnRule.parse("null")), ("gone", ColumnRule.parse("exclude")))),)
@@ -33,10 +31,6 @@ class Source:
         server.execute(
             f"CREATE TABLE {self.name} (id INT PRIMARY KEY, country VARCHAR(2), amount DECIMAL(8,2), gone DATETIME)"
         )
-
-    def executed(self) -> GtidSet:
-        with Connection.open(self.settings) as connection:
-            return gtid_executed(connection)
 
     def write(self, count: int) -> None:
         pick = self.random
@@ -58,15 +52,9 @@ class Source:
     def expected(self) -> dict[int, Any]:
         return dict(self.server.query(f"SELECT id, amount FROM {self.name} WHERE {ROWS}"))
 
-    def chunk(self, executed: GtidSet) -> dict[int, Any]:
-        items = read_chunks(
-            ChunkRead(
-                self.settings, [ChunkSpec(self.name, 0)], executed, self.server.server_uuid, epoch=1, planned_us=0
-            ),
-            ChunkOptions(self.policies),
-        )
+    def read_chunk(self, executed: GtidSet) -> dict[int, Any]:
         rows: dict[int, Any] = {}
-        for item in items:
+        for item in self.chunks([ChunkSpec(self.name, 0)], executed, policies=self.policies):
             assert isinstance(item, ImageBatch), item
             assert item.batch.schema.names[4:] == ["id", "country", "amount"]
             assert item.batch["country"].null_count == item.batch.num_rows
@@ -74,12 +62,8 @@ class Source:
         return rows
 
     def images(self, start: GtidSet, end: GtidSet, images: str) -> list[tuple[str, int, Any]]:
-        items = read_range(
-            LogRead(self.settings, wanted=end - start, executed=end),
-            DecodeOptions(TablePatterns([self.name]), epoch=1, images=images, policies=self.policies),
-        )
-        batches = [image.batch for item in items if isinstance(item, LogBlock) for image in item.images]
-        return [(row["_op"], row["id"], row["amount"]) for batch in batches for row in batch.to_pylist()]
+        rows = self.rows(self.name, start=start, end=end, images=images, policies=self.policies)
+        return [(row["_op"], row["id"], row["amount"]) for row in rows]
 
 
 @pytest.mark.parametrize("images", ["all", "keys"])
@@ -92,7 +76,7 @@ def test_chunks_and_the_log_bring_exactly_the_rows_that_pass(
     for _ in range(3):
         start, table = source.executed(), source.expected()
         source.write(40)
-        assert source.chunk(start) == table  # rewound: the writes since may have moved rows in or out
+        assert source.read_chunk(start) == table  # rewound: the writes since may have moved rows in or out
         end = source.executed()
         for op, key, amount in source.images(start, end, images):
             seen += op

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,9 @@ from headgate.errors import SchemaAmbiguousError, ServerSettingError, Unsupporte
 from headgate.mysql import Connection
 from headgate.policies import Policies
 from headgate.replication import Ddl, WindowReader
-from headgate.spark._server import SourceServer
 from headgate_testing import MySQLServer
 from tests.integration.changes import Log, plain
+from tests.integration.streams import Stream
 
 pytestmark = pytest.mark.needs_own_server
 
@@ -211,18 +212,18 @@ def test_generated_primary_keys_and_tags(log: Log) -> None:
     assert len(log.chunk("t")) == 4
 
 
-def test_anonymous_transactions_are_refused(log: Log) -> None:
+def test_anonymous_transactions_are_refused(log: Log, tmp_path: Path) -> None:
     table(log)
     log.do("INSERT INTO t VALUES (1, 1)")
     stream = log.following()
     assert ids(stream.rows()) == [1]
-    planner = SourceServer(log.settings, log.tables)
+    planned = Stream(log.server, log.db, tmp_path)
     log.do("SET GLOBAL gtid_mode = ON_PERMISSIVE")
     try:
         log.do("INSERT INTO t VALUES (2, 2)")
         assert ids(stream.rows()) == [2]
         with pytest.raises(ServerSettingError, match="SET GLOBAL gtid_mode = ON, or OFF") as refused:
-            planner.state()
+            planned.batch()
         assert refused.value.actual == "ON_PERMISSIVE"
         log.do("SET gtid_next = 'ANONYMOUS'", "INSERT INTO t VALUES (3, 3)", "SET gtid_next = 'AUTOMATIC'")
         log.do("INSERT INTO t VALUES (4, 4)")
@@ -232,7 +233,6 @@ def test_anonymous_transactions_are_refused(log: Log) -> None:
         with pytest.raises(ServerSettingError, match="SET GLOBAL gtid_mode = ON"):
             log.rows()
     finally:
-        planner.drop()
         log.do("SET GLOBAL gtid_mode = ON")
     with pytest.raises(ServerSettingError, match="read the tables again from a position after it"):
         log.rows()

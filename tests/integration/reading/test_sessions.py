@@ -14,11 +14,12 @@ import pytest
 from headgate import verify
 from headgate.catalog import TableDef, TablePatterns, load_tables
 from headgate.mysql import Connection, ConnectionSettings, Secret, commit_watermark, gtid_executed
-from headgate.offsets import ChunkSpec, SnapshotProgress
+from headgate.offsets import ChunkSpec
 from headgate.policies import Policies
 from headgate.replication import ImageBatch
-from headgate.snapshot import ChunkOptions, ChunkRead, advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate_testing import MySQLServer
+from tests.integration.changes import planned
 from tests.integration.runs import Runs
 
 if TYPE_CHECKING:
@@ -178,10 +179,7 @@ def snapshot(server: MySQLServer, settings: ConnectionSettings) -> dict[str, tup
         executed = gtid_executed(connection)
         chunks: list[ChunkSpec] = []
         for table in load_tables(connection.query, TABLES):
-            progress: SnapshotProgress = first_chunk_bounds(connection.query, table, epoch=1, rows=7)
-            while (chunk := next_chunk(connection.query, table, progress, 7)) is not None:
-                chunks.append(chunk)
-                progress = advance(progress, chunk)
+            chunks += planned(connection.query, table, 7)
     what = ChunkRead(settings, chunks, executed, server.server_uuid, epoch=1, planned_us=0)
     rows: dict[str, list[pa.Table]] = {}
     tables: dict[str, TableDef] = {}

@@ -10,6 +10,8 @@ import itertools
 import json
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,22 +23,10 @@ from headgate.catalog import TablePatterns
 from headgate.cli import app
 from headgate.errors import UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings
-from headgate.offsets import ChunkSpec
-from headgate.replication import (
-    Ddl,
-    DecodeOptions,
-    Idle,
-    LogBlock,
-    LogRead,
-    WindowReader,
-    cut_in_order,
-    follow,
-    read_range,
-)
-from headgate.snapshot import ChunkRead, read_chunks
+from headgate.mysql import Connection
+from headgate.replication import Ddl, LogBlock, WindowReader, cut_in_order
 from headgate_testing import MySQLServer
-from tests.integration.changes import plain
+from tests.integration.changes import Log, plain
 from tests.integration.relay.test_binlog_archive import keeping
 from tests.integration.runs import Runs
 
@@ -58,8 +48,9 @@ class World:
 
     def __init__(self, server: MySQLServer, db: str, databases: int = 5) -> None:
         self.server = server
-        self.settings = ConnectionSettings.from_url(server.url)
         self.databases = [f"{db}_{letter}" for letter in "abcdefgh"[:databases]]
+        self.log = Log(server, self.databases[0], create=False)
+        self.settings = self.log.settings
         for name in self.databases:
             server.execute(
                 f"CREATE DATABASE {name}", f"CREATE TABLE {name}.t (id INT PRIMARY KEY, v INT)",
@@ -98,13 +89,7 @@ class World:
         return contents
 
     def read(self, start: GtidSet, *patterns: str) -> list[Any]:
-        end = GtidSet.parse(self.server.gtid_executed)
-        return list(
-            read_range(
-                LogRead(self.settings, wanted=end - start, executed=end),
-                DecodeOptions(TablePatterns(patterns), epoch=1),
-            )
-        )
+        return self.log.items(*patterns, start=start)
 
     def refused(self, start: GtidSet) -> set[str]:
         """The databases whose followers cannot go on from here."""
@@ -284,25 +269,13 @@ def test_plain_changes_elsewhere_are_passed_over(world: World, tmp_path: Path, k
         place = connection.log_status()
     window = WindowReader(world.settings, start, server_uuid=None, tables=TablePatterns([f"{here}.t"]))
     assert operations(list(window.read_to(*place))) == expected
-    stream, items = follow(world.settings, start, DecodeOptions(TablePatterns([f"{here}.*"]))), []
-    for item in stream:
-        items.append(item)
-        if isinstance(item, Idle) and end <= item.gtid:
-            break
-    stream.close()  # type: ignore[attr-defined]
-    assert operations(items) == expected
+    world.log.start = start
+    stream = world.log.following()
+    assert operations(stream.items()) == expected
+    stream.close()
     assert cut_in_order(world.settings, start, end, limit_rows=1) > start
-    chunk = read_chunks(
-        ChunkRead(
-            world.settings,
-            [ChunkSpec(f"{here}.t", 0, None, None)],
-            start,
-            world.server.server_uuid,
-            epoch=1,
-            planned_us=1,
-        )
-    )
-    assert operations(list(chunk)) == [("r", 1)], "the window from the set on is read over these changes"
+    chunk = [(row["_op"], row["id"]) for row in world.log.chunk("t", start)]
+    assert chunk == [("r", 1)], "the window from the set on is read over these changes"
 
 
 def binlog_events(server: MySQLServer) -> list[tuple[Any, ...]]:
@@ -403,21 +376,15 @@ def test_names_of_databases_where_the_server_has_them_in_lower_case(own_server: 
     server = own_server(lower_case_table_names=1)
     server.execute("CREATE DATABASE Shop", "CREATE TABLE Shop.T (id INT PRIMARY KEY)", "CREATE DATABASE Logs")
     server.execute("CREATE TABLE LOGS.Lines (id INT PRIMARY KEY)")
-    settings, start = ConnectionSettings.from_url(server.url), GtidSet.parse(server.gtid_executed)
+    log = Log(server, "shop", create=False)
     with contextlib.closing(server.connect(autocommit=True)) as connection, connection.cursor() as cursor:
         cursor.execute("SET SESSION binlog_format = STATEMENT")
         cursor.execute("INSERT INTO LoGs.LINES VALUES (1)")
         middle = GtidSet.parse(server.gtid_executed)
         cursor.execute("INSERT INTO SHOP.t VALUES (1)")
-    end = GtidSet.parse(server.gtid_executed)
-
-    def read(wanted: GtidSet) -> list[Any]:
-        tables = TablePatterns(["shop.*"])
-        return list(read_range(LogRead(settings, wanted=wanted, executed=end), DecodeOptions(tables, epoch=1)))
-
-    assert len(read(middle - start)) == 1
+    assert len(log.items(end=middle)) == 1
     with pytest.raises(UnsupportedError, match=r"\(a change in database shop\)"):
-        read(end - middle)
+        log.items(start=middle)
 
 
 @pytest.fixture
@@ -464,24 +431,11 @@ def test_a_relay_keeps_a_log_with_statements_for_those_who_can_read_on(
             cursor.execute(f"INSERT INTO {there}.t VALUES (1, 1)")
         server.execute(f"INSERT INTO {here}.t VALUES (7, 1)")
         kept.wait_for(server.gtid_executed)
-        wanted = world.now() - start
-
-        def read(db: str) -> list[LogBlock]:
-            settings = ConnectionSettings.from_url(server.url)
-            items = read_range(
-                LogRead(
-                    type(settings)(**{**vars(settings), "log": kept.log}),
-                    wanted=wanted,
-                    executed=world.now(),
-                    server_uuid=server.server_uuid,
-                ),
-                DecodeOptions(TablePatterns([f"{db}.*"]), epoch=1),
-            )
-            return [item for item in items if isinstance(item, LogBlock)]
-
-        assert [row["id"] for row in plain(list(read(here)))] == [7]
+        world.log.settings = replace(world.settings, log=kept.log)
+        read = partial(world.log.rows, start=start, uuid=server.server_uuid)
+        assert [row["id"] for row in read(f"{here}.*")] == [7]
         with pytest.raises(UnsupportedError, match="a change as a statement"):
-            read(there)
+            read(f"{there}.*")
 
 
 @pytest.mark.timeout(600)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from headgate.catalog import TablePatterns
-from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.names import in_utf8mb3, lower_name
-from headgate.replication import Ddl, DecodeOptions, LogBlock, LogRead, read_range
+from headgate.replication import Ddl, LogBlock
 from headgate_testing import MySQLServer
+from tests.integration.changes import Log
 
 ODD_NAMES = [
     "a.b", "a b", "a`b", 'a"b', "--", "-- x", "#", ";", "/*", "*/", "таблица", "表", "x" * 64, "select", "TABLE",
@@ -21,35 +18,12 @@ ODD_NAMES = [
 ]  # fmt: skip
 
 
-@dataclass
-class Log:
-    """What happened on a server since the last look, in the tables of one database."""
-
-    server: MySQLServer
-    db: str
-
-    def __post_init__(self) -> None:
-        self.settings = ConnectionSettings.from_url(self.server.url)
-        self.had = self.executed()
-
-    def executed(self) -> GtidSet:
-        with Connection.open(self.settings) as connection:
-            return gtid_executed(connection)
-
-    def do(self, *statements: str, db: str | None = None) -> None:
-        with self.server.connect(database=db or self.db) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-            connection.commit()
+class Statements(Log):
+    """What happened in the tables of one database since the last look."""
 
     def look(self) -> list[str]:
         """Statements in short, and images as ``op table``."""
-        end = self.executed()
-        items = read_range(
-            LogRead(self.settings, wanted=end - self.had, executed=end),
-            DecodeOptions(TablePatterns([f"{self.db}.*"]), epoch=1),
-        )
-        self.had = end
+        items, self.start = self.items(), self.executed()
         return [text for item in items for text in self._short(item)]
 
     def _short(self, item: Any) -> Iterator[str]:
@@ -65,8 +39,8 @@ class Log:
 
 
 @pytest.fixture
-def log(mysql_server: MySQLServer, mysql_db: str) -> Log:
-    return Log(mysql_server, mysql_db)
+def log(mysql_server: MySQLServer, mysql_db: str) -> Statements:
+    return Statements(mysql_server, mysql_db, create=False)
 
 
 @pytest.fixture
@@ -82,7 +56,7 @@ def quoted(name: str, quote: str = "`") -> str:
 
 
 @pytest.mark.parametrize("ansi", [False, True])
-def test_40_odd_names_in_every_statement(log: Log, ansi: bool) -> None:
+def test_40_odd_names_in_every_statement(log: Statements, ansi: bool) -> None:
     expected = []
     with log.server.connect(database=log.db) as connection, connection.cursor() as cursor:
         if ansi:
@@ -115,7 +89,7 @@ def test_40_odd_names_in_every_statement(log: Log, ansi: bool) -> None:
     assert lines == [line for seen in expected for line in seen]
 
 
-def test_34_which_tables_a_drop_drops(log: Log, other: str) -> None:
+def test_34_which_tables_a_drop_drops(log: Statements, other: str) -> None:
     """Several at once, across schemas, with comments anywhere; names without a schema are those of the session's."""
     tables = [f"t{number}" for number in range(12)]
     for db in (log.db, other):
@@ -140,7 +114,7 @@ def test_34_which_tables_a_drop_drops(log: Log, other: str) -> None:
     assert log.look() == ["drop t9", "drop t10"]
 
 
-def test_29_four_forms_of_create_table_select(log: Log, other: str) -> None:
+def test_29_four_forms_of_create_table_select(log: Statements, other: str) -> None:
     log.do("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(9))", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
     log.look()
     for db in (other, log.db):
@@ -165,7 +139,7 @@ def test_29_four_forms_of_create_table_select(log: Log, other: str) -> None:
     ]
 
 
-def test_executable_comments_are_what_the_server_ran(log: Log, other: str) -> None:
+def test_executable_comments_are_what_the_server_ran(log: Statements, other: str) -> None:
     """A server makes plain comments of those that it does not run."""
     log.do("CREATE TABLE t (id INT PRIMARY KEY)", f"CREATE TABLE {other}.t LIKE t", "CREATE TABLE u (id INT)")
     log.look()
@@ -185,8 +159,7 @@ def test_names_of_every_letter_where_the_server_has_them_in_lower_case() -> None
     names = ["SİPARİŞ", "ΟΔΟΣ", "ẞ", "ᎣᏏᏲ", "K", "a😀"]
     names += ["".join(differing[start : start + 40]) for start in range(0, len(differing), 40)]
     with MySQLServer.start({"lower_case_table_names": 1}) as server:
-        server.execute("CREATE DATABASE shop")
-        log = Log(server, "shop")
+        log = Statements(server, "shop")
         for name in names:
             stored = lower_name(in_utf8mb3(name))
             log.do(f"CREATE TABLE `{name}` (id INT PRIMARY KEY)", f"INSERT INTO `{name}` VALUES (1)")
@@ -197,8 +170,8 @@ def test_names_of_every_letter_where_the_server_has_them_in_lower_case() -> None
 @pytest.mark.needs_own_server
 def test_names_in_any_case_where_the_server_has_them_in_lower_case() -> None:
     with MySQLServer.start({"lower_case_table_names": 1}) as server:
-        server.execute("CREATE DATABASE Shop")
-        log = Log(server, "shop")
+        log = Statements(server, "Shop")
+        log.db = "shop"
         log.do("CREATE TABLE Orders (id INT PRIMARY KEY)", "INSERT INTO ORDERS VALUES (1)")
         log.do("ALTER TABLE oRDERS ADD a INT", "RENAME TABLE SHOP.orders TO Shop.OLD", "TRUNCATE Old", "DROP TABLE OLD")
         seen = ["create orders", "c orders", "alter orders", "rename orders -> old", "t old", "drop old"]

@@ -8,51 +8,24 @@ from typing import Any
 
 import pytest
 
-from headgate.binlog import Segment
 from headgate.catalog import TablePatterns
-from headgate.errors import BinlogPurgedError, DecodeError, TransportError
+from headgate.errors import BinlogPurgedError, DecodeError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, gtid_executed
+from headgate.mysql import Connection, ConnectionSettings
 from headgate.offsets import ChunkSpec
-from headgate.replication import (
-    DecodeOptions,
-    Idle,
-    ImageBatch,
-    LogBlock,
-    LogRead,
-    RangeEnd,
-    WindowReader,
-    _xa,
-    follow,
-    previous_gtids,
-    read_range,
-)
-from headgate.replication._dump import Dump
-from headgate.snapshot import ChunkRead, read_chunks
+from headgate.positions import Position
+from headgate.replication import DecodeOptions, Idle, ImageBatch, RangeEnd, WindowReader, _xa, follow, previous_gtids
 from headgate_testing import MySQLServer
+from tests.integration.changes import Log, images, lose_connections
 
 
-class Site:
+class Site(Log):
     """A server, a database with tables ``t`` and ``u``, and XA transactions, each statement in a session of its own."""
 
     def __init__(self, server: MySQLServer, db: str) -> None:
-        self.server, self.db = server, db
-        self.settings = ConnectionSettings.from_url(server.url)
+        super().__init__(server, db, create=False)
         self.do("CREATE TABLE t (id INT PRIMARY KEY, v LONGTEXT)", "CREATE TABLE u (id INT PRIMARY KEY, v INT)")
         self.start, self.held_bytes = self.executed(), 64 << 20
-
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db, autocommit=True) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
-    def executed(self) -> GtidSet:
-        with Connection.open(self.settings) as connection:
-            return gtid_executed(connection)
-
-    def mark(self) -> None:
-        """Ranges begin here."""
-        self.start = self.executed()
 
     def place(self) -> tuple[str, int]:
         with Connection.open(self.settings) as connection:
@@ -78,16 +51,10 @@ class Site:
         xid = self.xid(name)
         self.do(f"XA START {xid}", *statements, f"XA END {xid}", f"XA COMMIT {xid} ONE PHASE")
 
-    def read(self, tables: str = "*", *, wanted: GtidSet | None = None) -> list[dict[str, Any]]:
-        end = self.executed()
-        items = list(
-            read_range(
-                LogRead(self.settings, wanted=end - self.start if wanted is None else wanted, executed=end),
-                self.options(tables),
-            )
-        )
+    def all(self, tables: str = "*", **options: Any) -> list[dict[str, Any]]:
+        items = self.items(f"{self.db}.{tables}", epoch=3, held_bytes=self.held_bytes, **options)
         assert isinstance(items[-1], RangeEnd)
-        return images(items)
+        return [{**row, "table": row["table"].partition(".")[2]} for row in images(items)]
 
     def options(self, tables: str = "*") -> DecodeOptions:
         return DecodeOptions(TablePatterns([f"{self.db}.{tables}"]), epoch=3, held_bytes=self.held_bytes)
@@ -99,18 +66,6 @@ class Site:
             for number, size, _, data in cursor.fetchall():
                 if data[:size] == self.db:
                     cursor.execute(f"XA ROLLBACK '{data[:size]}','{data[size:]}',{number}")
-
-
-def images(items: list[Any]) -> list[dict[str, Any]]:
-    """All row images in ``_seq`` order; ``_seq`` as a tuple."""
-    rows = [
-        {**row, "table": image.table.name, "_seq": tuple(row["_seq"].values())}
-        for item in items
-        if isinstance(item, LogBlock)
-        for image in item.images
-        for row in image.batch.to_pylist()
-    ]
-    return sorted(rows, key=lambda row: row["_seq"])
 
 
 def short(rows: list[dict[str, Any]]) -> list[tuple[str, int]]:
@@ -145,7 +100,7 @@ def test_rows_come_out_at_their_commit(site: Site) -> None:
     gtid = site.end("COMMIT", "x")
     _, end = site.place()
     site.do("INSERT INTO t VALUES (51, 'after')")
-    rows = site.read()
+    rows = site.all()
     assert [(row["table"], *pair) for row, pair in zip(rows, short(rows), strict=True)] == [
         ("t", "c", 50), ("t", "c", 5), ("u", "b", 1), ("u", "u", 1), ("t", "b", 1), ("t", "u", 9), ("t", "d", 2),
         ("t", "c", 51),
@@ -159,8 +114,8 @@ def test_rows_come_out_at_their_commit(site: Site) -> None:
     assert {row["_seq"][:2] for row in mine} == {(3, int(file.rpartition(".")[2]))}
     assert rows[0]["_ts"] <= mine[0]["_ts"] <= rows[-1]["_ts"]
     assert len({row["_ts"] for row in mine}) == 1
-    assert short(site.read("u")) == [("b", 1), ("u", 1)]
-    assert site.read("nothing") == []
+    assert short(site.all("u")) == [("b", 1), ("u", 1)]
+    assert site.all("nothing") == []
 
 
 @pytest.mark.usefixtures("way")
@@ -168,18 +123,18 @@ def test_a_rollback_leaves_no_trace(site: Site) -> None:
     site.prepare("x", "INSERT INTO t VALUES (1, 'a')")
     site.do("INSERT INTO u VALUES (1, 1)")
     site.end("ROLLBACK", "x")
-    assert [(row["table"], row["id"]) for row in site.read()] == [("u", 1)]
+    assert [(row["table"], row["id"]) for row in site.all()] == [("u", 1)]
     site.prepare("x", "INSERT INTO t VALUES (2, 'a')")
     site.mark()
     site.end("ROLLBACK", "x")
-    assert site.read() == []
+    assert site.all() == []
 
 
 @pytest.mark.usefixtures("way")
 def test_one_phase_is_an_ordinary_transaction(site: Site) -> None:
     site.one_phase("x", "INSERT INTO t VALUES (1, 'a')", "INSERT INTO u VALUES (1, 1)")
     site.one_phase("x", "INSERT INTO t VALUES (2, 'a')")
-    rows = site.read()
+    rows = site.all()
     assert [(row["table"], row["id"], row["_seq"][3]) for row in rows] == [("t", 1, 0), ("u", 1, 1), ("t", 2, 0)]
     assert rows[0]["_seq"][2] < rows[1]["_seq"][2]
     assert GtidSet.parse(rows[0]["_gtid"]) | GtidSet.parse(rows[2]["_gtid"]) == site.executed() - site.start
@@ -188,7 +143,7 @@ def test_one_phase_is_an_ordinary_transaction(site: Site) -> None:
 def test_what_changes_nothing_is_nothing(site: Site) -> None:
     site.prepare("x", "SELECT * FROM t")
     site.end("COMMIT", "x")
-    assert site.read() == []
+    assert site.all() == []
 
 
 @pytest.mark.usefixtures("way")
@@ -199,11 +154,11 @@ def test_compressed_and_tagged(site: Site) -> None:
     middle = site.executed()
     site.end("COMMIT", "x")
     site.end("COMMIT", "y")
-    rows = site.read()
+    rows = site.all()
     assert short(rows) == [("c", 1), ("c", 2)]
     assert len(rows[0]["v"]) == 5000
     site.start = middle
-    assert site.read() == rows
+    assert site.all() == rows
 
 
 def test_prepared_before_the_range(site: Site) -> None:
@@ -213,7 +168,7 @@ def test_prepared_before_the_range(site: Site) -> None:
     site.prepare("z", "INSERT INTO t VALUES (3, 'c')")
     site.mark()
     gtids = [site.end("COMMIT", name) for name in "yzx"]
-    rows = site.read()
+    rows = site.all()
     assert short(rows) == [("c", 2), ("c", 3), ("c", 1)]
     assert [row["_gtid"] for row in rows] == gtids
 
@@ -231,7 +186,7 @@ def test_an_xid_used_again_means_its_nearest_prepare(site: Site) -> None:
     site.end("ROLLBACK", "x")
     site.prepare("x", "INSERT INTO t VALUES (5, 'e')")
     site.end("COMMIT", "x")
-    assert short(site.read()) == [("c", 3), ("c", 5)]
+    assert short(site.all()) == [("c", 3), ("c", 5)]
 
 
 def test_ranges_in_parallel_give_what_one_gives(site: Site) -> None:
@@ -244,34 +199,27 @@ def test_ranges_in_parallel_give_what_one_gives(site: Site) -> None:
         cuts.append(previous_gtids(site.settings, site.place()[0]))
     site.end("COMMIT", "x2")
     cuts.append(site.executed())
-    whole = site.read()
-    pieces = [site.read(wanted=after - before) for before, after in pairwise(cuts)]
+    whole = site.all()
+    pieces = [site.all(start=before, end=after) for before, after in pairwise(cuts)]
     assert [len(piece) for piece in pieces] == [0, 2, 2, 2]
     assert [row for piece in pieces for row in piece] == whole
 
 
 def test_a_connection_lost_among_the_rows_of_a_commit(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost: list[str] = []
+    lost: list[Position] = []
 
-    whole = Dump.items
+    def lose(lacked: list[Position]) -> bool:
+        once = not lost and [one.count() for one in lacked].count(1) == 3  # the prepared transaction alone
+        lost.extend(lacked[-1:] if once else ())
+        return once
 
-    def fragile(dump: Dump) -> Iterator[Any]:
-        seen = 0
-        for item in whole(dump):
-            if isinstance(item, Segment) and dump.needed.count() == 1:  # the prepared transaction alone
-                seen += 1
-                if seen == 3 and not lost:
-                    lost.append(item.file)
-                    raise TransportError("the connection was lost")
-            yield item
-
-    monkeypatch.setattr(Dump, "items", fragile)
+    lose_connections(monkeypatch, lose)
     site.prepare("x", *(f"INSERT INTO t VALUES ({n}, REPEAT('x', 1000000))" for n in range(12)))
     site.mark()
     site.do("INSERT INTO u VALUES (1, 1)")
     gtid = site.end("COMMIT", "x")
     site.do("INSERT INTO u VALUES (2, 2)")
-    rows = site.read()
+    rows = site.all()
     assert lost
     assert [row["id"] for row in rows] == [1, *range(12), 2]
     assert {row["_gtid"] for row in rows[1:-1]} == {gtid}
@@ -288,16 +236,7 @@ def test_a_chunk_shows_what_was_committed_at_e(site: Site) -> None:
     end = site.executed()
 
     def chunk() -> list[tuple[int, str]]:
-        items = read_chunks(
-            ChunkRead(
-                site.settings,
-                [ChunkSpec(f"{site.db}.t", 0, None, None)],
-                end,
-                site.server.server_uuid,
-                epoch=5,
-                planned_us=1,
-            )
-        )
+        items = site.chunks([ChunkSpec(f"{site.db}.t", 0, None, None)], end)
         rows = [row for item in items if isinstance(item, ImageBatch) for row in item.batch.to_pylist()]
         return sorted((row["id"], row["v"]) for row in rows)
 
@@ -356,12 +295,12 @@ def test_a_restart_between_and_a_purged_prepare() -> None:
         server.restart(kill=True)
         site.settings = ConnectionSettings.from_url(server.url)
         site.end("COMMIT", "x")
-        assert short(site.read()) == [("c", 1)]
+        assert short(site.all()) == [("c", 1)]
         site.mark()
         server.purge_log()
         gtid = site.end("COMMIT", "y")
         with pytest.raises(BinlogPurgedError, match=f"X'{b'd'.hex()}',X'{b'y'.hex()}',7") as caught:
-            site.read()
+            site.all()
         assert caught.value.gtid == gtid
 
 

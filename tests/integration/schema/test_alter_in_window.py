@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from headgate.control import parse_signal, submit
-from headgate.spark._server import SourceServer
 from headgate_testing import MySQLServer
 from tests.integration.streams import Stream, begin, make_tables
 
@@ -156,14 +155,14 @@ def test_a_table_that_changes_while_its_chunks_are_planned(
     """Between the query for its definition and the one for a chunk's bound, which then fails."""
     make_tables(mysql_server, mysql_db)
     stream, changes = Stream(mysql_server, mysql_db, tmp_path), [change]
-    query = SourceServer.query
+    query = stream.view.query
 
-    def racing(server: SourceServer, sql: str) -> list[tuple[Any, ...]]:
+    def racing(sql: str) -> list[tuple[Any, ...]]:
         if "`changes`" in sql and changes:
             stream.do(changes.pop())
-        return query(server, sql)
+        return query(sql)
 
-    monkeypatch.setattr(SourceServer, "query", racing)
+    monkeypatch.setattr(stream.view, "query", racing)
     for _ in range(20):
         stream.batch()
     assert not changes

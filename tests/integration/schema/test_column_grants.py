@@ -17,8 +17,7 @@ from headgate.config import parse_config
 from headgate.errors import AccessError
 from headgate.lake import newest_row
 from headgate.mysql import Connection, ConnectionSettings, Secret
-from headgate.pipeline import Pipeline
-from headgate.pipeline._checks import check_source
+from headgate.pipeline import Pipeline, check_source
 from headgate_testing import MySQLServer
 from tests.integration.outside import lake_dicts
 from tests.integration.runs import Runs

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.config import parse_config
 from headgate.lake import IgnoredChanges, newest_row
 from tests.integration.outside import lake_dicts, lake_rows
 from tests.integration.pipeline.verifying import newest, verify
 from tests.integration.runs import killed_before_the_ledger
-from tests.integration.schema.test_schema_changes import CONFIG, Follower
+from tests.integration.schema.test_schema_changes import Follower
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +73,7 @@ class Ignoring(Follower):
             names = {name for name in lake_dicts(folder)[0] if name not in added}
             assert names == {"id", "a", "c"}, table
             assert sorted(lake_rows(folder, list(columns), where=where).elements()) == expected, table
-        row = newest(self.spark, self.lake)
+        row = newest(self.lake)
         for table in tables or TABLES:
             result = verify(self.config, row, f"{self.db}.{table}")
             assert (result.differences, result.undecided, result.remark) == (0, 0, None), table
@@ -144,8 +143,7 @@ def test_the_lakes_columns_stay_as_they_are(
     assert follower.run(*TABLES) == live
     follower.assert_as({"id": "id", "a": "d"})
     assert follower.ignored().names == {"d": "a", "k": None, "u": None, "a": None, "c": None}
-    text = CONFIG.format(tables=[f"{mysql_db}.*"], more=ADDING.format(db=mysql_db), **follower.template_values)
-    follower.config = parse_config(text)
+    follower.configure(ADDING)
     follower.do(*writes("d", "a", first=100))
     assert follower.run() == live
     follower.assert_as({"id": "id", "a": "d"}, "plain")
@@ -172,6 +170,6 @@ def test_a_history_keeps_its_columns(
     assert sorted(open_rows) == [(1, "a1", "c1"), (2, "b2", None), (3, "b3", None)]
     assert [*lake_rows(folder, columns, where="_valid_to IS NOT NULL").elements()] == [(2, "a2", "c2")]
     assert "n" not in lake_dicts(folder)[0]
-    result = verify(follower.config, newest(spark, follower.lake), f"{mysql_db}.t")
+    result = verify(follower.config, newest(follower.lake), f"{mysql_db}.t")
     assert (result.equal, result.differences) == (3, 0)
     assert follower.outcomes() == {"t": {"ignored"}}

@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any, Self
 import pymysql
 import pytest
 
-from headgate.catalog import TablePatterns
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, gtid_executed
-from headgate.replication import Ddl, DecodeOptions, LogBlock, LogRead, read_range
+from headgate.replication import Ddl, LogBlock
 from headgate_testing import MySQLServer, wait_until
-from tests.integration.changes import plain
+from tests.integration.changes import Log
 from tests.integration.schema.test_schema_changes import Follower
 
 if TYPE_CHECKING:
@@ -42,13 +40,11 @@ def number(cursor: Any) -> int:
     return int(cursor.fetchone()[0])
 
 
-class Ghost:
+class Ghost(Log):
     """gh-ost, migrating table ``t`` of a database."""
 
     def __init__(self, server: MySQLServer, db: str) -> None:
-        self.server, self.db = server, db
-        self.settings = ConnectionSettings.from_url(server.url)
-        self.had = self.executed()
+        super().__init__(server, db, create=False)
         self.do(
             "CREATE /* gh-ost */ TABLE `_t_gho` LIKE `t`",
             "ALTER /* gh-ost */ TABLE `_t_gho` ADD COLUMN c INT NOT NULL DEFAULT 3 AFTER id, MODIFY v VARCHAR(30)",
@@ -56,15 +52,6 @@ class Ghost:
             " DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP, hint varchar(64) charset ascii not null, value"
             " varchar(4096) charset ascii not null, primary key(id), unique key hint_uidx(hint)) auto_increment=256",
         )
-
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-
-    def executed(self) -> GtidSet:
-        with Connection.open(self.settings) as connection:
-            return gtid_executed(connection)
 
     def copy(self) -> None:
         """The rows that there are, in ranges, with what the log brings in between."""
@@ -88,17 +75,17 @@ class Ghost:
 
     def apply(self) -> None:
         """The changes since the last time, as they are in the log."""
-        end, tables = self.executed(), TablePatterns([f"{self.db}.t"])
-        read = read_range(LogRead(self.settings, wanted=end - self.had, executed=end), DecodeOptions(tables, epoch=1))
+        end = self.executed()
+        rows = self.rows(f"{self.db}.t", end=end)
         with self.server.connect(database=self.db, autocommit=False) as connection, connection.cursor() as cursor:
-            for row in plain(list(read)):
+            for row in rows:
                 if row["_op"] in ("b", "d"):
                     cursor.execute("DELETE /* gh-ost */ FROM `_t_gho` WHERE ((`id` = %s))", (row["id"],))
                 else:
                     sql = "REPLACE /* gh-ost */ INTO `_t_gho` (`id`, `v`) VALUES (%s, %s)"
                     cursor.execute(sql, (row["id"], row["v"]))
             connection.commit()
-        self.had = end
+        self.start = end
 
     def cut_over(self) -> None:
         with self.server.connect(database=self.db) as locking, locking.cursor() as cursor:
@@ -249,12 +236,7 @@ def test_the_log_of_gh_ost_beside_writers_is_the_table(mysql_server: MySQLServer
         writers.go_on()
         ghost.cut_over()
         writers.go_on()
-    end = ghost.executed()
-    read = read_range(
-        LogRead(ghost.settings, wanted=end - start, executed=end),
-        DecodeOptions(TablePatterns([f"{mysql_db}.*"]), epoch=1),
-    )
-    statements, tables = replayed(list(read))
+    statements, tables = replayed(ghost.items(start=start))
     assert statements == [
         "create t", "create _t_gho", "alter _t_gho", "create _t_ghc", "create _t_del", "drop _t_del",
         "rename t -> _t_del", "rename _t_gho -> t", "drop _t_ghc", "drop _t_del",

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from headgate.config import parse_config
 from headgate.errors import SchemaChangedError
 from headgate.lake import Lake, LeftOut, newest_row
 from headgate.pipeline import Pipeline
+from tests.integration.databases import Database, pipeline_config
 from tests.integration.outside import HEADGATE_COLUMNS, lake_dicts, lake_rows
 from tests.integration.pipeline.verifying import newest, verify
 from tests.integration.runs import killed_before_the_ledger
@@ -29,20 +29,8 @@ if TYPE_CHECKING:
     from headgate.sinks import BatchReport
     from headgate_testing import MySQLServer
 
-CONFIG = """\
-name = "changes"
-[source]
-url = "{url}"
-password_file = "{secret}"
-tables = {tables}
-[target]
-path = "{lake}"
-mode = {mode}
-{more}
-"""
 
-
-class Follower:
+class Follower(Database):
     """A pipeline that is run up to now, again and again, and what it made."""
 
     def __init__(
@@ -56,20 +44,17 @@ class Follower:
         mode: str = '"current"',
         but: Sequence[str] = (),
     ) -> None:
-        self.spark, self.server, self.db = spark, server, db
-        secret = folder / "secret"
-        secret.write_text(server._password)
-        tables = [f"{db}.*", *(f"!{db}.{pattern}" for pattern in but)]
-        self.template_values = {"url": server.url, "secret": secret, "lake": folder / "lake", "mode": mode}
-        self.config = parse_config(CONFIG.format(tables=tables, more=more.format(db=db), **self.template_values))
+        super().__init__(server, db)
+        self.spark = spark
+        self.tables, self.folder, self.mode = [f"{db}.*", *(f"!{db}.{pattern}" for pattern in but)], folder, mode
+        self.configure(more)
         self.lake = Lake.at(folder / "lake")
         self.reports: list[BatchReport] = []
 
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-            connection.commit()
+    def configure(self, more: str) -> None:
+        """Set further sections of the configuration."""
+        more = more.format(db=self.db)
+        self.config = pipeline_config(self.server, self.tables, self.folder, mode=self.mode, more=more)
 
     def run(self, *resnapshot: str) -> dict[str, str]:
         """Everything that the server has done; the tables' states then. These tables are read again."""
@@ -522,7 +507,7 @@ def test_images_that_contradict_their_table_are_left_out(
     state = newest_row(follower.lake).tables[table]
     assert state.left_out is not None
     assert (state.left_out.changes, state.reason) == (3, state.left_out.text)
-    result = verify(follower.config, newest(spark, follower.lake), table)
+    result = verify(follower.config, newest(follower.lake), table)
     assert (result.inexact, result.only_target, result.differences) == (state.reason, 1, 3)
     assert follower.run("t") == {"t": "live"}
     follower.assert_equal("t")
@@ -548,7 +533,7 @@ def test_columns_in_another_letter_case(
     follower.do("UPDATE r SET name = 'd' WHERE id = 2", "ALTER TABLE d ADD COLUMN NAME VARCHAR(9)")
     follower.do("INSERT INTO d VALUES (2, 'e')")
     assert follower.run() == {"r": "live", "d": "live"}
-    newest_batch = newest(spark, follower.lake)
+    newest_batch = newest(follower.lake)
     results = [verify(follower.config, newest_batch, f"{mysql_db}.{table}") for table in ("r", "d")]
     assert [(result.equal, result.differences) for result in results] == [(2, 0), (2, 0)]
     changes = lake_dicts(follower.lake.changelog(f"{mysql_db}.r"), ["_op", "id", "Name", "_before"])
@@ -584,7 +569,6 @@ def test_images_that_no_statement_explains(
         with pytest.raises(SchemaChangedError, match=r"v changed its type from int to string, and inconsistent_images"):
             follower.run()
     assert [len(follower.target(table)[1]) for table in ("failing", "usual")] == [3, 3], "nothing of the batch"
-    text = CONFIG.format(tables=[f"{mysql_db}.*"], more="", **follower.template_values)
-    follower.config = parse_config(text)
+    follower.configure("")
     assert follower.run() == dict.fromkeys(tables, "live")
     follower.assert_equal(*tables)

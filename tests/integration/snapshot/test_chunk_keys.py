@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -15,10 +14,11 @@ from headgate.mysql import Connection, ConnectionSettings, select_blocks
 from headgate.names import quote_name
 from headgate.offsets import ChunkSpec
 from headgate.policies import Policies
-from headgate.snapshot import advance, first_chunk_bounds, in_range, next_chunk
+from headgate.snapshot import in_range
 from headgate.snapshot.keys import key_columns, key_order, range_condition
 from headgate.snapshot.ranges import key_conditions
 from headgate_testing import MySQLServer
+from tests.integration.changes import planned
 
 KEYS: dict[str, tuple[str, str]] = {
     "int": ("a INT PRIMARY KEY", "(-5),(0),(3),(2147483647),(-2147483648)"),
@@ -94,15 +94,6 @@ def load(connection: Connection, name: str) -> TableDef:
     return next(table for table in definitions if table.name == name)
 
 
-def plan(query: Callable[..., list[tuple[Any, ...]]], table: TableDef, rows: int) -> list[ChunkSpec]:
-    progress = first_chunk_bounds(query, table, epoch=1, rows=rows)
-    chunks = []
-    while chunk := next_chunk(query, table, progress, rows):
-        chunks.append(chunk)
-        progress = advance(progress, chunk)
-    return chunks
-
-
 TEXT = Policies(temporals="text")
 TYPED = Policies(zero_dates="text", time="microseconds", bit="binary", decimals="text", unsigned_bigint="bigint")
 
@@ -126,7 +117,7 @@ def select(
 def test_chunks_tile_the_table(tables: Connection, name: str, rows: int) -> None:
     table = load(tables, name)
     whole = select(tables, table).to_pylist()
-    chunks = plan(tables.query, table, rows)
+    chunks = planned(tables.query, table, rows)
     orders = {chunk.order for chunk in chunks if (chunk.lo, chunk.hi) != (None, None)}
     assert orders <= {key_order(key_columns(table))}
     parts = [select(tables, table, chunk) for chunk in chunks]
@@ -146,7 +137,7 @@ def test_a_key_is_placed_as_the_select_places_it(tables: Connection, name: str, 
     whole = select(tables, table, policies=policies)
     keys = whole.select(list(table.key_names))
     rows = whole.to_pylist()
-    for chunk in plan(tables.query, table, 2):
+    for chunk in planned(tables.query, table, 2):
         inside = select(tables, table, chunk, policies).to_pylist()
         mask = in_range(tables.query, table, chunk)(keys)
         assert mask.tolist() == [row in inside for row in rows], chunk
@@ -170,7 +161,7 @@ def test_rows_are_found_by_their_keys(tables: Connection, name: str, policies: P
 def test_a_chunk_is_read_by_its_index(tables: Connection, name: str) -> None:
     """Not so for ENUM and SET, whose numbers MySQL compares row by row, nor for indexes on prefixes."""
     table = load(tables, name)
-    assert "range scan" in explained(tables, table, plan(tables.query, table, 1)[2])
+    assert "range scan" in explained(tables, table, planned(tables.query, table, 1)[2])
 
 
 def test_a_chunk_of_a_composite_key_is_read_by_its_index(tables: Connection) -> None:
@@ -179,7 +170,7 @@ def test_a_chunk_of_a_composite_key_is_read_by_its_index(tables: Connection) -> 
     tables.query(f"INSERT INTO chunk_keys.grid SELECT i % 10, CHAR(97 + i % 7), i FROM {numbers}")
     tables.query("ANALYZE TABLE chunk_keys.grid")
     table = load(tables, "grid")
-    chunks = plan(tables.query, table, 100)
+    chunks = planned(tables.query, table, 100)
     assert len(chunks) == 11
     assert [select(tables, table, chunk).num_rows for chunk in chunks] == [0, *[100] * 10]
     assert "range scan" in explained(tables, table, chunks[5])

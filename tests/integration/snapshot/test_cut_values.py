@@ -15,13 +15,11 @@ from headgate.carrier import UnreadableRows
 from headgate.cli import app
 from headgate.errors import CutValueError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, gtid_executed, select_blocks
+from headgate.mysql import Connection, ConnectionSettings, select_blocks
 from headgate.offsets import ChunkSpec
-from headgate.policies import Policies
-from headgate.relay.server._bootstrap._suppliers import ChunkSupplier
-from headgate.relay.server._sources import LogicalSource
-from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate_testing import MySQLServer
+from tests.integration.bootstraps import first_part
+from tests.integration.changes import Log
 from tests.integration.runs import Runs
 
 if TYPE_CHECKING:
@@ -56,12 +54,8 @@ def db(server: MySQLServer) -> Iterator[str]:
 
 
 def read(server: MySQLServer, *tables: str, **options: Any) -> list[Any]:
-    settings = ConnectionSettings.from_url(server.url)
-    with Connection.open(settings) as connection:
-        executed = gtid_executed(connection)
-    chunks = [ChunkSpec(table, 0, None, None) for table in tables]
-    what = ChunkRead(settings, chunks, executed, server.server_uuid, epoch=1, planned_us=0)
-    return list(read_chunks(what, ChunkOptions(**options)))
+    log = Log(server, "", create=False)
+    return log.chunks([ChunkSpec(table, 0, None, None) for table in tables], **options)
 
 
 def check_reason(text: str) -> None:
@@ -116,12 +110,8 @@ def test_the_command_and_a_bootstrap_refuse_the_table(server: MySQLServer, db: s
     result = CliRunner().invoke(app, ["snapshot", server.url, "-t", f"{db}.*"])
     assert result.exit_code != 0
     check_reason(result.stderr)
-    source = LogicalSource(1, "a.Docs", f"{db}.docs")
-    supplier = ChunkSupplier(ConnectionSettings.from_url(server.url), Policies())
-    part = supplier.plan(source, None)
-    assert part is not None
     with pytest.raises(CutValueError) as caught:
-        supplier.read(source, part, GtidSet.parse(server.gtid_executed), None)
+        first_part(ConnectionSettings.from_url(server.url), f"{db}.docs", GtidSet.parse(server.gtid_executed))
     check_reason(caught.value.message)
 
 

@@ -13,17 +13,15 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.carrier import UnreadableRows
-from headgate.catalog import exact_patterns, load_tables
 from headgate.cli import app
 from headgate.errors import AmbiguousKeyError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.pipeline import Pipeline
 from headgate.policies import Policies
 from headgate.relay.server import LogicalSource
 from headgate.replication import ImageBatch, Stopped
-from headgate.snapshot import ChunkOptions, ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.snapshot import Redo
 from headgate.status import read_status
 from headgate_testing import MySQLServer
 from tests.integration.changes import Log
@@ -113,17 +111,10 @@ RANGES: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("kind", RANGES)
 def test_chunks_put_them_back_where_they_were(log: Log, kind: str) -> None:
     """Deleted, moved and new keys, spelled ones too, come out as of E: MySQL says in which range each one lies."""
-    name, numbers, value = f"{log.db}.t", [*range(10, 70)], RANGES[kind]
+    numbers, value = [*range(10, 70)], RANGES[kind]
     log.do(f"CREATE TABLE t (k {kind}, e ENUM('', 'b'), v INT, PRIMARY KEY (k, e))", "SET sql_mode = ''")
     log.do("SET sql_mode = ''", *(f"INSERT INTO t VALUES ({value(n)}, {n % 3}, {n})" for n in numbers))
-    with Connection.open(log.settings) as connection:
-        executed = gtid_executed(connection)
-        table = load_tables(connection.query, exact_patterns([name]))[0]
-        progress = first_chunk_bounds(connection.query, table, epoch=1, rows=7)
-        chunks: list[ChunkSpec] = []
-        while chunk := next_chunk(connection.query, table, progress, 7):
-            chunks.append(chunk)
-            progress = advance(progress, chunk)
+    executed, chunks = log.executed(), log.planned("t", 7)
     before = keyed(read(log, chunks, executed))
     assert len(before) == len(numbers)
     rng = random.Random(5)
@@ -142,12 +133,7 @@ def test_chunks_put_them_back_where_they_were(log: Log, kind: str) -> None:
 
 
 def read(log: Log, chunks: list[ChunkSpec], executed: GtidSet) -> list[Any]:
-    items = list(
-        read_chunks(
-            ChunkRead(log.settings, chunks, executed, log.server.server_uuid, epoch=1, planned_us=1),
-            ChunkOptions(SPELL),
-        )
-    )
+    items = log.chunks(chunks, executed, policies=SPELL)
     assert not any(isinstance(item, Redo) for item in items)
     return items
 
@@ -198,13 +184,7 @@ def test_a_task_reads_its_other_chunks_after_one_that_it_cannot(log: Log) -> Non
     log.do("CREATE TABLE t (k VARCHAR(9) CHARACTER SET ujis PRIMARY KEY)", "CREATE TABLE u (id INT PRIMARY KEY)")
     log.do("INSERT INTO t VALUES ('a'), (_ujis X'A1C0'), ('z')", "INSERT INTO u VALUES (1), (2)")
     chunks = [ChunkSpec(f"{log.db}.{table}", 0, None, None) for table in ("t", "u", "t")]
-    items = list(
-        read_chunks(
-            ChunkRead(log.settings, chunks, log.executed(), log.server.server_uuid, epoch=1, planned_us=1),
-            ChunkOptions(ambiguous="stop"),
-        )
-    )
-    first, rows, last = items
+    first, rows, last = log.chunks(chunks, ambiguous="stop")
     assert isinstance(rows, ImageBatch)
     assert rows.batch.column("id").to_pylist() == [1, 2]
     for stop in (first, last):
@@ -219,10 +199,7 @@ def test_a_window_with_such_an_image_has_the_chunk_read_again(log: Log) -> None:
     executed = log.executed()
     log.do("INSERT INTO t VALUES (_ujis X'A1C0')", "DELETE FROM t WHERE k <> 'a'")
     chunk = ChunkSpec(f"{log.db}.t", 0, None, None)
-    (redo,) = read_chunks(
-        ChunkRead(log.settings, [chunk], executed, log.server.server_uuid, epoch=1, planned_us=1),
-        ChunkOptions(ambiguous="stop"),
-    )
+    (redo,) = log.chunks([chunk], executed, ambiguous="stop")
     assert isinstance(redo, Redo)
     assert "row images of the window cannot be read" in redo.reason
     assert log.chunk("t") == [{"_op": "r", "k": "a"}]

@@ -7,39 +7,33 @@ to the reader as if it had happened while it read.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from headgate.carrier import DATA_COLUMN, encode
-from headgate.catalog import Column
+from headgate.catalog import Column, TableDef
 from headgate.errors import ChunkRetryError, HistoryRewrittenError, ServerBehindError, SnapshotRefusedError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, gtid_executed
+from headgate.mysql import Connection, ConnectionSettings, gtid_executed, select_blocks
 from headgate.offsets import ChunkSpec
 from headgate.policies import Policies
 from headgate.replication import SNAPSHOT_FILE, SNAPSHOT_POS
-from headgate.snapshot import ChunkOptions, ChunkRead, HighWatermark, Redo, read_chunks
-from headgate.snapshot._reader import _Task
-from headgate.snapshot.keys import key_order
+from headgate.snapshot import ChunkOptions, ChunkRead, HighWatermark, Redo, first_chunk_bounds, read_chunks
 from headgate_testing import MySQLServer
+from tests.integration.databases import Database
 
 
 @dataclass
-class Scene:
+class Scene(Database):
     """A table ``t`` with rows 1 to 9, and the E at which it had them."""
 
     server: MySQLServer
     db: str
     settings: ConnectionSettings
     executed: GtidSet
-
-    def do(self, *statements: str) -> None:
-        with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
 
     def mark(self) -> None:
         with Connection.open(self.settings) as connection:
@@ -56,6 +50,12 @@ class Scene:
         names = {"executed", "first_ordinal", "server_uuid"} & options.keys()
         read = replace(read, **{name: options.pop(name) for name in names})
         return list(read_chunks(read, ChunkOptions(**options)))
+
+
+def order_of(kind: str) -> str:
+    """The order of a key ``id`` of a type."""
+    table = TableDef("d", "t", (Column("id", kind),), key=(0,))
+    return first_chunk_bounds(lambda _: [("9",)], table, epoch=1, rows=1).order
 
 
 def ids(items: list[Any]) -> list[int]:
@@ -125,7 +125,7 @@ def test_an_empty_chunk_gives_one_batch_without_rows(scene: Scene) -> None:
 )
 def test_ddl_of_the_table_gives_redo(scene: Scene, statements: list[str], cause: str) -> None:
     scene.do("UPDATE t SET v = 'x' WHERE id = 1", *statements)
-    chunk = replace(scene.chunk(lo=0, number=7), order=key_order((Column("id", "int"),)))
+    chunk = replace(scene.chunk(lo=0, number=7), order=order_of("int"))
     items = scene.read(chunk)
     assert cause in reason(items)
     assert items[0].chunk == chunk
@@ -157,20 +157,19 @@ def test_a_truncated_table(scene: Scene) -> None:
 @pytest.mark.parametrize("kind", ["binary", "varchar", "time", "decimal", "double"])
 def test_a_bound_of_a_key_of_another_type(scene: Scene, kind: str) -> None:
     """What MySQL makes of such a comparison is an error as often as not."""
-    (redo,) = scene.read(replace(scene.chunk(hi=4), order=key_order((Column("id", kind),))))
+    (redo,) = scene.read(replace(scene.chunk(hi=4), order=order_of(kind)))
     assert redo.whole_table
     assert redo.reason == "the table has another key, or another order of it, than when the chunk was planned"
 
 
 def test_a_table_that_becomes_another_one_just_before_its_select(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """With values that the columns of before cannot have: that is no damage, and the next try finds the statement."""
-    select = _Task._select
 
-    def late(*arguments: Any) -> pa.Table:
+    def late(*arguments: Any, **options: Any) -> Iterator[Any]:
         scene.do("DROP TABLE t", "CREATE TABLE t (id VARCHAR(9) PRIMARY KEY, v INT)", "INSERT INTO t VALUES ('x', 1)")
-        return select(*arguments)
+        return select_blocks(*arguments, **options)
 
-    monkeypatch.setattr(_Task, "_select", late)
+    monkeypatch.setattr("headgate.snapshot._reader.select_blocks", late)
     with pytest.raises(ChunkRetryError, match="the table changed while it was read"):
         scene.read()
     monkeypatch.undo()

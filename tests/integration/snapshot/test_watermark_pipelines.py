@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headgate.config import parse_config
-from headgate.lake._ledger import find_row
+from headgate.lake import newest_row
 from headgate.positions import LogPlace
 from headgate_testing import MySQLServer
 from tests.integration.changes import Log
+from tests.integration.databases import pipeline_config
 from tests.integration.pipeline.test_copies import Copy
 from tests.integration.snapshot.test_table_locks import Writers
 
@@ -21,18 +21,8 @@ if TYPE_CHECKING:
 
 def copy_of(server: MySQLServer, spark: SparkSession, db: str, folder: Path, more: str) -> Copy:
     copy = Copy(server, spark, db, folder)
-    copy.config = parse_config(
-        f"""
-        name = "marks"
-        [source]
-        url = "{server.url}"
-        tables = ["{db}.*", "!{db}.signals"]
-        chunk_rows = 100
-        {more}
-        [target]
-        path = "{folder / "lake"}"
-        """
-    )
+    source = f"chunk_rows = 100\n{more}"
+    copy.config = pipeline_config(server, [f"{db}.*", f"!{db}.signals"], folder, source=source)
     return copy
 
 
@@ -58,7 +48,7 @@ def test_a_server_without_gtids(spark: SparkSession, tmp_path: Path) -> None:
         )  # fmt: skip
         copy = copy_of(server, spark, "d", tmp_path, 'watermark = "signal-table"\nsignal_table = "d.signals"')
         copy.run()
-        first = find_row(spark, copy.lake)
+        first = newest_row(copy.lake)
         assert LogPlace.parse(first.gtid).server_uuid == server.server_uuid
         server.execute(
             "UPDATE d.t SET v = 'changed' WHERE id % 10 = 3", "FLUSH BINARY LOGS",
@@ -67,7 +57,7 @@ def test_a_server_without_gtids(spark: SparkSession, tmp_path: Path) -> None:
             "INSERT INTO d.later VALUES (7)",
         )  # fmt: skip
         copy.run()
-        assert LogPlace.parse(first.gtid) < LogPlace.parse(find_row(spark, copy.lake).gtid)
+        assert LogPlace.parse(first.gtid) < LogPlace.parse(newest_row(copy.lake).gtid)
         assert all_equal(copy) == {"t", "bare", "later"}
         assert copy.rows("later") == [(7,)]
         assert copy.rows("bare") == [(1, "a"), (1, "a"), (1, "a"), (2, None)]

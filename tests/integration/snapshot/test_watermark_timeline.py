@@ -16,7 +16,6 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, select_blocks
 from headgate.offsets import ChunkSpec
 from headgate.policies import Policies, Window
-from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate_testing import MySQLServer
 from tests.integration.changes import Log, plain
 
@@ -61,11 +60,8 @@ def read_in_the_window(log: Log, rule: Window, patch: pytest.MonkeyPatch) -> tup
     patch.setattr("headgate.snapshot._reader.select_blocks", selecting)
     patch.setattr(Connection, "log_status", closing)
     executed: GtidSet = log.start
-    items = read_chunks(
-        ChunkRead(log.settings, [ChunkSpec("timeline.t", 0)], executed, log.server.server_uuid, epoch=1, planned_us=0),
-        ChunkOptions(Policies(window=rule)),
-    )
-    return seen, plain(list(items))
+    items = log.chunks([ChunkSpec("timeline.t", 0)], executed, policies=Policies(window=rule))
+    return seen, plain(items)
 
 
 @pytest.mark.parametrize(("rule", "chunk"), [("rewind", {"K1": 1, "K2": 1, "K4": 0}), ("drop", {"K1": 1, "K2": 1})])

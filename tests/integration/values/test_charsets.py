@@ -10,21 +10,11 @@ import pyarrow as pa
 import pymysql
 import pytest
 
-from headgate.catalog import (
-    ALIAS,
-    MULTI_BYTE,
-    NO_CODE,
-    SINGLE_BYTE,
-    exact_patterns,
-    load_tables,
-    multi_byte_table,
-    table_from_table_map,
-)
+from headgate.catalog import ALIAS, MULTI_BYTE, NO_CODE, SINGLE_BYTE, multi_byte_table, table_from_table_map
 from headgate.columns import TableCodec
-from headgate.mysql import Connection, ConnectionSettings, gtid_executed, select_blocks
-from headgate.offsets import ChunkSpec
-from headgate.snapshot import ChunkRead, advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.mysql import Connection, ConnectionSettings, select_blocks
 from headgate_testing import MySQLServer
+from tests.integration.changes import Log
 from tests.integration.logdump import log_end, read_table
 
 DIGITS = "(SELECT 0 d" + "".join(f" UNION SELECT {digit}" for digit in range(1, 10)) + ")"
@@ -147,15 +137,8 @@ def test_chunks_by_a_key_of_a_multi_byte_set_are_exact(
         f"CREATE TABLE {name} (k VARCHAR(9) CHARACTER SET {charset} PRIMARY KEY, v VARCHAR(9))",
         f"INSERT INTO {name} VALUES {values}",
     )
-    settings = ConnectionSettings.from_url(mysql_server.url)
-    with Connection.open(settings) as connection:
-        executed = gtid_executed(connection)
-        table = load_tables(connection.query, exact_patterns([name]))[0]
-        progress = first_chunk_bounds(connection.query, table, epoch=1, rows=40)
-        chunks: list[ChunkSpec] = []
-        while chunk := next_chunk(connection.query, table, progress, 40):
-            chunks.append(chunk)
-            progress = advance(progress, chunk)
+    log = Log(mysql_server, mysql_db, create=False)
+    chunks = log.planned("t", 40)
     assert len(chunks) > len(keys) // 40
     mysql_server.execute(
         *(f"UPDATE {name} SET v = 'new' WHERE k = '{key}'" for key in keys[::7]),
@@ -163,6 +146,6 @@ def test_chunks_by_a_key_of_a_multi_byte_set_are_exact(
         *(f"UPDATE {name} SET k = CONCAT('山', k) WHERE k = '{key}'" for key in keys[2::7]),
         f"INSERT INTO {name} VALUES ('山', 'new'), ('水', 'new')",
     )
-    items = list(read_chunks(ChunkRead(settings, chunks, executed, mysql_server.server_uuid, epoch=1, planned_us=1)))
-    rows = [row for item in items for row in item.batch.select(["k", "v"]).to_pylist()]  # type: ignore[union-attr]
+    items = log.chunks(chunks, log.start)
+    rows = [row for item in items for row in item.batch.select(["k", "v"]).to_pylist()]
     assert sorted((row["k"], row["v"]) for row in rows) == sorted((key, "old") for key in keys)

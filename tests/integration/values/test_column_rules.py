@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headgate.config import PipelineConfig, parse_config
+from headgate.config import PipelineConfig
 from headgate.errors import UnsupportedError
 from headgate.lake import Lake, newest_row
 from headgate.pipeline import Pipeline, check_source
 from headgate_testing import MySQLServer
+from tests.integration.databases import pipeline_config
 from tests.integration.outside import lake_rows
 from tests.integration.pipeline.verifying import verify
 
@@ -78,19 +79,8 @@ def shown(one: dict[str, Any]) -> tuple[Any, ...]:
 
 def config_of(server: MySQLServer, db: str, folder: Path, rules: str = RULES) -> PipelineConfig:
     (folder / "key").write_text(KEY + "\n", encoding="utf-8")
-    return parse_config(
-        f"""
-        name = "rules"
-        [source]
-        url = "{server.url}"
-        tables = ["{db}.*"]
-        mask_key_file = "{folder / "key"}"
-        [target]
-        path = "{folder / "lake"}"
-        mode = ["current", "changelog"]
-        {rules}
-        """
-    )
+    source, modes = f'mask_key_file = "{folder / "key"}"', '["current", "changelog"]'
+    return pipeline_config(server, [f"{db}.*"], folder, source=source, mode=modes, more=rules)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

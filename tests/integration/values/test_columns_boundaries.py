@@ -1,4 +1,4 @@
-"""Boundary values of every type family: the snapshot, the log and the expectation agree, in Arrow and in JSON lines.
+"""One value, two roads: the snapshot, the log and the expectation agree, for every type family and policy.
 
 Each family is one table. Its rows are there before the snapshot's E; after E they are written again by INSERT … SELECT,
 so that the log holds the very values that the snapshot read. Both are read as a pipeline reads them: by ``read_chunks``
@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import random
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headgate.catalog import TablePatterns
+from headgate.catalog import SINGLE_BYTE, TablePatterns
 from headgate.cli.jsonl import block_lines, snapshot_lines
+from headgate.errors import DecodeError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.offsets import ChunkSpec, Hint
@@ -46,6 +48,15 @@ class Family:
     """Column → what JSON lines hold, where it does not follow from ``arrow`` (see :func:`as_json`)."""
 
 
+class Policy(NamedTuple):
+    """What a policy makes of the values of a table; without values, the column that it refuses, and why."""
+
+    policies: Policies
+    ddl: str
+    rows: Sequence[str]
+    arrow: Values | tuple[str, str]
+
+
 class Stretch(NamedTuple):
     """A table, the moment E of its snapshot, and the log after it."""
 
@@ -65,6 +76,18 @@ def write_twice(server: MySQLServer, table: str, columns: Sequence[str], rows: S
         before, hint = gtid_executed(connection), Hint(server.server_uuid, *connection.log_status())
         connection.query(f"INSERT INTO {table} ({names}) SELECT {names} FROM {table}")
         return Stretch(server, table, before, gtid_executed(connection), hint)
+
+
+def written(server: MySQLServer, db: str, ddl: str, rows: Sequence[str]) -> Stretch:
+    """A table of these columns and rows, and of one row of NULLs."""
+    server.execute(f"DROP TABLE IF EXISTS {db}.t", f"CREATE TABLE {db}.t (id INT PRIMARY KEY AUTO_INCREMENT, {ddl})")
+    columns = server.query(
+        "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND COLUMN_NAME <> 'id'"
+        " ORDER BY ORDINAL_POSITION",
+        (db,),
+    )
+    nothing = ", ".join(["NULL"] * len(columns))
+    return write_twice(server, f"{db}.t", [row[0] for row in columns], [*rows, nothing])
 
 
 def snapshot(at: Stretch, policies: Policies = DEFAULT) -> list[ImageBatch]:
@@ -109,16 +132,40 @@ def as_json(value: Any) -> Any:
     return str(value) if isinstance(value, D) else value
 
 
+def same(ours: pa.Table, theirs: pa.Table) -> list[str]:
+    """The columns that differ, bit for bit."""
+    return [
+        name
+        for name in ours.column_names
+        if not ours[name].equals(theirs[name]) or bits(ours[name]) != bits(theirs[name])
+    ]
+
+
+def bits(column: pa.ChunkedArray) -> list[Any]:
+    """Floats as their bits: -0.0 is not 0.0."""
+    if not pa.types.is_floating(column.type):
+        return []
+    kind = pa.int32() if column.type.bit_width == 32 else pa.int64()
+    return [chunk.view(kind).fill_null(0).to_pylist() for chunk in column.chunks]
+
+
+def both(at: Stretch, policies: Policies = DEFAULT) -> pa.Table:
+    """The rows, which are the same from a SELECT and from the log."""
+    log_images = [image for block in logged(at, policies) for image in block.images]
+    assert {op for image in log_images for op in image.batch.column("_op").to_pylist()} == {"c"}
+    from_select, from_log = own_columns(snapshot(at, policies)), own_columns(log_images)
+    from_select.validate(full=True)
+    from_log.validate(full=True)
+    assert from_select.schema.equals(from_log.schema)
+    assert same(from_select, from_log) == []
+    return from_log
+
+
 def check(at: Stretch, family: Family) -> None:
     """Both roads give what the family says, in Arrow and in JSON lines."""
-    snapshot_images, log_images = snapshot(at), [image for block in logged(at) for image in block.images]
-    assert {op for image in log_images for op in image.batch.column("_op").to_pylist()} == {"c"}
-    from_select, from_log = own_columns(snapshot_images), own_columns(log_images)
-    assert from_select.schema.equals(from_log.schema)
+    table = both(at)
     for name, values in family.arrow.items():
-        expected = [*values, None]
-        assert from_select[name].to_pylist() == expected, f"{name} from a SELECT"
-        assert from_log[name].to_pylist() == expected, f"{name} from the log"
+        assert table[name].to_pylist() == [*values, None], name
     rows = [json.loads(line)["after"] for image in snapshot(at, TEXT) for line in snapshot_lines(image)]
     changes = [json.loads(line)["after"] for block in logged(at, TEXT) for line in block_lines(block)]
     for name, values in {**family.arrow, **family.lines}.items():
@@ -139,6 +186,7 @@ def single(value: float) -> float:
 FLOATS = [0.1, 16777217.0, 1e-45, 3.4028234663852886e38, -1.17549435e-38, 123456.789, 8388607.5, -0.0]
 BITS = [1, 0x5555555555555555, 2**64 - 1]
 MEMBERS = ", ".join(f"'f{n}'" for n in range(64))
+MANY = ", ".join(f"'m{n}'" for n in range(300))
 ALL_MEMBERS = ",".join(f"f{n}" for n in range(64))
 DOCUMENTS = {
     """'{"a": [1, 1.5, null, true, "x"], "": {}}'""": '{"": {}, "a": [1, 1.5, null, true, "x"]}',
@@ -150,6 +198,32 @@ DOCUMENTS = {
         " 1e30]"
     ),
     "'null'": "null",
+    "'true'": "true",
+    "'\"s\"'": '"s"',
+    "'18446744073709551615'": "18446744073709551615",
+    "'[65535, -32769, 4294967296, -9223372036854775808, 18446744073709551616]'": (
+        "[65535, -32769, 4294967296, -9223372036854775808, 1.8446744073709552e19]"
+    ),
+    "JSON_ARRAY(" + ", ".join(f"CAST({n} AS UNSIGNED)" for n in (255, 65535, 2**31, 2**32 - 1, 2**32)) + ")": (
+        "[255, 65535, 2147483648, 4294967295, 4294967296]"
+    ),
+    '\'{"bb": 1, "a": [], "": {}, "a": 3}\'': '{"": {}, "a": 3, "bb": 1}',
+    "JSON_ARRAY(CHAR(0, 8, 9, 10, 11, 12, 13, 31, 127, 34, 92, 47 USING utf8mb4), 'ü😀')": (
+        '["\\u0000\\b\\t\\n\\u000b\\f\\r\\u001f\x7f\\"\\\\/", "ü😀"]'
+    ),
+    "JSON_ARRAY(1e30, 1e0, -1e-7, -0e0, 1e15, 1e14, 1e-15, 1e-16, 9007199254740992e0, -1.2345678901234567e-300)": (
+        "[1e30, 1.0, -0.0000001, -0.0, 1e15, 100000000000000.0, 0.000000000000001, 1e-16, 9.007199254740992e15, "
+        "-1.2345678901234568e-300]"
+    ),
+    "JSON_ARRAY(1.50, -0.00, CAST(0.001 AS DECIMAL(10,5)), CAST(-12345678901234567890.1 AS DECIMAL(40,12)))": (
+        "[1.50, 0.00, 0.00100, -12345678901234567890.100000000000]"
+    ),
+    "JSON_ARRAY(TIMESTAMP'2015-01-15 23:24:25.12', TIME'-23:24:25.5', TIME'838:59:59')": (
+        '["2015-01-15 23:24:25.120000", "-23:24:25.500000", "838:59:59.000000"]'
+    ),
+    "JSON_ARRAY(b'101', CAST(REPEAT('a', 60) AS BINARY))": (
+        '["base64:type15:BQ==", "base64:type15:' + "YWFh" * 19 + "\\n" + "YWFh" + '"]'
+    ),
 }
 
 
@@ -305,14 +379,16 @@ FAMILIES = {
     ),
     "members": Family(
         f"e enum('a,b', 'it''s', '\"', '\\\\', 'ü') , s set('x', 'it''s', '\"'), g enum('中', '表') character set sjis,"
-        f" s64 set({MEMBERS})",
+        f" s64 set({MEMBERS}), l enum('ł', '') character set latin2, u set('ü', 'x') character set utf16,"
+        f" many enum({MANY})",
         [
-            "'a,b', 'x,\"', '表', 18446744073709551615", "'nonsense', '', '中', 0",
-            "'\\\\', \"it's\", '表', 1 << 63", "3, 7, 2, 5",
+            "'a,b', 'x,\"', '表', 18446744073709551615, 'ł', 'x,ü', 'm0'", "'nonsense', '', '中', 0, '', '', 'm299'",
+            "'\\\\', \"it's\", '表', 1 << 63, 'ł', 'ü', 'm255'", "3, 7, 2, 5, 'none', 2, 256",
         ],
         {
             "e": ["a,b", "", "\\", '"'], "s": ['x,"', "", "it's", 'x,it\'s,"'], "g": ["表", "中", "表", "表"],
-            "s64": [ALL_MEMBERS, "", "f63", "f0,f2"],
+            "s64": [ALL_MEMBERS, "", "f63", "f0,f2"], "l": ["ł", "", "ł", ""], "u": ["ü,x", "", "ü", "x"],
+            "many": ["m0", "m299", "m255", "m255"],
         },
     ),
     "json": Family("j json", list(DOCUMENTS), {"j": list(DOCUMENTS.values())}),
@@ -338,6 +414,10 @@ FAMILIES = {
             },
         },
     ),
+    "axes": Family(
+        "g geometry", ["ST_GeomFromText('POINT(-2.5 1.5)', 4326)"], {"g": [{"srid": 4326, "wkb": point(1.5, -2.5)}]}
+    ),
+    "zerofill": Family("z int(9) zerofill", ["42", "0"], {"z": [42, 0]}),
     "vectors": Family(
         "v vector(3), w vector(16383)",
         [
@@ -357,22 +437,166 @@ VECTORS = pytest.mark.mysql(">= 9.0", "VECTOR")
     "name", [pytest.param(name, marks=VECTORS) if name == "vectors" else name for name in FAMILIES]
 )
 def test_boundary_values(mysql_server: MySQLServer, mysql_db: str, name: str) -> None:
-    family, table = FAMILIES[name], f"{mysql_db}.t"
-    mysql_server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY AUTO_INCREMENT, {family.ddl})")
-    columns = mysql_server.query(
-        "SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND COLUMN_NAME <> 'id'"
-        " ORDER BY ORDINAL_POSITION",
-        (mysql_db,),
-    )
-    nothing = ", ".join(["NULL"] * len(columns))
-    check(write_twice(mysql_server, table, [row[0] for row in columns], [*family.rows, nothing]), family)
+    family = FAMILIES[name]
+    check(written(mysql_server, mysql_db, family.ddl, family.rows), family)
+
+
+ZERO_DDL = "a date, b datetime, b3 datetime(3), c timestamp null, c6 timestamp(6) null"
+ZERO_ROWS = [
+    "'0000-00-00', '0000-00-00', '2023-00-01 01:02:03.4', '0000-00-00', '0000-00-00'",
+    "'2023-01-00', '2023-02-00 01:02:03', '2023-02-01', '2023-02-01', '2023-02-01'",
+]
+ZERO_TEXTS: Values = {
+    "a": ["0000-00-00", "2023-01-00"], "b": ["0000-00-00 00:00:00", "2023-02-00 01:02:03"],
+    "b3": ["2023-00-01 01:02:03.400", "2023-02-01 00:00:00.000"],
+    "c": ["0000-00-00 00:00:00", "2023-02-01 00:00:00"],
+    "c6": ["0000-00-00 00:00:00.000000", "2023-02-01 00:00:00.000000"],
+}  # fmt: skip
+DECIMAL_DDL = "a decimal(10,3), z decimal(6,2) zerofill, w decimal(65,30), n decimal(30,30)"
+DECIMAL_ROWS = ["-0.1, 12.5, -12345678901234567890123456789012345.1, -1e-30", "9999999.999, 0, 0.1, 0.3"]
+DECIMAL_TEXTS: Values = {
+    "a": ["-0.100", "9999999.999"], "z": ["12.50", "0.00"],
+    "w": ["-12345678901234567890123456789012345.1" + "0" * 29, "0.1" + "0" * 29],
+    "n": ["-0." + "0" * 29 + "1", "0.3" + "0" * 29],
+}  # fmt: skip
+DAYS = ["'2023-02-30'", "'2023-02-28'"]
+CHOICES = {
+    "zero dates as null": Policy(
+        Policies(zero_dates="null"), ZERO_DDL, ZERO_ROWS,
+        {
+            "a": [None, None], "b": [None, None], "b3": [None, dt.datetime(2023, 2, 1)],
+            "c": [None, *moments("2023-02-01", utc=True)], "c6": [None, *moments("2023-02-01", utc=True)],
+        },
+    ),
+    "zero dates as text": Policy(Policies(zero_dates="text"), ZERO_DDL, ZERO_ROWS, ZERO_TEXTS),
+    "all dates as text": Policy(TEXT, ZERO_DDL, ZERO_ROWS, ZERO_TEXTS),
+    "zero dates refused": Policy(DEFAULT, ZERO_DDL, ZERO_ROWS, ("a", "zero_dates")),
+    "impossible days as null": Policy(Policies(zero_dates="null"), "a date", DAYS, {"a": [None, dt.date(2023, 2, 28)]}),
+    "impossible days as text": Policy(TEXT, "a date", DAYS, {"a": ["2023-02-30", "2023-02-28"]}),
+    "times as microseconds": Policy(
+        Policies(time="microseconds"), "t0 time, t1 time(1), t3 time(3), t6 time(6)",
+        [
+            "'-838:59:59', '-00:00:00.1', '838:59:58.999', '-00:59:59.065536'",
+            "'838:59:59', '-838:59:58.9', '-01:00:00', '838:59:58.999999'",
+            "'00:00:01', '00:00:00', '-00:00:00.001', '-00:00:00.000001'",
+        ],
+        {
+            "t0": [-3_020_399_000_000, 3_020_399_000_000, 1_000_000], "t1": [-100_000, -3_020_398_900_000, 0],
+            "t3": [3_020_398_999_000, -3_600_000_000, -1000], "t6": [-3_599_065_536, 3_020_398_999_999, -1],
+        },
+    ),
+    "bits as bytes": Policy(
+        Policies(bit="binary"), "b1 bit(1), b9 bit(9), b64 bit(64)", ["1, 257, 18446744073709551615", "0, 1, 1"],
+        {"b1": [b"\x01", b"\0"], "b9": [b"\x01\x01", b"\0\x01"], "b64": [b"\xff" * 8, bytes(7) + b"\x01"]},
+    ),
+    "decimals as text": Policy(Policies(decimals="text"), DECIMAL_DDL, DECIMAL_ROWS, DECIMAL_TEXTS),
+    "decimals as double": Policy(
+        Policies(decimals="double"), DECIMAL_DDL, DECIMAL_ROWS,
+        {name: [float(one) for one in values] for name, values in DECIMAL_TEXTS.items()},
+    ),
+    "unsigned as bigint": Policy(
+        Policies(unsigned_bigint="bigint"), "a bigint unsigned, z bigint(20) zerofill",
+        ["9223372036854775807, 42", "0, 0"], {"a": [2**63 - 1, 0], "z": [42, 0]},
+    ),
+    "unsigned that no bigint holds": Policy(
+        Policies(unsigned_bigint="bigint"), "a bigint unsigned", ["9223372036854775808"],
+        ("a", "value 9223372036854775808 .*unsigned_bigint"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_policies(mysql_server: MySQLServer, mysql_db: str, name: str) -> None:
+    policies, ddl, rows, arrow = CHOICES[name]
+    at = written(mysql_server, mysql_db, ddl, rows)
+    if isinstance(arrow, dict):
+        table = both(at, policies)
+        assert {one: table[one].to_pylist() for one in arrow} == {one: [*values, None] for one, values in arrow.items()}
+        return
+    for read in (snapshot, logged):
+        with pytest.raises(DecodeError, match=arrow[1]) as caught:
+            read(at, policies)
+        assert caught.value.column == arrow[0]
+
+
+def test_year_zero(mysql_server: MySQLServer, mysql_db: str) -> None:
+    table = both(written(mysql_server, mysql_db, "d date, e datetime", ["'0000-03-01', '0000-01-01'"]))
+    assert table["d"].cast(pa.int32()).to_pylist() == [-719468, None]
+    assert table["e"].cast(pa.int64()).to_pylist() == [-719528 * 86_400_000_000, None]
+
+
+def test_doubles_with_decimals(mysql_server: MySQLServer, mysql_db: str) -> None:
+    """The server stores a rounded number whose digits it does not print."""
+    rows = [f"{cents / 100}, {cents / 100}" for cents in (*range(1, 2000, 7), 157)]
+    table = both(written(mysql_server, mysql_db, "d double(10,2), f float(10,2)", rows))
+    assert table["d"].to_pylist()[-2] == 1.5699999999999998
+
+
+LONG_TEXTS = ["", "a", "  lead", "trail  ", "0123456789abcdef" * 12, "ünïcödé", "日本語", "\0\x01\x7f", "ĠĠ"]
+
+
+@pytest.mark.parametrize("charset", ["utf8mb4", "utf16", "utf16le", "utf32", "utf8mb3", "ucs2"])
+def test_unicode_text(mysql_server: MySQLServer, mysql_db: str, charset: str) -> None:
+    texts = [*LONG_TEXTS, *(["😀 mixed é 日"] if charset not in ("utf8mb3", "ucs2") else [])]
+    rows = [", ".join([f"_utf8mb4 X'{text.encode().hex()}'"] * 3) for text in texts]
+    ddl = f"c char(200) character set {charset}, v varchar(400) character set {charset}, x text character set {charset}"
+    table = both(written(mysql_server, mysql_db, ddl, rows))
+    assert table["c"].to_pylist() == [*(text.rstrip(" ") for text in texts), None]
+    assert table["v"].to_pylist() == table["x"].to_pylist() == [*texts, None]
+
+
+def test_single_byte_character_sets_convert_as_mysql_converts(mysql_server: MySQLServer, mysql_db: str) -> None:
+    """Every set, all 256 bytes, each in a value of its own, against CONVERT(… USING utf8mb4)."""
+    names = sorted(SINGLE_BYTE)
+    ddl = ", ".join(f"v_{name} varchar(3) character set {name}" for name in names)
+    rows = [", ".join([f"0x{byte:02x}"] * len(names)) for byte in range(256)]
+    table = both(written(mysql_server, mysql_db, ddl, rows))
+    converted = ", ".join(f"CONVERT(v_{name} USING utf8mb4)" for name in names)
+    expected = mysql_server.query(f"SELECT {converted} FROM {mysql_db}.t ORDER BY id LIMIT 257")
+    for index, name in enumerate(names):
+        assert table[f"v_{name}"].to_pylist() == [row[index] for row in expected], name
+
+
+def random_json(random_: random.Random, depth: int) -> str:
+    kind = random_.randrange(8 if depth else 6)
+    if kind == 0:
+        return random_.choice(["null", "true", "false"])
+    if kind == 1:
+        return str(random_.randrange(-(2 ** random_.randrange(1, 63)), 2 ** random_.randrange(1, 64)))
+    if kind in (2, 3):
+        return repr(round(random_.uniform(-1, 1) * 10.0 ** random_.randrange(-25, 25), random_.randrange(18)))
+    if kind in (4, 5):
+        return '"' + "".join(random_.choice("aé日😀 ") for _ in range(random_.randrange(200))) + '"'
+    parts = [random_json(random_, depth - 1) for _ in range(random_.randrange(6))]
+    if kind == 6:
+        return "[" + ",".join(parts) + "]"
+    return "{" + ",".join(f'"k{random_.randrange(20)}é{n}": {part}' for n, part in enumerate(parts)) + "}"
+
+
+def test_json_documents_at_random_large_and_deep(mysql_server: MySQLServer, mysql_db: str) -> None:
+    random_ = random.Random(11)
+    documents = [random_json(random_, 5) for _ in range(400)]
+    documents += ["[" + ",".join(map(str, range(-40000, 40000))) + "]"]
+    documents += ["{" + ",".join(f'"key number {n}": {n}.5' for n in range(9000)) + "}"]
+    documents += ["[" * 100 + "]" * 100, '{"a":' * 99 + "[]" + "}" * 99, '["' + "x" * 70000 + '", 1, 70000, 1.5]']
+    table = both(written(mysql_server, mysql_db, "j json", [f"'{document}'" for document in documents]))
+    assert table["j"].null_count == 1
+
+
+def test_json_doubles_print_as_mysql_prints_them(mysql_server: MySQLServer, mysql_db: str) -> None:
+    random_ = random.Random(13)
+    doubles = [random_.uniform(-1, 1) * 10.0 ** random_.randrange(-18, 18) for _ in range(4000)]
+    patterns = (struct.unpack("<d", random_.randbytes(8))[0] for _ in range(4000))
+    doubles += [double for double in patterns if abs(double) < 1e308]
+    both(written(mysql_server, mysql_db, "j json", [f"JSON_ARRAY({double!r})" for double in doubles]))
 
 
 def test_generated_and_invisible_columns(mysql_server: MySQLServer, mysql_db: str) -> None:
     table = f"{mysql_db}.t"
     mysql_server.execute(
         f"CREATE TABLE {table} (id INT PRIMARY KEY AUTO_INCREMENT, a INT, v INT AS (a + 1) VIRTUAL,"
-        " s VARCHAR(9) AS (CONCAT('s', a)) STORED, h DATE INVISIBLE, x JSON AS (JSON_ARRAY(a)) INVISIBLE)"
+        " s VARCHAR(9) AS (CONCAT('s', a)) STORED, h DATE INVISIBLE, x JSON AS (JSON_ARRAY(a)) INVISIBLE,"
+        " INDEX ((a + 5)))"
     )
     stretch = write_twice(mysql_server, table, ["a", "h"], ["1, '2024-01-01'", "NULL, NULL"])
     expected: Values = {"a": [1], "v": [2], "s": ["s1"], "h": [dt.date(2024, 1, 1)]}

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from headgate.catalog import TablePatterns
 from headgate.errors import UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, gtid_executed
-from headgate.replication import DecodeOptions, LogBlock, LogRead, read_range
+from headgate.replication import LogBlock
 from headgate_testing import MySQLServer
+from tests.integration.changes import Log
 
 LONG = "x" * 200
 """A difference is logged only where it is smaller than the document."""
@@ -26,7 +25,7 @@ class Session:
 
     def __init__(self, server: MySQLServer, db: str) -> None:
         self.server, self.db = server, db
-        self.settings = ConnectionSettings.from_url(server.url)
+        self.log = Log(server, db, create=False)
         self.connection = server.connect(database=db, autocommit=True)
         self.do("CREATE TABLE t (id INT PRIMARY KEY, a JSON, n INT, b JSON)")
         self.do("SET SESSION binlog_row_value_options = 'PARTIAL_JSON'")
@@ -41,12 +40,7 @@ class Session:
             cursor.execute(statement, args or None)
 
     def read(self, **options: Any) -> list[dict[str, Any]]:
-        with Connection.open(self.settings) as connection:
-            end = gtid_executed(connection)
-        items = read_range(
-            LogRead(self.settings, wanted=end - GtidSet.parse(self.start), executed=end),
-            DecodeOptions(TablePatterns([f"{self.db}.t"]), epoch=1, **options),
-        )
+        items = self.log.items(f"{self.db}.t", start=GtidSet.parse(self.start), **options)
         images = [image for item in items if isinstance(item, LogBlock) for image in item.images]
         return [row for image in images for row in image.batch.to_pylist()]
 

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from headgate.cli._plan import print_plan
 from headgate.config import PipelineConfig, parse_config
 from headgate.errors import ConfigError, UnsupportedError
 from headgate.gtid import GtidSet
@@ -25,10 +24,12 @@ from headgate.policies import Policies, parse_rules
 from headgate.replication import ImageBatch
 from headgate.snapshot import ChunkOptions, ChunkRead, read_chunks
 from headgate_testing import KafkaBroker, MySQLServer, RegistryServer
+from tests.integration.databases import Database, pipeline_text
 from tests.integration.outside import lake_rows, source_rows
 from tests.integration.pipeline.test_kafka import KafkaRuns
 from tests.integration.pipeline.test_kafka_avro import AvroReader, raw_messages
 from tests.integration.pipeline.verifying import newest, verify
+from tests.integration.runs import plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,30 +57,18 @@ def source_names(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: column.source_name for name, column in Target.of({}, properties).noted.items() if column.source_name}
 
 
-def config_of(
-    server: MySQLServer, db: str, folder: Path, rules: str = RULES, mode: str = '"current"'
-) -> PipelineConfig:
+def text_of(server: MySQLServer, db: str, folder: Path, rules: str = RULES, mode: str = '"current"') -> str:
     (folder / "key").write_text(KEY, encoding="utf-8")
-    return parse_config(
-        f"""
-        name = "renames"
-        [source]
-        url = "{server.url}"
-        tables = ["{db}.*"]
-        mask_key_file = "{folder / "key"}"
-        chunk_rows = 3
-        [target]
-        path = "{folder / "lake"}"
-        mode = [{mode}]
-        {rules}
-        """
-    )
+    source = f'mask_key_file = "{folder / "key"}"\nchunk_rows = 3'
+    return pipeline_text(server, [f"{db}.*"], folder, source=source, mode=f"[{mode}]", more=rules)
+
+
+def config_of(*arguments: Any, **options: Any) -> PipelineConfig:
+    return parse_config(text_of(*arguments, **options))
 
 
 def do(server: MySQLServer, db: str, *statements: str) -> None:
-    with server.connect(database=db, autocommit=True) as connection, connection.cursor() as cursor:
-        for statement in statements:
-            cursor.execute(statement)
+    Database(server, db).do(*statements)
 
 
 def names_in(folder: str) -> list[str]:
@@ -206,7 +195,7 @@ def test_a_rename_at_the_source_that_the_rules_foresee(
     assert source_names(properties) == {"nr": "number", "y": "b"}
     do(mysql_server, mysql_db, "DELETE FROM t WHERE number = 1", "INSERT INTO t VALUES (4, NULL, 'q', 9)")
     Pipeline(config, spark).run(once=True)
-    result = verify(config, newest(spark, lake), table)
+    result = verify(config, newest(lake), table)
     assert (result.equal, result.differences, result.state) == (3, 0, "live"), result
     assert "read again" not in caplog.text
 
@@ -379,7 +368,7 @@ def test_rows_and_keys_are_chosen_by_names_of_the_source(
     lake, table = Lake.of(config), f"{mysql_db}.t"
     assert lake_rows(lake.current(table), ["b", "a"]) == Counter([(2, 0), (3, 0), (10, 0)])
     assert key_of(DeltaTable(lake.current(table)).metadata().configuration) == ("b",)
-    assert verify(config, newest(spark, lake), table).equal == 3
+    assert verify(config, newest(lake), table).equal == 3
     assert lake_rows(lake.current(f"{mysql_db}.c"), ["n", "id"]) == Counter([(3, 3), (4, 4)])
 
 
@@ -404,12 +393,12 @@ def test_the_typed_stream_and_table(
 
 
 def test_refused_before_a_run_and_while_it_follows(
-    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     do(mysql_server, mysql_db, "CREATE TABLE t (id INT PRIMARY KEY, mail VARCHAR(9), x INT)")
 
-    def config(rules: str) -> PipelineConfig:
-        return config_of(mysql_server, mysql_db, tmp_path, f'[columns."*.t"]\n{rules}')
+    def text(rules: str) -> str:
+        return text_of(mysql_server, mysql_db, tmp_path, f'[columns."*.t"]\n{rules}')
 
     for rules, error, message in (
         ('mail = { rename = "X" }', UnsupportedError, "both mail and x would be named 'x'"),
@@ -418,16 +407,15 @@ def test_refused_before_a_run_and_while_it_follows(
         ('id = { rename = "k", rule = "hash" }', UnsupportedError, "a column of the key"),
     ):
         with pytest.raises(error, match=message):
-            check_source(config(rules))
-    good = config('mail = { rename = "email", rule = "hash" }\nid = { rename = "nr" }')
-    print_plan(good)
-    plan = "".join(capsys.readouterr().out.split())
-    assert ("namedemail)" in plan, "int32(namednr)" in plan) == (True, True)
-    Pipeline(good, spark).run(once=True)
+            check_source(parse_config(text(rules)))
+    good = text('mail = { rename = "email", rule = "hash" }\nid = { rename = "nr" }')
+    planned = "".join(plan(good, tmp_path).split())
+    assert ("namedemail)" in planned, "int32(namednr)" in planned) == (True, True)
+    Pipeline(parse_config(good), spark).run(once=True)
     do(mysql_server, mysql_db, "ALTER TABLE t ADD COLUMN email INT", "INSERT INTO t VALUES (1, 'a', 2, 3)")
     with pytest.raises(UnsupportedError, match="both mail and email would be named 'email'"):
-        Pipeline(good, spark).run(once=True)
-    mended = config('mail = { rename = "email", rule = "hash" }\nid = { rename = "nr" }\nemail = { rename = "e2" }')
-    Pipeline(mended, spark).run(once=True)
-    rows = lake_rows(Lake.of(good).current(f"{mysql_db}.t"), ["nr", "email", "x", "e2"])
+        Pipeline(parse_config(good), spark).run(once=True)
+    mended = text('mail = { rename = "email", rule = "hash" }\nid = { rename = "nr" }\nemail = { rename = "e2" }')
+    Pipeline(parse_config(mended), spark).run(once=True)
+    rows = lake_rows(Lake.at(tmp_path / "lake").current(f"{mysql_db}.t"), ["nr", "email", "x", "e2"])
     assert rows == Counter([(1, hashed("a"), 2, 3)])

@@ -15,12 +15,13 @@ from headgate.catalog import TablePatterns
 from headgate.cli import app
 from headgate.errors import UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, ConnectionSettings, gtid_executed
+from headgate.mysql import Connection, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.policies import Policies
 from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, follow, read_range
 from headgate.snapshot import ChunkOptions, ChunkRead, HighWatermark, Redo, read_chunks
 from headgate_testing import MySQLServer
+from tests.integration.changes import Log
 
 
 class Session:
@@ -28,7 +29,8 @@ class Session:
 
     def __init__(self, server: MySQLServer, db: str) -> None:
         self.server, self.db, self.start = server, db, server.gtid_executed
-        self.settings = ConnectionSettings.from_url(server.url)
+        self.log = Log(server, db, create=False)
+        self.settings = self.log.settings
         self.connection = server.connect(database=db, autocommit=True)
 
     def do(self, *statements: str) -> None:
@@ -41,24 +43,8 @@ class Session:
 
     def read(self, **options: Any) -> list[dict[str, Any]]:
         """All images since the mark, in order, as dicts of the table's columns with ``_op`` and ``_absent``."""
-        with Connection.open(self.settings) as connection:
-            end = gtid_executed(connection)
-        items = read_range(
-            LogRead(self.settings, wanted=end - GtidSet.parse(self.start), executed=end),
-            DecodeOptions(TablePatterns([f"{self.db}.*"]), epoch=1, **options),
-        )
-        rows = [
-            {"_absent": None, **row}
-            for item in items
-            if isinstance(item, LogBlock)
-            for image in item.images
-            for row in image.batch.to_pylist()
-        ]
-        rows.sort(key=lambda row: tuple(row["_seq"].values()))
-        for row in rows:
-            row["_absent"] = None if row["_absent"] is None else json.loads(row["_absent"])
-            del row["_seq"], row["_gtid"], row["_ts"]
-        return rows
+        rows = self.log.rows(start=GtidSet.parse(self.start), **options)
+        return [{**row, "_absent": json.loads(row.get("_absent") or "null")} for row in rows]
 
     def lines(self) -> list[tuple[str, Any, Any]]:
         """What ``headgate tail`` prints of it."""

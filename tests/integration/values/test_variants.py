@@ -11,8 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from headgate.delta import VARIANT, FoldLayout, TableLog, prepare_fold, to_variant, write_files
 from headgate.errors import TargetError
-from headgate.lake import DeltaPath, spark_schema
-from headgate.lake._append import inspect_base
+from headgate.lake import DeltaPath, inspect_base, spark_schema
 from tests.delta.commits import commit
 from tests.fix_documents import NASTY, document_texts
 

@@ -9,9 +9,8 @@ import pytest
 
 from headgate.catalog import exact_patterns, load_tables
 from headgate.mysql import Connection
-from headgate.offsets import ChunkSpec
 from headgate.replication import LogBlock
-from headgate.snapshot import ChunkRead, Redo, advance, first_chunk_bounds, next_chunk, read_chunks
+from headgate.snapshot import Redo
 from headgate_testing import MySQLServer
 from tests.integration.changes import Log, plain
 
@@ -62,19 +61,13 @@ def test_chunks_of_such_a_key_are_turned_back(log: Log, key: str) -> None:
         " ('\U0001f601x', '\U0001f601x', 4), ('\U0001f602x', '\U0001f602x', 5), ('水', '水', 6)"
     )
     before, end = keys_of(log.chunk("t")), log.executed()
-    with Connection.open(log.settings) as connection:
-        (table,) = load_tables(connection.query, exact_patterns([f"{log.db}.t"]))
-        uuid = str(connection.query("SELECT @@global.server_uuid")[0][0])
-        progress, chunks = first_chunk_bounds(connection.query, table, epoch=1, rows=2), list[ChunkSpec]()
-        while chunk := next_chunk(connection.query, table, progress, 2):
-            chunks.append(chunk)
-            progress = advance(progress, chunk)
+    chunks = log.planned("t", 2)
     log.do("DELETE FROM t WHERE n IN (1, 2, 5)", "UPDATE t SET e = '?', s = '?' WHERE n = 4")
     log.do("UPDATE t SET n = 60 WHERE n = 6", "INSERT INTO t VALUES ('\U0001f602x', 'b,\U0001f602x', 7)")
     assert len(chunks) == 4
     read = []
     for chunk in chunks:
-        items = list(read_chunks(ChunkRead(log.settings, [chunk], end, uuid, epoch=1, planned_us=0)))
+        items = log.chunks([chunk], end)
         assert not any(isinstance(item, Redo) for item in items)
         read += keys_of(plain(items))
     assert sorted(read) == before
