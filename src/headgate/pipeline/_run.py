@@ -50,6 +50,7 @@ from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
 from headgate.pipeline._unfollowed_tables import UnfollowedTables
 from headgate.policies import POLICY_VALUES
+from headgate.preload import PRELOAD
 from headgate.sinks import BatchReport, BatchWriter
 from headgate.status import Status
 
@@ -63,7 +64,6 @@ __all__ = ["Pipeline", "read_source", "source_options"]
 
 log = logging.getLogger("headgate")
 
-_PRELOAD = "headgate.apply:preload"
 _FINISH_SECONDS = 60.0
 """How long a clean stop waits for the current batch; then the batch is dropped, and the next run applies it."""
 
@@ -180,7 +180,7 @@ class Pipeline:
             log_values = self.config.name, self.config.source.url, self.lake.path, len(tables)
             log.info("pipeline %s: from %s into %s, tables: %d; starting Spark", *log_values)
             try:
-                spark = self._spark or build_session(self.config.name, self.config.spark, quiet=quiet, preload=_PRELOAD)
+                spark = self._spark or build_session(self.config.name, self.config.spark, quiet=quiet, preload=PRELOAD)
                 try:
                     if on_start is not None:
                         on_start()
