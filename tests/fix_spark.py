@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
+from headgate.preload import PRELOAD
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -50,7 +52,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
-    session = build_session("tests", settings, quiet=True, preload="headgate.apply:preload")
+    session = build_session("tests", settings, quiet=True, preload=PRELOAD)
     yield session
     session.stop()
 

@@ -23,10 +23,11 @@ from typing import TYPE_CHECKING, Final
 
 from examples.demo.flights import FLIGHT_TABLES, FlightWriters, load_flights
 from headgate.cli._app import FAILED, MISUSED, OK
-from headgate.cli._common import PRELOAD, console
+from headgate.cli._common import console
 from headgate.cli._interrupt import Interrupts, on_interrupt
 from headgate.errors import ConfigError, HeadgateError
 from headgate.files import file_errors
+from headgate.preload import PRELOAD
 from headgate_testing import MySQLServer
 
 if TYPE_CHECKING:

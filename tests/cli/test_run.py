@@ -8,12 +8,10 @@ import sys
 
 import pytest
 
-from headgate.apply import preload
-from headgate.cli._common import PRELOAD
 from headgate.cli._run import _announce, _loading
 from headgate.cli.log_lines import LogFormat, LogLevel
 from headgate.config import parse_config
-from headgate.pipeline._run import _PRELOAD
+from headgate.preload import PRELOAD, preload
 
 
 def fail_to_load() -> None:
@@ -33,10 +31,9 @@ def test_garbage_is_not_collected_while_modules_load() -> None:
         gc.unfreeze()
 
 
-def test_what_a_run_preloads_is_what_the_pipeline_does() -> None:
+def test_what_a_run_preloads_is_a_function() -> None:
     """By name: Spark starts before that room is loaded."""
     assert pkgutil.resolve_name(PRELOAD) is preload
-    assert PRELOAD == _PRELOAD
 
 
 class Terminal(io.StringIO):

@@ -109,6 +109,17 @@ def test_a_folder_that_cannot_be_written_is_no_trouble(tmp_path: Path) -> None:
     assert archive_option(tmp_path / "file" / "classes", (), "", "2g", writes=True) is None
 
 
+def test_the_first_process_of_a_container_requests_no_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would wait for it; one that exists is used."""
+    archive = written(tmp_path, "")
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    option = archive_option(tmp_path, (), "", "2g", writes=True)
+    assert option is not None
+    assert "SharedArchiveFile" in option
+    archive.unlink()
+    assert archive_option(tmp_path, (), "", "2g", writes=True) is None
+
+
 def test_without_java_there_is_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -6,7 +6,7 @@
 ``_expand``           stored images as typed rows, in tasks or in this process
 ``_images``           images aligned, folded and paired; ``_partial``, ``_complete``: those that leave
                       columns out; ``_keyless``, ``_row_hash``: tables without a key; ``_versions``:
-                      versions of rows; ``_proof``: keys; ``_preload``: what Spark's processes load
+                      versions of rows; ``_proof``: keys
 ``_upsert``           rows that replace others, found by an index; ``_staged_rows``, ``_counted``,
                       ``_version_changes``: their changes; ``_row_changes``: changes without images
 ``_rewrite``          other columns for existing rows
@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any
 from headgate.apply._changelog import ChangelogTable
 from headgate.apply._current import CurrentTable
 from headgate.apply._history import SchemaHistory
-from headgate.apply._preload import preload
 
 if TYPE_CHECKING:
     from headgate.apply._upsert import Upserts
 
-__all__ = ["ChangelogTable", "CurrentTable", "SchemaHistory", "Upserts", "preload"]
+__all__ = ["ChangelogTable", "CurrentTable", "SchemaHistory", "Upserts"]
 
 
 _LATE = {"Upserts": "_upsert"}

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from headgate.policies import Policies
 
 __all__ = [
-    "PRELOAD",
     "TABLE_STYLES",
     "Format",
     "PasswordEnv",
@@ -46,8 +45,6 @@ __all__ = [
 ]
 
 
-PRELOAD: Final = "headgate.apply:preload"
-"""What a run's Python processes load; named, because Spark starts before this process loads that room."""
 TABLE_STYLES: Final = {
     "snapshotting": "cyan",
     "settling": "cyan",

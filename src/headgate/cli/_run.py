@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli._common import PRELOAD, console, write_lines
+from headgate.cli._common import console, write_lines
 from headgate.cli._interrupt import on_interrupt
 from headgate.cli.log_lines import LogFormat, LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
 from headgate.config import SnapshotMode
 from headgate.errors import HeadgateError
 from headgate.extras import require_extra
+from headgate.preload import PRELOAD
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig

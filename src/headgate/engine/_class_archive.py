@@ -15,7 +15,9 @@ that is free.
 If no batch was made, most classes would be missing, so the JVM is killed. If the JVM is killed while it writes, as in a
 container that ends, the next one writes the archive. The JVM writes the file's header last
 (``FileMapInfo::write_header`` in HotSpot's filemap.cpp), so a file is complete if it begins with the magic number of
-dynamic archives. If two JVMs end at once, each writes a separate file, and the later one stays.
+dynamic archives. If two JVMs end at once, each writes a separate file, and the later one stays. A container ends with
+its first process, and kills the JVM: if that process is this one, no archive is requested, because each stop would have
+to wait for it.
 
 Only classes on Java's own class path are archived, not those of ``spark.jars``: hence Delta is on the class path.
 """
@@ -51,6 +53,8 @@ _WRITES: Final = "-XX:ArchiveClassesAtExit="
 _MAPPED: Final = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 _QUIET: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 """Do not report an archive that is missing or does not fit."""
+_FIRST_PROCESS: Final = 1
+"""Process number of a container's first process."""
 _WRITE_SECONDS: Final = 60.0
 _KEPT: Final = 4
 """Archives in the folder, of 150 to 200 MB each, for different versions and options."""
@@ -86,7 +90,7 @@ def archive_option(folder: Path, jars: Sequence[str], options: str, memory: str,
             return f"{shlex.quote(f'-XX:SharedArchiveFile={archive}')} {_MAPPED} {_QUIET}"
         if time.time() - archive.stat().st_mtime < _WRITE_SECONDS:
             return None  # a JVM is writing it
-    if not writes:
+    if not writes or os.getpid() == _FIRST_PROCESS:
         return None
     try:
         make_private_folder(folder)

@@ -45,6 +45,7 @@ from headgate.pipeline._status import StatusWriter, record_failure
 from headgate.pipeline._table_policy import table_policy
 from headgate.pipeline.divergence import ChangedSettings, ForeignKeys, HiddenColumns, Skips, UnfollowedTables, join
 from headgate.policies import POLICY_SETTINGS
+from headgate.preload import PRELOAD
 from headgate.sinks import BatchReport, BatchWriter
 from headgate.status import Status
 
@@ -58,7 +59,6 @@ __all__ = ["Pipeline", "read_source", "source_options"]
 
 log = logging.getLogger("headgate")
 
-_PRELOAD = "headgate.apply:preload"
 _FINISH_SECONDS = 60.0
 """How long a clean stop waits for the current batch; then the batch is dropped, and the next run applies it."""
 
@@ -175,7 +175,7 @@ class Pipeline:
             log_values = self.config.name, self.config.source.url, self.lake.path, len(tables)
             log.info("pipeline %s: from %s into %s, tables: %d; starting Spark", *log_values)
             try:
-                spark = self._spark or build_session(self.config.name, self.config.spark, quiet=quiet, preload=_PRELOAD)
+                spark = self._spark or build_session(self.config.name, self.config.spark, quiet=quiet, preload=PRELOAD)
                 try:
                     if on_start is not None:
                         on_start()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 FORKED = """
 import os, sys
-from headgate.apply import preload
+from headgate.preload import preload
 preload()
 before = set(sys.modules)
 if not os.fork():
@@ -26,8 +26,9 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 NOT_TAKEN = """
 import gc
 from headgate.engine import prestart_session, build_session
+from headgate.preload import PRELOAD
 from headgate_testing import wait_until
-with prestart_session("x", {"spark.master": "local[1]"}, "headgate.apply:preload"):
+with prestart_session("x", {"spark.master": "local[1]"}, PRELOAD):
     from pyspark import SparkContext
     wait_until(lambda: SparkContext._active_spark_context)
 gc.collect()
@@ -37,7 +38,8 @@ spark.stop()
 """
 TAKEN = """
 from headgate.engine import prestart_session, build_session
-with prestart_session("x", {"spark.master": "local[1]"}, "headgate.apply:preload"):
+from headgate.preload import PRELOAD
+with prestart_session("x", {"spark.master": "local[1]"}, PRELOAD):
     spark = build_session("x", {"spark.master": "local[1]"}, quiet=None)
 print(spark.range(3).count())
 spark.stop()

@@ -1,10 +1,17 @@
-"""Modules that Spark's Python processes need. The fork server loads them once for all (``headgate.engine``)."""
+"""Modules that Spark's Python processes need. The fork server loads them once for all (``headgate.engine``).
+
+A run names the function before it loads any room, because Spark starts meanwhile.
+"""
 
 from __future__ import annotations
 
 import importlib
+from typing import Final
 
-__all__ = ["preload"]
+__all__ = ["PRELOAD", "preload"]
+
+PRELOAD: Final = f"{__name__}:preload"
+"""The function :func:`preload`, as ``module:name``."""
 
 _SPARK = (
     "daemon",
