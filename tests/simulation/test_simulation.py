@@ -135,7 +135,7 @@ def _stale_tables_are_forgotten() -> AbstractContextManager[Any]:
         _bad_hints,
         _no_undoing_of_lost_batches,
         _no_markers,
-        _stale_tables_are_forgotten,
+        pytest.param(_stale_tables_are_forgotten, marks=pytest.mark.long),
     ],
 )
 def test_a_missing_mend_is_noticed(without: Callable[[], AbstractContextManager[Any]]) -> None:
