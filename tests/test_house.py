@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 SOURCES = ROOT / "src" / "headgate"
 TESTING = SOURCES.parent / "headgate_testing"
 ROOMS = sorted(f"headgate.{module.name}" for module in pkgutil.iter_modules(headgate.__path__))
+TESTS_OF_PRIVATE_MODULES = 123
 GENERATED = {"_charset_data.py", "_letter_case_data.py"}
 
 
@@ -134,3 +135,10 @@ def test_tests_spell_no_statement_that_was_renamed() -> None:
     )
     files = [*(ROOT / "tests" / "integration").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
     assert [file.name for file in files if renamed.search(file.read_text())] == []
+
+
+def test_fewer_and_fewer_tests_import_private_modules() -> None:
+    """Tests prove rules by a room's public names. If this number has become smaller, write it above."""
+    private = re.compile(r"(?:from|import) headgate(?:\.[a-z0-9]+)*\._[a-z]")
+    files = [file for file in (ROOT / "tests").rglob("*.py") if private.search(file.read_text("utf-8"))]
+    assert len(files) <= TESTS_OF_PRIVATE_MODULES

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.carrier import ControlFolder
+from headgate.carrier import SINK_SIGNALS, ControlFolder
 from headgate.control import KafkaCluster, KafkaTopic, NoForwarder, SignalForwarder, _topic
 from headgate.errors import ConfigError, ConnectError
 
@@ -165,6 +165,15 @@ def test_messages_become_files(broker: Broker, inbox: Inbox, caplog: pytest.LogC
     inbox.plan()
     forwarder.forward()
     assert inbox.signals() == {}, "once"
+
+
+@pytest.mark.parametrize("kind", SINK_SIGNALS)
+def test_requests_of_the_sinks_are_no_signals_from_a_topic(broker: Broker, inbox: Inbox, kind: str) -> None:
+    forwarder = begun(inbox)
+    broker.messages.append(("us", json.dumps({"type": kind, "gtid": "x:99"})))
+    forwarder.forward()
+    (signal,) = inbox.signals().values()
+    assert {**signal, "submitted_us": 0} == {"problem": f"unknown signal type {kind!r}", "submitted_us": 0}
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["", "and Kafka does not answer the next process at first"])
