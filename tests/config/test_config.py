@@ -120,7 +120,7 @@ def test_both_modes_in_a_fixed_order() -> None:
         (":3306", ":3306/?password=secret", "leave the password out"),
         ('schema_changes = "strict"', 'schema_change = "strict"', r"tables\.shop\.orders\.schema_change; did you mean"),
         ('schema_changes = "strict"', 'keys = ["id"]', r"unknown key tables\.shop\.orders\.keys; did you mean key\?"),
-        ('schema_changes = "strict"', "key = []", r"tables\.shop\.orders\.key.*at least 1"),
+        ('schema_changes = "strict"', "key = []", r"tables\.shop\.orders\.key: expected a list of 1 to 32 columns"),
         ('schema_changes = "strict"', 'key = ["a", "A"]', "key names a column twice"),
         (
             'schema_changes = "strict"',

@@ -179,7 +179,7 @@ def test_rows_are_policies_of_their_table() -> None:
     ["{", "[]", "m:f", '{"*": "m:f"}', '{"d.t": "f"}', '{"d.t": "m:f@"}', '{"d.t": "m:f@a b"}', '{"d.t": {"m": "f"}}'],
 )
 def test_hooks_are_functions_by_table(text: str) -> None:
-    with pytest.raises(ConfigError, match=r'option "hook" is .*; expected a function by table: \{"d.t": "module:fu'):
+    with pytest.raises(ConfigError, match=r'option "hook" is .*; expected a function by table: \{"db.t": "module:fu'):
         Options.parse({"url": "mysql://u@h", "tables": "d.*", "hook": text})
 
 
