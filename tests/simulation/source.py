@@ -125,11 +125,11 @@ class Server:
 
     def indexes(self, part: Position) -> list[int]:
         """Return the transactions of a set that the log has, in log order."""
-        found = []
+        indexes = []
         for uuid, _, first, last in part.intervals():
             origin = _INDEX[uuid]
-            found += [self.places[origin, n] for n in range(first, last + 1) if (origin, n) in self.places]
-        return sorted(found)
+            indexes += [self.places[origin, n] for n in range(first, last + 1) if (origin, n) in self.places]
+        return sorted(indexes)
 
     def length_of(self, position: Position) -> int:
         """Return how many transactions of the log are in a set, which begins the log."""
