@@ -198,8 +198,8 @@ def test_levels(capsys: pytest.CaptureFixture[str], level: LogLevel, expected: l
         logging.getLogger("headgate").debug("fine")
         logging.getLogger("headgate").info("news")
         logging.getLogger("headgate.part").warning("trouble")
-        logging.getLogger("py4j").info("other news")
-        logging.getLogger("py4j").warning("other trouble")
+        logging.getLogger("library").info("other news")
+        logging.getLogger("library").warning("other trouble")
     printed = capsys.readouterr().err.splitlines()
     assert [line.split(" ", 3)[3] for line in printed] == expected
 
