@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
+from headgate.carrier import DdlRow
+from headgate.decide._course import TableCourse, TableEvent
 from headgate.decide._states import SUSPENDED, TRANSITIONS, EventKind, State, follow
 from headgate.lake import TABLE_STATES, TableState
 
@@ -69,3 +72,26 @@ def test_states_are_those_of_the_ledger() -> None:
 def test_an_event_that_cannot_come() -> None:
     with pytest.raises(RuntimeError, match="ENDS_SUSPENSION came to a table in state live"):
         follow(State.LIVE, EventKind.ENDS_SUSPENSION)
+
+
+def test_the_work_of_a_batch_grows_with_its_statements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backlog may have a TRUNCATE of each minute of a month, and a replay has them all again."""
+    steps = 0
+
+    def counted(state: State, event: EventKind) -> State:
+        nonlocal steps
+        steps += 1
+        return follow(state, event)
+
+    monkeypatch.setattr("headgate.decide._course.follow", counted)
+    course = TableCourse("d.t", State.LIVE)
+    row = DdlRow("d.t", "TRUNCATE TABLE t", "truncate", (9, 1, 1, 0), None, None)
+    for _ in range(1000):
+        course.add(TableEvent(EventKind.STATEMENT, statement=row))
+    assert [outcome.done for outcome in course.outcomes] == ["applied"] * 1000
+    assert (course.state, steps) == (State.LIVE, 1000)
+    course.stop("gone")
+    other = replace(course)
+    other.add(TableEvent(EventKind.ENDS_SUSPENSION))
+    assert (course.state, len(course.events)) == (State.STOPPED, 1001)
+    assert other.state is not State.STOPPED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final
 
@@ -43,20 +43,28 @@ class StatementOutcome:
 
 @dataclass
 class TableCourse:
-    """A table's events in a batch, in order. Nothing else of it is stored: all the rest is derived from them."""
+    """A table's events in a batch, in order. All the rest is derived from them; a batch may have many thousands, so the
+    state is carried along.
+    """
 
     table: str
     before: State
     reason_before: str | None = None  # why it was suspended, if that still holds
     strict: bool = False  # stop the table instead of reading it again
     waits: bool = False  # a full snapshot has yet to begin, so no other one is requested
-    events: tuple[TableEvent, ...] = ()
+    events: list[TableEvent] = field(default_factory=list)
+    state: State = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.events = [*self.events]  # a copy of the course goes its separate way
+        self.state = reduce(follow, (event.kind for event in self.events), self.before)
 
     # --- events
 
     def add(self, event: TableEvent) -> None:
         """Append an event."""
-        self.events = (*self.events, event)
+        self.events.append(event)
+        self.state = follow(self.state, event.kind)
 
     def stop(self, reason: str, statement: DdlRow | None = None) -> None:
         """Suspend the table until a user requests a re-read."""
@@ -93,10 +101,6 @@ class TableCourse:
     # --- what follows from them
 
     @property
-    def state(self) -> State:
-        return reduce(follow, (event.kind for event in self.events), self.before)
-
-    @property
     def is_suspended(self) -> bool:
         return self.state in SUSPENDED
 
@@ -129,8 +133,9 @@ class TableCourse:
         """The outcomes of the batch's statements. A table that is suspended later does not follow them."""
         kinds = [event.kind for event in self.events]
         begins = kinds.index(EventKind.BEGINS) if EventKind.BEGINS in kinds else -1
+        reason = self.reason
         return tuple(
-            self._outcome(event, event.statement, is_read=number < begins)
+            self._outcome(event, event.statement, reason, is_read=number < begins)
             for number, event in enumerate(self.events)
             if event.statement is not None
         )
@@ -157,11 +162,13 @@ class TableCourse:
                 return None
         return None
 
-    def _outcome(self, event: TableEvent, ddl: DdlRow, *, is_read: bool) -> StatementOutcome:
-        """:param is_read: a snapshot that begins later in the batch shows what the statement did."""
+    def _outcome(self, event: TableEvent, ddl: DdlRow, reason: str | None, *, is_read: bool) -> StatementOutcome:
+        """:param reason: why the table is in its state.
+        :param is_read: a snapshot that begins later in the batch shows what the statement did.
+        """
         is_undone = self.is_suspended and not event.is_held
         if is_undone and (event.kind is EventKind.IGNORES or (event.kind is EventKind.ALTERS and not is_read)):
-            return StatementOutcome(ddl, "re-read" if self.state is State.STALE else self.state.value, self.reason)
+            return StatementOutcome(ddl, "re-read" if self.state is State.STALE else self.state.value, reason)
         if event.kind is EventKind.IGNORES and not event.is_held:
             return StatementOutcome(ddl, "ignored", event.reason)
         if is_read:
