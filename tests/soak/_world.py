@@ -180,7 +180,7 @@ class Pipeline:
     @property
     def batches(self) -> int:
         """Number of batches so far."""
-        return self.log.read_text(errors="replace").count(" INFO batch ") if self.log.exists() else 0
+        return self.log.read_text(errors="replace").count(" DEBUG batch ") if self.log.exists() else 0
 
     @property
     def wrong_answers(self) -> int:
@@ -199,7 +199,16 @@ class Pipeline:
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start the process."""
         environment = {**os.environ, "SOAK_SHARE": str(self._share), "XDG_CACHE_HOME": str(self.cache)}
-        command = [sys.executable, "-m", "tests.soak.program", "run", *arguments, str(self._file)]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.soak.program",
+            "run",
+            "--log-level",
+            "debug",
+            *arguments,
+            str(self._file),
+        ]
         with self.log.open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         self._process = process

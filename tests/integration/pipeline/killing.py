@@ -11,13 +11,14 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import pymysql
 
 from headgate_testing import MySQLServer
 from tests.fix_spark import JAVA_OPTIONS
 
-__all__ = ["CONFIG", "TABLES", "Writer", "assert_runs", "headgate", "kill", "load"]
+__all__ = ["CONFIG", "RUN", "TABLES", "Writer", "assert_runs", "batches_in", "headgate", "kill", "load"]
 
 TABLES = ("k.numbers", "k.names", "k.notes")
 CONFIG = f"""\
@@ -84,6 +85,15 @@ class Writer(threading.Thread):
                         cursor.execute("DELETE FROM notes WHERE v = %s LIMIT 1", (choice.randrange(5),))
                     connection.commit()
                 connection.rollback()
+
+
+RUN: Final = ("run", "--log-level", "debug")
+"""A run that logs each batch."""
+
+
+def batches_in(log: Path) -> int:
+    """The batches in the log of runs so far."""
+    return log.read_text(errors="replace").count(" DEBUG batch ") if log.exists() else 0
 
 
 def headgate(*arguments: str, config: Path, program: Sequence[str] = ("-m", "headgate.cli")) -> subprocess.Popen[bytes]:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from headgate_testing import KafkaBroker, MySQLServer, pass_time
-from tests.integration.pipeline.killing import assert_runs, headgate, kill
+from tests.integration.pipeline.killing import RUN, assert_runs, batches_in, headgate, kill
 
 CONFIG = """\
 name = "killed"
@@ -83,15 +83,11 @@ def counted(broker: KafkaBroker, topic: str) -> dict[int, list[int]]:
     return values
 
 
-def batches_in(log: Path) -> int:
-    return sum(" INFO batch " in line for line in log.read_text().splitlines()) if log.exists() else 0
-
-
 def run_and_kill(config: Path, choice: random.Random, broker: KafkaBroker | None) -> None:
     """Run until some batches are done; kill the broker and start it again, or kill the driver, at a random moment."""
     log = config.parent / "log.txt"
     wanted, deadline = batches_in(log) + choice.randrange(1, 4), time.monotonic() + 300
-    process = headgate("run", config=config)
+    process = headgate(*RUN, config=config)
     try:
         while batches_in(log) < wanted:
             assert_runs(process, log, 0.1)

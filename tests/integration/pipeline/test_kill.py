@@ -21,7 +21,17 @@ from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate.pipeline import Pipeline
 from headgate_testing import MySQLServer
 from tests.integration.pipeline.changelogs import changes_in_lake, changes_in_log
-from tests.integration.pipeline.killing import CONFIG, TABLES, Writer, assert_runs, headgate, kill, load
+from tests.integration.pipeline.killing import (
+    CONFIG,
+    RUN,
+    TABLES,
+    Writer,
+    assert_runs,
+    batches_in,
+    headgate,
+    kill,
+    load,
+)
 from tests.integration.pipeline.verifying import newest, verify
 
 HOOK = """\
@@ -30,15 +40,11 @@ hook = "tests.hooks_of_tests:counted"
 """
 
 
-def batches_in(log: Path) -> int:
-    return sum(" INFO batch " in line for line in log.read_text().splitlines()) if log.exists() else 0
-
-
 def kill_at_random(config: Path, choice: random.Random, longest: float, *, last: bool) -> None:
     """Start the pipeline; kill it and all it started, while it starts or within ``longest`` seconds after a batch."""
     log = config.parent / "log.txt"
     before, wanted = batches_in(log), choice.choice([1, 2, 3] if last else [0, 1, 1, 1, 2, 3])
-    process = headgate("run", config=config)
+    process = headgate(*RUN, config=config)
     deadline = time.monotonic() + 600
     try:
         while batches_in(log) - before < wanted:

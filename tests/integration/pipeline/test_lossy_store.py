@@ -23,7 +23,7 @@ from headgate.lake import Lake
 from headgate.stores import VARIABLE, grant
 from headgate_testing import LossyStore, MySQLServer, ObjectStore, s3_jars
 from tests.integration.elsewhere import Elsewhere, with_jars
-from tests.integration.pipeline.killing import headgate, kill
+from tests.integration.pipeline.killing import RUN, batches_in, headgate, kill
 
 QUICK = {
     "hadoop.fs.s3a.attempts.maximum": "2", "hadoop.fs.s3a.retry.limit": "1", "hadoop.fs.s3a.retry.interval": "20ms",
@@ -49,10 +49,6 @@ class Changes(threading.Thread):
                 f"INSERT INTO numbers VALUES ({number}, 'new')",
                 f"UPDATE names SET n = n + 1 WHERE a = 'a{key % 7}'",
             )
-
-
-def batches_in(log: Path) -> int:
-    return sum(" INFO batch " in line for line in log.read_text().splitlines()) if log.exists() else 0
 
 
 @pytest.mark.timeout(3600)
@@ -84,7 +80,7 @@ def test_a_store_that_loses_answers(
         begun = time.monotonic()
         try:
             while batches_in(log) < rounds:
-                process = headgate("run", config=pipeline.file)
+                process = headgate(*RUN, config=pipeline.file)
                 starts, end = starts + 1, min(rounds, batches_in(log) + choice.randrange(5, 40))
                 try:
                     while process.poll() is None and batches_in(log) < end:
