@@ -541,7 +541,8 @@ def test_a_file_that_cannot_be_written_stays(file: Path, inbox: ControlFolder, m
     [
         ({}, 200),
         ({"state": "idle"}, 200),
-        ({"batch": None}, 503),
+        ({"batches": 0}, 503),
+        ({"batches": 0, "state": "idle"}, 200),
         ({"error": "cannot connect to MySQL"}, 503),
         ({"state": "failed"}, 503),
         ({"state": "stopped"}, 503),

@@ -119,8 +119,13 @@ class PipelineView:
 
     @property
     def is_following(self) -> bool:
-        """Whether the pipeline runs, has applied a batch, and is not recovering from a failure."""
-        return self.up and self.status is not None and self.status.batch is not None and self.status.error is None
+        """Whether the pipeline runs, is not recovering from a failure, and has applied a batch in this run, or waits
+        for changes: what earlier runs applied says nothing of this one.
+        """
+        status = self.status
+        return (
+            self.up and status is not None and status.error is None and (status.batches > 0 or status.state == "idle")
+        )
 
     def tables(self) -> list[tuple[str, TableStatus]]:
         """Return the tables: those that need attention first, then by name."""
