@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from headgate.apply import _upsert as upsert_module
+from headgate.apply._staged_rows import write_changes
 from headgate.delta import Snapshot, TableLog
 from headgate.delta import _commit as commit_module
 from headgate.errors import CommitConflictError, CommitUnknownError
@@ -122,6 +124,29 @@ def test_another_programs_commit_is_a_conflict_and_only_then_files_go(scene: Sce
     assert scene.read() == expected
     assert TableLog(scene.uri(scene.path)).refresh().version == 2
     scene.check_files(whole=True)
+
+
+def test_a_table_that_is_replaced_meanwhile_gets_no_gap_in_its_log(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 3 would be free in the shorter log, so nothing but the look before it shows that it is another one."""
+    work, expected = upsert(scene)
+    log = scene.path / "_delta_log"
+    first = (log / f"{0:020}.json").read_bytes()
+    for number in ("3", "4"):
+        scene.delta().set_properties({"headgate.since": number})
+
+    def replaced(*request: Any) -> Any:
+        written = write_changes(*request)
+        for file in log.iterdir():
+            file.unlink()
+        (log / f"{0:020}.json").write_bytes(first)
+        return written
+
+    monkeypatch.setattr(upsert_module, "write_changes", replaced)
+    work()
+    assert sorted(file.name for file in log.iterdir() if file.suffix == ".json") == [f"{n:020}.json" for n in range(2)]
+    assert scene.read() == expected
 
 
 def test_rows_that_are_refused_leave_no_file(scene: Scene, answer: Answers) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.cli.log_lines import LogFormat, LogLevel, log_to_stderr
+from headgate.cli.log_lines import Format, LogLevel, log_to_stderr
 from headgate.cli.log_view import LogView
 from headgate.status import Activity, BatchStatus, LagStatus, Status, TableReadProgress, TableStatus
 from tests.logged import logged_here
@@ -205,7 +205,7 @@ def test_levels(capsys: pytest.CaptureFixture[str], level: LogLevel, expected: l
 
 
 def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with logged_to_stderr(form=LogFormat.json):
+    with logged_to_stderr(form=Format.json):
         view = LogView()
         view.update(status(tables=live()))
         view.update(status(1, 2, tables=live(changes=63)))

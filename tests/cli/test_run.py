@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from headgate.cli._run import _announce, _loading
-from headgate.cli.log_lines import LogFormat, LogLevel
+from headgate.cli.log_lines import Format, LogLevel
 from headgate.config import parse_config
 from headgate.preload import PRELOAD, preload
 
@@ -51,7 +51,7 @@ def test_notifications_are_logged_beside_the_live_view(
     log = logging.getLogger("headgate.notifications")
     handlers, level = log.handlers[:], log.level
     try:
-        _announce(parse_config(TEXT + "[notifications]\nlog = true\n"), LogLevel.info, LogFormat.text)
+        _announce(parse_config(TEXT + "[notifications]\nlog = true\n"), LogLevel.info, Format.text)
         log.debug("a line")
         assert capsys.readouterr().err == "a line\n"
     finally:

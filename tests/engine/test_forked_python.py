@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -177,22 +178,9 @@ def test_a_request_never_runs_twice(python: str, modules: Path, tmp_path: Path, 
             assert launcher.wait(60) == code
 
 
-def test_who_ends_the_launcher_ends_the_process(python: str, modules: Path) -> None:
-    with subprocess.Popen(
-        [python, "-m", "waits"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={"PYTHONPATH": str(modules)},
-        text=True,
-    ) as launcher:
-        assert launcher.stdout is not None
-        pid = int(launcher.stdout.readline().split()[0])
-        forked = psutil.Process(pid)
-        launcher.kill()
-        forked.wait(30)  # raises if it takes longer
-
-
-def test_a_killed_server_leaves_no_process(python: str, modules: Path) -> None:
+@contextmanager
+def waiting(python: str, modules: Path) -> Iterator[tuple[subprocess.Popen[str], psutil.Process, psutil.Process]]:
+    """A launcher, its forked process, which waits, and the server of both."""
     with subprocess.Popen(
         [python, "-m", "waits"],
         stdin=subprocess.PIPE,
@@ -202,6 +190,17 @@ def test_a_killed_server_leaves_no_process(python: str, modules: Path) -> None:
     ) as launcher:
         assert launcher.stdout is not None
         forked, server = (psutil.Process(int(pid)) for pid in launcher.stdout.readline().split())
+        yield launcher, forked, server
+
+
+def test_who_ends_the_launcher_ends_the_process(python: str, modules: Path) -> None:
+    with waiting(python, modules) as (launcher, forked, _):
+        launcher.kill()
+        forked.wait(30)  # raises if it takes longer
+
+
+def test_a_killed_server_leaves_no_process(python: str, modules: Path) -> None:
+    with waiting(python, modules) as (launcher, forked, server):
         server.kill()
         forked.wait(30)  # raises if it takes longer
         assert launcher.wait(30) == 1

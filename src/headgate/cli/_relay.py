@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from headgate.cli._common import warn, write_lines
+from headgate.cli._common import Format, warn, write_lines
 from headgate.cli._interrupt import on_interrupt
-from headgate.cli.log_lines import LogFormat, LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
+from headgate.cli.log_lines import LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def command(
         int | None, typer.Option(min=0, help="Bytes of each server's log to keep, for pipelines that read it here.")
     ] = None,
     log_level: LogLevelOption = LogLevel.info,
-    log_format: LogFormatOption = LogFormat.text,
+    log_format: LogFormatOption = Format.text,
 ) -> None:
     """Serve the changes of servers to any number of consumers, in the protocol of LinkedIn's Databus, until Ctrl-C.
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli._common import console, write_lines
+from headgate.cli._common import Format, console, write_lines
 from headgate.cli._interrupt import on_interrupt
-from headgate.cli.log_lines import LogFormat, LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
+from headgate.cli.log_lines import LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
 from headgate.config import SnapshotMode
 from headgate.errors import HeadgateError
 from headgate.extras import require_extra
@@ -72,7 +72,7 @@ def run(
         ),
     ] = None,
     log_level: LogLevelOption = LogLevel.info,
-    log_format: LogFormatOption = LogFormat.text,
+    log_format: LogFormatOption = Format.text,
 ) -> None:
     """Read the tables exactly, then follow their changes into Delta tables.
 
@@ -141,7 +141,7 @@ class _Stderr(logging.Handler):
         print(self.format(record), file=sys.stderr, flush=True)  # noqa: T201 - the command's output
 
 
-def _announce(config: PipelineConfig, level: LogLevel, form: LogFormat) -> None:
+def _announce(config: PipelineConfig, level: LogLevel, form: Format) -> None:
     """Print a line before the modules load, which takes seconds, and longer on a machine that has compiled none yet."""
     text = f"pipeline {config.name}: loading (a first run also compiles)"
     if config.notifications.log:

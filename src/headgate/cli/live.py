@@ -92,7 +92,7 @@ class LiveView:
 
     def _picture(self, status: Status, tables: dict[str, TableStatus], names: list[str]) -> Table:
         texts = {name: table_text(tables[name], status.read_progress(name)) for name in names}
-        width = max((len(texts[name]) for name in names if tables[name].state not in ("stale", "stopped")), default=0)
+        width = max((len(texts[name]) for name in names if not tables[name].is_suspended), default=0)
         self._width = max(self._width, width)  # a column that grows and shrinks is hard to read
         picture = Table(expand=False)
         for title in ("table", "state"):
@@ -100,7 +100,7 @@ class LiveView:
         picture.add_column("progress", min_width=min(self._width, self._console.width // 2))
         for name in names:
             state = tables[name].state
-            what = Text(texts[name]) if state in ("stale", "stopped") else _line(texts[name], "")
+            what = Text(texts[name]) if tables[name].is_suspended else _line(texts[name], "")
             picture.add_row(Text(name), Text(state, style=TABLE_STYLES.get(state, "white")), what)
         return picture
 

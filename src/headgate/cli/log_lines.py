@@ -13,7 +13,9 @@ from typing import Annotated, Final
 
 import typer
 
-__all__ = ["LogFormat", "LogFormatOption", "LogLevel", "LogLevelOption", "log_to_stderr"]
+from headgate.cli._common import Format
+
+__all__ = ["Format", "LogFormatOption", "LogLevel", "LogLevelOption", "log_to_stderr"]
 
 _TEXT: Final = "%(asctime)s %(levelname)s %(message)s"
 
@@ -27,27 +29,20 @@ class LogLevel(StrEnum):
     error = "error"
 
 
-class LogFormat(StrEnum):
-    """Format of log lines."""
-
-    text = "text"
-    json = "json"
-
-
 LogLevelOption = Annotated[
     LogLevel,
     typer.Option("--log-level", help="Log lines from this level on; debug has a line for each batch and table."),
 ]
 LogFormatOption = Annotated[
-    LogFormat, typer.Option("--log-format", help="Log lines as text, or as JSON objects with fields for programs.")
+    Format, typer.Option("--log-format", help="Log lines as text, or as JSON objects with fields for programs.")
 ]
 
 
-def log_to_stderr(level: LogLevel = LogLevel.info, form: LogFormat = LogFormat.text) -> None:
+def log_to_stderr(level: LogLevel = LogLevel.info, form: Format = Format.text) -> None:
     """Write log records to stderr, unless the process has set its logging up otherwise."""
     least = logging.getLevelNamesMapping()[level.upper()]
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_json_lines() if form is LogFormat.json else logging.Formatter(_TEXT))
+    handler.setFormatter(_json_lines() if form is Format.json else logging.Formatter(_TEXT))
     logging.basicConfig(level=max(least, logging.WARNING), handlers=[handler])
     logging.getLogger("headgate").setLevel(least)
 

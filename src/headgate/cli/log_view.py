@@ -40,7 +40,6 @@ _PERIODS: Final = (10.0, 60.0)
 _SHORT_PERIODS: Final = 6
 _NAMED: Final = 10
 """Number of tables that enter a state in one batch and have a line each."""
-_SUSPENDED: Final = ("stale", "stopped")
 
 
 class LogView:
@@ -102,7 +101,7 @@ class LogView:
             if name not in before or table.state != before[name].state:
                 entered.setdefault(table.state, []).append(name)
         for state, names in entered.items():
-            if len(names) > _NAMED and state not in _SUSPENDED:
+            if len(names) > _NAMED and not status.tables[names[0]].is_suspended:
                 log.info("%s are %s", counted(len(names), "table"), state, extra={"state": state, "tables": len(names)})
                 continue
             for name in names:

@@ -81,7 +81,7 @@ class PipelineConfig(Model):
 
     def skips(self, table: str) -> tuple[Operation, ...]:
         """Return the operations that are left out of the changes of ``db.table``."""
-        skip: tuple[Operation, ...] = self._policies_of(table)["skip"]
+        skip: tuple[Operation, ...] = self._policy(table, "skip")
         return skip
 
     def keeps_removed(self, table: str) -> bool:
@@ -99,8 +99,9 @@ class PipelineConfig(Model):
     def _of(self, table: str) -> TableConfig:
         return self.tables.get(table, _NO_POLICIES)
 
-    def _policies_of(self, table: str) -> dict[str, Any]:
-        return {**self.source.policies(), **self._of(table).policies()}
+    def _policy(self, table: str, name: str) -> Any:
+        value = self._of(table).policy(name)
+        return self.source.policy(name) if value is None else value
 
     @model_validator(mode="after")
     def _check_deletes(self) -> PipelineConfig:
@@ -116,11 +117,11 @@ class PipelineConfig(Model):
 
     @model_validator(mode="after")
     def _check_chosen_keys(self) -> PipelineConfig:
-        if "history" in self.target.mode and any("key" in table.policies() for table in self.tables.values()):
+        if "history" in self.target.mode and any(table.policy("key") for table in self.tables.values()):
             raise ValueError('key and target.mode "history" do not go together: versions of rows do not prove a key')
         if "current" in self.target.mode:
             for name, table in self.tables.items():
-                if "key" in table.policies() and (self.skips(name) or self.marks_deletes(name)):
+                if table.policy("key") and (self.skips(name) or self.marks_deletes(name)):
                     raise ValueError(
                         f'key in [tables."{name}"] needs a table with exactly the source\'s rows: set skip = [] and'
                         ' deletes = "remove" for it'
@@ -132,7 +133,7 @@ class PipelineConfig(Model):
         for table in ("", *self.tables):
             if "history" in self.target.mode and self.skips(table):
                 raise ValueError('skip and target.mode "history" do not go together: a history has every change')
-            if self._policies_of(table)["window"] == "drop" and not {"insert", "update"}.isdisjoint(self.skips(table)):
+            if self._policy(table, "window") == "drop" and not {"insert", "update"}.isdisjoint(self.skips(table)):
                 raise ValueError(
                     'window = "drop" leaves rows to the inserts and updates that follow, which skip leaves out: use'
                     ' "rewind" or "keep"'
@@ -187,7 +188,7 @@ class PipelineConfig(Model):
     def _check_signal_table(self) -> PipelineConfig:
         table = self.tables.get(self.source.signal_table or "")
         for name in ("rows", "hook"):
-            if table is not None and name in table.policies():
+            if table is not None and table.policy(name) is not None:
                 raise ValueError(
                     f'{name} in [tables."{self.source.signal_table}"] is for a signal table, whose rows are signals'
                 )
@@ -197,7 +198,7 @@ class PipelineConfig(Model):
     def _check_kafka(self) -> PipelineConfig:
         if "kafka" not in self.target.mode:
             return self
-        if "text" in (one.policies().get("zero_dates") for one in (self.source, *self.tables.values())):
+        if "text" in (one.policy("zero_dates") for one in (self.source, *self.tables.values())):
             raise ValueError('target.mode "kafka" sends dates as numbers: set zero_dates to "error" or "null"')
         if self.target.kafka and self.target.kafka.transactions and self.source.watermark == "signal-table":
             raise ValueError("target.kafka.transactions needs GTIDs, which watermark = signal-table does without")

@@ -21,8 +21,13 @@ class PolicySection(Model):
 
     def policies(self) -> dict[str, Any]:
         """Return the policies that the section sets or has by default, by their names in ``Policies``."""
-        values = {name: getattr(self, key, None) for name, key in _KEYS.items()}
-        return {name: POLICY_SETTINGS[name].parse(value) for name, value in values.items() if value is not None}
+        values = {name: self.policy(name) for name in _KEYS}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def policy(self, name: str) -> Any:
+        """Return one of them; None: the section does not set it."""
+        value = getattr(self, _KEYS[name], None)
+        return None if value is None else POLICY_SETTINGS[name].parse(value)
 
 
 Section = TypeVar("Section", bound=PolicySection)

@@ -239,13 +239,13 @@ class TableConfig(PolicySection):
 
     @model_validator(mode="after")
     def _check_rows(self) -> TableConfig:
-        if self.condition is not None and "rows" in self.policies():
+        if self.condition is not None and self.policy("rows") is not None:
             raise ValueError("rows and condition are both set: rows is for snapshots, too; keep one")
         return self
 
     @model_validator(mode="after")
     def _check_key(self) -> TableConfig:
-        key = self.policies().get("key", ())
+        key = self.policy("key") or ()
         if len({lower_name(name) for name in key}) < len(key):
             raise ValueError("key names a column twice")
         if key and self.foreign_keys == "accept":

@@ -203,7 +203,7 @@ def _engines(connection: Connection, config: PipelineConfig, new: Collection[str
 
 def find_hooks(config: PipelineConfig) -> None:
     """Let this process import hooks from the files of Spark's setting ``spark.submit.pyFiles``, also without Spark."""
-    if not any("hook" in table.policies() for table in config.tables.values()):
+    if not any(table.policy("hook") for table in config.tables.values()):
         return
     for file in map(Path, filter(None, config.spark.get("spark.submit.pyFiles", "").split(","))):
         folder = str((file.parent if file.suffix == ".py" else file).absolute())

@@ -82,6 +82,11 @@ class TableStatus(_Model):
     """How its columns differ from MySQL's, because changes of these were ignored."""
 
     @property
+    def is_suspended(self) -> bool:
+        """Whether it takes no changes."""
+        return self.state in ("stale", "stopped")
+
+    @property
     def sort_rank(self) -> int:
         """Sort key for lists of tables: what needs attention comes first."""
         return _SORT_RANKS.get(self.state, len(_SORT_RANKS))
@@ -280,7 +285,7 @@ class Status(_Model):
 
     def needs_attention(self, now_us: int | None = None) -> bool:
         """Return whether a person should look: the run failed or is gone, or a table takes no changes."""
-        suspended = any(table.state in ("stale", "stopped") for table in self.tables.values())
+        suspended = any(table.is_suspended for table in self.tables.values())
         return suspended or self.condition(now_us) in ("failed", "not running")
 
     def to_dict(self) -> dict[str, Any]:

@@ -36,7 +36,6 @@ __all__ = [
     "table_text",
 ]
 
-_SUSPENDED = ("stale", "stopped")
 _LONGEST_GTID = 100
 _NAMED = 2
 """Number of a batch's tables that are named; the others are counted."""
@@ -144,7 +143,7 @@ def table_text(table: TableStatus, progress: TableReadProgress | None = None) ->
 
     :param progress: the current batch's read of it.
     """
-    if table.state in _SUSPENDED:
+    if table.is_suspended:
         return table_remarks(table)
     text = _snapshot_progress(table, progress) if table.state == "snapshotting" else _changes_text(table)
     return "; ".join(filter(None, [text, table_remarks(table)]))

@@ -61,7 +61,7 @@ def _check_file_only(before: PipelineConfig, after: PipelineConfig) -> None:
 
 
 def _hook(config: PipelineConfig, table: str) -> str | None:
-    hook = config.tables[table].policies().get("hook") if table in config.tables else None
+    hook = config.tables[table].policy("hook") if table in config.tables else None
     return None if hook is None else hook.function
 
 
