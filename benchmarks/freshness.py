@@ -202,14 +202,19 @@ def cluster_place(folder: Path) -> Iterator[tuple[Place, Mapping[str, str]]]:
 def s3_place(_folder: Path) -> Iterator[tuple[Place, Mapping[str, str]]]:
     """A bucket of MinIO, and a Spark of one process."""
     with ObjectStore.start() as store:
-        bucket = store.create_bucket("fresh")
-        options = {
-            "AWS_ENDPOINT_URL": store.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key,
-        }  # fmt: skip
-        settings = {f"spark.{name}": value for name, value in store.hadoop_settings.items()}
-        place = Place(f"{bucket.replace('s3a', 's3')}/lake", options, store.file_system())
-        yield place, {**ROOMY, **settings, "spark.jars": _jars(*s3_jars())}
+        yield s3_lake(store)
+
+
+def s3_lake(store: ObjectStore) -> tuple[Place, Mapping[str, str]]:
+    """A lake in a new bucket of the store, and settings of Spark."""
+    bucket = store.create_bucket("fresh")
+    options = {
+        "AWS_ENDPOINT_URL": store.endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": store.access_key, "AWS_SECRET_ACCESS_KEY": store.secret_key,
+    }  # fmt: skip
+    settings = {f"spark.{name}": value for name, value in store.hadoop_settings.items()}
+    place = Place(f"{bucket.replace('s3a', 's3')}/lake", options, store.file_system())
+    return place, {**ROOMY, **settings, "spark.jars": _jars(*s3_jars())}
 
 
 PLACES = {"folder": folder_place, "cluster": cluster_place, "s3": s3_place}
@@ -271,17 +276,21 @@ def running(
     spark: Mapping[str, str] = ROOMY,
     retention_hours: int = 6,
     lake: str | None = None,
+    freshness_ms: int | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """``headgate run`` of all tables into a lake, by default ``folder/lake``; its log is ``folder/run.log``.
 
     :param spark: settings; none: as it is for a user who says nothing.
+    :param freshness_ms: of the target; None: the default.
     """
     settings = "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in spark.items())
     file = folder / "pipeline.toml"
     file.write_text(
         f'name = "fresh"\n[source]\nurl = "{mysql.url}/?tls=disabled"\ntables = ["{DB}.*"]\n'
         f'[target]\npath = "{lake or folder / "lake"}"\nmode = {json.dumps(list(mode))}\n'
-        f"retention_hours = {retention_hours}\n[spark]\n{settings}"
+        f"retention_hours = {retention_hours}\n"
+        + ("" if freshness_ms is None else f"freshness_ms = {freshness_ms}\n")
+        + f"[spark]\n{settings}"
     )
     command = [sys.executable, "-m", "headgate.cli", "run", str(file)]
     with (
@@ -398,7 +407,9 @@ def measure(shape: Shape, warm: float, seconds: float, keep: Path | None) -> dic
         make(mysql, shape)
         lake, settings = stack.enter_context(PLACES[shape.place](folder))
         ledger = Ledger(lake)
-        with running(folder, mysql, shape.mode, settings, lake=lake.uri.replace("s3:", "s3a:")) as run:
+        with running(
+            folder, mysql, shape.mode, settings, lake=lake.uri.replace("s3:", "s3a:"), freshness_ms=1000
+        ) as run:
             wait_until_live(run, ledger, shape.tables)
             progress(f"{shape.name}: all tables are live; writing for {warm + seconds:.0f} s")
             first = last_of(str(mysql.query("SELECT @@global.gtid_executed")[0][0])) + 1

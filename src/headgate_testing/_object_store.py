@@ -7,6 +7,7 @@ user's cache folder. The source comes as a Go module, so the machine's settings 
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -50,6 +51,7 @@ class ObjectStore(OwnedProcesses):
                 "MINIO_ROOT_USER": self.access_key,
                 "MINIO_ROOT_PASSWORD": self.secret_key,
                 "MINIO_BROWSER": "off",
+                "MINIO_PROMETHEUS_AUTH_TYPE": "public",
             }
             self.launch("minio", command, self._answers, credentials)
 
@@ -109,6 +111,22 @@ class ObjectStore(OwnedProcesses):
         """
         self.file_system().create_dir(name)
         return f"s3a://{name}"
+
+    def requests(self) -> dict[str, int]:
+        """Return the number of S3 requests since the start, by the store's name of their kind, such as ``putobject``.
+
+        The store counts them with a delay of some seconds.
+        """
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=30)
+        try:
+            connection.request("GET", "/minio/v2/metrics/cluster")
+            text = connection.getresponse().read().decode()
+        finally:
+            connection.close()
+        counted: dict[str, int] = {}
+        for api, number in re.findall(r'^minio_s3_requests_total\{[^}]*api="(\w+)"[^}]*\} (\S+)$', text, re.MULTILINE):
+            counted[api] = counted.get(api, 0) + int(float(number))
+        return counted
 
     def _answers(self) -> bool:
         connection = HTTPConnection("127.0.0.1", self._port, timeout=5)

@@ -39,7 +39,8 @@ from headgate.lake import Lake
 from headgate.pipeline import Pipeline, _checks, check_interfaces, check_patterns, check_resnapshot, followed_tables
 from headgate.pipeline import _run as _pipeline
 from headgate.pipeline._retry_budget import RetryBudget
-from headgate.pipeline._run import _lake_lock, _Run
+from headgate.pipeline._run import _lake_lock, _Run, rest_seconds
+from headgate.sinks import BatchReport
 
 LOST = ConnectionLostError("the connection ended")
 LEAVES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, HeadgateError)]
@@ -600,15 +601,44 @@ def test_the_writer_of_each_try_is_closed(file: ConfigFile, monkeypatch: pytest.
     assert (len(tries), FakeRun.open) == (3, [])
 
 
-def test_batches_begin_so_often_at_most_and_a_run_that_ends_waits_for_none() -> None:
+@pytest.mark.parametrize(
+    ("freshness", "elapsed", "planned_before", "reads", "behind", "rest"),
+    [
+        (1.0, 0.2, 0.3, False, 0, 0.4),  # a row waits 0.3 + 0.4 + 0.3 s at most
+        (1.0, 0.3, 0.2, False, 0, 0.4),  # the clock went back, or counts less than was measured
+        (1.0, 0.5, 0.5, False, 0, 0.0),
+        (1.0, 3.0, 3.1, False, 0, 0.0),
+        (10.0, 1.0, 1.5, False, 0, 7.0),
+        (10.0, 1.0, 1.5, False, None, 7.0),  # a log without GTIDs
+        (10.0, 1.0, 1.5, False, 3, 0.0),
+        (10.0, 1.0, 1.5, True, 0, 0.0),
+        (10.0, 1.0, 86_400.0, False, 0, 0.0),  # planned by an earlier run
+        (0.0, 0.2, 0.3, False, 0, 0.0),
+    ],
+)
+def test_a_batch_waits_for_changes_only_as_long_as_the_next_one_is_in_time(
+    freshness: float, elapsed: float, planned_before: float, reads: bool, behind: int | None, rest: float
+) -> None:
+    now = 1_800_000_000.0
+    planned = round((now - planned_before) * 1e6)
+    report = BatchReport(1, 1, "", {}, rows={"db.t": 1} if reads else {}, planned_us=planned, behind=behind)
+    assert rest_seconds(report, freshness, elapsed, now) == pytest.approx(rest, abs=1e-3)
+
+
+def test_a_run_that_ends_does_not_wait_for_changes() -> None:
     run: Any = _Run.__new__(_Run)
     run._ending, written = threading.Event(), list[int]()
-    run._write = lambda _frame, batch: written.append(batch)
-    run._batch_seconds = 0.2
+
+    def write(_frame: None, batch: int) -> BatchReport:
+        written.append(batch)
+        return BatchReport(batch, batch, "", {}, planned_us=round(time.time() * 1e6))
+
+    run._write = write
+    run._freshness = 0.2
     begun = time.monotonic()
     run._batch(None, 1)
-    assert time.monotonic() - begun >= 0.2
-    run._batch_seconds = 600.0
+    assert time.monotonic() - begun >= 0.15
+    run._freshness = 600.0
     threading.Timer(0.1, run._ending.set).start()
     run._batch(None, 2)
     assert time.monotonic() - begun < 60

@@ -157,12 +157,13 @@ class TargetConfig(Model):
         " its next changes come",
     )
 
-    batch_ms: int = Field(
-        500,
+    freshness_ms: int | None = Field(
+        None,
         ge=0,
         le=3_600_000,
-        description="least number of milliseconds between the starts of two batches: each batch adds files to the"
-        " tables that it changes",
+        description="milliseconds after its commit in which a row should be visible: a batch waits for as many changes"
+        " as this allows, because each batch adds files to the tables that it changes. By default 1000, in an object"
+        " store 10000; 0: as soon as possible. See [upkeep](operations.md#upkeep) for the files and requests",
     )
 
     retention_hours: int = Field(

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from headgate.spark import TablesAsOf
 
-__all__ = ["Pipeline", "read_source", "source_options"]
+__all__ = ["Pipeline", "read_source", "rest_seconds", "source_options"]
 
 log = logging.getLogger("headgate")
 
@@ -64,6 +64,9 @@ _FINISH_SECONDS = 60.0
 
 _SIGNAL_SECONDS = 1.0
 """How long a failure waits for a signal to stop. A signal to all processes of a run may reach Spark's first."""
+
+_FRESHNESS, _STORE_FRESHNESS = 1.0, 10.0
+"""Default of ``target.freshness_ms`` in seconds, for a local lake and for one in an object store."""
 
 _RECHECK_SECONDS = 10.0
 """How soon a changed file is checked again, if the server could not be asked."""
@@ -372,7 +375,8 @@ class _Run:
         self._error: BaseException | None = None
         self._idle = threading.Lock()  # held while a batch is written
         self._ending = threading.Event()
-        self._batch_seconds = 0.0
+        self._freshness = 0.0
+        """Seconds after its commit in which a row should be visible."""
         self.superseded = False
         self.ended = False
         """Whether the query ended by itself, with everything applied."""
@@ -384,7 +388,7 @@ class _Run:
 
         In the last case (None, and ``superseded``) the next query resumes from the checkpoint, with the new one.
         """
-        self._batch_seconds = 0.0 if once else self.config.target.batch_ms / 1000
+        self._freshness = 0.0 if once else _freshness(self.config, self.lake)
         self._rewritten.request_rereads()
         query = self._start(once)
         try:
@@ -457,10 +461,10 @@ class _Run:
     def _batch(self, frame: DataFrame, batch_id: int) -> None:
         """Write one batch; return when the next one may begin."""
         begun = time.monotonic()
-        self._write(frame, batch_id)
-        self._ending.wait(max(0.0, begun + self._batch_seconds - time.monotonic()))
+        report = self._write(frame, batch_id)
+        self._ending.wait(rest_seconds(report, self._freshness, time.monotonic() - begun, time.time()))
 
-    def _write(self, frame: DataFrame, batch_id: int) -> None:
+    def _write(self, frame: DataFrame, batch_id: int) -> BatchReport:
         with self._idle:
             if self._ending.is_set():
                 raise InterruptedError("the run is ending")  # Spark repeats the batch in the next run
@@ -480,6 +484,7 @@ class _Run:
                     self.names.note(self.writer.ledger.last)
                 if self._on_progress is not None:
                     self._on_progress(report)
+                return report
             except BaseException as error:
                 self._error = error
                 raise
@@ -495,6 +500,26 @@ class _Run:
             return original
         failure = self._error or error
         return spark_failure(str(failure) or type(failure).__name__)
+
+
+def rest_seconds(report: BatchReport, freshness: float, elapsed: float, now: float) -> float:
+    """Return how long to wait for changes after a batch, so that rows are visible ``freshness`` seconds after commit.
+
+    A row that was committed just after the batch was planned waits for the rest of this batch, this pause, and the next
+    batch, which is expected to take as long. There is no pause while tables are read or the log has more.
+
+    :param elapsed: seconds in which the batch was written.
+    :param now: the time, in seconds since 1970 UTC, of the clock by which the batch was planned.
+    """
+    if report.rows or report.behind:
+        return 0.0
+    cost = max(elapsed, now - report.planned_us / 1e6)
+    return max(0.0, freshness - 2 * cost)
+
+
+def _freshness(config: PipelineConfig, lake: Lake) -> float:
+    wanted = config.target.freshness_ms
+    return (_FRESHNESS if lake.is_local else _STORE_FRESHNESS) if wanted is None else wanted / 1000
 
 
 def source_options(config: PipelineConfig, lake: Lake, *, slots: int, last: LedgerRow | None = None) -> dict[str, str]:

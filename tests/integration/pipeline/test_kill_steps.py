@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HURRIED = (str(Path(__file__).with_name("hurried.py")),)
-HASTE = "[source]\npoll_ms = 50\n", "[target]\nbatch_ms = 50\nretention_hours = 20\n"
+HASTE = "[source]\npoll_ms = 50\n", "[target]\nfreshness_ms = 100\nretention_hours = 20\n"
 STARTS_SECONDS = 300.0
 STEP_SECONDS = 120.0
 """How long a step is waited for; some are rare."""
