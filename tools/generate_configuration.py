@@ -27,7 +27,7 @@ from headgate.config import (
     UiConfig,
     WebhookConfig,
 )
-from headgate.spark import OPTION_HELP
+from headgate.spark import OPTION_HELP, Options
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 SPARK_PAGE = PAGE.with_name("spark.md")
@@ -88,15 +88,15 @@ def spark_page() -> str:
     """docs/spark.md with the current table of options."""
     begin, _, rest = SPARK_PAGE.read_text(encoding="utf-8").partition("\n| option | meaning |\n|---|---|\n")
     _, _, end = rest.partition("\n\n")
-    rows = "\n".join(f"| `{name}` | {text or _of_source(name)} |" for name, text in sorted(OPTION_HELP.items()))
+    rows = "\n".join(f"| `{name}` | {text}{_default_option(name)} |" for name, text in sorted(OPTION_HELP.items()))
     return f"{begin}\n| option | meaning |\n|---|---|\n{rows}\n\n{end}"
 
 
-def _of_source(name: str) -> str:
-    """What a key of `[source]` means, and its default."""
-    key = SourceConfig.model_fields[name]
-    default = _default(key)
-    return f"{key.description}" + ("" if default == "none" else f" (default {default})".replace('"', ""))
+def _default_option(name: str) -> str:
+    option = Options.model_fields.get(name)
+    if option is None or option.is_required() or option.default_factory or option.default in (None, ()):
+        return ""
+    return f" (default {_default(option)})".replace('"', "")
 
 
 def _section(title: str, model: type[BaseModel]) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_type_hints
 
 __all__ = [
@@ -418,8 +418,8 @@ class Policies:
         return replace(self, tables=tables, window="rewind" if self.window == "drop" else self.window)
 
     def as_options(self) -> dict[str, str]:
-        """Return the options of ``mysql-cdc`` for what differs from the defaults: a value for all tables, or
-        ``{"*": value, "db.table": value, …}``.
+        """Return the options of ``mysql-cdc`` for what differs from the defaults, without ``mask_key``: a value for all
+        tables, or ``{"*": value, "db.table": value, …}``.
         """
         options: dict[str, str] = {}
         for name, setting in POLICY_SETTINGS.items():
@@ -431,8 +431,6 @@ class Policies:
                 options[name] = _option(value if by_table.keys() == {"*"} else by_table)
         if self.columns:
             options["columns"] = _option(spelled_rules(self.columns))
-        if self.mask_key is not None:
-            options |= {f"mask_key_{source}": name for source, name in asdict(self.mask_key).items() if name}
         return options
 
 

@@ -117,6 +117,7 @@ def test_both_modes_in_a_fixed_order() -> None:
         ("poll_ms = 500", 'password_env = "a"\npassword_file = "b"', "both set"),
         ("poll_ms = 500", 'password_env = "a b"', r"source\.password_env.*not its value"),
         ("poll_ms = 500", "chunk_rows = 0", r"source\.chunk_rows: expected a number greater than or equal to 1"),
+        ("poll_ms = 500", "snapshot_share = nan", r"source\.snapshot_share: expected a finite number"),
         (":3306", ":3306/?password=secret", "leave the password out"),
         ('schema_changes = "strict"', 'schema_change = "strict"', r"tables\.shop\.orders\.schema_change; did you mean"),
         ('schema_changes = "strict"', 'keys = ["id"]', r"unknown key tables\.shop\.orders\.keys; did you mean key\?"),

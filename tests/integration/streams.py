@@ -164,7 +164,7 @@ class Stream(Database):
         (folder / "secret").write_text(server._password)
         self.options = Options.parse(
             {
-                "url": server.url, "secret_file": str(folder / "secret"), "tables": json.dumps([f"{db}.*"]),
+                "url": server.url, "password_file": str(folder / "secret"), "tables": json.dumps([f"{db}.*"]),
                 "control_path": str(folder / "inbox"), "chunk_rows": "4", "slots": "2", "poll_ms": "10",
                 "append": "false", **options,
             }

@@ -5,44 +5,50 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from headgate.config import PipelineConfig, SourceConfig
+import pytest
+
+from headgate.config import PipelineConfig, SourceSettings
+from headgate.errors import ConfigError
 from headgate.lake import Lake
 from headgate.pipeline import source_options
-from headgate.policies import POLICY_SETTINGS
-from headgate.spark import OPTION_HELP, Options
+from headgate.spark import Options
 
-SHARED = SourceConfig.model_fields.keys() & OPTION_HELP.keys() - POLICY_SETTINGS.keys()
-OTHERWISE = {"url", "tables", "mask_key_env", "mask_key_file"}
-"""Required, or not a field of the options."""
 CHANGED: dict[str, Any] = {
-    "chunk_rows": 7, "max_rows_per_batch": 8, "poll_ms": 99, "retry_seconds": 0, "snapshot_mode": "no_data",
-    "start": "earliest", "watermark": "lock", "lock_hold": "read", "lock_wait_seconds": 3,
-    "snapshot_locking_mode": "extended", "snapshot_share": 0.123456789, "signal_table": "d.signals",
-    "relay": "https://relay:1", "relay_source": "shop", "relay_token_file": "/t", "relay_ca_file": "/c",
-    "relay_fallback": True,
+    "url": "mysql://v@i", "tables": ("d.*", "!d,x.t"), "password_env": "P", "password_file": "/p", "chunk_rows": 7,
+    "max_rows_per_batch": 8, "poll_ms": 99, "retry_seconds": 0, "snapshot_new_tables": False, "snapshot_cut": "start",
+    "watermark": "lock", "lock_hold": "read", "lock_wait_seconds": 3, "snapshot_locking_mode": "extended",
+    "snapshot_share": 0.123456789, "signal_table": "d.signals", "relay": "https://relay:1", "relay_source": "shop",
+    "relay_token_file": "/t", "relay_ca_file": "/c", "relay_fallback": True, "mask_key_env": "K", "mask_key_file": "/k",
 }  # fmt: skip
+NEEDED = {"relay_source": "relay", "relay_token_file": "relay", "relay_ca_file": "relay", "relay_fallback": "relay"}
 
 
 def parsed(**source: Any) -> Options:
     config = PipelineConfig.model_validate(
-        {
-            "name": "shop",
-            "source": {"url": "mysql://u@h", "tables": ["d.*", "!d,x.t"], **source},
-            "target": {"path": "/lake"},
-        }
+        {"name": "shop", "source": {"url": "mysql://u@h", "tables": ["d.*"], **source}, "target": {"path": "/lake"}}
     )
     return Options.parse(source_options(config, Lake.of(config), slots=os.cpu_count() or 1))
 
 
-def test_a_key_is_an_option_of_its_name() -> None:
-    assert SHARED - OTHERWISE - {"snapshot_cut"} == CHANGED.keys(), "list the new key"
-    options = parsed(**CHANGED)
-    assert {name: getattr(options, name) for name in CHANGED} == CHANGED
-    assert parsed(snapshot_cut="start").snapshot_cut == "start", "it does not go with `start`"
-    assert options.patterns == ("d.*", "!d,x.t")
+@pytest.mark.parametrize("name", SourceSettings.model_fields)
+def test_a_key_is_an_option_of_its_name(name: str) -> None:
+    more = {other: CHANGED[other] for other in [NEEDED.get(name)] if other is not None}
+    assert getattr(parsed(**more, **{name: CHANGED[name]}), name) == CHANGED[name], "list the new key"
 
 
 def test_the_defaults_of_both_are_the_same() -> None:
     expected = Options.parse({"url": "mysql://u@h", "tables": "d.*"})
-    names = SHARED - OTHERWISE - {"snapshot_mode"}  # which a stream of the source does without
-    assert {name: getattr(parsed(), name) for name in names} == {name: getattr(expected, name) for name in names}
+    assert parsed().model_dump(exclude={"snapshot_mode"}) == {
+        **expected.model_dump(exclude={"snapshot_mode"}), "images": "keys", "control_path": "/lake/_headgate/inbox",
+    }  # fmt: skip
+
+
+def test_a_start_is_for_pipelines_and_streams() -> None:
+    assert (parsed(start="earliest").start, parsed(snapshot_mode="no_data").start) == ("earliest", "current")
+    assert [parsed(snapshot_mode=mode).snapshot_mode for mode in ("no_data", "always")] == ["no_data", "initial"]
+
+
+def test_both_have_one_range() -> None:
+    for value in ("9", "600001"):
+        with pytest.raises(ConfigError, match='option "poll_ms": expected a number'):
+            Options.parse({"url": "mysql://u@h", "tables": "d.*", "poll_ms": value})

@@ -16,9 +16,11 @@ BASE = {"url": "mysql://u@h:3307/?tls=required", "tables": "shop.*, !shop.tmp_*"
 
 
 def test_strings_become_values() -> None:
-    options = Options.parse({**BASE, "CHUNK_ROWS": "10", "poll_ms": "250", "append": "FALSE", "start": "Current"})
+    values = {"CHUNK_ROWS": "10", "poll_ms": "250", "append": "FALSE", "start": "Current", "lock_hold": "READ"}
+    options = Options.parse({**BASE, **values})
     assert options.patterns == ("shop.*", "!shop.tmp_*")
     assert (options.chunk_rows, options.poll_ms, options.append, options.start) == (10, 250, False, "current")
+    assert options.lock_hold == "read"
     assert options.images == "all"
     assert pickle.loads(pickle.dumps(options)) == options
 
@@ -45,34 +47,42 @@ def test_one_table_is_meant_exactly() -> None:
     ("values", "message"),
     [
         ({"password": "p"}, "option password is refused"),
-        ({"url": "mysql://u:p@h"}, 'option "url" holds a password'),
-        ({"url": "mysql://u@h/?password=p"}, 'option "url" holds a password'),
-        ({"url": "postgres://h"}, "expected mysql://user@host:3306"),
+        ({"url": "mysql://u:p@h"}, 'option "url": leave the password out of the URL: set HEADGATE_PASSWORD, passw'),
+        ({"url": "mysql://u@h/?password=p"}, 'option "url": leave the password out'),
+        ({"url": "postgres://h"}, 'option "url": expected mysql://user@host:3306'),
+        ({"url": "mysql://h/shop"}, 'option "url": a URL names no database'),
         ({"chunkrows": "1"}, "did you mean chunk_rows"),
         ({"xyz": "1"}, "known options: append"),
-        ({"chunk_rows": "0"}, "whole number of at least 1"),
-        ({"chunk_rows": "ten"}, "whole number of at least 1"),
-        ({"images": "some"}, "expected all or keys"),
+        ({"chunk_rows": "0"}, 'option "chunk_rows": expected a number greater than or equal to 1'),
+        ({"chunk_rows": "ten"}, 'option "chunk_rows": expected a whole number$'),
+        ({"snapshot_share": "nan"}, 'option "snapshot_share": expected a finite number'),
+        ({"snapshot_new_tables": "wait"}, 'option "snapshot_new_tables": expected true or false$'),
+        ({"images": "some"}, "expected 'all' or 'keys'"),
+        ({"policies": "x"}, "unknown option policies"),
         ({"table": "a.b"}, "both options table and tables"),
-        ({"tables": ""}, "missing"),
+        ({"tables": ""}, 'option "tables": expected at least one pattern'),
         ({"tables": "orders"}, "not a table pattern"),
-        ({"tables": '["a.b", 1]'}, "not a JSON list"),
-        ({"start": "yesterday"}, "expected current, earliest, a time or a GTID set"),
-        ({"as_of": "1-5"}, "not a GTID set"),
-        ({"secret_env": "hunter 2"}, "not the name of an environment variable"),
-        ({"secret_env": "A", "secret_file": "b"}, "keep the one"),
+        ({"tables": '["a.b", 1]'}, 'option "tables": expected a text'),
+        ({"tables": '["a.b" "c.d"]'}, "not a JSON list"),
+        ({"tables": "!a.b"}, "at least one pattern"),
+        ({"start": "yesterday"}, 'option "start": .* expected current, earliest, a time or a GTID set'),
+        ({"as_of": "1-5"}, 'option "as_of": .*not a GTID set'),
+        ({"password_env": "hunter 2"}, "expected the name of an environment variable"),
+        ({"password_env": "A", "password_file": "b"}, "keep one"),
         ({"window": "skip"}, "expected rewind or keep or drop, or by table"),
         ({"window": '{"a.b": "skip"}'}, "expected rewind or keep or drop, or by table"),
-        ({"watermark": "locks"}, "expected gtid or signal-table or lock"),
+        ({"watermark": "locks"}, "expected 'gtid', 'signal-table' or 'lock'"),
         ({"watermark": "signal-table"}, "signal_table"),
         ({"signal_table": "signals"}, "expected db.table"),
-        ({"snapshot_locking_mode": "never"}, "expected minimal or extended or none"),
-        ({"snapshot_cut": "end"}, "expected batch or start"),
+        ({"snapshot_locking_mode": "never"}, "expected 'minimal', 'extended' or 'none'"),
+        ({"snapshot_cut": "end"}, "expected 'batch' or 'start'"),
         ({"window": '{"a.b"'}, "expected rewind or keep or drop, or by table"),
-        ({"relay": "relay1:11115"}, "not the address of a relay"),
-        ({"relay": "http://u:p@relay1:11115"}, "not the address of a relay"),
+        ({"relay": "relay1:11115"}, "expected http://host:port or https"),
+        ({"relay": "http://u:p@relay1:11115"}, "expected http://host:port or https"),
         ({"relay": "http://r:1", "watermark": "signal-table", "signal_table": "a.b"}, "do not go together"),
-        ({"relay_source": "shop"}, 'needs option "relay"'),
+        ({"relay_source": "shop"}, "settings need relay"),
+        ({"conditions": '{"a.b": ";"}'}, 'option "conditions": .*semicolons'),
+        ({"conditions": "[]"}, 'option "conditions": expected a JSON object'),
         ({"signal_topic": '{"bootstrap": "h", "topic": "t", "key": "k"}'}, 'needs option "control_path"'),
     ],
 )
@@ -125,12 +135,17 @@ def test_url_is_missing() -> None:
         Options.parse({"tables": "a.b"})
 
 
+def test_tables_are_missing() -> None:
+    with pytest.raises(ConfigError, match=r'option "tables" .* or "table" .* is missing'):
+        Options.parse({"url": "mysql://u@h"})
+
+
 def test_settings_name_the_secret() -> None:
-    settings = Options.parse({**BASE, "secret_file": "/nowhere"}).settings()
+    settings = Options.parse({**BASE, "password_file": "/nowhere"}).settings()
     assert settings.secret.file == "/nowhere"
     assert settings.tls == "required"
     assert settings.port == 3307
-    assert Options.parse({**BASE, "secret_env": "X"}).settings().secret.env == "X"
+    assert Options.parse({**BASE, "password_env": "X"}).settings().secret.env == "X"
     url = "mysql://u@h/?password_env=Y"
     assert Options.parse({**BASE, "url": url}).settings().secret.env == "Y"
 

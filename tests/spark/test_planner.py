@@ -877,9 +877,9 @@ def test_tables_that_are_included_later_are_read_at_once_also_those_that_were_fo
 
 def test_tables_that_are_included_later_wait_for_a_signal_and_are_followed_meanwhile() -> None:
     server = source(("d.a", 3), ("d.b", 30))
-    run = stream(server, tables="d.a", new_tables="wait")
+    run = stream(server, tables="d.a", snapshot_new_tables="false")
     run.drain()
-    including(run, "d.a,d.b", new_tables="wait")
+    including(run, "d.a,d.b", snapshot_new_tables="false")
     run.drain()
     server.commit(("d.b", "put", 7, 1), ("d.a", "put", 7, 1))
     run.drain()
@@ -1013,9 +1013,9 @@ def executes(table: str, condition: str) -> dict[str, Any]:
 
 def test_a_table_of_which_a_part_was_requested_and_stopped_waits_for_a_signal_as_before() -> None:
     server = source(("d.a", 3), ("d.b", 30))
-    run = stream(server, tables="d.a", new_tables="wait", slots="1")
+    run = stream(server, tables="d.a", snapshot_new_tables="false", slots="1")
     run.drain()
-    including(run, "d.a,d.b", new_tables="wait", slots="1")
+    including(run, "d.a,d.b", snapshot_new_tables="false", slots="1")
     server.commit(("d.a", "put", 7, 1))
     run.drain()
     stop = {"type": "stop-snapshot", "data": {"data-collections": ["d.b"]}}

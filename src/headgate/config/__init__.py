@@ -35,10 +35,18 @@ from headgate.config._parse import load_config, parse_config, with_snapshot_mode
 from headgate.config._pipeline import PipelineConfig
 from headgate.config._routes import SHARD_COLUMN, RouteConfig
 from headgate.config._schema_changes import ChangePolicy, SchemaChangesConfig
-from headgate.config._source import InconsistentImages, SnapshotMode, SourceConfig, TableConfig
+from headgate.config._source import (
+    PASSWORD_NAMES,
+    InconsistentImages,
+    SnapshotMode,
+    SourceConfig,
+    SourceSettings,
+    TableConfig,
+)
 from headgate.config._target import KafkaTargetConfig, TargetConfig
 
 __all__ = [
+    "PASSWORD_NAMES",
     "SHARD_COLUMN",
     "ChangePolicy",
     "ConfigFile",
@@ -54,6 +62,7 @@ __all__ = [
     "SignalsConfig",
     "SnapshotMode",
     "SourceConfig",
+    "SourceSettings",
     "TableConfig",
     "TargetConfig",
     "UiConfig",

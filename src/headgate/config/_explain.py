@@ -11,16 +11,17 @@ from pydantic import BaseModel, ValidationError
 __all__ = ["explain"]
 
 
-def explain(error: ValidationError, root: type[BaseModel]) -> str:
+def explain(error: ValidationError, root: type[BaseModel], *, is_option: bool = False) -> str:
     """Return the first mistake to correct, in one line: an unknown key, because a missing or wrong one may be meant by
     it.
 
-    :param root: the model of the whole file.
+    :param root: the model of the whole file, or of all options.
+    :param is_option: name the option of Spark, whose values have no quotes, instead of the file's key.
     """
     mistakes = error.errors()
     first = next((one for one in mistakes if one["type"] == "extra_forbidden"), mistakes[0])
     path = [str(part) for part in first["loc"]]
-    where = ".".join(path)
+    where = f'option "{path[0]}"' if is_option and path else ".".join(path)
     if first["type"] == "extra_forbidden":
         return f"unknown key {where}{_hint(root, path)}"
     if first["type"] == "missing":
@@ -28,21 +29,23 @@ def explain(error: ValidationError, root: type[BaseModel]) -> str:
         return f"{where} is missing{description and ': '}{description}"
     description = _description(root, path) if first["type"] == "string_pattern_mismatch" else ""
     text = description or _in_toml(first["type"], first["msg"])
+    text = text.removesuffix(_UNQUOTED) if is_option else text
     return f"{where}: {text}" if where else text
 
 
+_UNQUOTED: Final = ", without quotes"
 _EXPECTED: Final = {
     "tuple_type": 'expected a list, such as ["…", "…"]',
     "dict_type": "expected a section with keys",
     "model_type": "expected a section with keys",
     "string_type": 'expected a text in quotes, such as "…"',
-    "bool_type": "expected true or false, without quotes",
-    "bool_parsing": "expected true or false, without quotes",
-    "int_type": "expected a whole number, without quotes",
-    "int_parsing": "expected a whole number, without quotes",
+    "bool_type": f"expected true or false{_UNQUOTED}",
+    "bool_parsing": f"expected true or false{_UNQUOTED}",
+    "int_type": f"expected a whole number{_UNQUOTED}",
+    "int_parsing": f"expected a whole number{_UNQUOTED}",
     "int_from_float": "expected a whole number",
-    "float_type": "expected a number, without quotes",
-    "float_parsing": "expected a number, without quotes",
+    "float_type": f"expected a number{_UNQUOTED}",
+    "float_parsing": f"expected a number{_UNQUOTED}",
 }
 """What TOML calls the types of pydantic's errors."""
 

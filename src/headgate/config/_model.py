@@ -21,7 +21,7 @@ _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 class Model(BaseModel):
     """A frozen section of a configuration file. An unknown key is an error, which does not show values."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
 
 def _absolute(path: str, info: ValidationInfo) -> str:

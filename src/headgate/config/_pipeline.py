@@ -12,7 +12,7 @@ from headgate.config._routes import RouteConfig
 from headgate.config._schema_changes import SchemaChangesConfig
 from headgate.config._source import SourceConfig, TableConfig
 from headgate.config._target import TargetConfig
-from headgate.policies import MaskKey, Operation, Policies, checked_rules, parse_rules
+from headgate.policies import Operation, Policies, checked_rules, parse_rules
 
 __all__ = ["PipelineConfig"]
 
@@ -66,13 +66,9 @@ class PipelineConfig(Model):
 
     def policies(self) -> Policies:
         """Return how values are converted, for all tables and for those with their own policies."""
-        source = self.source
-        key = (
-            MaskKey(source.mask_key_env, source.mask_key_file) if source.mask_key_env or source.mask_key_file else None
-        )
+        rules = {"columns": parse_rules(self.columns), "mask_key": self.source.mask_key}
         return Policies.make(
-            {**source.policies(), "columns": parse_rules(self.columns), "mask_key": key},
-            {name: table.policies() for name, table in self.tables.items()},
+            {**self.source.policies(), **rules}, {name: table.policies() for name, table in self.tables.items()}
         )
 
     def conditions(self) -> dict[str, str]:
@@ -158,7 +154,7 @@ class PipelineConfig(Model):
     @model_validator(mode="after")
     def _check_mask_key(self) -> PipelineConfig:
         hashes = any(rule.kind == "hash" for _, rules in parse_rules(self.columns) for _, rule in rules)
-        if hashes and not (self.source.mask_key_env or self.source.mask_key_file):
+        if hashes and self.source.mask_key is None:
             raise ValueError('[columns] has the rule "hash", which needs source.mask_key_env or source.mask_key_file')
         return self
 

@@ -1,29 +1,34 @@
-"""``[source]``, and the settings of one table: ``[tables."db.table"]``."""
+"""``[source]``, and the settings of one table: ``[tables."db.table"]``.
+
+A setting that the Spark source has as an option, too, is declared in :class:`SourceSettings`: its type, range, default
+and meaning. ``headgate.spark`` derives its options from it.
+"""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+import json
+from typing import Final, Literal, Self
 from urllib.parse import parse_qsl
 
 from pydantic import Field, field_validator, model_validator
 
-from headgate.config._model import FilePath, check_variable, is_table, split_url
+from headgate.config._model import FilePath, Model, check_variable, is_table, split_url
 from headgate.config._policies import PolicySection, with_policies
 from headgate.config._target import Deletes
 from headgate.names import lower_name
+from headgate.policies import MaskKey
 
-__all__ = ["InconsistentImages", "SnapshotMode", "SourceConfig", "TableConfig"]
+__all__ = ["PASSWORD_NAMES", "InconsistentImages", "SnapshotMode", "SourceConfig", "SourceSettings", "TableConfig"]
 
 InconsistentImages = Literal["reread", "stop", "fail", "skip"]
 SnapshotMode = Literal["initial", "initial_only", "no_data", "when_needed", "always"]
 
-_PASSWORD_NAMES: Final = frozenset({"password", "passwd", "pwd", "secret", "pass"})
+PASSWORD_NAMES: Final = frozenset({"password", "passwd", "pwd", "secret", "pass"})
 _URL_REMEDY: Final = "leave the password out of the URL: set HEADGATE_PASSWORD, password_env or password_file"
 
 
-@with_policies(of_table=False)
-class SourceConfig(PolicySection):
-    """The MySQL server, and how it is read."""
+class SourceSettings(Model):
+    """The MySQL server, and how it is read: keys of ``[source]``, and options of ``mysql-cdc`` of the same names."""
 
     url: str = Field(description="`mysql://user@host:3306/?tls=required`, without a password")
     tables: tuple[str, ...] = Field(
@@ -43,22 +48,6 @@ class SourceConfig(PolicySection):
     poll_ms: int = Field(500, ge=10, le=600_000, description="milliseconds between two polls of an idle stream")
     retry_seconds: int = Field(
         600, ge=0, le=86_400, description="seconds to retry when the server cannot be reached or is behind"
-    )
-    snapshot_mode: SnapshotMode = Field(
-        "initial",
-        description="`initial`: read the tables when the pipeline begins, then follow them; `initial_only`: end the"
-        " run when they are read; `no_data`: follow them from now on, and read them when an `execute-snapshot` signal"
-        " names them; `when_needed`: as `initial`, and read them again if the server has purged the next part of the"
-        " log; `always`: as `when_needed`, and at each start",
-    )
-    start: str = Field(
-        "current",
-        min_length=1,
-        description="where a new pipeline begins to follow changes, with `snapshot_mode` `no_data` or `initial`:"
-        " `current` (now; with `initial` also called `snapshot`), `earliest` (the oldest log that the"
-        " server has), a time such as `2026-01-02T03:04:05Z` (the first transaction"
-        " committed then or later), a GTID set of everything already had, or, on a server without GTIDs,"
-        " `file:position`. A pipeline that has begun continues where it is",
     )
     snapshot_new_tables: bool = Field(
         True,
@@ -137,7 +126,7 @@ class SourceConfig(PolicySection):
         parts = split_url(url, "mysql")
         if parts is None:
             raise ValueError("expected mysql://user@host:3306")
-        if parts.password is not None or any(name.lower() in _PASSWORD_NAMES for name, _ in parse_qsl(parts.query)):
+        if parts.password is not None or any(name.lower() in PASSWORD_NAMES for name, _ in parse_qsl(parts.query)):
             raise ValueError(_URL_REMEDY)
         if parts.path.strip("/"):
             raise ValueError("a URL names no database; expected mysql://user@host:3306, and databases in tables")
@@ -174,14 +163,12 @@ class SourceConfig(PolicySection):
         return check_variable(name)
 
     @model_validator(mode="after")
-    def _check_combination(self) -> SourceConfig:
-        if self.password_env is not None and self.password_file is not None:
-            raise ValueError("password_env and password_file are both set; keep one")
-        if self.mask_key_env is not None and self.mask_key_file is not None:
-            raise ValueError("mask_key_env and mask_key_file are both set; keep one")
+    def _check_combination(self) -> Self:
+        for env, file in (("password_env", "password_file"), ("mask_key_env", "mask_key_file")):
+            if getattr(self, env) is not None and getattr(self, file) is not None:
+                raise ValueError(f"{env} and {file} are both set; keep one")
         if self.watermark == "signal-table" and self.signal_table is None:
             raise ValueError("watermark = signal-table needs signal_table, as db.table")
-        self._check_start()
         if self.watermark == "signal-table" and self.relay is not None:
             raise ValueError("relay and watermark = signal-table do not go together: a relay's log has GTIDs")
         if self.relay is None and (
@@ -190,9 +177,42 @@ class SourceConfig(PolicySection):
             raise ValueError("relay_… settings need relay, http://host:port")
         return self
 
-    def _check_start(self) -> None:
+    @property
+    def mask_key(self) -> MaskKey | None:
+        """Where the key of rules ``hash`` is."""
+        return MaskKey(self.mask_key_env, self.mask_key_file) if self.mask_key_env or self.mask_key_file else None
+
+    def as_options(self) -> dict[str, str]:
+        """Return the options of ``mysql-cdc`` for what differs from the defaults."""
+        values = self.model_dump(mode="json", include={*SourceSettings.model_fields}, exclude_defaults=True)
+        return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+
+
+@with_policies(of_table=False)
+class SourceConfig(SourceSettings, PolicySection):
+    """The MySQL server, and how it is read."""
+
+    snapshot_mode: SnapshotMode = Field(
+        "initial",
+        description="`initial`: read the tables when the pipeline begins, then follow them; `initial_only`: end the"
+        " run when they are read; `no_data`: follow them from now on, and read them when an `execute-snapshot` signal"
+        " names them; `when_needed`: as `initial`, and read them again if the server has purged the next part of the"
+        " log; `always`: as `when_needed`, and at each start",
+    )
+    start: str = Field(
+        "current",
+        min_length=1,
+        description="where a new pipeline begins to follow changes, with `snapshot_mode` `no_data` or `initial`:"
+        " `current` (now; with `initial` also called `snapshot`), `earliest` (the oldest log that the"
+        " server has), a time such as `2026-01-02T03:04:05Z` (the first transaction"
+        " committed then or later), a GTID set of everything already had, or, on a server without GTIDs,"
+        " `file:position`. A pipeline that has begun continues where it is",
+    )
+
+    @model_validator(mode="after")
+    def _check_start(self) -> SourceConfig:
         if self.start == "current" or (self.start == "snapshot" and self.snapshot_mode != "no_data"):
-            return
+            return self
         if self.start == "snapshot":
             raise ValueError('start = "snapshot" reads tables, and snapshot_mode = "no_data" reads none: use "current"')
         if self.snapshot_mode not in ("no_data", "initial"):
@@ -202,6 +222,7 @@ class SourceConfig(PolicySection):
             )
         if self.snapshot_cut == "start":
             raise ValueError('start and snapshot_cut = "start" do not go together: tables are read as they are now')
+        return self
 
     @property
     def first_position(self) -> str | None:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.carrier import ControlFolder, ImageFolder, Resnapshot
-from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, SourceConfig, with_snapshot_mode
+from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, with_snapshot_mode
 from headgate.control import Channel, KafkaChannel, LogChannel, NotificationDispatcher, WebhookChannel
 from headgate.engine import build_session, end_session, find_error, jvm_ended, spark_failure, store_class_archive
 from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, TargetError, Transient
@@ -525,43 +525,27 @@ def _freshness(config: PipelineConfig, lake: Lake) -> float:
 def source_options(config: PipelineConfig, lake: Lake, *, slots: int, last: LedgerRow | None = None) -> dict[str, str]:
     """Return the options of the Spark source. Secrets are passed by name, never by value.
 
-    A key of ``[source]`` is the option of its name, unless another value is listed here.
-
     :param last: the newest batch of the lake.
     """
-    from headgate.spark import OPTION_HELP
-
     source, topic = config.source, signal_topic(config)
     every_change = not {"changelog", "kafka"}.isdisjoint(config.target.mode)
     all_images = every_change or "history" in config.target.mode
-    names = SourceConfig.model_fields.keys() & OPTION_HELP.keys() - POLICY_SETTINGS.keys()
-    options: dict[str, object] = {
-        **{name: getattr(source, name) for name in names},
+    options = {
+        **source.as_options(),
         **config.policies().as_options(),
-        "tables": json.dumps(source.tables),
         "conditions": json.dumps(config.conditions()),
         "control_path": lake.inbox,
-        "slots": slots,
+        "slots": str(slots),
         "applied": last.gtid if last is not None else None,
-        "epoch": last.epoch if last is not None else 0,
+        "epoch": str(last.epoch if last is not None else 0),
         "images": "all" if all_images else "keys",
         # Changelogs and messages need every change, also of rows that the snapshot has yet to read: chunks are merged.
-        "append": not every_change,
-        "new_tables": "read" if source.snapshot_new_tables else "wait",
+        "append": json.dumps(not every_change),
         "snapshot_mode": source.snapshot_mode if source.snapshot_mode in ("initial_only", "no_data") else "initial",
         "start": source.first_position,
-        "secret_file": source.password_file,
-        "secret_env": source.password_env,
         "signal_topic": topic.to_json() if topic is not None else None,
-        "relay_fallback": source.relay_fallback or None,  # without a relay there may be no option of it
     }
-    return {name: _option_text(value) for name, value in options.items() if value not in (None, "")}
-
-
-def _option_text(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return f"{value:.9f}" if isinstance(value, float) else str(value)
+    return {name: value for name, value in options.items() if value}
 
 
 def read_source(config: PipelineConfig) -> TablesAsOf:
@@ -569,7 +553,7 @@ def read_source(config: PipelineConfig) -> TablesAsOf:
     from headgate.spark import TablesAsOf
 
     policies = ("columns", "mask_key_env", "mask_key_file", *(POLICY_SETTINGS.keys() - {"json", "window", "skip"}))
-    keep = ("url", "secret_env", "secret_file", "chunk_rows", "slots", "retry_seconds", *policies)
+    keep = ("url", "password_env", "password_file", "chunk_rows", "slots", "retry_seconds", *policies)
     if config.source.watermark != "gtid":  # positions may not be GTIDs; keyless tables may be written all the time
         keep = (*keep, "watermark", "signal_table", "lock_hold", "lock_wait_seconds")
     find_hooks(config)

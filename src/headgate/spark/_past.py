@@ -67,7 +67,7 @@ class TablesAsOf:
         options = self._parsed(table)
         if table not in self._stats:
             self.estimates([table])
-        options = replace(options, chunk_rows=_chunk_rows(options.chunk_rows, self._stats.get(table)))
+        options = options.model_copy(update={"chunk_rows": _chunk_rows(options.chunk_rows, self._stats.get(table))})
         with self._server(options) as server:
             known = require_table(server.definition(table), table)
             offset, chunks = Planner(options, server, None).everything(gtid)

@@ -434,7 +434,7 @@ class Planner:
             discover=self._options.follows_tables
             and (has_changes or not self._has_planned or before != self._options.patterns),
             patterns_before=TablePatterns(before),
-            wait=self._options.new_tables == "wait",
+            wait=not self._options.snapshot_new_tables,
         )
         plan.settles_at -= had
         if self._target is not None:

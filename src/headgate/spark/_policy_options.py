@@ -25,19 +25,17 @@ POLICY_HELP: Final[Mapping[str, str]] = {
     **{name: _help(one) for name, one in POLICY_SETTINGS.items()},
     "columns": 'rules for columns, as a JSON object: pattern on db.table, pattern on columns, rule: {"*.*": '
     '{"password": "exclude", "email": "hash"}}',
-    "mask_key_env": 'environment variable that holds the key of rules "hash"',
-    "mask_key_file": 'file that holds the key of rules "hash"',
 }
 """Option → what it means."""
 
 
-def parse_policies(values: Mapping[str, str], signal_table: str | None) -> Policies:
+def parse_policies(values: Mapping[str, str], signal_table: str | None, mask_key: MaskKey | None) -> Policies:
     """Return the policies of the options: a value for all tables, or ``{"*": value, "db.table": value}``.
 
     :param signal_table: ``db.table`` whose rows are signals, read with all their columns.
     :raises ConfigError: an invalid value.
     """
-    common: dict[str, Any] = {"columns": _column_rules(values, signal_table), "mask_key": _mask_key(values)}
+    common: dict[str, Any] = {"columns": _column_rules(values, signal_table), "mask_key": mask_key}
     tables: dict[str, dict[str, Any]] = {}
     for name in POLICY_SETTINGS.keys() & values.keys():
         for table, value in _values_by_table(POLICY_SETTINGS[name], values[name].strip()).items():
@@ -80,10 +78,3 @@ def _column_rules(values: Mapping[str, str], signal_table: str | None) -> Column
     from headgate.catalog import exact_pattern
 
     return (*rules, (exact_pattern(signal_table), (("*", KEEP),)))
-
-
-def _mask_key(values: Mapping[str, str]) -> MaskKey | None:
-    env, file = values.get("mask_key_env"), values.get("mask_key_file")
-    if env is not None and file is not None:
-        raise ConfigError("both options mask_key_env and mask_key_file are given; keep one")
-    return MaskKey(env, file) if env or file else None

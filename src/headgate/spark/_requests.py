@@ -19,9 +19,9 @@ can only be read as of a later set.
 **A table's condition** (``conditions``) selects the rows that the pipeline wants: every snapshot selects only these,
 and counts as one of all rows. A signal's filter applies in addition.
 
-**New tables.** Tables that appear later are read at once, or wait until a signal names them (``new_tables``). So are
-tables that only the present patterns match, not the previous offset's: they were not followed so far, even if the sinks
-hold a table of that name. Tables that the patterns no longer match are forgotten.
+**New tables.** Tables that appear later are read at once, or wait until a signal names them
+(``snapshot_new_tables``). So are tables that only the present patterns match, not the previous offset's: they were not
+followed so far, even if the sinks hold a table of that name. Tables that the patterns no longer match are forgotten.
 
 **stop-snapshot** ends snapshots. A table whose snapshot of all rows was stopped leaves append mode, because from now
 on the stream has to bring the changes of its unread ranges, too. It stays known, so it is not read as a new table; a

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -223,7 +222,8 @@ class _BatchReader(_ReaderBase, DataSourceReader):
             raise ConfigError('changes need their meta columns: leave option "meta" out')
         if options.start == "current":
             raise ConfigError('option "start" is "current", after which there are no changes yet; name a GTID set')
-        self._parsed = options if changes else replace(options, policies=options.policies.without_stream())
+        policies = options.policies if changes else options.policies.without_stream()
+        self._parsed = options.model_copy(update={"policies": policies})
         self._schema = schema
         self._changes = changes
 

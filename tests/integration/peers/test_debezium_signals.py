@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ class Run(Database):
         secret = self.folder / "secret"
         self.folder.mkdir(exist_ok=True)
         secret.write_text(self.server._password)
-        self.parsed = Options.parse({**texts, "secret_file": str(secret)})
+        self.parsed = Options.parse({**texts, "password_file": str(secret)})
         self.inbox = ControlFolder(str(self.folder))
         self.tables: dict[str, Held] = {}
         self.reads: dict[str, list[Key]] = {}
@@ -321,7 +321,7 @@ def test_07_what_was_read_before_a_kill_is_not_read_again(start: Callable[..., R
 def test_09_filtered_events(start: Callable[..., Run]) -> None:
     """A table that is not followed is written all the time: the snapshot ends, and nothing of it comes."""
     run = start("a", "b")
-    run.parsed = replace(run.parsed, patterns=(f"{run.db}.a",))
+    run.parsed = run.parsed.model_copy(update={"tables": (f"{run.db}.a",)})
     run.restart()
     run.signal("execute-snapshot", "a")
     number = 0
@@ -512,7 +512,7 @@ def test_21_additional_conditions(start: Callable[..., Run], restarted: bool) ->
     run.drain()
     run.check("a")
     run.reads.clear()
-    run.parsed = replace(run.parsed, chunk_rows=4)
+    run.parsed = run.parsed.model_copy(update={"chunk_rows": 4})
     run.restart()
     run.do("UPDATE a SET aa = 12345678 WHERE pk % 100 = 0")
     run.signal("execute-snapshot", "a", additional_conditions=run.where("a", "aa = 12345678"))
@@ -591,14 +591,14 @@ def test_24_invalid_surrogate(start: Callable[..., Run], column: str, problem: s
 
 def test_25_a_table_that_is_included_after_a_restart(start: Callable[..., Run]) -> None:
     """Nobody has captured its schema: nothing is missing for reading it."""
-    run = start("a", "b", new_tables="wait")
-    run.parsed = replace(run.parsed, patterns=(f"{run.db}.a",))
+    run = start("a", "b", snapshot_new_tables="false")
+    run.parsed = run.parsed.model_copy(update={"tables": (f"{run.db}.a",)})
     run.restart()
     run.signal("execute-snapshot", "a")
     run.drain()
     run.check("a")
     run.do("ALTER TABLE b ADD late INT DEFAULT 7")
-    run.parsed = replace(run.parsed, patterns=(f"{run.db}.*",))
+    run.parsed = run.parsed.model_copy(update={"tables": (f"{run.db}.*",)})
     run.restart()
     name = run.signal("execute-snapshot", "b")
     run.batch(lambda: run.do("UPDATE b SET aa = 0 WHERE pk < 50", "INSERT INTO b VALUES (2000, 1, 2)"))

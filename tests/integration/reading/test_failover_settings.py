@@ -166,7 +166,7 @@ def test_readers_that_no_planner_stands_behind(tmp_path: Path) -> None:
         servers.fail_over()
         gtid, url = servers.replica.gtid_executed, servers.proxy.url
         (tmp_path / "secret").write_text("")
-        past = TablesAsOf({"url": url, "secret_file": str(tmp_path / "secret")})
+        past = TablesAsOf({"url": url, "password_file": str(tmp_path / "secret")})
         reads: list[Callable[[], Any]] = [
             lambda: first_part(servers.settings, "d.changes", GtidSet.parse(gtid)),
             lambda: past.rows("d.changes", gtid, [(1,)]).num_rows,

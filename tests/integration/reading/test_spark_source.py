@@ -27,7 +27,7 @@ def options(mysql_server: MySQLServer, spark: SparkSession, tmp_path: Path) -> d
     headgate.register(spark)
     secret = tmp_path / "secret"
     secret.write_text(mysql_server._password)
-    return {"url": mysql_server.url, "secret_file": str(secret), "slots": "2", "poll_ms": "100"}
+    return {"url": mysql_server.url, "password_file": str(secret), "slots": "2", "poll_ms": "100"}
 
 
 class Stream:
@@ -340,7 +340,7 @@ def test_passwords_are_refused_as_options(spark: SparkSession, options: dict[str
     bad = [{**options, "table": orders, "password": "hunter2"}]
     bad.append({**options, "table": orders, "url": options["url"].replace("@", ":hunter2@")})
     for settings in bad:
-        with pytest.raises(Exception, match="Spark shows options") as caught:
+        with pytest.raises(Exception, match="Spark shows options|leave the password out of the URL") as caught:
             spark.read.format("mysql-cdc").options(**settings).load()
         assert "hunter2" not in str(caught.value)
 
@@ -356,7 +356,11 @@ def test_secret_is_in_no_plan(
     )
     secret = tmp_path / "reader"
     secret.write_text("hunter2\n")
-    settings = {**options, "url": f"mysql://reader@{mysql_server.host}:{mysql_server.port}", "secret_file": str(secret)}
+    settings = {
+        **options,
+        "url": f"mysql://reader@{mysql_server.host}:{mysql_server.port}",
+        "password_file": str(secret),
+    }
     frame = spark.read.format("mysql-cdc").options(**{**settings, "table": orders}).load()
     assert frame.count() == 500
     assert "hunter2" not in frame._jdf.queryExecution().toString()

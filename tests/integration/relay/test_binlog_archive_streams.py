@@ -75,16 +75,16 @@ def test_a_stream_that_was_there_before_the_relay(mysql_server: MySQLServer, mys
     do(server, db, "UPDATE changes SET v = 'before'", "DELETE FROM sibling WHERE id < 4")
     with keeping(server, tmp_path / "relay") as kept:
         kept.wait_for(server.gtid_executed)
-        stream.options = replace(stream.options, relay=kept.log.url)
+        stream.options = stream.options.model_copy(update={"relay": kept.log.url})
         stream.restart()
         with pytest.raises(BinlogPurgedError, match="relay_fallback"):
             stream.batch()
-        stream.options = replace(stream.options, relay_fallback=True)
+        stream.options = stream.options.model_copy(update={"relay_fallback": True})
         stream.restart()
         before = dumps(server)
         assert stream.batch("INSERT INTO changes VALUES (50, 'window')")
         assert dumps(server) > before
-        stream.options = replace(stream.options, relay_fallback=False)
+        stream.options = stream.options.model_copy(update={"relay_fallback": False})
         stream.restart()
         for n in range(3):
             do(server, db, f"UPDATE changes SET v = 'after {n}'", f"INSERT INTO sibling VALUES ({90 + n}, 'new')")

@@ -315,7 +315,7 @@ def test_09_filtered_events(
 def test_25_table_that_is_included_after_a_restart(
     start: Callable[..., Run], mysql_db: str, topic: KafkaTopic, send: Callable[..., int]
 ) -> None:
-    run = start("a", "b", topic=topic, tables=f"{mysql_db}.a", new_tables="wait")
+    run = start("a", "b", topic=topic, tables=f"{mysql_db}.a", snapshot_new_tables="false")
     run.drain()
     run.options["tables"] = f"{mysql_db}.a,{mysql_db}.b"
     run.close()

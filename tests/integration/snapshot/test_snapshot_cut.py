@@ -53,7 +53,7 @@ def options(mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_p
             f"INSERT INTO `{mysql_db}`.{table} VALUES {rows}",
         )
     return {
-        "url": mysql_server.url, "secret_file": str(secret), "slots": "2", "poll_ms": "10", "chunk_rows": "100",
+        "url": mysql_server.url, "password_file": str(secret), "slots": "2", "poll_ms": "10", "chunk_rows": "100",
         "tables": f"{mysql_db}.*", "snapshot_cut": "start",
     }  # fmt: skip
 

@@ -63,7 +63,7 @@ def test_live_changes_wait_for_chunks_no_longer_than_their_share(
     (tmp_path / "secret").write_text(mysql_server._password)
     sink = Sink()
     options = {
-        "url": mysql_server.url, "secret_file": str(tmp_path / "secret"), "tables": f'["{mysql_db}.*"]',
+        "url": mysql_server.url, "password_file": str(tmp_path / "secret"), "tables": f'["{mysql_db}.*"]',
         "chunk_rows": str(CHUNK_ROWS), "slots": str(SLOTS), "poll_ms": "10", "snapshot_share": str(SHARE),
     }  # fmt: skip
     stream = spark.readStream.format("mysql-cdc").options(**options).load().writeStream
