@@ -258,16 +258,14 @@ class Upserts:
 
         :param plan: None: there is nothing to commit.
         :param staged: files that were written for all plans.
-        :param base: for the first plan, if it is still the newest version. Otherwise that plan is on the newest, too:
-            if another program replaced the table by a shorter log, the version after this one is free, and its commit
-            would conflict with nothing.
+        :param base: for the first plan. If it is no longer the newest version, that plan conflicts, and the next one is
+            on the newest.
         """
 
         def plan_next() -> CommitPlan | None:
             nonlocal base
-            now, base = base, None
-            is_newest = now is not None and delta.snapshot(files=True) is now.snapshot
-            return plan(now if now is not None and is_newest else find_base())
+            now, base = base or find_base(), None
+            return plan(now)
 
         done = delta.commit(plan_next, staged=staged)
         if done is not None:

@@ -11,6 +11,10 @@ worked. A request that timed out arrives later. So after any error the version i
 ``commitInfo`` decides: ours or another program's. If the version does not exist, the same bytes are put again: a late
 request can then only repeat them. If that does not settle it, :class:`CommitUnknownError` is raised.
 
+**A free version is not enough.** If another table replaced this one, or its log was shortened, the next version may be
+free although the one before it is gone. So the version that was read is looked at before the commit: if it is another
+one, the commit is not made, and planned again.
+
 **Nothing is deleted on suspicion.** Files that were written for a commit are removed only after it is known that no
 version names them: another program has made that version, or ours does not name them. All other files stay, and are
 removed as orphans a day later (``headgate.upkeep``).
@@ -53,7 +57,7 @@ class CommitOutcome(enum.Enum):
 
     COMMITTED = enum.auto()
     NOT_COMMITTED = enum.auto()
-    """Another program has made the version, so this commit can no longer make it."""
+    """Another program has made the version, or replaced the one before it: this commit can no longer make it."""
     UNKNOWN = enum.auto()
     """The version does not exist, or cannot be read: the commit may still make it."""
 
@@ -133,7 +137,7 @@ def commit(
             return planned
         version = planned.version
         discard_files(folder, planned.written if left else {*planned.written, *staged})
-    raise CommitConflictError(f"{folder}: another program committed version {version}")
+    raise CommitConflictError(f"{folder}: another program committed version {version}, or replaced the table")
 
 
 def _make(folder: str, plan: CommitPlan) -> CommitOutcome:
@@ -142,6 +146,8 @@ def _make(folder: str, plan: CommitPlan) -> CommitOutcome:
     :raises CommitUnknownError: it cannot be settled.
     :raises OSError: the commit's file could not be prepared.
     """
+    if not plan.read.is_in(folder):
+        return CommitOutcome.NOT_COMMITTED
     transaction = str(uuid.uuid4())
     about = {
         "timestamp": time.time_ns() // 1_000_000,

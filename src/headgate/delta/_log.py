@@ -166,6 +166,8 @@ class Snapshot:
     """Application → newest version of its transaction marker."""
     files: Mapping[str, DataFile] = field(default_factory=dict)
     """By path; empty if the log is followed without files."""
+    identity: FileIdentity | None = None
+    """Identity of the version's commit file, if :class:`TableLog` read it."""
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -213,7 +215,7 @@ class Snapshot:
     def after(self, version: int, actions: Iterable[Mapping[str, Any]], *, files: bool) -> Snapshot:
         """Return the version that these actions make."""
         done = list(actions)
-        changes: dict[str, Any] = {}
+        changes: dict[str, Any] = {"identity": None}
         transactions: dict[str, int] = {}
         for action in done:
             if "txn" in action:
@@ -237,6 +239,10 @@ class Snapshot:
             made = replace(made, files=kept)
         return made
 
+    def is_in(self, folder: str) -> bool:
+        """Return whether the table still has this version as :class:`TableLog` read it: no other table replaced it."""
+        return self.version < 0 or commit_identity(folder, self.version) == self.identity
+
 
 class TableLog:
     """Follower of the log of the table in ``folder``. Thread-safe."""
@@ -246,7 +252,6 @@ class TableLog:
         self._with_files = False
         self._lock = Lock()
         self._snapshot = Snapshot()
-        self._newest: FileIdentity | None = None
 
     @property
     def seen(self) -> Snapshot:
@@ -262,11 +267,13 @@ class TableLog:
         with self._lock:
             if files and not self._with_files:
                 self._with_files, self._snapshot = True, Snapshot()
-            if self._snapshot.version < 0 or commit_identity(self.folder, self._snapshot.version) != self._newest:
-                self._snapshot = self._load()
-            while (actions := read_commit(self.folder, self._snapshot.version + 1)) is not None:
-                self._snapshot = self._snapshot.after(self._snapshot.version + 1, actions, files=self._with_files)
-            self._newest = commit_identity(self.folder, self._snapshot.version)
+            snapshot = self._snapshot
+            if snapshot.version < 0 or not snapshot.is_in(self.folder):
+                snapshot = self._load()
+            while (actions := read_commit(self.folder, snapshot.version + 1)) is not None:
+                snapshot = snapshot.after(snapshot.version + 1, actions, files=self._with_files)
+            if snapshot is not self._snapshot:
+                self._snapshot = replace(snapshot, identity=commit_identity(self.folder, snapshot.version))
             return self._snapshot
 
     def _load(self) -> Snapshot:
