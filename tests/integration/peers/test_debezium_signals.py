@@ -59,7 +59,7 @@ class Run(Database):
     topic: KafkaTopic | None = None
 
     def __post_init__(self) -> None:
-        texts = {"chunk_rows": "100", "slots": "2", "poll_ms": "1", "start": "current", "append": "false"}
+        texts = {"chunk_rows": "100", "slots": "2", "poll_ms": "10", "start": "current", "append": "false"}
         texts |= {"url": self.server.url, "tables": f"{self.db}.*", "control_path": str(self.folder), **self.options}
         secret = self.folder / "secret"
         self.folder.mkdir(exist_ok=True)
