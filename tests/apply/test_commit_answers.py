@@ -16,9 +16,10 @@ from headgate.apply._staged_rows import write_changes
 from headgate.delta import Snapshot, TableLog
 from headgate.delta import _commit as commit_module
 from headgate.errors import CommitConflictError, CommitUnknownError
-from headgate.lake._append import append_rows
+from headgate.lake import append_rows
 from headgate.stores._folder import _StoreFolder
-from headgate.upkeep._file_removal import FileRemover, UpkeepTimes
+from headgate.upkeep import UpkeepTimes
+from headgate.upkeep._file_removal import FileRemover
 from tests.apply.commit_kinds import KINDS, Kind, Scene, as_file_uri, rows, upsert, without_spark
 from tests.delta.answers import Answer, Faulty
 
