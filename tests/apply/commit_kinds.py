@@ -23,20 +23,32 @@ from headgate.apply._staged_rows import Changes
 from headgate.apply._upsert import Fill, VersionChanges
 from headgate.delta import FoldLayout, TableLog, data_files_in, keys_of, prepare_fold, snapshot_at
 from headgate.delta.vectors import vector_file
-from headgate.lake import IS_CURRENT, ROW_HASH, SEEN, VALID_TO, Marker
+from headgate.lake import (
+    END_GTID,
+    END_SEQ,
+    IS_CURRENT,
+    ROW_HASH,
+    SEEN,
+    VALID_FROM,
+    VALID_TO,
+    CommitBase,
+    DeltaPath,
+    Lake,
+    Marker,
+    MergedTables,
+    Place,
+    TableState,
+    append_rows,
+    begin_successor,
+    table_schema,
+    take_over,
+)
 from headgate.lake import _append as append_module
 from headgate.lake import _delta as delta_module
 from headgate.lake import _replace as replace_module
-from headgate.lake._append import CommitBase, append_rows, table_schema
-from headgate.lake._delta import DeltaPath
-from headgate.lake._layout import Lake
-from headgate.lake._ledger import TableState
-from headgate.lake._merged import MergedTables
-from headgate.lake._places import Place
 from headgate.lake._replace import keep_until
-from headgate.lake._table_kind import END_GTID, END_SEQ, VALID_FROM
-from headgate.lake._takeover import begin_successor, take_over
-from headgate.upkeep._folds import Folds, _Prepared
+from headgate.upkeep import Folds
+from headgate.upkeep._folds import _Prepared
 from tests.fix_carrier import SEQ
 from tests.lake.tables import make_table
 

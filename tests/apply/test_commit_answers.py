@@ -15,9 +15,10 @@ from headgate.delta import CommitPlan, Snapshot, TableLog
 from headgate.delta import _commit as commit_module
 from headgate.delta._commit import CommitOutcome
 from headgate.errors import CommitConflictError, CommitUnknownError
-from headgate.lake._append import append_rows
+from headgate.lake import append_rows
 from headgate.stores._folder import _StoreFolder
-from headgate.upkeep._file_removal import FileRemover, UpkeepTimes
+from headgate.upkeep import UpkeepTimes
+from headgate.upkeep._file_removal import FileRemover
 from tests.apply.commit_kinds import (
     KINDS,
     Kind,

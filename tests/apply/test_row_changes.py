@@ -8,8 +8,7 @@ import pytest
 
 from headgate.apply._row_changes import Ending, Marking
 from headgate.delta import DataFile
-from headgate.lake import DELETED, END_SEQ, IS_CURRENT, SEEN, VALID_TO, Form
-from headgate.lake._table_kind import END_GTID, VALID_FROM
+from headgate.lake import DELETED, END_GTID, END_SEQ, IS_CURRENT, SEEN, VALID_FROM, VALID_TO, Form
 
 SEQ = pa.struct([("epoch", pa.int64()), ("file", pa.int32()), ("pos", pa.int64()), ("ordinal", pa.int64())])
 TIME = pa.timestamp("us", "UTC")

@@ -21,7 +21,7 @@ from headgate.apply._shares import Shares
 from headgate.apply._staged_rows import Changes, Written, _join, write_changes
 from headgate.delta import CommitPlan, Snapshot, commit
 from headgate.delta.vectors import read_vector, rows_of
-from headgate.lake._append import CommitBase
+from headgate.lake import CommitBase
 from tests.fix_carrier import SEQ
 
 SCHEMA = pa.schema([("id", pa.string()), ("_seq", SEQ)])

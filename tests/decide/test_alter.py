@@ -8,8 +8,7 @@ import pytest
 
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
 from headgate.config import SchemaChangesConfig
-from headgate.decide._case import Arrival, Policy, TableBefore
-from headgate.decide._decide import Decision, decide
+from headgate.decide import Arrival, Decision, Policy, TableBefore, decide
 from headgate.decide.actions import NoteTypes, Reshape, Upsert
 from headgate.lake import TableState, Target
 from tests.fix_carrier import FakeBatch, FakeTable

@@ -7,8 +7,7 @@ import pytest
 
 from headgate.carrier import Batch, DdlRow, Header
 from headgate.catalog import AddedColumn, DroppedColumn
-from headgate.decide._case import Arrival, Divergence, Policy, TableBefore
-from headgate.decide._decide import Decision, decide, read_again, reread_reason, stop
+from headgate.decide import Arrival, Decision, Divergence, Policy, TableBefore, decide, read_again, reread_reason, stop
 from headgate.decide.actions import (
     AddColumns,
     Count,

@@ -16,9 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog import AddedColumn
-from headgate.decide._case import Arrival, Divergence, Policy, TableBefore
-from headgate.decide._decide import Decision, decide
-from headgate.decide._states import COMPLETE, State
+from headgate.decide import Arrival, Decision, Divergence, Policy, State, TableBefore, decide
+from headgate.decide._states import COMPLETE
 from headgate.lake import Successor, TableState
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 

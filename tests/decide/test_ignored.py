@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from headgate.apply._images import align
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn
 from headgate.config import SchemaChangesConfig
-from headgate.decide._case import Arrival, Policy, TableBefore
-from headgate.decide._decide import Decision, decide
+from headgate.decide import Arrival, Decision, Policy, TableBefore, decide
 from headgate.decide.actions import (
     AddColumns,
     Append,

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
-from headgate.decide._case import Arrival, Divergence, Policy, TableBefore
-from headgate.decide._decide import Decision, decide
+from headgate.decide import Arrival, Decision, Divergence, Policy, TableBefore, decide
 from headgate.gtid import GtidSet
 from headgate.lake import TableState
 from headgate.snapshot import Window

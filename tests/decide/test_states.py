@@ -9,8 +9,9 @@ from itertools import product
 import pytest
 
 from headgate.carrier import DdlRow
+from headgate.decide import State
 from headgate.decide._course import TableCourse, TableEvent
-from headgate.decide._states import SUSPENDED, TRANSITIONS, EventKind, State, follow
+from headgate.decide._states import SUSPENDED, TRANSITIONS, EventKind, follow
 from headgate.lake import TABLE_STATES, TableState
 
 LOG = (

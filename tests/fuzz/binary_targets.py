@@ -63,8 +63,7 @@ def events() -> Target:
 def _decoder() -> Any:
     from headgate.catalog import TablePatterns
     from headgate.gtid import GtidSet
-    from headgate.replication._decoder import LogDecoder
-    from headgate.replication._tables import DecodeOptions
+    from headgate.replication import DecodeOptions, LogDecoder
     from tests.fuzz.logs import SID
 
     return LogDecoder(GtidSet.parse(f"{SID}:1-9:tag:1-9"), DecodeOptions(TablePatterns(["d.*"]), ambiguous="stop"))

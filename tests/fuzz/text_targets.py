@@ -205,8 +205,8 @@ def delta_logs() -> Target:
     """Commits of a Delta table from any writer: what a snapshot of it and its files' properties are."""
     import pyarrow as pa
 
-    from headgate.delta import snapshot_at, unsupported_requirements
-    from headgate.delta._log import checkpointed_version, commit_name
+    from headgate.delta import checkpointed_version, snapshot_at, unsupported_requirements
+    from headgate.delta._log import commit_name
     from headgate.delta.vectors import read_vector, vector_file
 
     schema = json.dumps({"type": "struct", "fields": [

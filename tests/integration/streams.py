@@ -36,12 +36,8 @@ from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState, Target
 from headgate.offsets import SnapshotProgress, SourceOffset
 from headgate.snapshot import ChunkOptions
-from headgate.spark import Options, Planner
-from headgate.spark._carried import carrier_rows
-from headgate.spark._read_task import read_task
+from headgate.spark import Options, Planner, SourceServer, Task, carrier_rows, plan_tasks, read_task
 from headgate.spark._relayed import server_of
-from headgate.spark._server import SourceServer
-from headgate.spark._tasks import Task, plan_tasks
 from headgate_testing import MySQLServer
 from tests.integration.databases import Database
 

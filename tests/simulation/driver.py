@@ -11,13 +11,10 @@ from typing import Final
 
 from headgate.carrier import Batch, Message
 from headgate.errors import StorageError
-from headgate.lake import Lake
-from headgate.lake._delta import followed_log
+from headgate.lake import Lake, followed_log
 from headgate.offsets import SourceOffset
 from headgate.positions import Position
-from headgate.spark._options import Options
-from headgate.spark._planner import Planner
-from headgate.spark._tasks import Task, plan_tasks
+from headgate.spark import Options, Planner, Task, plan_tasks
 from tests.simulation.planning import SimulatedServer
 from tests.simulation.reading import read_task
 from tests.simulation.sinks import Spark, Writer

@@ -29,7 +29,7 @@ from headgate.errors import (
 )
 from headgate.lake import Lake
 from headgate.offsets import SourceOffset
-from headgate.stores._folder import folder_of
+from headgate.stores import folder_of
 from tests.simulation.choices import Chooser
 from tests.simulation.driver import Driver, Fault, Pipeline
 from tests.simulation.oracle import Oracle

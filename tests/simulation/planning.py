@@ -13,7 +13,7 @@ from headgate.errors import ConnectionLostError, HeadgateError, HistoryRewritten
 from headgate.offsets import Hint
 from headgate.positions import Position, parse_position
 from headgate.replication import TransactionHeader
-from headgate.spark._server import ServerState
+from headgate.spark import ServerState
 from tests.simulation.source import TABLES, UUIDS, Server, gtids
 from tests.simulation.world import World
 

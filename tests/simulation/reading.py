@@ -20,9 +20,9 @@ from headgate.offsets import ChunkSpec, Hint
 from headgate.positions import Position, parse_position
 from headgate.replication import ImageBatch, canonical_schema, seq_array
 from headgate.snapshot import Window
+from headgate.spark import LogRange, Task
 from headgate.spark._carried import definition_of
 from headgate.spark._read_task import without_unread
-from headgate.spark._tasks import LogRange, Task
 from tests.simulation.planning import COLUMNS, definition
 from tests.simulation.source import TABLES, Server
 from tests.simulation.world import World

@@ -19,9 +19,7 @@ from headgate.decide.actions import Action, AppendChanges
 from headgate.delta import CommitPlan, Snapshot
 from headgate.errors import CommitConflictError
 from headgate.lake import PIPELINE, TABLE, DeltaPath, Lake, Ledger, LedgerRow, Marker, Target
-from headgate.sinks import BatchWriter
-from headgate.sinks._answers import PlannerMessages
-from headgate.sinks._report import Progress
+from headgate.sinks import BatchWriter, PlannerMessages, Progress
 from tests.simulation.world import World
 
 __all__ = ["PIPELINE_NAME", "Spark", "Writer", "append_ledger_row", "keep_until"]

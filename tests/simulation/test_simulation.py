@@ -15,11 +15,11 @@ from unittest.mock import patch
 import pytest
 
 from headgate.carrier import Batch
-from headgate.delta._commit import CommitOutcome
+from headgate.delta import CommitOutcome
 from headgate.lake import Ledger
 from headgate.offsets import Hint
 from headgate.snapshot import Window
-from headgate.spark._planner import Planner
+from headgate.spark import Planner
 from tests.simulation import reading
 from tests.simulation.__main__ import main
 from tests.simulation.driver import Driver
