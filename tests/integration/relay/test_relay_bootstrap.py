@@ -28,9 +28,8 @@ from headgate.mysql import ConnectionSettings
 from headgate.policies import Policies
 from headgate.relay.client import CheckpointFile, ClientTuning, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay.databus import CHECKPOINT_SOURCE, BootstrapPoint, Schema, event_fields
-from headgate.relay.server import KINDS, LogicalSource, Relay, RelayConfig, ScnKind, create_app
-from headgate.relay.server._bootstrap._suppliers import ChunkSupplier
-from headgate.relay.server._scn import OF_COLUMNS
+from headgate.relay.server import KINDS, OF_COLUMNS, LogicalSource, Relay, RelayConfig, ScnKind, create_app
+from headgate.relay.server.bootstrap import ChunkSupplier
 from headgate.web.serving import Serving
 from headgate_testing import MySQLServer
 from headgate_testing._ports import free_port
@@ -329,7 +328,7 @@ def test_exact_at_the_target_many_times(mysql_server: MySQLServer, tmp_path: Pat
 
 SMALL_CHUNKS = (
     "from headgate.cli import main\n"
-    "from headgate.relay.server._bootstrap._suppliers import ChunkSupplier\n"
+    "from headgate.relay.server.bootstrap import ChunkSupplier\n"
     f"ChunkSupplier.__init__.__defaults__ = ({CHUNK_ROWS},)\n"
     "main()\n"
 )

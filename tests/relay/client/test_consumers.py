@@ -14,12 +14,21 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
-from headgate.relay.client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry, Share, Subscription
+from headgate.relay.client import (
+    CheckpointFile,
+    Consumer,
+    Event,
+    Reader,
+    RelayClient,
+    Result,
+    Retry,
+    Share,
+    Subscription,
+    Trail,
+)
 from headgate.relay.client._callbacks import _Lane
-from headgate.relay.client._reading import Reader, Trail
 from headgate.relay.databus import StreamPosition, checkpoint_json
-from headgate.relay.server import LogicalSource, PhysicalSource
-from headgate.relay.server._scn import KINDS, ScnKind
+from headgate.relay.server import KINDS, LogicalSource, PhysicalSource, ScnKind
 from headgate.retrying import Failures
 from headgate_testing import wait_until
 from tests.relay.client.story import switch

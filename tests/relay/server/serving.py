@@ -15,9 +15,7 @@ from starlette.types import ASGIApp
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.policies import Policies
-from headgate.relay.server import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
-from headgate.relay.server._assemble import Assembler
-from headgate.relay.server._warm import warm
+from headgate.relay.server import Assembler, LogicalSource, PhysicalSource, Relay, RelayConfig, create_app, warm
 from headgate.replication import LogBlock
 from headgate.web.serving import Serving
 from tests.relay.server import rows

@@ -28,9 +28,9 @@ from headgate.gtid import GtidSet
 from headgate.relay.client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay.databus import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event, event_fields, is_intact
 from headgate.relay.server import LogicalSource, Relay, RelayConfig, RelayLimits, RelayTimes, create_app
-from headgate.relay.server._bootstrap._bootstrap import Bootstrap, Piece
-from headgate.relay.server._bootstrap._sessions import DONE, PartRead, Sessions, split_offset
-from headgate.relay.server._bootstrap._suppliers import PartGoneError, PlanGoneError, Rows, rows_of_chunks
+from headgate.relay.server.bootstrap import Bootstrap, PartGoneError, Piece, PlanGoneError, Rows
+from headgate.relay.server.bootstrap._sessions import DONE, PartRead, Sessions, split_offset
+from headgate.relay.server.bootstrap._suppliers import rows_of_chunks
 from headgate.web.serving import Serving
 from headgate_testing import wait_until
 from tests.relay.server.rows import PERSON as PERSON_TABLE

@@ -18,12 +18,8 @@ from headgate.gtid import GtidSet
 from headgate.offsets import Last
 from headgate.policies import Policies
 from headgate.relay.databus import StreamPosition
-from headgate.relay.server import _feeder, _position, _segments
-from headgate.relay.server._buffer import EventBuffer
-from headgate.relay.server._cursor import EventBatch
+from headgate.relay.server import EventBatch, EventBuffer, Relay, _feeder, _position, _segments, warm
 from headgate.relay.server._position import FeederState, load_state
-from headgate.relay.server._relay import Relay
-from headgate.relay.server._warm import warm
 from headgate.replication import Idle, Stopped
 from headgate.replication._transport import Transport
 from headgate.retrying import Failures, RetryPolicy

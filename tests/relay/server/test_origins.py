@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.relay.server import Tenant
-from headgate.relay.server._counters import REQUESTS
+from headgate.relay.server import REQUESTS, Tenant
 from headgate.web import Token
 from tests.relay.server.rows import block, people
 from tests.relay.server.serving import Served, served
