@@ -28,7 +28,7 @@ from headgate.mysql import ConnectionSettings
 from headgate.policies import Policies
 from headgate.relay.client import CheckpointFile, ClientTuning, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay.databus import CHECKPOINT_SOURCE, BootstrapPoint, Schema, event_fields
-from headgate.relay.server import KINDS, OF_COLUMNS, LogicalSource, Relay, RelayConfig, ScnKind, create_app
+from headgate.relay.server import KINDS, LogicalSource, Relay, RelayConfig, ScnKind, create_app
 from headgate.relay.server.bootstrap import ChunkSupplier
 from headgate.web.serving import Serving
 from headgate_testing import MySQLServer
@@ -544,7 +544,7 @@ def test_every_kind_of_scn(mysql_server: MySQLServer, tmp_path: Path, kind: ScnK
     start, source = GtidSet.parse(server.gtid_executed), physical(server, *sources)
     config = RelayConfig(
         physical=(source,), state=tmp_path / "relay", disk_bytes=1 << 26, memory_bytes=1 << 24, scn=kind,
-        scn_column="exact.ledger.id" if kind in OF_COLUMNS else None,
+        scn_column="exact.ledger.id" if kind in ("application", "source-generated") else None,
     )  # fmt: skip
     tables, checkpoints, scns = Tables(), CheckpointFile(tmp_path / "consumer", "c"), list[int]()
     turns = iter([False, True, False, False, True])

@@ -24,7 +24,6 @@ from headgate.relay.client import (
     Retry,
     Share,
     Subscription,
-    Trail,
 )
 from headgate.relay.client._callbacks import _Lane
 from headgate.relay.databus import StreamPosition, checkpoint_json
@@ -431,7 +430,7 @@ def test_a_relay_that_is_behind_is_waited_for(tmp_path: Path, monkeypatch: pytes
 
         really, waits = Reader.recognises, iter([True])
 
-        def confirm(reader: Reader, trail: Trail) -> bool:
+        def confirm(reader: Reader, trail: Any) -> bool:
             recognised = really(reader, trail)
             if not recognised and next(waits, False):
                 put(behind, 2, 3)

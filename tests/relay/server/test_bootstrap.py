@@ -8,7 +8,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import stat
 import threading
 from collections.abc import Iterator, Mapping
@@ -119,17 +118,6 @@ def start(relay: Served) -> int:
     assert answer.headers["x-dbus2-bs-hostport"] == f"127.0.0.1:{relay.port}"
     assert isinstance(answer.json, str)  # a string that holds a number, as Databus has it
     return int(answer.json)
-
-
-def test_where_to_ask_is_told_in_a_form_that_can_be_resolved() -> None:
-    """Whatever form of Host came, Databus's client splits the answer at its one colon."""
-    with serving(Shelf([1])) as relay:
-        put(relay, 1)
-        for host in (f"localhost/127.0.0.1:{relay.port}", f"/127.0.0.1:{relay.port}", f"127.0.0.1:{relay.port}"):
-            answer = relay.get("startSCN", sources=NAME, checkPoint=point(), headers={"host": host})
-            name, port = answer.headers["x-dbus2-bs-hostport"].split(":")
-            assert (name, int(port)) == ("localhost" if "localhost" in host else "127.0.0.1", relay.port)
-            assert socket.gethostbyname(name) == "127.0.0.1"
 
 
 def test_rows_in_parts_as_databus_asks_for_them() -> None:

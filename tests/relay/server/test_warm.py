@@ -56,13 +56,11 @@ with served(event_version=version, before_images=version > 1) as relay:
 """
 EVERY_TYPE = """
 from numba.core.dispatcher import Dispatcher
-from headgate.policies import Policies
 from headgate.relay.server.events import _decode
-from headgate.relay.server import warm
-from tests.relay.server.serving import anywhere
+from tests.relay.server.serving import load_loops
 from tests.relay.server.test_avro import TABLE
 
-warm([TABLE], Policies(), anywhere, "exact", version=1)
+load_loops([TABLE], 1)
 kernels = {name: len(one.signatures) for name, one in vars(_decode).items() if isinstance(one, Dispatcher)}
 del kernels["varint"]  # a part of the others
 assert len(kernels) > 5

@@ -18,7 +18,7 @@ from headgate.relay.client._checkpoints import CheckpointFile, CheckpointStore
 from headgate.relay.client._client import CHECKPOINT_SECONDS, RelayClient
 from headgate.relay.client._consumer import Consumer, Event, Result, Subscription
 from headgate.relay.client._member import ConsumerOf, GroupMember
-from headgate.relay.client._reading import Reader, Share, Trail
+from headgate.relay.client._reading import Reader, Share
 from headgate.relay.client._retry import ClientTuning, Retry
 from headgate.relay.client._transport import Access, RelayTransport
 
@@ -39,5 +39,4 @@ __all__ = [
     "Retry",
     "Share",
     "Subscription",
-    "Trail",
 ]

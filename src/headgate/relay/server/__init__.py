@@ -44,24 +44,14 @@ from headgate.relay.server._http._gate import Gate
 from headgate.relay.server._load import load_relay
 from headgate.relay.server._names import SourceNames
 from headgate.relay.server._relay import Relay
-from headgate.relay.server._scn import (
-    KINDS,
-    OF_COLUMNS,
-    GenerationMap,
-    Scn,
-    ScnKind,
-    WholeTransactions,
-    scn_after_reset,
-)
+from headgate.relay.server._scn import KINDS, GenerationMap, Scn, ScnKind, WholeTransactions, scn_after_reset
 from headgate.relay.server._segments import Windows
 from headgate.relay.server._sources import LogicalSource, PhysicalSource, RelayConfig, RelayLimits, RelayTimes
 from headgate.relay.server._tenants import Tenant
-from headgate.relay.server._warm import warm
 
 __all__ = [
     "INBOUND_CONNECTIONS",
     "KINDS",
-    "OF_COLUMNS",
     "OUTBOUND_CONNECTIONS",
     "REQUESTS",
     "SERVER",
@@ -93,5 +83,4 @@ __all__ = [
     "create_app",
     "load_relay",
     "scn_after_reset",
-    "warm",
 ]
