@@ -93,7 +93,7 @@ TO_DELTA: Sequence[Step] = [
 TO_CONSUMERS: Sequence[Step] = [
     ("log", "one dump of a source, or the binlog archive", "relay/server/_feeder.py, relay/archive/_spool.py"),
     ("assemble", "transactions become windows with an SCN", "relay/server/_assemble.py, relay/server/_scn.py"),
-    ("encode", "rows as Avro, by kernels", "relay/server/_events, relay/databus/_binary.py"),
+    ("encode", "rows as Avro, by kernels", "relay/server/events, relay/databus/_binary.py"),
     ("buffer", "windows in files, as many bytes as configured", "relay/server/_buffer.py, relay/server/_segments.py"),
     ("answer", "those that a client chose, over HTTP", "relay/server/_http/_choices.py, relay/server/_http"),
     (

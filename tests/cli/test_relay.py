@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 from headgate.cli import app
 from headgate.cli._consume import _Lines, _WindowLines
 from headgate.errors import ScnNotFoundError
-from headgate.relay.client import ClientTuning, RelayClient
-from headgate.relay.client._reading import Reader
+from headgate.relay.client import ClientTuning, Reader, RelayClient
 from headgate.relay.databus import FIRST, StreamPosition, checkpoint_json
 from tests.certificates import make_certificates
 from tests.relay.client.test_mishaps import Memory

@@ -8,7 +8,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.policies import Policies
 from headgate.relay.server import LogicalSource
-from headgate.relay.server._bootstrap._suppliers import ChunkSupplier
+from headgate.relay.server.bootstrap import ChunkSupplier
 
 __all__ = ["first_part"]
 

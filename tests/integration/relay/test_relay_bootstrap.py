@@ -29,8 +29,7 @@ from headgate.policies import Policies
 from headgate.relay.client import CheckpointFile, ClientTuning, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay.databus import CHECKPOINT_SOURCE, BootstrapPoint, Schema, event_fields
 from headgate.relay.server import KINDS, LogicalSource, Relay, RelayConfig, ScnKind, create_app
-from headgate.relay.server._bootstrap._suppliers import ChunkSupplier
-from headgate.relay.server._scn import OF_COLUMNS
+from headgate.relay.server.bootstrap import ChunkSupplier
 from headgate.web.serving import Serving
 from headgate_testing import MySQLServer
 from headgate_testing._ports import free_port
@@ -329,7 +328,7 @@ def test_exact_at_the_target_many_times(mysql_server: MySQLServer, tmp_path: Pat
 
 SMALL_CHUNKS = (
     "from headgate.cli import main\n"
-    "from headgate.relay.server._bootstrap._suppliers import ChunkSupplier\n"
+    "from headgate.relay.server.bootstrap import ChunkSupplier\n"
     f"ChunkSupplier.__init__.__defaults__ = ({CHUNK_ROWS},)\n"
     "main()\n"
 )
@@ -545,7 +544,7 @@ def test_every_kind_of_scn(mysql_server: MySQLServer, tmp_path: Path, kind: ScnK
     start, source = GtidSet.parse(server.gtid_executed), physical(server, *sources)
     config = RelayConfig(
         physical=(source,), state=tmp_path / "relay", disk_bytes=1 << 26, memory_bytes=1 << 24, scn=kind,
-        scn_column="exact.ledger.id" if kind in OF_COLUMNS else None,
+        scn_column="exact.ledger.id" if kind in ("application", "source-generated") else None,
     )  # fmt: skip
     tables, checkpoints, scns = Tables(), CheckpointFile(tmp_path / "consumer", "c"), list[int]()
     turns = iter([False, True, False, False, True])

@@ -35,8 +35,7 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
 from headgate.relay.archive import LogOfRelay, Series
-from headgate.relay.server import Relay, RelayConfig, RelayTimes, Tenant, create_app, load_relay
-from headgate.relay.server._counters import OUTBOUND_CONNECTIONS
+from headgate.relay.server import OUTBOUND_CONNECTIONS, Relay, RelayConfig, RelayTimes, Tenant, create_app, load_relay
 from headgate.web import Token
 from headgate.web.serving import Serving
 from headgate_testing import pass_time, wait_until

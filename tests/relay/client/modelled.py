@@ -24,7 +24,7 @@ from headgate.columns import TableCodec
 from headgate.errors import ChunkRetryError
 from headgate.gtid import GtidSet
 from headgate.relay.server import LogicalSource, Relay, RelayConfig, create_app
-from headgate.relay.server._bootstrap._suppliers import PartGoneError, PlanGoneError, Rows
+from headgate.relay.server.bootstrap import PartGoneError, PlanGoneError, Rows
 from headgate.replication import ImageBatch, LogBlock
 from headgate.web.serving import Serving
 from tests.relay.server.rows import PERSON as PERSON_TABLE

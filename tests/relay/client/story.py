@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headgate.relay.client import Consumer, Event, RelayClient, Result, Share
-from headgate.relay.client._states import Outcome
+from headgate.relay.client.states import Outcome
 from tests.relay.client.modelled import GENERATION, ExpectedEvent, World
 
 _VALUE: Final = re.compile(rb"v(\d+\.\d+);")

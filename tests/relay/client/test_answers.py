@@ -26,8 +26,7 @@ from headgate.errors import (
 from headgate.gtid import GtidSet
 from headgate.mysql import LogRequest
 from headgate.relay.archive import LogOfRelay
-from headgate.relay.client import Consumer, GroupMember, RelayClient, Retry
-from headgate.relay.client._transport import RelayTransport
+from headgate.relay.client import Consumer, GroupMember, RelayClient, RelayTransport, Retry
 from headgate.web import retry_after
 from tests.relay.server.rows import block, people
 from tests.relay.server.serving import Served, served

@@ -14,12 +14,20 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
-from headgate.relay.client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry, Share, Subscription
+from headgate.relay.client import (
+    CheckpointFile,
+    Consumer,
+    Event,
+    Reader,
+    RelayClient,
+    Result,
+    Retry,
+    Share,
+    Subscription,
+)
 from headgate.relay.client._callbacks import _Lane
-from headgate.relay.client._reading import Reader, Trail
 from headgate.relay.databus import StreamPosition, checkpoint_json
-from headgate.relay.server import LogicalSource, PhysicalSource
-from headgate.relay.server._scn import KINDS, ScnKind
+from headgate.relay.server import KINDS, LogicalSource, PhysicalSource, ScnKind
 from headgate.retrying import Failures
 from headgate_testing import wait_until
 from tests.relay.client.story import switch
@@ -422,7 +430,7 @@ def test_a_relay_that_is_behind_is_waited_for(tmp_path: Path, monkeypatch: pytes
 
         really, waits = Reader.recognises, iter([True])
 
-        def confirm(reader: Reader, trail: Trail) -> bool:
+        def confirm(reader: Reader, trail: Any) -> bool:
             recognised = really(reader, trail)
             if not recognised and next(waits, False):
                 put(behind, 2, 3)

@@ -15,10 +15,9 @@ import pytest
 from starlette.requests import Request
 
 from headgate.errors import ConfigError, ConnectError, ProtocolError, RelayConsumerError, TargetError
-from headgate.relay.client import ClientTuning, Consumer, Event, GroupMember, Result, Retry
+from headgate.relay.client import ClientTuning, Consumer, Event, GroupMember, RelayTransport, Result, Retry
 from headgate.relay.client._member import PartitionCheckpoint
-from headgate.relay.client._states import MemberState, PartitionState
-from headgate.relay.client._transport import RelayTransport
+from headgate.relay.client.states import MemberState, PartitionState
 from headgate.relay.server._http import _groups as groups
 from headgate.relay.server._http._commands import reply as new_reply
 from headgate.relay.server._http._parameters import InvalidParameterError

@@ -10,9 +10,7 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from headgate.errors import CommitConflictError, ProtocolError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
-from headgate.relay.client import ClientTuning, Consumer, Event, RelayClient, Result, Retry
-from headgate.relay.client._reading import Reader
-from headgate.relay.client._transport import RelayTransport
+from headgate.relay.client import ClientTuning, Consumer, Event, Reader, RelayClient, RelayTransport, Result, Retry
 from headgate.relay.databus import FIRST, StreamPosition, checkpoint_json
 from headgate.relay.server import BufferLimits, RelayLimits
 from headgate.web.serving import Serving

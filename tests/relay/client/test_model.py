@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headgate.errors import RelayConsumerError, ScnNotFoundError
 from headgate.relay.client import ClientTuning, RelayClient, Retry, Share
 from headgate.relay.server import BufferLimits, RelayLimits, RelayTimes
-from headgate.relay.server._bootstrap._bootstrap import Bootstrap
+from headgate.relay.server.bootstrap import Bootstrap
 from tests.relay.client.modelled import KEYS, SOURCES, Board, History, Rough, World, Write, boards
 from tests.relay.client.story import Killed, Story
 

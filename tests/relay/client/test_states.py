@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 
 from headgate.relay.client import _client
-from headgate.relay.client._states import (
+from headgate.relay.client.states import (
     ClientState,
     GroupAnswer,
     MemberEvent,

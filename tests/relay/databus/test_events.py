@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.relay.databus import _binary as ev
-from headgate.relay.server._events._choice import choice_of, gather, select
+from headgate.relay.server.events import choice_of, gather, select
 
 DIGEST = bytes(range(16))
 PARTITION, LOGICAL, SCHEMA = 3, 7, 5

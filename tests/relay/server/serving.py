@@ -6,17 +6,17 @@ import contextlib
 import functools
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from starlette.types import ASGIApp
 
+from headgate.catalog import TableDef
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.policies import Policies
-from headgate.relay.server import LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
-from headgate.relay.server._assemble import Assembler
+from headgate.relay.server import Assembler, LogicalSource, PhysicalSource, Relay, RelayConfig, create_app
 from headgate.relay.server._warm import warm
 from headgate.replication import LogBlock
 from headgate.web.serving import Serving
@@ -97,7 +97,11 @@ def load(version: int) -> None:
     """What a relay loads before it serves (``Feeder.prepare``), so that a client's first request does not wait until it
     is compiled, longer than the client waits for an answer.
     """
-    warm([rows.PERSON], Policies(), anywhere, "exact", version=version)
+    load_loops([rows.PERSON], version)
+
+
+def load_loops(tables: Sequence[TableDef], version: int) -> None:
+    warm(tables, Policies(), anywhere, "exact", version=version)
 
 
 @contextlib.contextmanager

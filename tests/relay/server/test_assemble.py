@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from headgate.catalog import Column, TableDef
 from headgate.errors import UnsupportedError
 from headgate.relay.databus import event_fields
-from headgate.relay.server import LogicalSource
+from headgate.relay.server import Assembler, Finished, LogicalSource, Scn
 from headgate.relay.server import _assemble as module
-from headgate.relay.server._assemble import Assembler, Finished
-from headgate.relay.server._events._schemas import Registry
-from headgate.relay.server._scn import Scn
+from headgate.relay.server.events import Registry
 from headgate.replication import ABSENT_FIELD, ImageBatch
 from tests.relay.server.rows import UUID, block, image
 

@@ -20,8 +20,7 @@ from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec
 from headgate.errors import DecodeError, UnsupportedError
 from headgate.relay.databus import Schema
-from headgate.relay.server._events._avro import RowEncoder
-from headgate.relay.server._events._schemas import generate
+from headgate.relay.server.events import RowEncoder, generate
 
 
 def encoded(schema: dict[str, Any], table: TableDef, columns: list[pa.Array]) -> list[bytes]:

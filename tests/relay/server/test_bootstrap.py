@@ -8,7 +8,6 @@ import json
 import os
 import random
 import shutil
-import socket
 import stat
 import threading
 from collections.abc import Iterator, Mapping
@@ -28,9 +27,9 @@ from headgate.gtid import GtidSet
 from headgate.relay.client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay.databus import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event, event_fields, is_intact
 from headgate.relay.server import LogicalSource, Relay, RelayConfig, RelayLimits, RelayTimes, create_app
-from headgate.relay.server._bootstrap._bootstrap import Bootstrap, Piece
-from headgate.relay.server._bootstrap._sessions import DONE, PartRead, Sessions, split_offset
-from headgate.relay.server._bootstrap._suppliers import PartGoneError, PlanGoneError, Rows, rows_of_chunks
+from headgate.relay.server.bootstrap import Bootstrap, PartGoneError, Piece, PlanGoneError, Rows
+from headgate.relay.server.bootstrap._sessions import DONE, PartRead, Sessions, split_offset
+from headgate.relay.server.bootstrap._suppliers import rows_of_chunks
 from headgate.web.serving import Serving
 from headgate_testing import wait_until
 from tests.relay.server.rows import PERSON as PERSON_TABLE
@@ -119,17 +118,6 @@ def start(relay: Served) -> int:
     assert answer.headers["x-dbus2-bs-hostport"] == f"127.0.0.1:{relay.port}"
     assert isinstance(answer.json, str)  # a string that holds a number, as Databus has it
     return int(answer.json)
-
-
-def test_where_to_ask_is_told_in_a_form_that_can_be_resolved() -> None:
-    """Whatever form of Host came, Databus's client splits the answer at its one colon."""
-    with serving(Shelf([1])) as relay:
-        put(relay, 1)
-        for host in (f"localhost/127.0.0.1:{relay.port}", f"/127.0.0.1:{relay.port}", f"127.0.0.1:{relay.port}"):
-            answer = relay.get("startSCN", sources=NAME, checkPoint=point(), headers={"host": host})
-            name, port = answer.headers["x-dbus2-bs-hostport"].split(":")
-            assert (name, int(port)) == ("localhost" if "localhost" in host else "127.0.0.1", relay.port)
-            assert socket.gethostbyname(name) == "127.0.0.1"
 
 
 def test_rows_in_parts_as_databus_asks_for_them() -> None:

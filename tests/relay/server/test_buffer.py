@@ -19,11 +19,8 @@ from hypothesis import strategies as st
 from headgate import files
 from headgate.errors import ConfigError, ScnNotFoundError, StorageError, TargetError
 from headgate.relay.databus import FIRST, StreamPosition, scan_windows, skip
-from headgate.relay.server import _segments
-from headgate.relay.server._buffer import BufferLimits, EventBuffer
-from headgate.relay.server._cursor import EventBatch
-from headgate.relay.server._events._choice import choice_of, select
-from headgate.relay.server._segments import Windows
+from headgate.relay.server import BufferLimits, EventBatch, EventBuffer, Windows, _segments
+from headgate.relay.server.events import choice_of, select
 from tests.relay.databus.test_events import WRITERS, Spec, eop
 
 MEMORY = 256 << 10

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.relay.server._events._choice import choice_of, select
 from headgate.relay.server._http._requests import STREAM
+from headgate.relay.server.events import choice_of, select
 from tests.relay.databus.test_events import Spec, array, v1, v2
 
 SMALLEST = -(2**63)

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from headgate.columns import TableCodec
 from headgate.errors import DecodeError, UnsupportedError
 from headgate.relay.databus import Schema
-from headgate.relay.server._events._avro import RowEncoder
-from headgate.relay.server._events._decode import RowDecoder
-from headgate.relay.server._events._schemas import generate
+from headgate.relay.server.events import RowDecoder, RowEncoder, generate
 from tests.relay.server.test_avro import ROWS, TABLE, written
 
 SCHEMA = generate("a.b.T", 1, TABLE, "exact")

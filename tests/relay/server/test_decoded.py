@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from headgate.catalog import Column
 from headgate.relay.databus import StreamPosition, event_fields
 from headgate.relay.server import LogicalSource
-from headgate.relay.server._events._json import json_lines
 from headgate.relay.server._http._decoded import window_offsets
+from headgate.relay.server.events import json_lines
 from tests.relay.server.rows import PERSON, UUID, block, image, people
 from tests.relay.server.serving import PET, Answer, Served, physical, served
 from tests.relay.server.test_app import GENERATION, INVALID, PROCESSING, checkpoint, pets, refused

@@ -16,19 +16,14 @@ from headgate.errors import BinlogPurgedError, ConnectError, ServerBehindError, 
 from headgate.files import write_all
 from headgate.gtid import GtidSet
 from headgate.offsets import Last
-from headgate.policies import Policies
 from headgate.relay.databus import StreamPosition
-from headgate.relay.server import _feeder, _position, _segments
-from headgate.relay.server._buffer import EventBuffer
-from headgate.relay.server._cursor import EventBatch
+from headgate.relay.server import EventBatch, EventBuffer, Relay, _feeder, _position, _segments
 from headgate.relay.server._position import FeederState, load_state
-from headgate.relay.server._relay import Relay
-from headgate.relay.server._warm import warm
 from headgate.replication import Idle, Stopped
 from headgate.replication._transport import Transport
 from headgate.retrying import Failures, RetryPolicy
 from tests.relay.server.rows import UUID, block, people
-from tests.relay.server.serving import PATIENCE_SECONDS, anywhere, served
+from tests.relay.server.serving import PATIENCE_SECONDS, load_loops, served
 from tests.relay.server.test_avro import TABLE
 
 
@@ -50,7 +45,7 @@ def test_columns_of_every_type_are_loaded(monkeypatch: pytest.MonkeyPatch, versi
 
     monkeypatch.setattr(EventBuffer, "read", noted)
     other = replace(TABLE, name="like_it")
-    warm([TABLE, other], Policies(), anywhere, "exact", version=version)
+    load_loops([TABLE, other], version)
     assert events == [(1, 1), (0, 1), (1, 1)]  # all, what is chosen of them, and that with fewer columns
 
 

@@ -6,18 +6,20 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from pydantic import TypeAdapter
 
 from headgate.errors import ConfigError
 from headgate.relay.databus import MemberReport, Owned, PartitionReport
-from headgate.relay.server._groups import GROUP, Group, GroupFolder, GroupLimits, GroupRefusedError
+from headgate.relay.server import Group, GroupFolder, GroupLimits, GroupRefusedError
 
 LEASE = 10.0
+STORED_GROUP: Final = TypeAdapter(Group)
 
 
 def at(scn: int) -> dict[str, Any]:
@@ -148,7 +150,7 @@ class Rebalance(RuleBasedStateMachine):
             for number, (generation, scn) in one.owned.items()
         }
         before = [scn_of(each.checkpoint) for each in self.group.partitions]
-        self.group = GROUP.validate_json(GROUP.dump_json(self.group))  # a relay that is killed
+        self.group = STORED_GROUP.validate_json(STORED_GROUP.dump_json(self.group))  # a relay that is killed
         owned = self.group.sync(one.name, LEASE, self.now, done, leave=leave)
         assert [scn_of(each.checkpoint) for each in self.group.partitions] >= before
         if not answered or leave:

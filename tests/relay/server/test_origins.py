@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from headgate.relay.server import Tenant
-from headgate.relay.server._counters import REQUESTS
+from headgate.relay.server import REQUESTS, Tenant
 from headgate.web import Token
 from tests.relay.server.rows import block, people
 from tests.relay.server.serving import Served, served
@@ -61,13 +60,14 @@ def test_the_relays_user_and_programs_are_answered(relay: Served) -> None:
     [
         ("localhost", 200), ("LocalHost:80", 200), ("127.0.0.1:11115", 200), ("[::1]:11115", 200), ("127.1.2.3", 200),
         ("rebound.example", 421), ("rebound.example:11115", 421), ("127.0.0.1.rebound.example", 421), ("10.0.0.1", 421),
-        ("[2001:db8::1]", 421), ("[", 421),
+        ("[2001:db8::1]", 421), ("[", 421), (":80", 421),
         # As Java prints an address: both halves have to be this machine's, as far as they are given.
         ("localhost/127.0.0.1:11115", 200), ("/127.0.0.1:11115", 200), ("127.0.0.1/127.0.0.1:11115", 200),
         ("localhost/[0:0:0:0:0:0:0:1]:80", 200), ("localhost/0:0:0:0:0:0:0:1:11115", 200), ("/[::1]:80", 200),
         ("rebound.example/127.0.0.1:11115", 421), ("localhost/10.0.0.1:11115", 421), ("/10.0.0.1:11115", 421),
         ("127.0.0.1/rebound.example:11115", 421), ("localhost/<unresolved>:11115", 421),
         ("localhost/127.0.0.1/rebound.example:1", 421), ("localhost/[10.0.0.1", 421), ("/", 421), ("/:11115", 421),
+        ("//127.0.0.1:80", 421), ("localhost/a:80", 421),
     ],
 )  # fmt: skip
 def test_names_that_lead_to_this_machine(relay: Served, host: str, status: int) -> None:

@@ -17,8 +17,7 @@ from headgate.mysql import ConnectionSettings
 from headgate.policies import parse_rules
 from headgate.relay.archive import LogFeeder
 from headgate.relay.databus import StreamPosition
-from headgate.relay.server import Relay, RelayConfig, _feeder
-from headgate.relay.server._buffer import EventBuffer
+from headgate.relay.server import EventBuffer, Relay, RelayConfig, _feeder
 from headgate.replication import Idle
 from headgate.retrying import Failures, RetryPolicy
 from headgate_testing import wait_until

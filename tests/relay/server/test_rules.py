@@ -16,11 +16,8 @@ from headgate.errors import ConfigError
 from headgate.gtid import GtidSet
 from headgate.policies import MaskKey, Policies, parse_rules
 from headgate.relay.server import RelayConfig, load_relay
-from headgate.relay.server._events._avro import RowEncoder
-from headgate.relay.server._events._decode import RowDecoder
-from headgate.relay.server._events._schemas import Registry
-from headgate.relay.server._events._where import SourceFilter, compile_filters
 from headgate.relay.server._position import BufferPosition, FeederState, StateFile, load_state
+from headgate.relay.server.events import Registry, RowDecoder, RowEncoder, SourceFilter, compile_filters
 from tests.relay.server.test_sources import TOML
 
 RULES: dict[str, Any] = {
@@ -89,7 +86,7 @@ def test_rows_are_written_and_read_and_compared(policies: Policies) -> None:
     again.put(np.cumsum(again.sizes) - again.sizes, shorter)
     assert shorter.tobytes() == data[starts[1] :].tobytes()
 
-    from headgate.relay.server._events._rows import row_passes
+    from headgate.relay.server.events._rows import row_passes
 
     for where, expected in (
         ("done = TRUE", [True, False, False]),

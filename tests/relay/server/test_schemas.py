@@ -13,9 +13,8 @@ import pytest
 from headgate.catalog import Column, TableDef
 from headgate.errors import ConfigError, StorageError
 from headgate.relay.databus import avro_text
-from headgate.relay.server import LogicalSource, _names
-from headgate.relay.server._events._schemas import METADATA, Registry, field_attributes, generate
-from headgate.relay.server._names import SourceNames
+from headgate.relay.server import LogicalSource, SourceNames, _names
+from headgate.relay.server.events import METADATA, Registry, field_attributes, generate
 from tests.relay.server.rows import PERSON
 from tests.relay.server.serving import physical
 

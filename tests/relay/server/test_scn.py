@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.errors import ConfigError, ScnOrderError
-from headgate.relay.server._scn import KINDS, GenerationMap, Scn, ScnKind, WholeTransactions, scn_after_reset
+from headgate.relay.server import KINDS, GenerationMap, Scn, ScnKind, WholeTransactions, scn_after_reset
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 NUMBER = 1 << 48

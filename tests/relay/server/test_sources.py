@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.relay.server import LogicalSource, RelayConfig, load_relay
-from headgate.relay.server._names import SourceNames
+from headgate.relay.server import LogicalSource, RelayConfig, SourceNames, load_relay
 from tests.relay.server.serving import physical
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "or_person" / "conf"

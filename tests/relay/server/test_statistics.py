@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from headgate.relay.server import Tenant
-from headgate.relay.server._counters import OUTBOUND_CONNECTIONS, REQUESTS, SERVER, Counters, SubjectKind
+from headgate.relay.server import OUTBOUND_CONNECTIONS, REQUESTS, SERVER, Counters, SubjectKind, Tenant
 from headgate.web import Token
 from tests.relay.server.rows import UUID, block, people
 from tests.relay.server.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served

@@ -17,8 +17,7 @@ from starlette.types import Message, Scope
 
 from headgate.errors import ConfigError
 from headgate.relay.client import Access, Consumer, Event, RelayClient
-from headgate.relay.server import Tenant, load_relay
-from headgate.relay.server._http._gate import Gate
+from headgate.relay.server import Gate, Tenant, load_relay
 from headgate.web import Token
 from headgate.web.serving import Serving
 from tests.certificates import make_certificates

@@ -37,7 +37,7 @@ with served(event_version=version, before_images=version > 1) as relay:
     people_of = dict(gtids=[f"{UUID}:1"] * 4, pos=[200] * 4)
     relay.put(block(people([1, 2, 3, 4], **people_of)))
     before = loaded()
-    assert before["headgate.relay.server._events._choice", "select"] == 1
+    assert before["headgate.relay.server.events._choice", "select"] == 1
     buckets = [{"numBuckets": 2, "bktRange": {"start": 0, "end": 1}}]
     asked = [
         {"output": output, "maxev": maxev, **more}
@@ -56,13 +56,11 @@ with served(event_version=version, before_images=version > 1) as relay:
 """
 EVERY_TYPE = """
 from numba.core.dispatcher import Dispatcher
-from headgate.policies import Policies
-from headgate.relay.server._events import _decode
-from headgate.relay.server._warm import warm
-from tests.relay.server.serving import anywhere
+from headgate.relay.server.events import _decode
+from tests.relay.server.serving import load_loops
 from tests.relay.server.test_avro import TABLE
 
-warm([TABLE], Policies(), anywhere, "exact", version=1)
+load_loops([TABLE], 1)
 kernels = {name: len(one.signatures) for name, one in vars(_decode).items() if isinstance(one, Dispatcher)}
 del kernels["varint"]  # a part of the others
 assert len(kernels) > 5

@@ -23,12 +23,9 @@ from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec
 from headgate.columns._rows import RowFilter as Bound
 from headgate.relay.databus import Schema, is_intact
-from headgate.relay.server._events._avro import RowEncoder
-from headgate.relay.server._events._choice import choice_of, select
-from headgate.relay.server._events._rows import put_row, row_passes
-from headgate.relay.server._events._schemas import Registry
-from headgate.relay.server._events._where import SourceFilter, compile_filters
 from headgate.relay.server._http._requests import KeyFilters, filters_of
+from headgate.relay.server.events import Registry, RowEncoder, SourceFilter, choice_of, compile_filters, select
+from headgate.relay.server.events._rows import put_row, row_passes
 from tests.relay.server.rows import UUID, block, people
 from tests.relay.server.serving import Served, served
 

@@ -1,7 +1,7 @@
 """Client side of a bootstrap: rows and changes by turns, until the consumer holds what the server holds.
 
 The client requests some rows, which are exact as of an SCN S, and delivers them. Then it delivers the stream up to S,
-and requests more rows. So the stream is never beyond the next rows, which ``relay.server._bootstrap._bootstrap`` needs
+and requests more rows. So the stream is never beyond the next rows, which ``relay.server.bootstrap._bootstrap`` needs
 for its proof. The relay's buffer has to hold the changes since the last request, not since the beginning. After the
 last row the client follows the stream up to the target.
 

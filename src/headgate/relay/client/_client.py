@@ -38,8 +38,8 @@ from headgate.relay.client._checkpoints import CheckpointStore, Keeper
 from headgate.relay.client._consumer import Consumer, Result, Subscription
 from headgate.relay.client._reading import Reader, Share, Trail
 from headgate.relay.client._retry import ClientTuning, ConsumerFailures, Retry, Setbacks
-from headgate.relay.client._states import ClientState, Outcome, Pause, decide
 from headgate.relay.client._transport import Access, RelayTransport
+from headgate.relay.client.states import ClientState, Outcome, Pause, decide
 from headgate.relay.databus import FIRST, BootstrapPoint, StreamPosition, without_schema_ids
 
 __all__ = ["CHECKPOINT_SECONDS", "RelayClient"]

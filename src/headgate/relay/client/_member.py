@@ -32,7 +32,8 @@ from headgate.relay.client._client import RelayClient
 from headgate.relay.client._consumer import Consumer, Subscription
 from headgate.relay.client._reading import Share
 from headgate.relay.client._retry import ClientTuning, ConsumerFailures, Retry
-from headgate.relay.client._states import (
+from headgate.relay.client._transport import Access, RelayTransport, valid_answer
+from headgate.relay.client.states import (
     GroupAnswer,
     MemberEvent,
     MemberState,
@@ -40,7 +41,6 @@ from headgate.relay.client._states import (
     decide_member,
     decide_partition,
 )
-from headgate.relay.client._transport import Access, RelayTransport, valid_answer
 from headgate.relay.databus import (
     LARGEST_GROUP,
     MEMBER_REPORT,

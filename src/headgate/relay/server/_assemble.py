@@ -30,10 +30,10 @@ from headgate.catalog import TableDef
 from headgate.errors import UnsupportedError
 from headgate.names import lower_name
 from headgate.relay.databus import EOP_SIZE, put_eops, seal
-from headgate.relay.server._events._schemas import Registry
 from headgate.relay.server._scn import Scn, WholeTransactions
 from headgate.relay.server._segments import Windows
 from headgate.relay.server._writers import BeforeImages, EncodedEvents, RowWriter, RowWriters, SourceOf
+from headgate.relay.server.events import Registry
 from headgate.replication import ABSENT_FIELD, META_FIELDS, ImageBatch, LogBlock
 
 __all__ = ["Assembler", "Finished"]

@@ -32,9 +32,9 @@ import numpy as np
 from headgate.errors import ConfigError, ScnNotFoundError
 from headgate.relay.databus import FIRST, StreamPosition
 from headgate.relay.server._cursor import EventBatch, SegmentCursor, Stops
-from headgate.relay.server._events._choice import Choice
 from headgate.relay.server._recent import Recent
 from headgate.relay.server._segments import BufferSegment, Windows, segment_memory, stored_segments
+from headgate.relay.server.events import Choice
 
 __all__ = ["BufferInfo", "BufferLimits", "EventBuffer"]
 

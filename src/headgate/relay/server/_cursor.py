@@ -9,8 +9,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from headgate.relay.databus import EOP_SIZE, fit, seal, skip
-from headgate.relay.server._events._choice import Choice, digest_of, first_window_of, gather, gather_smaller, select
 from headgate.relay.server._recent import Recent
+from headgate.relay.server.events import Choice, digest_of, first_window_of, gather, gather_smaller, select
 
 __all__ = ["EventBatch", "KeyIsNoNumberError", "SegmentCursor", "Stops"]
 

@@ -32,13 +32,13 @@ from headgate.relay.databus import EOP_SIZE
 from headgate.relay.server._assemble import Assembler, Finished
 from headgate.relay.server._buffer import EventBuffer
 from headgate.relay.server._counters import Counters
-from headgate.relay.server._events._schemas import Registry
 from headgate.relay.server._names import SourceNames
 from headgate.relay.server._position import FeederState, StateFile
 from headgate.relay.server._scn import Scn
 from headgate.relay.server._segments import Windows
 from headgate.relay.server._sources import PhysicalSource, RelayConfig
 from headgate.relay.server._warm import warm
+from headgate.relay.server.events import Registry
 from headgate.replication import DecodeOptions, Idle, LogBlock, Transport, follow
 from headgate.retrying import Retrying, RetryPolicy
 

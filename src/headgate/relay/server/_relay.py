@@ -24,13 +24,13 @@ from headgate.gtid import GtidSet
 from headgate.relay.archive import LogFeeder, LogSpool
 from headgate.relay.server._buffer import EventBuffer
 from headgate.relay.server._counters import Counters
-from headgate.relay.server._events._schemas import Registry
 from headgate.relay.server._feeder import Feeder
 from headgate.relay.server._names import SourceNames
 from headgate.relay.server._position import BufferPosition, FeederState, StateFile, load_state
 from headgate.relay.server._scn import GenerationMap, Scn, scn_after_reset
 from headgate.relay.server._segments import newest_stored_scn
 from headgate.relay.server._sources import PhysicalSource, RelayConfig
+from headgate.relay.server.events import Registry
 
 __all__ = ["Partition", "Relay", "StartOf"]
 

@@ -21,10 +21,10 @@ from headgate.errors import ConfigError
 from headgate.mysql import ConnectionSettings
 from headgate.policies import DEFAULT, ColumnRules, MaskKey, Policies, ZeroDates
 from headgate.relay.server._buffer import BufferLimits
-from headgate.relay.server._events._schemas import Types
 from headgate.relay.server._groups import GroupLimits
 from headgate.relay.server._scn import OF_COLUMNS, ScnKind
 from headgate.relay.server._tenants import Tenant
+from headgate.relay.server.events import Types
 
 __all__ = [
     "LARGEST_ID",

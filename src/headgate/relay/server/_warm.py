@@ -25,13 +25,17 @@ from headgate.policies import Policies
 from headgate.relay.databus import Schema, StreamPosition, convert_to_v1, count_sources, event_fields
 from headgate.relay.server._assemble import Assembler, Finished
 from headgate.relay.server._buffer import EventBuffer
-from headgate.relay.server._events._choice import choice_of
-from headgate.relay.server._events._decode import RowDecoder
-from headgate.relay.server._events._json import json_lines
-from headgate.relay.server._events._schemas import Registry, Types
-from headgate.relay.server._events._where import SourceFilter, compile_filters
 from headgate.relay.server._scn import Scn
 from headgate.relay.server._writers import SourceOf
+from headgate.relay.server.events import (
+    Registry,
+    RowDecoder,
+    SourceFilter,
+    Types,
+    choice_of,
+    compile_filters,
+    json_lines,
+)
 from headgate.replication import GTID_TYPE, META_FIELDS, ImageBatch, LogBlock, canonical_schema, op_array, seq_array
 
 __all__ = ["warm"]

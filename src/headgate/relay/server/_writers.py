@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from headgate.catalog import TableDef
 from headgate.relay.databus import PART_HEAD, Schema, event_sizes, put_events
-from headgate.relay.server._events._avro import EncodedRows, RowEncoder
-from headgate.relay.server._events._schemas import Registry
 from headgate.relay.server._sources import LogicalSource
+from headgate.relay.server.events import EncodedRows, Registry, RowEncoder
 
 __all__ = ["BeforeImages", "EncodedEvents", "RowWriter", "RowWriters", "SourceOf"]
 

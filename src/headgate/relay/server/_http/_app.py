@@ -16,7 +16,6 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headgate.relay.databus import UNKNOWN_COMMAND
-from headgate.relay.server._bootstrap._suppliers import Supplier
 from headgate.relay.server._http import _about, _log, _metrics, _statistics, _stream
 from headgate.relay.server._http import _bootstrap as _bootstrap_commands
 from headgate.relay.server._http import _groups as _group_commands
@@ -24,6 +23,7 @@ from headgate.relay.server._http._commands import Command, failure, route
 from headgate.relay.server._http._gate import Gate
 from headgate.relay.server._http._pages import Pages
 from headgate.relay.server._relay import Relay
+from headgate.relay.server.bootstrap import Supplier
 from headgate.web import is_loopback
 
 __all__ = ["create_app"]

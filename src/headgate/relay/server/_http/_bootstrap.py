@@ -30,9 +30,6 @@ from headgate.relay.databus import (
     BootstrapPoint,
     checkpoint_event,
 )
-from headgate.relay.server._bootstrap._bootstrap import Bootstrap, Piece
-from headgate.relay.server._bootstrap._suppliers import Supplier
-from headgate.relay.server._events._choice import Choice
 from headgate.relay.server._http._choices import Choices
 from headgate.relay.server._http._commands import HEADERS, Command, compact, events_response
 from headgate.relay.server._http._pages import host_and_port
@@ -42,6 +39,8 @@ from headgate.relay.server._http._requests import EVENT_VERSION, FILTERS, NO_FIL
 from headgate.relay.server._relay import Relay
 from headgate.relay.server._sources import LogicalSource
 from headgate.relay.server._tenants import Client, client_of
+from headgate.relay.server.bootstrap import Bootstrap, Piece, Supplier
+from headgate.relay.server.events import Choice
 
 __all__ = ["commands"]
 

@@ -6,13 +6,20 @@ from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Final
 
 from headgate.relay.databus import Schema
-from headgate.relay.server._events._choice import Choice, choice_of, ranges_of
-from headgate.relay.server._events._schemas import key_fields
-from headgate.relay.server._events._where import NO_ROW_FILTERS, CompiledFilters, SourceFilter, compile_filters
 from headgate.relay.server._http._parameters import UnfitFilterError
 from headgate.relay.server._http._requests import Filters
 from headgate.relay.server._recent import Recent
 from headgate.relay.server._relay import Relay
+from headgate.relay.server.events import (
+    NO_ROW_FILTERS,
+    Choice,
+    CompiledFilters,
+    SourceFilter,
+    choice_of,
+    compile_filters,
+    key_fields,
+    ranges_of,
+)
 
 __all__ = ["Choices"]
 

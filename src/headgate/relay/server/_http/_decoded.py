@@ -19,9 +19,8 @@ import pyarrow.compute as pc
 from headgate.errors import DecodeError
 from headgate.kernels import json_objects, json_string, json_values
 from headgate.relay.databus import EOP_SOURCE, EventFields, Schema, StreamPosition, byte_ranges
-from headgate.relay.server._events._decode import RowDecoder
-from headgate.relay.server._events._schemas import Registry
 from headgate.relay.server._names import SourceNames
+from headgate.relay.server.events import Registry, RowDecoder
 
 __all__ = ["DecodedRows", "Decoders", "arrow_streams", "decode_rows", "positions_after", "row_lines", "window_offsets"]
 

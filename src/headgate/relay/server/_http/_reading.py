@@ -15,12 +15,11 @@ from starlette.concurrency import run_in_threadpool
 
 from headgate.relay.databus import EOP_SIZE, EventFields, StreamPosition, convert_to_v1, event_fields
 from headgate.relay.server._cursor import EventBatch, SegmentCursor
-from headgate.relay.server._events._choice import Choice
-from headgate.relay.server._events._json import json_lines
 from headgate.relay.server._http._choices import Choices
 from headgate.relay.server._http._decoded import DecodedRows, Decoders, decode_rows
 from headgate.relay.server._http._requests import NO_FILTERS, StreamRequest
 from headgate.relay.server._relay import Relay
+from headgate.relay.server.events import Choice, json_lines
 
 __all__ = ["AppendNotifier", "Streams", "encoded"]
 

@@ -21,7 +21,7 @@ from typing import Final
 from starlette.requests import Request
 
 from headgate.relay.databus import CLIENT_HOST, CLIENT_SERVICE, Schema
-from headgate.relay.server._events._schemas import Registry
+from headgate.relay.server.events import Registry
 
 __all__ = ["Registrations", "is_databus_client"]
 

@@ -18,8 +18,6 @@ from pydantic.alias_generators import to_camel
 from headgate.columns import parse_expression
 from headgate.parsing import parse_json
 from headgate.relay.databus import StreamPosition, parse_position
-from headgate.relay.server._events._choice import KINDS, RANGE
-from headgate.relay.server._events._where import SourceFilter
 from headgate.relay.server._http._parameters import (
     LARGEST_INT,
     InvalidParameterError,
@@ -32,6 +30,7 @@ from headgate.relay.server._http._parameters import (
 from headgate.relay.server._names import Selection, SourceNames
 from headgate.relay.server._relay import Relay
 from headgate.relay.server._tenants import Client
+from headgate.relay.server.events import KINDS, RANGE, SourceFilter
 
 __all__ = [
     "EVENT_VERSION",
@@ -131,7 +130,7 @@ class Filters(NamedTuple):
     """A consumer's filters, of keys and of rows."""
 
     rules: Sequence[Sequence[int]]
-    """As in :class:`headgate.relay.server._events._choice.Choice`."""
+    """As in :class:`headgate.relay.server.events._choice.Choice`."""
     row_filters: Mapping[int, SourceFilter]
     """By source id."""
 

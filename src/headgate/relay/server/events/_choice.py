@@ -41,8 +41,8 @@ from headgate.relay.databus import (
     size_at,
     source_at,
 )
-from headgate.relay.server._events._rows import put_row, row_passes
-from headgate.relay.server._events._where import NO_ROW_FILTERS, CompiledFilters
+from headgate.relay.server.events._rows import put_row, row_passes
+from headgate.relay.server.events._where import NO_ROW_FILTERS, CompiledFilters
 
 __all__ = [
     "KINDS",

@@ -55,15 +55,15 @@ from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
 from headgate.offsets import Hint
 from headgate.relay.databus import EOP_SOURCE, FIRST, BootstrapPoint, StreamPosition, event_fields, seal
-from headgate.relay.server._bootstrap._sessions import DONE, PartRead, Session, Sessions, offset_of, split_offset
-from headgate.relay.server._bootstrap._suppliers import ChunkSupplier, PartGoneError, PlanGoneError, Rows, Supplier
 from headgate.relay.server._cursor import EventBatch, SegmentCursor
-from headgate.relay.server._events._choice import Choice
 from headgate.relay.server._position import FeederState
 from headgate.relay.server._recent import Recent
 from headgate.relay.server._relay import Partition, Relay
 from headgate.relay.server._sources import LogicalSource
 from headgate.relay.server._writers import RowWriters
+from headgate.relay.server.bootstrap._sessions import DONE, PartRead, Session, Sessions, offset_of, split_offset
+from headgate.relay.server.bootstrap._suppliers import ChunkSupplier, PartGoneError, PlanGoneError, Rows, Supplier
+from headgate.relay.server.events import Choice
 
 __all__ = ["Bootstrap", "Piece"]
 

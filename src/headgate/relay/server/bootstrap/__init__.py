@@ -6,3 +6,8 @@
 ``_suppliers``  sources of rows: MySQL by exact chunks, or another supplier
 ==============  =====================================================================
 """
+
+from headgate.relay.server.bootstrap._bootstrap import Bootstrap, Piece
+from headgate.relay.server.bootstrap._suppliers import ChunkSupplier, PartGoneError, PlanGoneError, Rows, Supplier
+
+__all__ = ["Bootstrap", "ChunkSupplier", "PartGoneError", "Piece", "PlanGoneError", "Rows", "Supplier"]

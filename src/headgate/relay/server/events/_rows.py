@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from headgate.kernels import copy, u8
-from headgate.relay.server._events._decode import varint
+from headgate.relay.server.events._decode import varint
 
 __all__ = [
     "ALWAYS", "AND", "ANY", "BYTES", "BYTES_OF", "DECIMAL", "DECIMAL_OF", "DOUBLE", "DOUBLE_OF", "EQ", "FLOAT",

@@ -22,7 +22,7 @@ from headgate.catalog import TableDef
 from headgate.errors import DecodeError, UnsupportedError
 from headgate.kernels import copy, decimal_bytes, fixed_point, float_blocks, put_varint, varint_size, zigzag
 from headgate.relay.databus import Schema
-from headgate.relay.server._events._schemas import field_attributes
+from headgate.relay.server.events._schemas import field_attributes
 
 __all__ = ["EncodedRows", "RowEncoder", "text_of"]
 

@@ -48,8 +48,8 @@ from headgate.columns import (
 )
 from headgate.names import lower_name
 from headgate.relay.databus import Schema
-from headgate.relay.server._events import _rows as rows
-from headgate.relay.server._events._schemas import field_attributes, key_fields
+from headgate.relay.server.events import _rows as rows
+from headgate.relay.server.events._schemas import field_attributes, key_fields
 
 __all__ = ["NO_ROW_FILTERS", "CompiledFilters", "SourceFilter", "compile_filters"]
 
