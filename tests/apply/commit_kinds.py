@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -115,6 +116,11 @@ class Scene:
         result = QueryBuilder().register("t", table).execute(f"SELECT id, v FROM t WHERE {where}").read_all()
         return sorted((row["id"], row["v"]) for row in pa.table(result).to_pylist())
 
+    def check_known(self) -> None:
+        """What a process that committed knows of the table is what another one reads."""
+        known, read = self.delta().known(), TableLog(self.uri(self.path)).refresh()
+        assert known == (read if known.files else dataclasses.replace(read, files={}))
+
     def all_files(self) -> set[Path]:
         """All files of the lake."""
         return {path for path in (self.folder / "lake").rglob("*") if path.is_file()}
@@ -139,8 +145,8 @@ def as_file_uri(path: Path) -> str:
 def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have what a commit is planned on read without Spark."""
 
-    def inspect(delta: DeltaPath, *_: Any, files: bool = False, deletes: bool = False) -> CommitBase:
-        snapshot = delta.writable(files=files, deletes=deletes)
+    def inspect(delta: DeltaPath, *_: Any, **which: bool) -> CommitBase:
+        snapshot = delta.writable(**which)
         schema = table_schema(snapshot.schema_json)
         assert schema is not None
         return CommitBase(snapshot, schema, "snappy")

@@ -71,6 +71,7 @@ def test_a_commit_is_made_once_whatever_is_answered(
     faulty = answer(answers)
     work()
     faulty.arrive()
+    scene.check_known()
     assert not faulty.answers
     assert scene.read() == expected
     assert TableLog(scene.uri(scene.path)).refresh().version == before + 1

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from headgate.apply._images import fold
 from headgate.apply._shares import Shares
 from headgate.apply._staged_rows import Changes, Written, _join, write_changes
-from headgate.delta import CommitPlan, Snapshot, commit
+from headgate.delta import CommitPlan, Snapshot, TableLog, commit
 from headgate.delta.vectors import read_vector, rows_of
 from headgate.lake import CommitBase
 from tests.fix_carrier import SEQ
@@ -94,7 +94,7 @@ def test_rows_that_the_table_has_as_new_are_marked_and_an_empty_file_is_left_out
 def test_only_files_that_a_commit_names_stay(tmp_path: Path, all_count: bool) -> None:
     files = written(changes(images([("u", "a", 10)])), tmp_path)
     plan = CommitPlan(Snapshot(), files.actions(np.array([not all_count])), "WRITE", {})
-    commit(str(tmp_path), lambda: plan, staged=files.files)
+    commit(TableLog(str(tmp_path)), lambda: plan, staged=files.files)
     assert len(list(tmp_path.glob("*.parquet"))) == int(all_count)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headgate.delta import CommitPlan, Snapshot
+from headgate.delta import CommitPlan, Snapshot, TableLog
 from headgate.delta import commit as commit_plan
 
 __all__ = ["commit"]
@@ -21,4 +21,4 @@ def commit(
     blind: bool,
 ) -> None:
     planned = CommitPlan(read, actions, operation, parameters, blind)
-    commit_plan(folder, lambda: planned, tries=1)
+    commit_plan(TableLog(folder), lambda: planned, tries=1)

@@ -64,7 +64,7 @@ class ChangelogTable:
                 marker = Marker(f"headgate/{self.pipeline}/{self._table_property}", epoch)
                 data = image_frame(self.delta.spark, parts)
                 append_once(self.delta, data, change_rows(definition, before, action.names), columns, marker)
-        version = self.delta.version()
+        version = self.delta.known().version
         return None if version < 0 else version
 
     def _prepare(self, definition: Definition) -> dict[str, str]:

@@ -144,10 +144,10 @@ class CurrentTable:
         return self.delta != self.visible
 
     def _result(self) -> Applied:
-        version, successor = self.delta.version(), None
+        version, successor = self.delta.known().version, None
         if self._has_successor:
             successor = Successor(self.delta.path.rpartition("/")[2], version)
-            version = self.visible.version()
+            version = self.visible.known().version
         number = version if version >= 0 else None
         return Applied(number, successor, self._reread_reason, self._stop_reason, frozenset(self._write_methods))
 

@@ -169,15 +169,15 @@ class Upserts:
             numbers.append(key_numbers)
         return pa.concat_tables(parts), np.concatenate(numbers)
 
-    def _folded(self, delta: DeltaPath, find_base: Callable[[], CommitBase], key: Sequence[str]) -> CommitBase:
+    def _folded(self, delta: DeltaPath, find_base: Callable[..., CommitBase], key: Sequence[str]) -> CommitBase:
         """Commit the table's fold, if it is prepared; return the base of the next commit."""
-        base = find_base()
-        return find_base() if self._folds.finish(delta.path, base.snapshot, key) else base
+        base = find_base(newest=False)
+        return find_base(newest=False) if self._folds.finish(delta.path, base.snapshot, key) else base
 
     def _begin_fold(self, delta: DeltaPath, base: CommitBase, key: Sequence[str], form: Form = Form.PLAIN) -> None:
         """Start to fold the table's small files as of now, if there are enough of them."""
         layout = FoldLayout(base.schema, base.codec, tuple(key), form.divides)
-        self._folds.begin(delta.path, delta.snapshot(files=True), layout)
+        self._folds.begin(delta.path, delta.known(files=True), layout)
 
     def _plan_versions(self, delta: DeltaPath, base: CommitBase, changes: VersionChanges) -> CommitPlan | None:
         """Write the rows of the changes, and plan their commit."""
@@ -238,12 +238,14 @@ class Upserts:
         find_base = partial(self._base, delta, f"{fill.ddl}, {_EPOCH_DDL}", tuple(fill.values))
         self._commit(delta, find_base, plan)
 
-    def _base(self, delta: DeltaPath, ddl: str, columns: Sequence[str]) -> CommitBase:
+    def _base(self, delta: DeltaPath, ddl: str, columns: Sequence[str], *, newest: bool = True) -> CommitBase:
         """Return the base of a commit, as for an append, to a table with deletion vectors.
 
+        :param newest: False: the version that is known. A batch has read the newest when it looked at the table's
+            columns; whatever another program commits after that is a conflict.
         :raises TargetError: headgate cannot write the table.
         """
-        return inspect_base(delta, ddl, columns, files=True, deletes=True)
+        return inspect_base(delta, ddl, columns, files=True, deletes=True, newest=newest)
 
     def _commit(
         self,

@@ -37,8 +37,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.delta._actions import parse_action
 from headgate.delta._files import discard_files, files_of
-from headgate.delta._log import LOG, Snapshot, commit_name, read_commit
+from headgate.delta._log import LOG, Snapshot, TableLog, commit_name, read_commit
 from headgate.errors import CommitConflictError, CommitUnknownError, TargetError
 from headgate.files import sync
 from headgate.retrying import RetryPolicy
@@ -90,6 +91,11 @@ class CommitPlan:
         added = {str(add["path"]) for add in self.of_kind("add")}
         return [str(remove["path"]) for remove in self.of_kind("remove") if remove["path"] not in added]
 
+    @property
+    def lines(self) -> list[str]:
+        """Its actions as JSON text."""
+        return [action if isinstance(action, str) else json.dumps(action) for action in self.actions]
+
     def of_kind(self, kind: str) -> Iterator[Mapping[str, Any]]:
         """Yield its actions of one kind, such as ``add``."""
         for action in self.actions:
@@ -99,16 +105,17 @@ class CommitPlan:
 
 
 def commit(
-    folder: str,
+    log: TableLog,
     plan: Callable[[], CommitPlan | None],
     *,
     tries: int | None = None,
     staged: Collection[str] = (),
     marker: Mapping[str, Any] | None = None,
 ) -> CommitPlan | None:
-    """Commit the next version of the table in ``folder``, or its first one. Return the plan that was committed; None:
-    there was nothing to commit.
+    """Commit the next version of a table, or its first one. Return the plan that was committed; None: there was nothing
+    to commit.
 
+    :param log: of the table; it follows the commit without reading it.
     :param plan: plans on the newest version; None: there is nothing to commit. Called again after a conflict.
     :param tries: number of plans; None: 4.
     :param staged: names of files that were written for all plans. Those that no commit names are removed.
@@ -119,7 +126,7 @@ def commit(
     :raises CommitUnknownError: it is not known whether the commit was made. All files stay.
     :raises OSError: the commit's file could not be prepared. Nothing was committed; all files stay.
     """
-    version = -1
+    folder, version = log.folder, -1
     for left in reversed(range(_TRIES if tries is None else tries)):
         try:
             planned = plan()
@@ -132,6 +139,7 @@ def commit(
         if marker is not None:
             planned = replace(planned, actions=[*planned.actions, marker])
         if _make(folder, planned) is CommitOutcome.COMMITTED:
+            log.advance(planned.read, map(parse_action, planned.lines))
             if staged:
                 discard_files(folder, {*staged} - {str(add["path"]) for add in planned.of_kind("add")})
             return planned
@@ -159,8 +167,7 @@ def _make(folder: str, plan: CommitPlan) -> CommitOutcome:
         "txnId": transaction,
         **({"readVersion": plan.read.version} if plan.read.version >= 0 else {}),
     }
-    lines = [{"commitInfo": about}, *plan.actions]
-    text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
+    text = "".join(f"{line}\n" for line in (json.dumps({"commitInfo": about}), *plan.lines))
     name = commit_name(plan.version)
     with files_of(folder).new_file(name, text.encode(), first=plan.version == 0) as create:
 

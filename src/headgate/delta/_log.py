@@ -4,9 +4,9 @@ The log has one commit per version (``_delta_log/<20 digits>.json``, one action 
 the actions of all versions up to its own (Delta Transaction Log Protocol). A replay applies a commit's removes before
 its adds: a file whose vector changes is removed and added in one commit.
 
-The state stays in memory, so a newer version costs only the commits since. It depends on the log alone: a restarted
-process reaches the same state. If another table replaces this one, the file of the newest known commit differs, and the
-whole log is replayed again.
+The state stays in memory, so a newer version costs only the commits since, and our own ones cost nothing: they are
+applied as they were written. It depends on the log alone: a restarted process reaches the same state. If another table
+replaces this one, the file of the newest known commit differs, and the whole log is replayed again.
 """
 
 from __future__ import annotations
@@ -253,10 +253,14 @@ class TableLog:
         self._lock = Lock()
         self._snapshot = Snapshot()
 
-    @property
-    def seen(self) -> Snapshot:
-        """The version that was last read; version −1 before that."""
-        return self._snapshot
+    def known(self, *, files: bool = True) -> Snapshot:
+        """Return the version that was last read or made by this process; without one, the newest.
+
+        :param files: with its data files.
+        :raises TargetError: the log is damaged.
+        """
+        snapshot = self._snapshot
+        return snapshot if snapshot.version >= 0 and (self._with_files or not files) else self.refresh(files=files)
 
     def refresh(self, *, files: bool = True) -> Snapshot:
         """Return the newest version.
@@ -275,6 +279,16 @@ class TableLog:
             if snapshot is not self._snapshot:
                 self._snapshot = replace(snapshot, identity=commit_identity(self.folder, snapshot.version))
             return self._snapshot
+
+    def advance(self, read: Snapshot, actions: Iterable[Mapping[str, Any]]) -> None:
+        """Follow a commit that this process has made after the version ``read``, without reading it.
+
+        If another thread has read the log since, nothing is to do.
+        """
+        with self._lock:
+            if read is self._snapshot:
+                made = read.after(read.version + 1, actions, files=self._with_files)
+                self._snapshot = replace(made, identity=commit_identity(self.folder, made.version))
 
     def _load(self) -> Snapshot:
         """Load the newest checkpoint of the classic kinds, if any."""

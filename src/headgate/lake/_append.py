@@ -124,7 +124,13 @@ class CommitBase:
 
 
 def inspect_base(
-    delta: DeltaPath, ddl: str, columns: Sequence[str], *, files: bool = False, deletes: bool = False
+    delta: DeltaPath,
+    ddl: str,
+    columns: Sequence[str],
+    *,
+    files: bool = False,
+    deletes: bool = False,
+    newest: bool = True,
 ) -> CommitBase:
     """Return the newest version, to write rows to it.
 
@@ -132,9 +138,10 @@ def inspect_base(
     :param columns: those of them that the table gets.
     :param files: the version has its data files.
     :param deletes: by deletion vectors, as of a current table.
+    :param newest: False: the version that is known; see :meth:`DeltaPath.writable`.
     :raises TargetError: headgate cannot write the table.
     """
-    snapshot = delta.writable(files=files, deletes=deletes)
+    snapshot = delta.writable(files=files, deletes=deletes, newest=newest)
     schema = _schema(snapshot.schema_json, ddl, tuple(columns))
     if schema is None:
         raise not_writable(delta.path, OTHER_TYPES if deletes else OTHER_COLUMNS, deletes=deletes)

@@ -98,14 +98,30 @@ class DeltaPath:
         share_access(self.spark, self.path)
         return followed_log(self.path).refresh(files=files)
 
-    def writable(self, *, files: bool = False, deletes: bool = False) -> Snapshot:
+    def known(self, *, files: bool = False) -> Snapshot:
+        """Return the version that this process has read or made last, without a look at the table; without one, the
+        newest.
+
+        :param files: with its data files.
+        """
+        share_access(self.spark, self.path)
+        return followed_log(self.path).known(files=files)
+
+    def writable(self, *, files: bool = False, deletes: bool = False, newest: bool = True) -> Snapshot:
         """Return the newest version, to plan a commit on.
 
         :param files: with its data files.
         :param deletes: by deletion vectors, as of a current table.
+        :param newest: False: the version that is known, if headgate can write it. If it is not the newest, the commit
+            conflicts.
         :raises TargetError: headgate cannot write the table.
         """
-        table = self.snapshot(files=files)
+        if not newest:
+            with suppress(TargetError):  # another program may have made it writable since
+                return self._checked(self.known(files=files), deletes=deletes)
+        return self._checked(self.snapshot(files=files), deletes=deletes)
+
+    def _checked(self, table: Snapshot, *, deletes: bool) -> Snapshot:
         check_writable(self.path, table, self.spark.conf.get, deletes=deletes)
         return table
 
@@ -114,11 +130,11 @@ class DeltaPath:
     ) -> CommitPlan | None:
         """Commit what is planned; see :func:`headgate.delta.commit`."""
         marker = None if self.marker is None else self.marker.action()
-        return commit(self.path, plan, tries=tries, staged=staged, marker=marker)
+        return commit(followed_log(self.path), plan, tries=tries, staged=staged, marker=marker)
 
     def transactions(self) -> Mapping[str, int]:
-        """Return by application the newest version of its transaction markers, as of the last look at the table."""
-        return followed_log(self.path).seen.transactions
+        """Return by application the newest version of its transaction markers, in the version that is known."""
+        return self.known().transactions
 
     def version(self) -> int:
         """Return the newest version's number; −1 if there is no Delta table."""

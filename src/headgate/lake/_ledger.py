@@ -353,8 +353,8 @@ class Ledger:
         notifications = json.dumps([one.to_dict() for one in row.notifications]) if row.notifications else None
         merged = [asdict(one) for one in row.merged] or None
         values = [(row.batch_id, row.epoch, row.gtid, row.committed_at, tables, opened, notifications, merged)]
-        self.fence(row.epoch)
         if self._version < 0:
+            self.fence(row.epoch)
             self._create()
             self._expect(0)
             self._version = 0
@@ -363,7 +363,6 @@ class Ledger:
         except CommitConflictError:
             self.fence(row.epoch)  # its message says what to do
             raise
-        self._expect(self._version + 1)
         self._version += 1
         self.last = row
 

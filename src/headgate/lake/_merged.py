@@ -146,7 +146,7 @@ class MergedTables:
             actions = union_actions(union, layout, [*parts.values()], gone, unchanged)
             return self._plan(union, actions, epoch) if actions else None
 
-        done = commit(folder, plan)
+        done = commit(followed_log(folder), plan)
         version = union.version if done is None else done.version
         after = {one.table: one for one in merged.shards}
         for table, part in parts.items():

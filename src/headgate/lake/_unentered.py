@@ -88,4 +88,4 @@ def _restore(delta: DeltaPath, version: int) -> int:
         return CommitPlan(table, actions, "RESTORE", {"version": str(version)}) if actions else None
 
     delta.commit(plan)
-    return delta.version()
+    return delta.known().version

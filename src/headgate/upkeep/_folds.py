@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from headgate.delta import DataFile, Fold, FoldLayout, Snapshot, choose_files, commit, prepare_fold
 from headgate.errors import CommitConflictError, HeadgateError, StorageError
-from headgate.lake import StoppedError
+from headgate.lake import StoppedError, followed_log
 from headgate.upkeep._background import Background
 
 __all__ = ["Folds"]
@@ -120,7 +120,7 @@ class Folds:
             fold.discard()
             return False
         try:
-            commit(path, lambda: plan, tries=1)
+            commit(followed_log(path), lambda: plan, tries=1)
         except (CommitConflictError, StorageError, OSError) as error:
             log.info("%s: a fold of small files was not committed: %s", path, error)
             return False

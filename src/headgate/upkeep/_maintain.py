@@ -191,7 +191,7 @@ def _commit(log: TableLog, fold: Fold) -> None:
             raise CommitConflictError(f"{log.folder}: its files were rewritten meanwhile")
         return planned
 
-    commit(log.folder, plan, tries=1, staged=fold.written)
+    commit(log, plan, tries=1, staged=fold.written)
 
 
 def _amount(folder: str) -> Amount:
