@@ -88,6 +88,9 @@ class LogServer(Protocol):
     def log_status(self) -> tuple[str, int]:
         """Return the file and position of the log's current end."""
 
+    def log_files(self) -> list[tuple[str, int]]:
+        """Return names and sizes (bytes) of the log's files, oldest first."""
+
 
 class Position(ABC):
     """A part of a log, mostly everything up to some point: an immutable, hashable set.
@@ -100,9 +103,14 @@ class Position(ABC):
 
     _sets: dict[_Key, _Intervals]
     _hash: int | None
-    names_transactions: ClassVar[bool] = True
-    """Whether the log names its transactions: changes have a ``_gtid``, and transactions can be counted and requested
-    one by one."""
+    gtid_mode: ClassVar[str] = "ON"
+    """Value of the server's setting ``gtid_mode`` that makes positions of this kind."""
+    has_gtids: ClassVar[bool] = True
+    """Whether each transaction in the log has a GTID, which is the ``_gtid`` of its changes; if False, none has."""
+    requests_transactions: ClassVar[bool] = True
+    """Whether a dump can be requested of single transactions; if False, of everything from a position on."""
+    executed_is_visible: ClassVar[bool] = True
+    """Whether a SELECT sees all that the server has executed; if False, only after the commit of a watermark row."""
 
     def __init__(self, intervals: Mapping[_Key, Iterable[Interval]] | None = None) -> None:
         """Build from ``(16 UUID bytes, tag) -> inclusive intervals`` in any order; intervals may overlap or touch."""
@@ -221,17 +229,17 @@ class Position(ABC):
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self).parse, (str(self),))
 
-    # -- a log and its server; a kind whose log names its transactions needs only a request
+    # -- a log and its server; a kind whose elements are transactions needs only a request
 
     def transactions(self) -> int | None:
-        """Return how many transactions the set has; None: the log does not tell."""
-        return self.count() if self.names_transactions else None
+        """Return how many transactions the set has; None: unknown."""
+        return self.count()
 
     def newest(self, most: int) -> Self:
         """Return the part whose headers in the log show its newest transaction: all of it, or of more than ``most``
         transactions the highest number of each source. (Numbers do not show which of these is the last in the log.)
         """
-        if self.count() <= most or not self.names_transactions:
+        if self.count() <= most:
             return self
         return self._of({key: ((numbers[-1][1], numbers[-1][1]),) for key, numbers in self._sets.items()})
 
@@ -280,12 +288,12 @@ class Position(ABC):
         return gtid
 
     def received(self, gtids: Callable[[], Position], reached: tuple[int, int] | None) -> Position:
-        """Return what a dump has delivered whole.
+        """Return what a dump has delivered whole, as a set of this kind.
 
         :param gtids: returns the keys of the transactions received.
         :param reached: file number and position that the dump has reached without an open transaction.
         """
-        return gtids()
+        return self._of(gtids()._sets)
 
     def is_complete(self, received: int, reached: tuple[int, int]) -> bool:
         """Return whether a dump of this set has delivered all of it.

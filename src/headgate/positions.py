@@ -26,10 +26,8 @@ of the stream's position. :func:`check_kind` says so before anything is read. A 
 kinds is refused where such a transaction is met (:meth:`Position.key_of`).
 
 **A further kind**, such as MariaDB's GTID domains, is a subclass of :class:`Position` in :data:`KINDS`, and how
-:func:`read_executed` recognises its servers. Offsets, the carrier, the planner, the sinks and the lake need no change
-(``tests/domains.py`` is such a kind). A server that makes it needs more: its events and a transaction's name
-(``binlog``, ``replication/_received``, ``_meta``), the request of a dump (``replication/_dump``), and its settings
-(``mysql``). The relay and the archive take GTID sets only (:func:`gtids_of`).
+:func:`read_executed` recognises its servers. No caller asks which kind a position is (``tests/domains.py`` is such a
+kind). ``docs/architecture/positions.md`` lists what a kind answers, and the files that a server of it touches.
 """
 
 from __future__ import annotations
@@ -73,7 +71,10 @@ class LogPlace(Position):
     """A place in the log of a server with ``gtid_mode=OFF``: the set of all bytes before it."""
 
     __slots__ = ()
-    names_transactions: ClassVar[bool] = False
+    gtid_mode: ClassVar[str] = "OFF"
+    has_gtids: ClassVar[bool] = False
+    requests_transactions: ClassVar[bool] = False
+    executed_is_visible: ClassVar[bool] = False
 
     @classmethod
     def before(cls, server_uuid: str, file: int, pos: int) -> Self:
@@ -118,6 +119,12 @@ class LogPlace(Position):
             texts.append(f"{_uuid.UUID(bytes=uuid)}@{begin}" + "{}:{}".format(*_file_position(last)))
         return ",".join(texts)
 
+    def transactions(self) -> None:
+        return None
+
+    def newest(self, most: int) -> Self:
+        return self
+
     def is_in_log_of(self, server_uuid: str) -> bool:
         return bool(self) and self.server_uuid == server_uuid
 
@@ -125,16 +132,14 @@ class LogPlace(Position):
         return self.before(self.server_uuid, file, pos)
 
     def purged(self, server: LogServer, gtid_purged: str) -> Self:
-        oldest = str(server.query("SHOW BINARY LOGS")[0][0])
-        return self.at(file_number(oldest), _FIRST_BYTE)
+        return self.at(file_number(server.log_files()[0][0]), _FIRST_BYTE)
 
     def before_file(self, file: int, previous_gtids: Callable[[], Position]) -> Self:
         return self.at(file, _FIRST_BYTE)
 
     def request(self, server: LogServer, executed: Self, *, inside: bool) -> DumpStart:
         file, pos = self.begin if inside else self.end
-        names = [str(row[0]) for row in server.query("SHOW BINARY LOGS")]
-        name = next((name for name in names if file_number(name) == file), None)
+        name = next((name for name, _ in server.log_files() if file_number(name) == file), None)
         if name is None:
             raise BinlogPurgedError(f"the server has purged the file of {self}", needed=str(self), purged="")
         return DumpStart(None, name, pos)
@@ -184,13 +189,12 @@ def check_kind(position: Position, executed: Position) -> None:
     :raises ServerSettingError: it is not.
     """
     if position and executed and type(position) is not type(executed):
-        expected = "ON" if position.names_transactions else "OFF"
         raise ServerSettingError(
             f"the stream's position is {position}, and the server's {executed}: without its gtid_mode of before the"
             " tables have to be read again, with a new checkpoint and target",
             setting="gtid_mode",
-            expected=expected,
-            actual="OFF" if expected == "ON" else "ON",
+            expected=position.gtid_mode,
+            actual=executed.gtid_mode,
         )
 
 
@@ -221,9 +225,9 @@ def read_executed(server: LogServer) -> ExecutedLog:
             "SELECT @@global.gtid_mode, @@global.server_uuid, @@global.gtid_purged, @@global.gtid_executed"
         )[0]
     )
-    if mode.upper() == "ON":
+    if mode.upper() == GtidSet.gtid_mode:
         return ExecutedLog(uuid, GtidSet.parse(executed), purged)
-    if mode.upper() != "OFF":
+    if mode.upper() != LogPlace.gtid_mode:
         raise ServerSettingError(
             f"gtid_mode is {mode}, so some transactions in the log may have no GTID: SET GLOBAL gtid_mode = ON, or OFF",
             setting="gtid_mode",

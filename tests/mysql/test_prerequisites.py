@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from headgate.errors import AccessError, DefiniteServerError
+from headgate.gtid import GtidSet
 from headgate.mysql import Connection, Prerequisite, check_engine, prerequisites, quote_account, try_select, watermarks
 
 GOOD = {
@@ -66,7 +67,7 @@ def report(
     variables: Mapping[str, str | None] = {}, answers: Mapping[str, Any] = {}, **options: Any
 ) -> dict[str, Prerequisite]:
     known = {name: value for name, value in {**GOOD, **variables}.items() if value is not None}
-    rows = prerequisites(cast("Connection", FakeConnection(known, answers)), **options)
+    rows = prerequisites(cast("Connection", FakeConnection(known, answers)), **{"kinds": [GtidSet], **options})
     assert all(bool(row.remedy) == (row.status != "ok") for row in rows)
     assert len({row.name for row in rows}) == len(rows)
     return {row.name: row for row in rows}
@@ -210,7 +211,7 @@ def test_retention_where_amazon_says_nothing(answer: Any) -> None:
 def test_which_watermarks_are_usable() -> None:
     def usable(variables: Mapping[str, str], answers: Mapping[str, Any] = {}) -> list[str]:
         connection = cast("Connection", FakeConnection({**GOOD, **variables}, answers))
-        rows = watermarks(connection, prerequisites(connection), ["d"])
+        rows = watermarks(connection, prerequisites(connection, kinds=[GtidSet]), ["d"])
         return [row.actual.partition(",")[0] for row in rows]
 
     assert usable({}) == ["usable"] * 3
@@ -228,7 +229,7 @@ def test_which_watermarks_are_usable() -> None:
 
 def test_a_watermark_that_is_not_available_is_no_failure() -> None:
     connection = cast("Connection", FakeConnection(GOOD, {"LOCK TABLES": AccessError("denied", code=1044)}))
-    rows = watermarks(connection, prerequisites(connection), ["d"])
+    rows = watermarks(connection, prerequisites(connection, kinds=[GtidSet]), ["d"])
     assert [row.status for row in rows] == ["ok", "ok", "info"]
 
 

@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from headgate.errors import AccessError, ServerSettingError
-from headgate.mysql import Connection, check_filters, check_required
+from headgate.gtid import GtidSet
+from headgate.mysql import Connection, check_filters, check_required, kinds_of_watermark
 from tests.mysql.test_prerequisites import GOOD, REPLICA, FakeConnection, bad, report
 
 OF_REPLICAS = ("log_replica_updates", "replica_preserve_commit_order")
@@ -25,7 +26,7 @@ def fake(variables: Mapping[str, str] = {}, answers: Mapping[str, Any] = {}) -> 
 
 def refusal(connection: FakeConnection, **options: Any) -> ServerSettingError | None:
     try:
-        check_required(cast("Connection", connection), **options)
+        check_required(cast("Connection", connection), **{"kinds": [GtidSet], **options})
     except ServerSettingError as error:
         return error
     return None
@@ -53,8 +54,9 @@ def test_who_only_follows_the_log_takes_it_in_any_order_of_commits(name: str) ->
     ("mode", "good"), [("ON", True), ("ON_PERMISSIVE", False), ("OFF_PERMISSIVE", False), ("OFF", True)]
 )
 def test_where_positions_are_places_in_the_log(mode: str, good: bool) -> None:
-    assert (refusal(fake({"gtid_mode": mode}), gtids=False) is None) == good
-    rows = report({"gtid_mode": mode, "enforce_gtid_consistency": mode.partition("_")[0]}, gtids=False)
+    kinds = kinds_of_watermark("signal-table")
+    assert (refusal(fake({"gtid_mode": mode}), kinds=kinds) is None) == good
+    rows = report({"gtid_mode": mode, "enforce_gtid_consistency": mode.partition("_")[0]}, kinds=kinds)
     assert (bad(rows) == {}) == good
     assert "enforce_gtid_consistency" not in rows
 

@@ -9,14 +9,14 @@ import struct
 import uuid as uuids
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from headgate.binlog import codes
 from headgate.catalog import TablePatterns
 from headgate.errors import ConnectError
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ByteStream, Connection, ConnectionSettings
-from headgate.positions import LogPlace, Position, file_number
+from headgate.positions import NOTHING, LogPlace, Position, file_number
 from headgate.replication import (
     DecodeOptions,
     Idle,
@@ -84,6 +84,9 @@ class PretendedServer:
     :param began: the time of its events.
     """
 
+    source: ClassVar[str] = UUID
+    """The UUID in the GTIDs of its transactions."""
+
     def __init__(self, uuid: str = UUID, *, anonymous: bool = False, began: int = 1_700_000_000) -> None:
         self.uuid, self.anonymous, self.began = uuid, anonymous, began
         self.number = 0
@@ -119,7 +122,7 @@ class PretendedServer:
         else:
             self.write(
                 lambda one: one.gtid(
-                    UUID, self.number, commit_us=self.began_us + self.number, original_us=self.original_us
+                    self.source, self.number, commit_us=self.began_us + self.number, original_us=self.original_us
                 )
             )
         self.write(lambda one: one.query(first))
@@ -202,16 +205,21 @@ class PretendedServer:
             flags, server_id, size = struct.unpack_from("<HII", payload)
             name = payload[10 : 10 + size].decode()
             pos, _ = struct.unpack_from("<QI", payload, 10 + size)
-            had = GtidSet.decode(payload[22 + size :])
+            had = self.requested(payload[22 + size :])
         else:
             pos, flags, server_id = struct.unpack_from("<IHI", payload)
-            name, had = payload[10:].decode(), GtidSet()
+            name, had = payload[10:].decode(), NOTHING
         assert flags & HEARTBEAT_V2, "positions of 32 bits"
         return flags, server_id, [packets([event]) for event in self._sent(name, pos, had)]
 
+    @staticmethod
+    def requested(data: bytes) -> Position:
+        """The set that a request by set names."""
+        return GtidSet.decode(data)
+
     def _sent(self, name: str, pos: int, had: Position) -> Iterator[bytes]:
         """The events of a dump. What is skipped leaves a heartbeat of the kind that was requested."""
-        sid = uuids.UUID(UUID).bytes
+        sid = uuids.UUID(self.source).bytes
         names = [file.name for file in self.files]
         assert not name or name in names, "Could not find first log file name in binary log index file"
         first = names.index(name) if name else 0

@@ -84,12 +84,12 @@ def command(
 
 def _report(connection: Connection, patterns: TablePatterns) -> list[Prerequisite]:
     from headgate.catalog import load_stats, load_tables
-    from headgate.mysql import cascades, prerequisites, watermarks
+    from headgate.mysql import cascades, kinds_of_watermark, prerequisites, watermarks
 
     tables = load_tables(connection.query, patterns)
     stats = load_stats(connection.query, patterns)
     databases = list(dict.fromkeys(table.db for table in tables))
-    rows = prerequisites(connection, databases=databases)
+    rows = prerequisites(connection, databases=databases, kinds=kinds_of_watermark("gtid"))
     rows += watermarks(connection, rows, databases)
     rows += _patterns(patterns, tables)
     of_tables = [row for table in tables for row in _table(connection, table, stats.get(table.full_name))]

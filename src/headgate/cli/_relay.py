@@ -195,12 +195,13 @@ def _serve(config: RelayConfig, start: str, *, reset: bool) -> None:
     from headgate.web.serving import Serving
 
     def start_at(source: PhysicalSource) -> GtidSet:
+        from headgate.gtid import GtidSet
         from headgate.mysql import Connection
         from headgate.positions import gtids_of
         from headgate.replication import check_settings, start_of
 
         with Connection.open(source.settings) as connection:
-            check_settings(connection, source.patterns, ordered=False)
+            check_settings(connection, source.patterns, kinds=[GtidSet], ordered=False)
             return gtids_of(start_of(connection, start)[0], "a relay")
 
     sys.setswitchinterval(_SWITCH_SECONDS)

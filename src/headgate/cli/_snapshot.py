@@ -137,7 +137,7 @@ def command(
 
     from headgate.catalog import load_stats, load_tables
     from headgate.cli.jsonl import snapshot_lines
-    from headgate.mysql import Connection
+    from headgate.mysql import Connection, kinds_of_watermark
     from headgate.replication import check_settings
     from headgate.snapshot import TableLocks
 
@@ -145,7 +145,7 @@ def command(
         stats = load_stats(connection.query, patterns)
         if not stats:
             raise no_match(patterns)
-        uuid = check_settings(connection, patterns, gtids=marks is None).server_uuid
+        uuid = check_settings(connection, patterns, kinds=kinds_of_watermark(watermark.value)).server_uuid
         _check_engines(stats)
         locks = TableLocks(lock_hold.value, lock_wait_seconds) if watermark is _Watermark.lock else None
         policies = replace(printed_policies(rules, connection, patterns), window=window.value)

@@ -4,11 +4,18 @@ from headgate.mysql._binlog_archive import ArchivedLog, BinlogArchive, LogReques
 from headgate.mysql._cascades import cascades, silent_keys
 from headgate.mysql._connection import Connection
 from headgate.mysql._errors import server_error
-from headgate.mysql._facts import ServerFacts, gtid_executed, read_facts
+from headgate.mysql._facts import ServerFacts, gtid_executed, read_facts, server_identity
 from headgate.mysql._login import expect_login
 from headgate.mysql._missing import REWRITTEN, missing_error
 from headgate.mysql._prerequisites import check_engine, prerequisites, quote_account, try_select, watermarks
-from headgate.mysql._required import Prerequisite, Status, check_filters, check_required, setting_error
+from headgate.mysql._required import (
+    Prerequisite,
+    Status,
+    check_filters,
+    check_required,
+    kinds_of_watermark,
+    setting_error,
+)
 from headgate.mysql._result import select_blocks
 from headgate.mysql._settings import PASSWORD_VARIABLE, ConnectionSettings, Secret, TlsMode
 from headgate.mysql._stream import ByteStream
@@ -39,6 +46,7 @@ __all__ = [
     "expect_login",
     "gtid_executed",
     "is_supported",
+    "kinds_of_watermark",
     "missing_error",
     "parse_version",
     "prerequisites",
@@ -46,6 +54,7 @@ __all__ = [
     "read_facts",
     "select_blocks",
     "server_error",
+    "server_identity",
     "setting_error",
     "silent_keys",
     "try_select",

@@ -135,6 +135,10 @@ class Connection:
             )
         return str(rows[0][0]), int(rows[0][1])
 
+    def log_files(self) -> list[tuple[str, int]]:
+        """Return names and sizes (bytes) of the log's files, oldest first. To list them, the server opens each."""
+        return [(str(row[0]), int(row[1])) for row in self.query("SHOW BINARY LOGS")]
+
     def command(self, code: int, payload: bytes) -> ByteStream:
         """Send a command and return its answer's stream. The connection is busy until :meth:`finished`."""
         self._check_free()

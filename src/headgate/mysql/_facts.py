@@ -9,7 +9,7 @@ from headgate.gtid import GtidSet
 from headgate.mysql._connection import Connection
 from headgate.mysql._versions import LOG_STATUS
 
-__all__ = ["ServerFacts", "gtid_executed", "log_filters", "read_facts"]
+__all__ = ["ServerFacts", "gtid_executed", "log_filters", "read_facts", "server_identity"]
 
 _NAMES = (
     "binlog_expire_logs_auto_purge",
@@ -97,6 +97,11 @@ def read_facts(connection: Connection) -> ServerFacts:
     names = ", ".join(f"'{name}'" for name in _NAMES)
     rows = connection.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({names})")
     return ServerFacts({str(name): str(value) for name, value in rows})
+
+
+def server_identity(connection: Connection) -> str:
+    """Return the UUID of the connected server, by which GTIDs and hints name it."""
+    return str(connection.query("SELECT @@global.server_uuid")[0][0])
 
 
 def gtid_executed(connection: Connection) -> GtidSet:

@@ -6,7 +6,7 @@ they grant. A refused try changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Final
@@ -14,9 +14,18 @@ from typing import Final
 from headgate.errors import AccessError, DefiniteServerError, ServerError
 from headgate.mysql._connection import Connection
 from headgate.mysql._facts import ServerFacts, log_filters, read_facts
-from headgate.mysql._required import Prerequisite, check_setting, filter_rows, replicates, required, required_of_replica
+from headgate.mysql._required import (
+    Prerequisite,
+    check_setting,
+    filter_rows,
+    kinds_of_watermark,
+    replicates,
+    required,
+    required_of_replica,
+)
 from headgate.mysql._versions import REPLICAS
 from headgate.names import quote_name
+from headgate.positions import Position
 
 __all__ = ["check_engine", "prerequisites", "quote_account", "try_select", "watermarks"]
 
@@ -26,15 +35,17 @@ _PACKET_BYTES: Final = 64 << 20
 """MySQL's own default. Functions whose result would be longer return NULL."""
 
 
-def prerequisites(connection: Connection, *, databases: Iterable[str] = (), gtids: bool = True) -> list[Prerequisite]:
+def prerequisites(
+    connection: Connection, *, databases: Iterable[str] = (), kinds: Collection[type[Position]]
+) -> list[Prerequisite]:
     """Return all checks that do not depend on single tables.
 
     :param databases: databases with tables to follow, checked against the log's filters.
-    :param gtids: positions are GTID sets, as with every watermark except ``signal-table``.
+    :param kinds: kinds of positions that the reader can use (:func:`kinds_of_watermark`).
     """
     facts = read_facts(connection)
-    rows = [*required(facts, gtids=gtids), *_log(facts)]
-    if gtids:
+    rows = [*required(facts, kinds=kinds), *_log(facts)]
+    if all(kind.gtid_mode == "ON" for kind in kinds):
         rows.append(check_setting(facts, "enforce_gtid_consistency", "ON"))
     rows += [*_privileges(connection), *_filters(connection, databases)]
     return [*rows, *_replica(connection, facts), _retention(connection, facts), _packet(facts)]
@@ -52,10 +63,11 @@ def watermarks(
     facts = read_facts(connection)
     common = {_CLIENT, _SLAVE, *(row.name for row in required_of_replica(facts))}
     failed = [row.name for row in rows if row.status == "fail"]
-    gtid = {*common, "enforce_gtid_consistency", *(row.name for row in required(facts))}
+    of_gtid = required(facts, kinds=kinds_of_watermark("gtid"))
+    gtid = {*common, "enforce_gtid_consistency", *(row.name for row in of_gtid)}
     without = _not_usable([name for name in failed if name in gtid])
     yield _watermark("gtid", "gtid_executed shows what a SELECT sees", without)
-    not_met = [row.name for row in required(facts, gtids=False) if row.status == "fail"]
+    not_met = [row.name for row in required(facts, kinds=kinds_of_watermark("signal-table")) if row.status == "fail"]
     actual = _not_usable(not_met + [name for name in failed if name in common])
     usable = "usable, with INSERT and UPDATE on a signal table"
     yield _watermark("signal-table", "commits in log order; GTIDs or none", actual, usable)

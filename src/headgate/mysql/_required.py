@@ -6,8 +6,8 @@ and not only when a run begins: most settings are dynamic, and after a failover 
 - ``version``: MySQL 8.0 or newer. Servers that cannot even be connected to are refused by
   :meth:`Connection.open <headgate.mysql.Connection.open>`.
 - ``log_bin``, ``binlog_format=ROW``: each change is in the log, as rows.
-- ``gtid_mode=ON``: positions are GTID sets. OFF is also valid if they are positions in the log. Between the two
-  modes a log may hold transactions of both kinds.
+- ``gtid_mode=ON``: positions are GTID sets. OFF is also valid for a reader that can use bytes of the log (``kinds``).
+  Between the two modes a log may hold transactions of both kinds.
 - ``binlog_order_commits=ON``: what has been committed is a prefix of the log.
 - ``log_replica_updates=ON`` on a replica: what it applies is in its log. Else the GTIDs count as executed and purged.
 - ``replica_preserve_commit_order=ON`` on a replica with workers: it commits in the order of its source, so
@@ -22,7 +22,7 @@ statement does not show, but the plugin refuses to start without the two setting
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -30,6 +30,7 @@ from headgate.errors import ServerSettingError
 from headgate.mysql._connection import Connection
 from headgate.mysql._facts import ServerFacts, log_filters, read_facts
 from headgate.mysql._versions import REPLICA_STATUS, SUPPORTED, is_supported
+from headgate.positions import KINDS, Position
 
 __all__ = [
     "Prerequisite",
@@ -39,6 +40,7 @@ __all__ = [
     "check_setting",
     "failed_checks",
     "filter_rows",
+    "kinds_of_watermark",
     "replicates",
     "required",
     "required_of_replica",
@@ -77,27 +79,34 @@ def check_setting(
     return Prerequisite(name, expected, actual, status, remedy or f"SET PERSIST {name} = {expected};")
 
 
-def required(facts: ServerFacts, *, gtids: bool = True, ordered: bool = True) -> Iterator[Prerequisite]:
+def kinds_of_watermark(watermark: str) -> Collection[type[Position]]:
+    """Return the kinds of positions as of which this watermark reads rows exactly: all kinds with ``signal-table``,
+    which makes everything visible that was logged; else those of which a SELECT sees what the server has executed.
+    """
+    return tuple(kind for kind in KINDS if kind.executed_is_visible or watermark == "signal-table")
+
+
+def required(facts: ServerFacts, *, kinds: Collection[type[Position]], ordered: bool = True) -> Iterator[Prerequisite]:
     """Yield the checks for every server.
 
-    :param gtids: positions are GTID sets; if False, positions in the log.
+    :param kinds: kinds of positions that the reader can use.
     :param ordered: rows of tables are read, too; if False, the log alone is followed, in any order of commits.
     """
     good = is_supported(facts.version, facts.get("version_comment"))
     remedy = "" if good else "upgrade the server"
     yield Prerequisite("version", SUPPORTED, facts.version, "ok" if good else "fail", remedy)
     yield check_setting(facts, "log_bin", "ON", "restart the server with log_bin=binlog in its configuration")
-    yield _gtid_mode(facts, gtids)
+    yield _gtid_mode(facts, {kind.gtid_mode for kind in kinds})
     yield check_setting(facts, "binlog_format", "ROW")
     if ordered:
         yield check_setting(facts, "binlog_order_commits", "ON")
 
 
-def _gtid_mode(facts: ServerFacts, gtids: bool) -> Prerequisite:
+def _gtid_mode(facts: ServerFacts, usable: Collection[str]) -> Prerequisite:
     """Check ``gtid_mode``, which is enabled in steps (MySQL Reference Manual, "Enabling GTID Transactions Online")."""
     steps = ["OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"]
     mode = facts.gtid_mode.upper()
-    if not gtids and mode == "OFF":
+    if mode == "OFF" and mode in usable:
         return Prerequisite("gtid_mode", "ON or OFF", facts.gtid_mode, "ok")
     left = steps[steps.index(mode) + 1 :] if mode in steps else steps[1:]
     remedy = " ".join(f"SET PERSIST gtid_mode = {step};" for step in left)
@@ -130,25 +139,25 @@ def replicates(connection: Connection) -> bool:
 
 
 def failed_checks(
-    facts: ServerFacts, replica: Callable[[], bool], *, gtids: bool = True, ordered: bool = True
+    facts: ServerFacts, replica: Callable[[], bool], *, kinds: Collection[type[Position]], ordered: bool = True
 ) -> list[Prerequisite]:
     """Return failed rows of :func:`required` and, for a replica, of :func:`required_of_replica`.
 
     :param replica: called only if that makes a difference: the statement waits while a channel is being stopped.
     """
-    failed = [row for row in required(facts, gtids=gtids, ordered=ordered) if row.status == "fail"]
+    failed = [row for row in required(facts, kinds=kinds, ordered=ordered) if row.status == "fail"]
     of_replica = [row for row in required_of_replica(facts, ordered=ordered) if row.status == "fail"]
     return failed + of_replica if of_replica and replica() else failed
 
 
-def check_required(connection: Connection, *, gtids: bool = True, ordered: bool = True) -> ServerFacts:
+def check_required(connection: Connection, *, kinds: Collection[type[Position]], ordered: bool = True) -> ServerFacts:
     """Return the server's settings, if exactness can rest on them. One query, and a second one on some replicas.
 
-    :param gtids: as for :func:`required`, like ``ordered``.
+    :param kinds: as for :func:`required`, like ``ordered``.
     :raises ServerSettingError: the first setting that is wrong.
     """
     facts = read_facts(connection)
-    for row in failed_checks(facts, lambda: replicates(connection), gtids=gtids, ordered=ordered):
+    for row in failed_checks(facts, lambda: replicates(connection), kinds=kinds, ordered=ordered):
         raise setting_error(row, connection)
     return facts
 

@@ -140,7 +140,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
     """
     from headgate.catalog import TablePatterns, check_visible, databases_with_dots, hides_columns, load_tables
     from headgate.columns import check_chosen_keys, check_row_filters, check_rules, excluded_by_name, with_chosen_key
-    from headgate.mysql import Connection, cascades, prerequisites, try_select
+    from headgate.mysql import Connection, cascades, kinds_of_watermark, prerequisites, try_select
 
     if config.source.first_position is not None:
         parse_start(config.source.first_position)
@@ -156,8 +156,8 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
             log.warning("%s; the log is still followed", warning)
         if config.source.signal_table is not None:
             _check_signal_table(connection, config.source.signal_table)
-        gtids = config.source.watermark != "signal-table"
-        rows = prerequisites(connection, databases=sorted({table.db for table in tables}), gtids=gtids)
+        kinds = kinds_of_watermark(config.source.watermark)
+        rows = prerequisites(connection, databases=sorted({table.db for table in tables}), kinds=kinds)
         if config.source.relay is not None:
             rows.append(_relay(connection, config))
         _check_conditions(connection, config.conditions(), tables)

@@ -28,7 +28,6 @@ from headgate.replication._readers import WindowReader, cut_in_order, follow, pr
 from headgate.replication._settings import check_settings
 from headgate.replication._starts import start_of
 from headgate.replication._tables import DecodeOptions
-from headgate.replication._times import gtids_before
 from headgate.replication._transport import Transport
 from headgate.replication._types import (
     Ddl,
@@ -76,7 +75,6 @@ __all__ = [
     "cut_in_order",
     "file_number",
     "follow",
-    "gtids_before",
     "last_header",
     "op_array",
     "previous_gtids",

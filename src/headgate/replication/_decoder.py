@@ -93,9 +93,8 @@ class LogDecoder:
         skip: tuple[str, int] | None = None,
         prepared: PreparedTransactions | None = None,
     ) -> None:
-        self._named = wanted.names_transactions
         # Where no transaction should have a GTID, one with a GTID is also wanted, so that it is not skipped silently.
-        self._scanner = Scanner(GtidFilter.build(*wanted.as_arrays(), inside=inside and self._named))
+        self._scanner = Scanner(GtidFilter.build(*wanted.as_arrays(), inside=inside and wanted.has_gtids))
         self._wanted, self._inside = wanted, inside
         self._options = options
         lookups = lookups or Lookups()
@@ -103,7 +102,7 @@ class LogDecoder:
         self._file = ""
         self._partial = PartialImages(lookups.defaults_of)
         self._lower_case = lookups.lower_case
-        self._received = ReceivedTransactions()
+        self._received = ReceivedTransactions(wanted)
         self._skip = skip
         self._continued = 0
         self._prepared = prepared
@@ -122,8 +121,8 @@ class LogDecoder:
 
     @property
     def last(self) -> Last | None:
-        """The last of them; None if the log does not name its transactions."""
-        return self._received.last if self._named else None
+        """The last of them; None in a log without GTIDs."""
+        return self._received.last if self._wanted.has_gtids else None
 
     def received(self) -> Position:
         """Return what was received whole."""
@@ -165,7 +164,7 @@ class LogDecoder:
 
     def _flush(self, segment: Segment) -> Iterator[LogBlock | Stopped]:
         """Yield what the scanner has gathered, as a block."""
-        if not self._named and (self._scanner.transactions().tag == 0).any():
+        if not self._wanted.has_gtids and (self._scanner.transactions().tag == 0).any():
             raise mixed_log_error(with_gtid=True, file=segment.file)
         block = self._block(segment)
         block.whole = not self._scanner.open
@@ -262,7 +261,7 @@ class LogDecoder:
         except HeadgateError as error:
             row = error.fields.pop("row", 0)
             where: dict[str, Any] = {"table": slot.name, "file": segment.file, "pos": int(pos[row])}
-            if self._named:
+            if self._wanted.has_gtids:
                 where["gtid"] = self._gtids(txn)[row].as_py()
             error.fields = {**where, **error.fields}
             raise error from None
@@ -298,8 +297,8 @@ class LogDecoder:
         return codec.row_codec.from_log(walked.block)
 
     def _gtids(self, txn: Any) -> pa.Array:
-        """Return the GTIDs of transactions of this scan, by their indexes; null in a log that has no names."""
-        if not self._named:
+        """Return the GTIDs of transactions of this scan, by their indexes; null in a log without GTIDs."""
+        if not self._wanted.has_gtids:
             return pa.nulls(len(txn), GTID_TYPE)
         return gtid_array(self._scanner.transactions(), self._scanner.tags, txn)
 
@@ -497,7 +496,7 @@ class LogDecoder:
     ) -> Iterator[LogBlock | Stopped]:
         """Handle an XA statement: START opens a transaction, COMMIT and ROLLBACK end an earlier one."""
         parsed = parse_xa_statement(text)
-        if not self._named:
+        if not self._wanted.requests_transactions:
             raise UnsupportedError("XA transactions need GTIDs: SET GLOBAL gtid_mode = ON, step by step", **where)
         if parsed is None:
             raise UnsupportedError(

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from headgate.binlog import EndOfLog, ErrorPacket, Framer, LogPosition, Segment
 from headgate.errors import BinlogPurgedError, HistoryRewrittenError
-from headgate.mysql import ArchivedLog, ByteStream, Connection, missing_error
+from headgate.mysql import ArchivedLog, ByteStream, Connection, missing_error, server_identity
 from headgate.offsets import Hint
 from headgate.positions import NOTHING, ExecutedLog, Position, check_kind, file_number, read_executed
 from headgate.replication._log_read import LogRead
@@ -126,7 +126,7 @@ def _requested(read: LogRead, transport: Transport) -> Iterator[Dump]:
     """Request a part of the log from the server."""
     with transport.connect(read.settings) as connection:
         if read.followed is not None:
-            check_settings(connection, read.followed, gtids=read.bounds.names_transactions, ordered=False)
+            check_settings(connection, read.followed, kinds=[type(read.bounds)], ordered=False)
         checked = _checked(connection, read)
         _prepare(connection, read)
         stream = connection.command(*checked.request)
@@ -216,17 +216,16 @@ def _usable(connection: Connection, read: LogRead, server_uuid: str) -> Hint | N
     if hint is None or hint.server_uuid != server_uuid or (read.wanted is None and not hint.created_s):
         return None
     current, end = connection.log_status()
-    if hint.file == current:  # as with most dumps; to list all files, the server opens each
+    if hint.file == current:  # as with most dumps
         return hint if hint.pos <= end else None
-    sizes = {str(row[0]): int(row[1]) for row in connection.query("SHOW BINARY LOGS")}
-    return hint if hint.pos <= sizes.get(hint.file, -1) else None
+    return hint if hint.pos <= dict(connection.log_files()).get(hint.file, -1) else None
 
 
 def _by_start(connection: Connection, read: LogRead, start: tuple[str, int]) -> _CheckedRequest:
     """Return the request for all events from a position on."""
     uuid = ""
     if read.server_uuid is not None:
-        uuid = str(connection.query("SELECT @@global.server_uuid")[0][0])
+        uuid = server_identity(connection)
         check_planned(uuid, read.server_uuid)
     return _CheckedRequest(position_request(*start, read.server_id), NOTHING, uuid)
 

@@ -25,7 +25,7 @@ class TransactionHeader(NamedTuple):
     """Begin of a transaction in the log."""
 
     key: Position
-    """The transaction alone; in a log without names, the bytes from its begin on that were requested."""
+    """The transaction alone; in a log without GTIDs, the bytes from its begin on that were requested."""
     commit_us: int
     """:attr:`headgate.binlog.GtidEvent.commit_us`"""
     is_original: bool
@@ -86,9 +86,9 @@ def check_header(header: TransactionHeader, last: Last, read_on: str | None) -> 
 
 
 def transaction_headers(read: LogRead, transport: Transport = TRANSPORT) -> list[TransactionHeader]:
-    """Return the headers of the transactions ``read.wanted``, in log order. Of a log that does not name them, the
-    header of the first transaction in each part, if there is one (a new file may hold none yet). For a single byte it
-    is that of the first transaction there or behind it.
+    """Return the headers of the transactions ``read.wanted``, in log order. If a dump cannot be requested of them
+    (``Position.requests_transactions``), the header of the first transaction in each part, if there is one (a new file
+    may hold none yet). For a single byte it is that of the first transaction there or behind it.
 
     A dump is ended as soon as the last one has begun, and when much of another has arrived. A hint that does not lead
     to all of them is dropped.
@@ -97,7 +97,7 @@ def transaction_headers(read: LogRead, transport: Transport = TRANSPORT) -> list
     :raises IncompleteReadError: one did not arrive, or the dump ended before the last position.
     """
     left = read.bounds
-    if not left.names_transactions:
+    if not left.requests_transactions:
         return [one for part in left.parts() for one in _first_header(replace(read, wanted=part), transport)]
     headers: list[TransactionHeader] = []
     while left:
@@ -144,7 +144,7 @@ def last_header(read: LogRead, header: TransactionHeader, transport: Transport =
 
 
 def _first_header(read: LogRead, transport: Transport) -> list[TransactionHeader]:
-    """Return the header of the first transaction in ``read.wanted``, one part of a log that does not name them."""
+    """Return the header of the first transaction in ``read.wanted``, one part of a log that has no GTIDs."""
     part = read.bounds
     (_, _, first, last), is_byte = next(part.intervals()), part.count() == 1
     with open_dump(read, transport) as dump:

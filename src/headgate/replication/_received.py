@@ -9,17 +9,22 @@ import numpy as np
 
 from headgate.binlog import Transactions
 from headgate.errors import HistoryRewrittenError
-from headgate.gtid import Gtid, GtidSet, GtidSetBuilder
+from headgate.gtid import Gtid, GtidSetBuilder
 from headgate.mysql import REWRITTEN
 from headgate.offsets import Last
+from headgate.positions import Position
 
 __all__ = ["ReceivedTransactions"]
 
 
 class ReceivedTransactions:
-    """Set of the transactions received whole, the last of them, and their number."""
+    """Set of the transactions received whole, the last of them, and their number.
 
-    def __init__(self) -> None:
+    :param wanted: a position of the log's kind.
+    """
+
+    def __init__(self, wanted: Position) -> None:
+        self._wanted = wanted
         self.count = 0
         """How many they are."""
         self.last: Last | None = None
@@ -27,7 +32,7 @@ class ReceivedTransactions:
         self._builder = GtidSetBuilder()
         self._highest: dict[tuple[bytes, str], int] = {}
 
-    def gtids(self) -> GtidSet:
+    def gtids(self) -> Position:
         """Return the set."""
         return self._builder.build()
 
@@ -41,7 +46,7 @@ class ReceivedTransactions:
         self.count += len(done)
         hi, lo, tag, number = (getattr(transactions, name)[done] for name in ("hi", "lo", "tag", "number"))
         newest = Gtid(_uuid(hi[-1], lo[-1]), tags[int(tag[-1])], int(number[-1]))
-        self.last = Last(str(newest), int(transactions.commit_us[done[-1]]))
+        self.last = Last(str(self._wanted.only(newest)), int(transactions.commit_us[done[-1]]))
         while len(number):
             same = (hi == hi[0]) & (lo == lo[0]) & (tag == tag[0])
             self._add_source(_uuid(hi[0], lo[0]), tags[int(tag[0])], number[same])

@@ -51,7 +51,7 @@ class DumpRequest(NamedTuple):
 
 
 def gtid_request(executed_before: bytes, server_id: int, hint: Hint | None) -> DumpRequest:
-    """Request everything outside ``executed_before`` (``GtidSet.encode``); up to the log's end if ``server_id`` is 0.
+    """Request everything outside ``executed_before`` (encoded); up to the log's end if ``server_id`` is 0.
 
     :param hint: the position in this server's log to begin at. None: the server finds it.
     """

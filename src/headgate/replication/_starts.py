@@ -8,7 +8,7 @@ from typing import Final
 from headgate.errors import BinlogPurgedError, ConfigError, ServerBehindError
 from headgate.mysql import Connection
 from headgate.positions import FilePosition, NamedStart, Position, check_kind, parse_start, read_executed
-from headgate.replication._times import gtids_before
+from headgate.replication._times import position_before
 
 __all__ = ["start_of"]
 
@@ -17,7 +17,7 @@ def start_of(connection: Connection, start: str) -> tuple[Position, Position]:
     """Return the position before which everything counts as already read, and the one that the server has now.
 
     :param start: as :func:`~headgate.positions.parse_start` takes it.
-    :raises ConfigError: it is none of these, a time in the future, or of the other kind of server (with or without
+    :raises ConfigError: it is none of these, a time in the future, or of another kind of server (with or without
         GTIDs).
     :raises ServerBehindError: the server has not executed all of the GTID set.
     :raises BinlogPurgedError: the log no longer holds what follows it.
@@ -47,7 +47,7 @@ def _read_before(connection: Connection, start: str, executed: Position, purged:
         case datetime() as moment:
             if moment > datetime.now(UTC):
                 raise ConfigError(f"the start is {start!r}, which is in the future; current means now")
-            return gtids_before(connection.settings, (moment - _EPOCH) // timedelta(microseconds=1))
+            return position_before(connection, executed, purged, (moment - _EPOCH) // timedelta(microseconds=1))
         case FilePosition(file=file, pos=pos):
             return executed.at(file, pos)
         case position:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 from headgate.errors import ServerBehindError
-from headgate.mysql import Connection, ConnectionSettings
+from headgate.mysql import Connection, ConnectionSettings, server_identity
 from headgate.retrying import RetryPolicy
 
 __all__ = ["TRANSPORT", "Transport", "check_planned"]
@@ -40,7 +40,7 @@ class Transport:
         :raises ServerBehindError: another server answered.
         """
         with self.connect(settings) as connection:
-            check_planned(str(connection.query("SELECT @@global.server_uuid")[0][0]), server_uuid)
+            check_planned(server_identity(connection), server_uuid)
             yield connection
 
 

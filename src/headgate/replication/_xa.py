@@ -272,7 +272,7 @@ class _Search:
         :raises ServerSettingError: it has no GTID.
         """
         with self._transport.planned(self._settings, self._uuid) as connection:
-            names = [str(row[0]) for row in connection.query("SHOW BINARY LOGS")]
+            names = [name for name, _ in connection.log_files()]
         at = names.index(commit.file) if commit.file in names else -1
         until = (commit.file, commit.pos)
         for name in reversed(names[: at + 1]):

@@ -19,8 +19,8 @@ few new transactions all headers are read, from the last known position on. Of m
 in the last binlog file is read, and then, from the last one of these on, what is behind it: mostly nothing, so that two
 short dumps are enough however large the batch is.
 
-A log that does not name its transactions shows the first one of a batch instead (``Position.newest``). If the batch
-holds none (the server only began another file), the newest one stays.
+A log without GTIDs shows the first one of a batch instead (``Position.newest``). If the batch holds none (the server
+only began another file), the newest one stays.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class TablesAsOf:
         from headgate.carrier import typed_batch
         from headgate.catalog import exact_patterns
         from headgate.errors import ChunkRetryError
-        from headgate.mysql import Connection
+        from headgate.mysql import Connection, kinds_of_watermark
         from headgate.positions import parse_position
         from headgate.replication import ImageBatch, check_settings
         from headgate.snapshot import Chunk, ChunkOptions, ChunkRead, Redo, read_chunks
@@ -119,8 +119,8 @@ class TablesAsOf:
         options, settings = self._parsed(table), self._parsed(table).settings()
         known = self._table(table)
         with Connection.open(settings) as connection:
-            gtids = options.watermark != "signal-table"
-            uuid = check_settings(connection, exact_patterns([table]), gtids=gtids).server_uuid
+            kinds = kinds_of_watermark(options.watermark)
+            uuid = check_settings(connection, exact_patterns([table]), kinds=kinds).server_uuid
         schema = pa.schema(typed_fields(known, options.policies, meta=False, report_absent=True))
         batches = []
         for item in read_chunks(

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.catalog import TablePatterns
 from headgate.errors import HeadgateError, IncompleteReadError, ServerBehindError
+from headgate.gtid import GtidSet
 from headgate.positions import Position
 from headgate.spark._server import ServerState, SourceServer
 
@@ -44,10 +45,12 @@ _LONGEST_PAUSE_SECONDS: Final = 0.5
 
 def server_of(options: Options) -> SourceServer:
     """Return the planner's view of the server, or of the server and the relay that has its log."""
+    from headgate.mysql import kinds_of_watermark
+
     relay, patterns = options.log_of_relay(), TablePatterns(options.patterns)
     if relay is not None:
         return RelayedServer(options.settings(), patterns, relay)
-    return SourceServer(options.settings(), patterns, without_gtids=options.watermark == "signal-table")
+    return SourceServer(options.settings(), patterns, kinds_of_watermark(options.watermark))
 
 
 class RelayedServer(SourceServer):
@@ -57,7 +60,7 @@ class RelayedServer(SourceServer):
     """
 
     def __init__(self, settings: ConnectionSettings, patterns: TablePatterns, relay: LogOfRelay) -> None:
-        super().__init__(settings, patterns)
+        super().__init__(settings, patterns, [GtidSet])
         self._relay = relay
         self._part: Series | None = None
         """Part of the relay's log whose files count: the present server's after :meth:`state`, that of the batch after

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -177,13 +177,15 @@ class SourceServer:
     """:class:`Server` on real connections.
 
     :param patterns: the followed tables: the server's log must have their changes.
-    :param without_gtids: also accept a server with ``gtid_mode=OFF``.
+    :param kinds: kinds of positions that the stream can use (``mysql.kinds_of_watermark``).
     """
 
-    def __init__(self, settings: ConnectionSettings, patterns: TablePatterns, *, without_gtids: bool = False) -> None:
+    def __init__(
+        self, settings: ConnectionSettings, patterns: TablePatterns, kinds: Collection[type[Position]]
+    ) -> None:
         self._settings = settings
         self._patterns = patterns
-        self._without_gtids = without_gtids
+        self._kinds = kinds
         self._executed: Position | None = None
         """The position read last."""
         self._open: Connection | None = None
@@ -213,7 +215,7 @@ class SourceServer:
         from headgate.mysql import check_filters, check_required
 
         connection = self._connection()
-        facts = check_required(connection, gtids=not self._without_gtids)
+        facts = check_required(connection, kinds=self._kinds)
         if not self._filters_checked:
             check_filters(connection, lambda: {name.partition(".")[0] for name in self.tables(self._patterns)})
             self._filters_checked = True
@@ -255,7 +257,7 @@ class SourceServer:
         return str(self._connection().log_status()[0])
 
     def log_files(self) -> list[tuple[str, int]]:
-        return [(str(row[0]), int(row[1])) for row in self.query("SHOW BINARY LOGS")]
+        return self._connection().log_files()
 
     def previous_gtids(self, file: str) -> Position:
         from headgate.replication import previous_gtids

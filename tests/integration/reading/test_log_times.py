@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from headgate.errors import BinlogPurgedError, ConfigError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, ConnectionSettings
-from headgate.replication import LogRead, gtids_before, start_of, transaction_headers
+from headgate.positions import Position, read_executed
+from headgate.replication import LogRead, start_of, transaction_headers
 from headgate_testing import MySQLServer
+
+OFF = {"gtid_mode": "OFF", "enforce_gtid_consistency": "OFF"}
 
 
 @pytest.mark.needs_own_server
-def test_every_moment_of_a_log_in_several_files() -> None:
-    with MySQLServer.start() as server:
+@pytest.mark.parametrize("variables", [{}, OFF], ids=["gtids", "bytes"])
+def test_every_moment_of_a_log_in_several_files(variables: dict[str, str]) -> None:
+    with MySQLServer.start(variables) as server:
+        settings = ConnectionSettings.from_url(server.url)
+
+        def executed() -> Position:
+            with Connection.open(settings) as connection:
+                return read_executed(connection).executed
+
+        def before(at_us: int) -> Position:
+            moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=at_us)
+            with Connection.open(settings) as connection:
+                return start_of(connection, moment.isoformat())[0]
+
         server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
+        begins, times = [], []
         for n in range(12):
             if n % 3 == 0:
                 server.execute("FLUSH BINARY LOGS")
             if n == 6:
                 server.execute("FLUSH BINARY LOGS")  # a file without a transaction
+            begins.append(executed())
             server.execute(f"INSERT INTO d.t VALUES ({n})")
-        settings = ConnectionSettings.from_url(server.url)
-        uuid = server.server_uuid
-        executed = GtidSet.parse(server.gtid_executed)
-        times = [one.commit_us for one in transaction_headers(LogRead(settings, wanted=executed))]
+            (header,) = transaction_headers(LogRead(settings, wanted=executed() - begins[-1]))
+            times.append(header.commit_us)
+        begins.append(executed())
         assert times == sorted(set(times))
-        assert not gtids_before(settings, times[0])
-        for had, at in enumerate(times):
-            for moment, count in ((at, had), (at + 1, had + 1)):
-                gtids = gtids_before(settings, moment)
-                assert gtids == GtidSet.parse(f"{uuid}:1-{count}" if count else ""), (had, moment - at)
+        for n, at in enumerate(times):
+            assert before(at) == begins[n]
+            assert before(at + 1) == begins[n + 1]
         with Connection.open(settings) as connection:
-            assert start_of(connection, "2020-01-01T00:00:00Z")[0] == GtidSet()
-            assert start_of(connection, "2020-01-01 00:00:00+01:00")[0] == GtidSet()
+            files = connection.log_files()
             for wrong, message in (
                 ("2020-01-01T00:00:00", "add its zone"),
                 ("2020-01-32T00:00:00Z", "a time looks like"),
@@ -41,19 +56,17 @@ def test_every_moment_of_a_log_in_several_files() -> None:
             ):
                 with pytest.raises(ConfigError, match=message):
                     start_of(connection, wrong)
-            files = [str(row[0]) for row in connection.query("SHOW BINARY LOGS")]
-        server.purge_log(files[2])
-        kept = next(n for n, at in enumerate(times) if gtids_is_kept(settings, at))
+            for long_ago in ("2020-01-01T00:00:00Z", "2020-01-01 00:00:00+01:00"):
+                if not variables:
+                    assert start_of(connection, long_ago)[0] == GtidSet(), "the log is known to be whole"
+                    continue
+                with pytest.raises(BinlogPurgedError, match="may be purged: begin at earliest"):
+                    start_of(connection, long_ago)
+        server.purge_log(files[2][0])
+        with Connection.open(settings) as connection:
+            earliest = start_of(connection, "earliest")[0]
+        kept = next(n for n, begin in enumerate(begins) if earliest <= begin)
         assert 0 < kept < len(times) - 1
-        assert gtids_before(settings, times[kept] + 1) == GtidSet.parse(f"{uuid}:1-{kept + 1}")
+        assert before(times[kept] + 1) == begins[kept + 1]
         with pytest.raises(BinlogPurgedError, match="may be purged: begin at earliest"):
-            gtids_before(settings, times[kept])
-
-
-def gtids_is_kept(settings: ConnectionSettings, at: int) -> bool:
-    """Whether the log still has the transaction of this time."""
-    try:
-        gtids_before(settings, at + 1)
-    except BinlogPurgedError:
-        return False
-    return True
+            before(times[kept])

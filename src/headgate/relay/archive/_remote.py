@@ -25,7 +25,7 @@ from headgate.errors import (
     HeadgateError,
     ServerBehindError,
 )
-from headgate.mysql import ArchivedLog, ByteStream, Connection, LogRequest, Prerequisite
+from headgate.mysql import ArchivedLog, ByteStream, Connection, LogRequest, Prerequisite, server_identity
 from headgate.parsing import parse_json
 from headgate.relay.archive._wire import FILES, HEAD, RANGE, SERVER_UUID, LogFile, LogHead, RangeRequest
 from headgate.relay.databus import ERROR, ERROR_CAUSE, ERROR_MESSAGE
@@ -190,7 +190,7 @@ def _text(error: Exception) -> str:
 
 def relay_prerequisite(connection: Connection, relay: LogOfRelay) -> Prerequisite:
     """Return whether a relay archives the log of the connected server, as a row of the prerequisites report."""
-    (uuid,) = connection.query("SELECT @@global.server_uuid")[0]
+    uuid = server_identity(connection)
     expected = f"keeps the log of server {uuid}"
     try:
         head = relay.head()

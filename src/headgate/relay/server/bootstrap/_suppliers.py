@@ -121,7 +121,7 @@ class ChunkSupplier:
         """Return the chunk as of ``executed``, sorted by key: an offset in it depends on the order."""
         with Connection.open(self._settings) as connection:
             _await_executed(connection, executed)
-            uuid = check_settings(connection, exact_patterns([source.table])).server_uuid
+            uuid = check_settings(connection, exact_patterns([source.table]), kinds=[GtidSet]).server_uuid
         items = list(
             read_chunks(
                 ChunkRead(
