@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +19,6 @@ from examples.outbox import outbox_hooks
 from headgate.catalog import Column, TableDef
 from headgate.columns import HookedTable, TableCodec, mysql_type
 from headgate.columns import hooked_table as behind_its_hook
-from headgate.columns._hooks import _hooked
 from headgate.errors import Definite, HookError
 from headgate.policies import ColumnRule, Hook, Policies
 
@@ -34,15 +34,20 @@ TABLE = TableDef(
     (0,),
 )
 Function = Callable[[pa.RecordBatch], Any]
+FUNCTION = ""
+"""The hook of the running test."""
+
+
+NUMBERS = itertools.count()
 
 
 @pytest.fixture(autouse=True)
-def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    made = ModuleType("made_hooks")
-    monkeypatch.setitem(sys.modules, "made_hooks", made)
-    _hooked.cache_clear()
-    yield made
-    _hooked.cache_clear()
+def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A module of another name for each test: hooks are loaded once in a process."""
+    made = ModuleType(f"made_hooks_{next(NUMBERS)}")
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    monkeypatch.setattr("tests.columns.test_hooks.FUNCTION", f"{made.__name__}:f")
+    return made
 
 
 def hooked_table(table: TableDef, policies: Policies) -> HookedTable | None:
@@ -51,7 +56,7 @@ def hooked_table(table: TableDef, policies: Policies) -> HookedTable | None:
 
 
 def policies(version: str = "1", **more: Any) -> Policies:
-    return Policies.make(more, {"shop.t": {"hook": Hook("made_hooks:f", version)}})
+    return Policies.make(more, {"shop.t": {"hook": Hook(FUNCTION, version)}})
 
 
 def rows(count: int = 3) -> list[pa.Array]:
@@ -111,7 +116,7 @@ def test_the_mark_tells_function_version_and_input(module: ModuleType) -> None:
         hooked_table(TABLE, policies(zero_dates="text")),
     ]
     marks = [table.mark for table in made if table is not None]
-    assert [mark.partition("/")[0] for mark in marks] == ["made_hooks:f@1", "made_hooks:f@2", *["made_hooks:f@1"] * 3]
+    assert [mark.partition("/")[0] for mark in marks] == [f"{FUNCTION}@1", f"{FUNCTION}@2", *[f"{FUNCTION}@1"] * 3]
     digests = [mark.partition("/")[2] for mark in marks]
     assert digests[0] == digests[1]
     assert len({*digests}) == 4
@@ -174,7 +179,7 @@ BROKEN: dict[str, tuple[Function, str]] = {
 def test_a_broken_contract_names_hook_and_table(module: ModuleType, name: str) -> None:
     function, message = BROKEN[name]
     module.f = function  # type: ignore[attr-defined]
-    with pytest.raises(HookError, match=rf"the hook made_hooks:f@1 .*{message}") as caught:
+    with pytest.raises(HookError, match=rf"the hook {FUNCTION}@1 .*{message}") as caught:
         hooked_table(TABLE, policies()).apply(rows())  # type: ignore[union-attr]
     assert isinstance(caught.value, Definite)
     assert caught.value.table == "shop.t"
@@ -183,7 +188,7 @@ def test_a_broken_contract_names_hook_and_table(module: ModuleType, name: str) -
 
 
 def test_a_function_that_is_not_there(module: ModuleType) -> None:
-    with pytest.raises(HookError, match=r"made_hooks:f cannot be imported: AttributeError.*PYTHONPATH.*pyFiles"):
+    with pytest.raises(HookError, match=rf"{FUNCTION} cannot be imported: AttributeError.*PYTHONPATH.*pyFiles"):
         hooked_table(TABLE, policies())
     module.f = 1  # type: ignore[attr-defined]
     with pytest.raises(HookError, match="is not a function"):

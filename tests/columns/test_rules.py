@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec, column_rules
@@ -75,6 +77,24 @@ def test_masks(key: MaskKey) -> None:
         "hash:" + hmac.new(KEY.encode(), b"headgate", hashlib.sha256).hexdigest()[:8],
         "truncate:2", "", "null", "text:***",
     )  # fmt: skip
+
+
+@given(
+    st.lists(st.none() | st.binary(max_size=200) | st.integers(50, 70).map(bytes), min_size=1, max_size=20),
+    st.text("aé", min_size=16, max_size=150),
+)
+def test_hashes_are_those_of_python(values: list[bytes | None], key: str) -> None:
+    """Around the lengths of SHA-256's blocks, too, of values and of keys."""
+    table = TableDef("d", "t", (Column("data", "longblob"),))
+    name = f"MASKS_{key.encode().hex()}"  # a codec is made once for the same policies
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(name, key)
+        codec = TableCodec(table, policies({"d.t": {"data": "hash"}}, MaskKey(env=name)))
+    (hashes,) = codec.from_text(block([[value] for value in values]))
+    hashes.validate(full=True)
+    assert hashes.to_pylist() == [
+        None if value is None else hmac.new(key.encode(), value, hashlib.sha256).hexdigest() for value in values
+    ]
 
 
 def test_numbers_are_hashed_as_their_text(key: MaskKey) -> None:

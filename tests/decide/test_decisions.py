@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from headgate.catalog import AddedColumn
 from headgate.decide import Arrival, Decision, Divergence, Policy, State, TableBefore, decide
-from headgate.decide._states import COMPLETE
+from headgate.decide.states import COMPLETE
 from headgate.lake import Successor, TableState
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 

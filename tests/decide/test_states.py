@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from headgate.carrier import DdlRow
-from headgate.decide import State
-from headgate.decide._course import TableCourse, TableEvent
-from headgate.decide._states import SUSPENDED, TRANSITIONS, EventKind, follow
+from headgate.decide import Arrival, Policy, State, TableBefore, decide, stop
+from headgate.decide.states import SUSPENDED, TRANSITIONS, EventKind, follow
 from headgate.lake import TABLE_STATES, TableState
+from tests.fix_carrier import FakeBatch, FakeTable
 
 LOG = (
     None,
@@ -85,14 +83,13 @@ def test_the_work_of_a_batch_grows_with_its_statements(monkeypatch: pytest.Monke
         return follow(state, event)
 
     monkeypatch.setattr("headgate.decide._course.follow", counted)
-    course = TableCourse("d.t", State.LIVE)
-    row = DdlRow("d.t", "TRUNCATE TABLE t", "truncate", (9, 1, 1, 0), None, None)
-    for _ in range(1000):
-        course.add(TableEvent(EventKind.STATEMENT, statement=row))
-    assert [outcome.done for outcome in course.outcomes] == ["applied"] * 1000
-    assert (course.state, steps) == (State.LIVE, 1000)
-    course.stop("gone")
-    other = replace(course)
-    other.add(TableEvent(EventKind.ENDS_SUSPENSION))
-    assert (course.state, len(course.events)) == (State.STOPPED, 1001)
-    assert other.state is not State.STOPPED
+    orders, batch = FakeTable(), FakeBatch(9).live("shop.orders")
+    for pos in range(1000):
+        batch.ddl("shop.orders", "TRUNCATE TABLE orders", "truncate", pos)
+    before = TableBefore(TableState("shop.orders", "live", version=4), orders.target())
+    decision = decide(Arrival("shop.orders", batch.described()), before, Policy())
+    assert [outcome.done for outcome in decision.outcomes] == ["applied"] * 1000
+    assert (decision.state.state, steps) == ("live", 1002), "the statements, the header, the promise"
+    stopped = stop(decision, "gone", 9)
+    assert (decision.state.state, stopped.state.state, stopped.state.reason) == ("live", "stopped", "gone")
+    assert len(decision.outcomes) == 1000

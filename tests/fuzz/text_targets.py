@@ -109,8 +109,7 @@ def expressions() -> Target:
 def signals() -> Target:
     """Signals, as any channel brings them, and what a planner makes of them."""
     from headgate.carrier import parse_request
-    from headgate.control import parse_signal, signal_file
-    from headgate.control._signals import outside_signal
+    from headgate.control import inbox_files, parse_signal, signal_file
     from headgate.parsing import parse_json
 
     def one(kind: str, **data: Any) -> str:
@@ -125,6 +124,8 @@ def signals() -> Target:
         one("log", message="x"), '{"type":"redo","table":"a.b","chunk":{}}', one("schema-changes"),
     )  # fmt: skip
 
+    row = {"gtid": None, "seq": [1, 4, 0], "ts_us": 1}
+
     def run(case: bytes, _place: Place) -> object:
         out = [
             _or_error(_parsed_signal, parse_signal, signal_file, _text(case)),
@@ -137,7 +138,10 @@ def signals() -> Target:
                 raise
             return out
         if isinstance(value, dict):
-            out += [_or_error(outside_signal, value), _or_error(parse_request, value)]
+            out += [
+                _or_error(inbox_files, [{"id": None, "type": None, "data": None, **value, **row}]),
+                _or_error(parse_request, value),
+            ]
         return out
 
     return Target(lambda rng: mutate(rng, _texts(corpus, rng)) if rng.random() < 0.2 else _texts(corpus, rng), run)
@@ -206,7 +210,6 @@ def delta_logs() -> Target:
     import pyarrow as pa
 
     from headgate.delta import checkpointed_version, snapshot_at, unsupported_requirements
-    from headgate.delta._log import commit_name
     from headgate.delta.vectors import read_vector, vector_file
 
     schema = json.dumps({"type": "struct", "fields": [
@@ -254,7 +257,7 @@ def delta_logs() -> Target:
 
     def run(case: bytes, _place: Place) -> object:
         path = str(folder)
-        (folder / commit_name(0)).write_bytes(case)
+        (folder / "_delta_log" / f"{0:020}.json").write_bytes(case)
         (folder / "_delta_log" / "_last_checkpoint").write_bytes(case[:60])
         snapshot = snapshot_at(path, 0)
         out = [str(snapshot.features), str(snapshot.reader_features), str(snapshot.names), snapshot.schema_json,

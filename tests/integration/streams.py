@@ -36,8 +36,7 @@ from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState, Target
 from headgate.offsets import SnapshotProgress, SourceOffset
 from headgate.snapshot import ChunkOptions
-from headgate.spark import Options, Planner, SourceServer, Task, carrier_rows, plan_tasks, read_task
-from headgate.spark._relayed import server_of
+from headgate.spark import Options, Planner, SourceServer, Task, carrier_rows, plan_tasks, read_task, server_of
 from headgate_testing import MySQLServer
 from tests.integration.databases import Database
 

@@ -11,7 +11,6 @@ import pytest
 from headgate.delta import FoldLayout, TableLog, prepare_fold
 from headgate.errors import TargetError
 from headgate.lake import Lake, UnenteredBatches, WriteMethod, batch_marker, refusal
-from headgate.lake._write_methods import RAISE_PROTOCOL
 from tests.apply import commit_kinds as kinds
 from tests.apply.altered import remove_requirement, require_more
 from tests.apply.commit_kinds import Kind, Scene, rows, without_spark
@@ -21,6 +20,9 @@ from tests.lake.tables import make_table
 NAME = "shop.orders"
 SCHEMA = pa.schema({"id": pa.int64()})
 VECTORS = {"delta.enableDeletionVectors": "true"}
+RAISE_PROTOCOL = (
+    "set delta.minReaderVersion to 3 and delta.minWriterVersion to 7, then drop the features that headgate still names"
+)
 NO_VECTORS = "it has no deletion vectors: set delta.enableDeletionVectors to true"
 
 

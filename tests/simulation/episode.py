@@ -12,15 +12,14 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any, Final, Self
 from unittest.mock import patch
 
 from headgate.carrier import signal_path
-from headgate.delta._commit import _RETRY
 from headgate.errors import (
     BinlogPurgedError,
     CommitConflictError,
+    CommitUnknownError,
     ConfigError,
     Definite,
     HeadgateError,
@@ -29,6 +28,7 @@ from headgate.errors import (
 )
 from headgate.lake import Lake
 from headgate.offsets import SourceOffset
+from headgate.retrying import RetryPolicy
 from headgate.stores import folder_of
 from tests.simulation.choices import Chooser
 from tests.simulation.driver import Driver, Fault, Pipeline
@@ -77,7 +77,7 @@ def simulated() -> Iterator[None]:
             "headgate.lake._ledger.append_rows": append_ledger_row,
             "headgate.lake._unentered.keep_until": keep_until,
             "headgate.sinks._writer.ThreadPoolExecutor": _Serial,
-            "headgate.delta._commit._RETRY": replace(_RETRY, sleep=_sleep),
+            "headgate.delta._commit._RETRY": RetryPolicy(tries=5, errors=CommitUnknownError, sleep=_sleep),
         }.items():
             stack.enter_context(patch(name, value))
         folder_of.cache_clear()

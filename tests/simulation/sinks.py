@@ -277,14 +277,12 @@ class _Ledger(Ledger):
             self.last = self._newest()
 
     def _newest(self) -> LedgerRow | None:
-        from headgate.lake._ledger import _row
-
         files = self._delta.snapshot(files=True).files.values()
         rows: list[tuple[Any, ...]] = [_of(self._delta).store.data[file.path] for file in files]
         if not rows:
             return None
         newest: Sequence[Any] = max(rows, key=itemgetter(1))
-        return _row({field.name: value for field, value in zip(fields(LedgerRow), newest, strict=True)})
+        return LedgerRow.of({field.name: value for field, value in zip(fields(LedgerRow), newest, strict=True)})
 
     def _create(self) -> None:
         self._delta.create(_Schema(), {PIPELINE: PIPELINE_NAME, TABLE: "_headgate.ledger"})  # type: ignore[arg-type]

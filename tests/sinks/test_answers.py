@@ -7,20 +7,18 @@ from pathlib import Path
 import pytest
 
 from headgate.carrier import ControlFolder
-from headgate.decide import Decision, State
-from headgate.decide._course import TableCourse
+from headgate.decide import Arrival, Policy, TableBefore, decide, read_again
 from headgate.lake import TableState
 from headgate.sinks import PlannerMessages
-from tests.fix_carrier import FakeBatch
+from tests.fix_carrier import FakeBatch, FakeTable
 
 
 @pytest.mark.parametrize("table", ["shop.orders", "!shop.[x]*", "shop." + "т" * 64])
 def test_a_re_read_is_requested_of_any_table(table: str, tmp_path: Path) -> None:
     messages = PlannerMessages(ControlFolder(str(tmp_path)))
-    course = TableCourse(table, State.LIVE)
-    course.read_again("its columns changed")
-    decision = Decision(course, TableState(table, "stale"))
-    messages.request(FakeBatch(9).described(), [decision], {})
+    batch, before = FakeBatch(9).live(table).described(), TableState(table, "live", version=4)
+    decision = decide(Arrival(table, batch), TableBefore(before, FakeTable(table).target()), Policy())
+    messages.request(batch, [read_again(decision, "its columns changed", 9)], {})
     pending = messages.pending_rereads()
     assert pending is not None
     db, _, name = table.partition(".")

@@ -3,7 +3,7 @@
 ===================  ==============================================================================
 ``_decide``          the decision: ``decide(arrival, before, policy)``
 ``_case``            its inputs
-``_states``          the states of a table, the kinds of events, and the transitions
+``states``           the states of a table, the kinds of events, and the transitions
 ``_course``          the events of a batch; state, warnings, outcomes and re-read request derived from them
 ``_statements``      events of DDL; ``_alter``: of ALTERs on columns
 ``_images``          events of images
@@ -21,7 +21,7 @@ from headgate.decide._course import StatementOutcome
 from headgate.decide._decide import Decision, decide, read_again, reread_reason, stop
 from headgate.decide._images import LACKS_ROWS
 from headgate.decide._misfits import RESERVED_ANYWHERE, hook_name, refiltered, rehooked
-from headgate.decide._states import State
+from headgate.decide.states import State
 
 __all__ = [
     "LACKS_ROWS",

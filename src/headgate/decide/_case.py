@@ -8,7 +8,7 @@ from functools import cached_property
 
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
 from headgate.config import InconsistentImages, SchemaChangesConfig
-from headgate.decide._states import EventKind, State
+from headgate.decide.states import EventKind, State
 from headgate.lake import Form, Place, Successor, TableState, Target
 
 __all__ = ["Arrival", "Case", "Divergence", "Policy", "SnapshotInBatch", "TableBefore"]

@@ -8,7 +8,7 @@ from typing import Final
 
 from headgate.carrier import DdlRow
 from headgate.config import InconsistentImages
-from headgate.decide._states import SUSPENDED, EventKind, State, follow
+from headgate.decide.states import SUSPENDED, EventKind, State, follow
 from headgate.errors import SchemaChangedError
 
 __all__ = ["StatementOutcome", "TableCourse", "TableEvent", "remedy"]

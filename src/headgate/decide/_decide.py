@@ -1,6 +1,6 @@
 """Decide what a batch means for one table: a pure decision, made before anything is written.
 
-A table's state and the batch's content for it give its next state (``_states``) and a list of actions (``actions``).
+A table's state and the batch's content for it give its next state (``states``) and a list of actions (``actions``).
 ``stale`` and ``stopped`` tables are *suspended* (``held``): their images are left out until a re-read that began later
 brings the whole table. (If the columns changed, a successor is made for these rows.) No lasting change is lost: all in
 the suspended table is read again as of a later position. Tables in every other state take images.
@@ -55,8 +55,8 @@ from headgate.decide._images import (
 from headgate.decide._ledger_state import Limits, state_after, suspended_state
 from headgate.decide._plan import CurrentPlan
 from headgate.decide._statements import read_statements
-from headgate.decide._states import EventKind, State
 from headgate.decide.actions import Action, AppendChanges
+from headgate.decide.states import EventKind, State
 from headgate.errors import DecodeError
 from headgate.lake import TableState
 

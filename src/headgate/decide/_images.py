@@ -11,8 +11,8 @@ from headgate.decide._columns import ColumnPlan, ColumnView
 from headgate.decide._course import TableCourse, TableEvent, remedy
 from headgate.decide._definitions import names_in_log, union, widest
 from headgate.decide._misfits import Misfit, reserved
-from headgate.decide._states import EventKind, State
 from headgate.decide.actions import AppendChanges
+from headgate.decide.states import EventKind, State
 from headgate.lake import Form
 
 __all__ = [

@@ -28,7 +28,7 @@ from headgate.carrier import Part
 from headgate.decide._case import Case
 from headgate.decide._course import TableCourse, TableEvent
 from headgate.decide._misfits import hook_name
-from headgate.decide._states import EventKind, State
+from headgate.decide.states import EventKind, State
 from headgate.lake import IgnoredChanges, LeftOut, TableState
 from headgate.positions import NOTHING, Position, parse_position
 

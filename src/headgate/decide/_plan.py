@@ -10,8 +10,8 @@ from headgate.carrier import Definition, Part, Seq
 from headgate.decide import actions as do
 from headgate.decide._case import Case
 from headgate.decide._columns import ColumnPlan
-from headgate.decide._states import COMPLETE, EventKind, State
 from headgate.decide.actions import Action, TableContent
+from headgate.decide.states import COMPLETE, EventKind, State
 from headgate.errors import DecodeError
 from headgate.lake import Form
 

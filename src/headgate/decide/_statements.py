@@ -36,7 +36,7 @@ from headgate.decide._case import Case
 from headgate.decide._columns import ColumnView
 from headgate.decide._course import TableCourse, TableEvent, remedy
 from headgate.decide._misfits import shortened
-from headgate.decide._states import EventKind, State
+from headgate.decide.states import EventKind, State
 from headgate.lake import Form
 
 __all__ = ["read_statements"]

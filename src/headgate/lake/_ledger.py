@@ -229,6 +229,22 @@ class LedgerRow:
     merged: tuple[MergedState, ...] = ()
     """The merged tables that some of the tables are part of."""
 
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> LedgerRow:
+        """Convert a row of the ledger's table."""
+        states = [_state(item) for item in value["tables"]]
+        opened = value.get("snapshots")
+        return cls(
+            value["batch_id"],
+            value["epoch"],
+            value["gtid"],
+            value["committed_at"],
+            {state.table: state for state in states},
+            OpenSnapshots.from_dict(json.loads(opened)) if opened else OpenSnapshots(),
+            _parse_notifications(value.get("notifications")),
+            tuple(map(MergedState.of, value.get("merged") or ())),
+        )
+
     def named(self, name: str) -> list[TableState]:
         """Return the tables that have this name in the lake: several, if they are merged."""
         return [state for state in self.tables.values() if state.name == name]
@@ -398,7 +414,7 @@ class Ledger:
 def ledger_rows(frame: DataFrame, *, limit: int) -> list[LedgerRow]:
     """Return the newest ``limit`` rows of a ledger, newest first."""
     values = frame.orderBy(frame["epoch"].desc()).limit(limit).collect()
-    return [_row(value.asDict(recursive=True)) for value in values]
+    return [LedgerRow.of(value.asDict(recursive=True)) for value in values]
 
 
 def newest_row(lake: Lake) -> LedgerRow:
@@ -434,7 +450,7 @@ def find_newest(lake: Lake) -> LedgerRow | None:
                 break  # the other files are older
     except OSError as error:
         raise TargetError(f"{lake.ledger} cannot be read: {str(error).splitlines()[0]}") from None
-    return _row(max(newest, key=itemgetter("epoch"))) if newest else None
+    return LedgerRow.of(max(newest, key=itemgetter("epoch"))) if newest else None
 
 
 def ledger_files(lake: Lake) -> list[DataFile]:
@@ -450,21 +466,6 @@ def ledger_files(lake: Lake) -> list[DataFile]:
 def _newest_epoch(file: DataFile) -> int | None:
     epoch = file.statistics.greatest.get("epoch")
     return epoch if isinstance(epoch, int) else None
-
-
-def _row(value: Mapping[str, Any]) -> LedgerRow:
-    states = [_state(item) for item in value["tables"]]
-    opened = value.get("snapshots")
-    return LedgerRow(
-        value["batch_id"],
-        value["epoch"],
-        value["gtid"],
-        value["committed_at"],
-        {state.table: state for state in states},
-        OpenSnapshots.from_dict(json.loads(opened)) if opened else OpenSnapshots(),
-        _parse_notifications(value.get("notifications")),
-        tuple(map(MergedState.of, value.get("merged") or ())),
-    )
 
 
 def _state(item: Mapping[str, Any]) -> TableState:

@@ -9,6 +9,7 @@ from headgate.spark._options import OPTION_HELP, Options
 from headgate.spark._past import TablesAsOf
 from headgate.spark._planner import Planner
 from headgate.spark._read_task import read_task
+from headgate.spark._relayed import server_of
 from headgate.spark._server import ServerState, SourceServer
 from headgate.spark._tasks import LogRange, Task, Unread, plan_tasks
 
@@ -35,6 +36,7 @@ __all__ = [
     "plan_tasks",
     "read_task",
     "register",
+    "server_of",
 ]
 
 
