@@ -318,7 +318,7 @@ def test_init_never_writes_a_password(
     address = f"{mysql_server.host}:{mysql_server.port}"
     file, secret = tmp_path / "p.toml", tmp_path / "pw"
     code, out, err = run("init", f"mysql://{account}:{WORD}@{address}", "-o", str(file))
-    assert code == 0
+    assert (code, err.startswith("warning: ")) == (0, True)
     assert WORD not in file.read_text() + out + err
     assert load_config(file).source.url == f"mysql://{account}@{address}"
     secret.write_text(WORD)
@@ -332,9 +332,26 @@ def test_init_never_writes_a_password(
     assert load_config(file).source.password_env == "OTHER"
 
 
-def test_init_without_tables_or_place(mysql_server: MySQLServer, mysql_db: str, account: str, tmp_path: Path) -> None:
+def test_init_takes_all_databases_and_writes_here(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY)")
+    assert run("init", mysql_server.url)[0] == 0
+    config = load_config("pipeline.toml")
+    assert f"{mysql_db}.*" in config.source.tables
+    assert (config.target.path, config.target.mode) == (str(tmp_path / "lake"), ("current",))
+    assert run("init", mysql_server.url, "-o", "others.toml", "--tables", "!none.*", "-t", "!x.y")[0] == 0
+    assert load_config("others.toml").source.tables == ("*.*", "!none.*", "!x.y")
+
+
+def test_init_without_tables_server_or_place(
+    mysql_server: MySQLServer, mysql_db: str, account: str, tmp_path: Path
+) -> None:
     file = tmp_path / "p.toml"
     one_line(*run("init", url_of(mysql_server, account), "-o", str(file)), 2, "no table matches")
+    one_line(*run("init", mysql_server.url, "--tables", "nodot", "-o", str(file)), 2, "pattern")
+    one_line(*run("init", "mysql://root@127.0.0.1:1", "-o", str(file)), 3, "cannot connect to MySQL at 127.0.0.1:1")
     assert not file.exists()
     mysql_server.execute(f"CREATE TABLE {mysql_db}.t (a INT PRIMARY KEY)", f"GRANT SELECT ON {mysql_db}.* TO {account}")
     target = str(tmp_path / "none" / "p.toml")

@@ -280,13 +280,6 @@ def test_bad_use(mysql_server: MySQLServer) -> None:
     fails(3, "mysql://root@127.0.0.1:1", "--tables", "a.b")
 
 
-def test_an_engine_without_consistent_reads(mysql_server: MySQLServer, mysql_db: str) -> None:
-    mysql_server.execute(f"CREATE TABLE {mysql_db}.m (id INT PRIMARY KEY) ENGINE = MyISAM")
-    error = fails(3, mysql_server.url, "--tables", f"{mysql_db}.*")
-    assert "MyISAM" in error
-    assert f"table={mysql_db}.m" in error
-
-
 def test_missing_grants(mysql_server: MySQLServer, mysql_db: str, monkeypatch: pytest.MonkeyPatch) -> None:
     server, user = mysql_server, f"s{mysql_db}"[:30]
     server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY)", f"INSERT INTO {mysql_db}.t VALUES (1)")
