@@ -81,6 +81,21 @@ def killed_after_the_ledger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             yield
 
 
+def change_of(chosen: random.Random, name: str) -> str:
+    """A statement that changes rows of a table of :meth:`Runs.table`."""
+    key, other = chosen.randrange(1, 60), chosen.randrange(1, 60)
+    row = f"{key}, {chosen.randrange(10)}, {chosen.choice(('NULL', 6, 7, 8))}"
+    return chosen.choice(
+        [
+            f"REPLACE INTO {name} (id, v, n) VALUES ({row})",
+            f"DELETE FROM {name} WHERE id BETWEEN {key} AND {key + chosen.randrange(3)}",
+            f"UPDATE {name} SET v = (v + 3) % 10 WHERE id BETWEEN {key} AND {other}",
+            f"UPDATE {name} SET n = IF(n = 7, NULL, 7) WHERE id = {key}",
+            f"UPDATE IGNORE {name} SET id = {other} WHERE id = {key}",
+        ]
+    )
+
+
 class Runs(Database):
     """A database, a lake, and the pipeline between them."""
 
@@ -106,19 +121,7 @@ class Runs(Database):
     def write(self, chosen: random.Random, count: int, *tables: str) -> None:
         """So many random changes of tables of :meth:`table`; their rows come, go, change, and get other keys."""
         for _ in range(count):
-            name, key, other = chosen.choice(tables), chosen.randrange(1, 60), chosen.randrange(1, 60)
-            row = f"{key}, {chosen.randrange(10)}, {chosen.choice(('NULL', 6, 7, 8))}"
-            self.do(
-                chosen.choice(
-                    [
-                        f"REPLACE INTO {name} (id, v, n) VALUES ({row})",
-                        f"DELETE FROM {name} WHERE id BETWEEN {key} AND {key + chosen.randrange(3)}",
-                        f"UPDATE {name} SET v = (v + 3) % 10 WHERE id BETWEEN {key} AND {other}",
-                        f"UPDATE {name} SET n = IF(n = 7, NULL, 7) WHERE id = {key}",
-                        f"UPDATE IGNORE {name} SET id = {other} WHERE id = {key}",
-                    ]
-                )
-            )
+            self.do(change_of(chosen, chosen.choice(tables)))
 
     def text(self) -> str:
         chosen = {"name": self.name, "tables": self.tables, "modes": self.modes, "reads": self.reads, "more": self.more}

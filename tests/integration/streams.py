@@ -5,6 +5,7 @@ Between planning a batch and reading its chunks anything can be done to the serv
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from collections.abc import Iterator, Mapping
@@ -16,16 +17,18 @@ from typing import Any
 
 import pyarrow as pa
 
-from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, ControlFolder, decode, open_images
+from headgate.carrier import DATA_COLUMN, KIND_COLUMN, TABLE_COLUMN, Batch, ControlFolder, Seq, decode, open_images
 from headgate.config import SchemaChangesConfig
+from headgate.control import KafkaTopic, SignalForwarder
 from headgate.decide import Arrival, Decision, Policy, TableBefore, decide
 from headgate.decide.actions import (
-    Action,
     AddColumns,
     Append,
+    Count,
     Create,
     FillColumns,
     NoteTypes,
+    Overwrite,
     Reshape,
     RowAction,
     Sweep,
@@ -35,15 +38,14 @@ from headgate.decide.actions import (
 from headgate.errors import HeadgateError, Transient
 from headgate.lake import TableState, Target
 from headgate.offsets import SnapshotProgress, SourceOffset
-from headgate.snapshot import ChunkOptions
-from headgate.spark import Options, Planner, SourceServer, Task, carrier_rows, plan_tasks, read_task, server_of
+from headgate.spark import Options, Planner, SourceServer, Task, carrier_rows, plan_tasks, server_of
 from headgate_testing import MySQLServer
 from tests.integration.databases import Database
 
 ROWS = 12
 
 
-def brought(action: Action) -> set[str]:
+def brought(action: object) -> set[str]:
     """Of which kind the images are that an action writes."""
     return {part.kind for part in action.parts} if isinstance(action, RowAction) else set()
 
@@ -63,11 +65,6 @@ def default_value(text: str, spark: str) -> Any:
     return kinds.get(spark, int)(text)
 
 
-def open_server(options: Options) -> SourceServer:
-    """The planner's view of the server."""
-    return server_of(options)
-
-
 def tasks_of(planner: Planner, options: Options, start: SourceOffset, end: SourceOffset) -> list[Task]:
     """The tasks of a batch."""
     uuid, log_uuid = planner.server_uuid(start), planner.log_uuid(start, end)
@@ -75,9 +72,16 @@ def tasks_of(planner: Planner, options: Options, start: SourceOffset, end: Sourc
     return plan_tasks(start, end, server_uuid=uuid, log_uuid=log_uuid, **limits)
 
 
-def items_of(options: Options, task: Task) -> Iterator[Any]:
-    """What a task reads, before it is encoded."""
-    return iter(read_task(options.settings(), task, "all", ChunkOptions(options.policies)))
+def chosen(action: RowAction, images: list[dict[str, Any]], bound: Seq | None) -> list[dict[str, Any]]:
+    """The images that an action writes, in the order of the log."""
+    kinds = brought(action)
+    place = [
+        (tuple(image["_seq"].values()), image["_op"] != "b", image)
+        for image in images
+        if ("chunk" if image["_op"] == "r" else "rows") in kinds
+    ]
+    place.sort(key=lambda entry: entry[:2])
+    return [image for seq, _, image in place if bound is None or seq > tuple(bound)]
 
 
 class Copy:
@@ -86,6 +90,7 @@ class Copy:
     def __init__(self) -> None:
         self.target: Target | None = None
         self.rows: dict[tuple[Any, ...], tuple[int, dict[str, Any]]] = {}  # key → epoch, row
+        self._numbers = itertools.count()
 
     def apply(self, decision: Decision, images: list[dict[str, Any]], epoch: int) -> None:
         """Carry out what is decided; the images are those that it names."""
@@ -109,6 +114,8 @@ class Copy:
                     self.rows = {}
                 case Append() | Upsert():
                     self._upsert(action, images, epoch)
+                case Overwrite() | Count():
+                    self._count(action, images, epoch)
                 case Sweep(epoch=first):
                     self.rows = {key: held for key, held in self.rows.items() if held[0] >= first}
 
@@ -129,18 +136,24 @@ class Copy:
         for key, (since, row) in self.rows.items():
             self.rows[key] = (since, {new: row[name] for name, new in names.items()})
 
+    def _count(self, action: Overwrite | Count, images: list[dict[str, Any]], epoch: int) -> None:
+        """A table without a key: its rows have numbers in place of keys."""
+        if isinstance(action, Overwrite):
+            self.rows = {}
+        for image in chosen(action, images, action.bound if isinstance(action, Count) else None):
+            row = {name: image.get(name) for name in action.definition.types}
+            if image["_op"] in "bd":
+                equal = next((number for number, (_, held) in self.rows.items() if held == row), None)
+                self.rows.pop(equal or (), None)
+            else:
+                self.rows[(next(self._numbers),)] = (epoch, row)
+
     def _upsert(self, action: Append | Upsert, images: list[dict[str, Any]], epoch: int) -> None:
-        types, key_names, kinds = action.definition.types, action.definition.key, brought(action)
-        place = [
-            (tuple(image["_seq"].values()), image["_op"] != "b", image)
-            for image in images
-            if ("chunk" if image["_op"] == "r" else "rows") in kinds
-        ]
-        filled: dict[str, Any] = {}
+        types, key_names, filled, bound = action.definition.types, action.definition.key, dict[str, Any](), None
         if isinstance(action, Upsert):
             filled = {name: default_value(text, types[name]) for name, text in action.fills.items()}
-            place = [entry for entry in place if action.bound is None or entry[0] > tuple(action.bound)]
-        for _, _, image in sorted(place, key=lambda entry: entry[:2]):
+            bound = action.bound
+        for image in chosen(action, images, bound):
             named = {action.names.get(name, name): value for name, value in image.items()}
             key = tuple(named[name] for name in key_names)
             self.rows.pop(key, None)
@@ -152,10 +165,17 @@ class Stream(Database):
     """A stream of tables, batch by batch."""
 
     def __init__(
-        self, server: MySQLServer, db: str, folder: Path, *, is_nameless: bool = False, **options: str
+        self,
+        server: MySQLServer,
+        db: str,
+        folder: Path,
+        *,
+        is_nameless: bool = False,
+        topic: KafkaTopic | None = None,
+        **options: str,
     ) -> None:
         super().__init__(server, db)
-        self.is_nameless = is_nameless
+        self.is_nameless, self._topic = is_nameless, topic
         (folder / "secret").write_text(server._password)
         self.options = Options.parse(
             {
@@ -169,16 +189,27 @@ class Stream(Database):
         self.schema_changes = SchemaChangesConfig()
         self.patience_seconds = 0.0
         """For so long a batch that could not be read is read again, as Spark does it: who reads gives up sooner."""
-        self.restart()
+        self._open()
         self.offset = self.planner.initial()
         self.states: dict[str, TableState] = {}
         self.copies: dict[str, Copy] = {}
         self.redone: list[tuple[str, dict[str, Any], bool]] = []
+        self.applied: list[Batch] = []
 
     def restart(self) -> None:
         """Another planner, which knows nothing but the offset and the inbox."""
-        self.view = open_server(self.options)
-        self.planner = Planner(self.options, self.view, ControlFolder(self.inbox.path))
+        self.close()
+        self._open()
+
+    def _open(self) -> None:
+        self.view: SourceServer = server_of(self.options)
+        self.forwarder = None if self._topic is None else SignalForwarder(self._topic, self.inbox)
+        self.planner = Planner(self.options, self.view, ControlFolder(self.inbox.path), forwarder=self.forwarder)
+
+    def close(self) -> None:
+        self.view.drop()
+        if self.forwarder is not None:
+            self.forwarder.close()
 
     def batch(self, *meanwhile: str, end: SourceOffset | None = None) -> bool:
         """One batch; ``meanwhile`` happens after it was planned. False: there is nothing to do.
@@ -199,6 +230,7 @@ class Stream(Database):
         )
         self.planner.finished(end)
         self.offset = end
+        self.applied.append(batch)
         return True
 
     def _rows(self, end: SourceOffset) -> list[pa.RecordBatch]:

@@ -10,20 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from headgate.cli import app
 from headgate.config import load_config
 from headgate.errors import ServerSettingError
 from headgate.mysql import Connection, ConnectionSettings, gtid_executed
 from headgate_testing import MySQLServer, replica_pair
+from tests.integration import commands
+from tests.integration.commands import run
 
 WORD = "s3cr3t!"
-
-
-def run(*args: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, list(args))
-    return result.exit_code, result.stdout, result.stderr
 
 
 def check(url: str, *args: str) -> tuple[int, dict[str, dict[str, str]]]:
@@ -32,6 +27,12 @@ def check(url: str, *args: str) -> tuple[int, dict[str, dict[str, str]]]:
     rows: list[dict[str, str]] = json.loads(out)
     assert len({row["name"] for row in rows}) == len(rows)
     return code, {row["name"]: row for row in rows}
+
+
+def fails(code: int, *args: str) -> str:
+    error = commands.fails(code, *args)
+    assert WORD not in error
+    return error
 
 
 def failed(rows: dict[str, dict[str, str]], status: str = "fail") -> set[str]:
@@ -218,32 +219,25 @@ def test_privileges_of_a_role_count(mysql_server: MySQLServer, mysql_db: str, ac
     assert (code, failed(rows)) == (0, set())
 
 
-def one_line(code: int, out: str, err: str, expected: int, text: str) -> None:
-    assert (code, out) == (expected, "")
-    assert err.startswith("error: ")
-    assert err.count("\n") == 1
-    assert text in err
-    assert WORD not in err
-
-
 def test_what_cannot_be_checked_is_one_line(
     mysql_server: MySQLServer, account: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     url = url_of(mysql_server, account)
-    one_line(*run("check", "mysql://127.0.0.1:1"), 3, "cannot connect to MySQL at 127.0.0.1:1")
-    one_line(*run("check", "mysql://no-such-host.invalid"), 3, "host name is unknown")
-    one_line(*run("check", "http://x"), 2, "not a MySQL URL")
-    one_line(*run("check", f"{url}/?tls=on"), 2, "unknown tls mode 'on'")
-    one_line(*run("check", url, "--tables", "shop"), 2, "not a table pattern")
-    one_line(*run("check", url, "--password-file", str(tmp_path / "none")), 2, "cannot read the password file")
-    one_line(*run("check", f"{url}/?tls=verify_ca&tls_ca=/no/such.pem"), 2, "cannot use the TLS files")
+    assert "cannot connect to MySQL at 127.0.0.1:1" in fails(3, "check", "mysql://127.0.0.1:1")
+    assert "host name is unknown" in fails(3, "check", "mysql://no-such-host.invalid")
+    assert "not a MySQL URL" in fails(2, "check", "http://x")
+    assert "unknown tls mode 'on'" in fails(2, "check", f"{url}/?tls=on")
+    assert "not a table pattern" in fails(2, "check", url, "--tables", "shop")
+    assert "cannot read the password file" in fails(2, "check", url, "--password-file", str(tmp_path / "none"))
+    assert "cannot use the TLS files" in fails(2, "check", f"{url}/?tls=verify_ca&tls_ca=/no/such.pem")
     (tmp_path / "pw").write_text("not it\n")
-    one_line(*run("check", url, "--password-file", str(tmp_path / "pw")), 3, "check the user and its password")
+    error = fails(3, "check", url, "--password-file", str(tmp_path / "pw"))
+    assert ("check the user and its password" in error, "not it" in error) == (True, False)
     monkeypatch.setenv("HEADGATE_PASSWORD", "wrong")
-    one_line(*run("check", url), 3, "check the user and its password")
+    assert "check the user and its password" in fails(3, "check", url)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
-        one_line(*run("check", f"mysql://127.0.0.1:{port}/?connect_timeout_seconds=0.2"), 3, "cannot connect")
+        assert "cannot connect" in fails(3, "check", f"mysql://127.0.0.1:{port}/?connect_timeout_seconds=0.2")
 
 
 def test_a_password_in_the_url_works_with_a_warning(mysql_server: MySQLServer, account: str) -> None:
@@ -286,7 +280,7 @@ def test_init_writes_a_file_that_reads_back(mysql_server: MySQLServer, mysql_db:
     assert "no primary key" in text
     assert "[x]" in text  # the keyless table is named
     file.write_text("mine")
-    one_line(*run(*command, "-o", str(file)), 2, "exists already; --force overwrites it")
+    assert "exists already; --force overwrites it" in fails(2, *command, "-o", str(file))
     assert file.read_text() == "mine"
     assert run(*command, "-o", str(file), "--force")[0] == 0
     assert load_config(file) == config
@@ -318,7 +312,7 @@ def test_init_never_writes_a_password(
     address = f"{mysql_server.host}:{mysql_server.port}"
     file, secret = tmp_path / "p.toml", tmp_path / "pw"
     code, out, err = run("init", f"mysql://{account}:{WORD}@{address}", "-o", str(file))
-    assert code == 0
+    assert (code, err.startswith("warning: ")) == (0, True)
     assert WORD not in file.read_text() + out + err
     assert load_config(file).source.url == f"mysql://{account}@{address}"
     secret.write_text(WORD)
@@ -332,10 +326,27 @@ def test_init_never_writes_a_password(
     assert load_config(file).source.password_env == "OTHER"
 
 
-def test_init_without_tables_or_place(mysql_server: MySQLServer, mysql_db: str, account: str, tmp_path: Path) -> None:
+def test_init_takes_all_databases_and_writes_here(
+    mysql_server: MySQLServer, mysql_db: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mysql_server.execute(f"CREATE TABLE {mysql_db}.t (id INT PRIMARY KEY)")
+    assert run("init", mysql_server.url)[0] == 0
+    config = load_config("pipeline.toml")
+    assert f"{mysql_db}.*" in config.source.tables
+    assert (config.target.path, config.target.mode) == (str(tmp_path / "lake"), ("current",))
+    assert run("init", mysql_server.url, "-o", "others.toml", "--tables", "!none.*", "-t", "!x.y")[0] == 0
+    assert load_config("others.toml").source.tables == ("*.*", "!none.*", "!x.y")
+
+
+def test_init_without_tables_server_or_place(
+    mysql_server: MySQLServer, mysql_db: str, account: str, tmp_path: Path
+) -> None:
     file = tmp_path / "p.toml"
-    one_line(*run("init", url_of(mysql_server, account), "-o", str(file)), 2, "no table matches")
+    assert "no table matches" in fails(2, "init", url_of(mysql_server, account), "-o", str(file))
+    assert "pattern" in fails(2, "init", mysql_server.url, "--tables", "nodot", "-o", str(file))
+    assert "cannot connect to MySQL at 127.0.0.1:1" in fails(3, "init", "mysql://root@127.0.0.1:1", "-o", str(file))
     assert not file.exists()
     mysql_server.execute(f"CREATE TABLE {mysql_db}.t (a INT PRIMARY KEY)", f"GRANT SELECT ON {mysql_db}.* TO {account}")
     target = str(tmp_path / "none" / "p.toml")
-    one_line(*run("init", url_of(mysql_server, account), "-o", target), 2, "cannot be written")
+    assert "cannot be written" in fails(2, "init", url_of(mysql_server, account), "-o", target)

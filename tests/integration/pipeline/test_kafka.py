@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
@@ -375,23 +376,28 @@ def test_rows_that_pass_skipped_operations_and_a_chosen_key(runs: KafkaRuns) -> 
     assert folded[topics["c"]] == {'{"id": 2}': {"v": 5, "id": 2}}
 
 
+@pytest.fixture(scope="module")
+def own_broker() -> Iterator[KafkaBroker]:
+    """A broker that tests kill and restart."""
+    with KafkaBroker.start() as broker:
+        yield broker
+
+
 @pytest.mark.long
-def test_a_broker_that_is_away(runs: KafkaRuns) -> None:
+def test_a_broker_that_is_away(runs: KafkaRuns, own_broker: KafkaBroker) -> None:
     """The run retries, and nothing is lost."""
     runs.table("a", 20)
-    runs.settings = "timeout_seconds = 1\n"
-    with KafkaBroker.start() as broker:
-        runs.broker = broker
+    runs.settings, runs.broker = "timeout_seconds = 1\n", own_broker
 
-        def meanwhile(number: int) -> bool:
-            if number == 1:
-                runs.do("UPDATE a SET v = v + 1")
-                broker.kill()
-                Thread(target=broker.restart, daemon=True).start()
-            return number < 2
+    def meanwhile(number: int) -> bool:
+        if number == 1:
+            runs.do("UPDATE a SET v = v + 1")
+            own_broker.kill()
+            Thread(target=own_broker.restart, daemon=True).start()
+        return number < 2
 
-        runs.run(once=False, meanwhile=meanwhile)
-        assert runs.folded(runs.topic("a"))[runs.topic("a")] == runs.expected("a")
+    runs.run(once=False, meanwhile=meanwhile)
+    assert runs.folded(runs.topic("a"))[runs.topic("a")] == runs.expected("a")
 
 
 def test_spark_makes_the_table_of_the_messages(runs: KafkaRuns) -> None:
@@ -458,21 +464,20 @@ def test_heartbeats_while_nothing_changes(runs: KafkaRuns) -> None:
 
 
 @pytest.mark.long
-def test_heartbeats_of_a_broker_that_is_away(runs: KafkaRuns, caplog: pytest.LogCaptureFixture) -> None:
-    runs.settings = "heartbeat_ms = 50\ntimeout_seconds = 1\n"
-    topic = f"__debezium-heartbeat.{runs.prefix}"
-    with KafkaBroker.start() as broker:
-        runs.broker = broker
-        config = runs.config().target.kafka
-        assert config is not None
-        target = KafkaTarget(config, "modes")
-        with contextlib.closing(target), caplog.at_level(logging.WARNING, "headgate"):
-            target.start()
-            wait_until(lambda: len(runs.messages(topic)) > 1)
-            broker.kill()
-            wait_until(lambda: "Kafka: " in caplog.text)
-            broker.restart()
-            wait_until(lambda: "resumed after" in caplog.text)
-            sent = len(runs.messages(topic))
-            wait_until(lambda: len(runs.messages(topic)) > sent)
+def test_heartbeats_of_a_broker_that_is_away(
+    runs: KafkaRuns, own_broker: KafkaBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs.settings, runs.broker = "heartbeat_ms = 50\ntimeout_seconds = 1\n", own_broker
+    topic, config = f"__debezium-heartbeat.{runs.prefix}", runs.config().target.kafka
+    assert config is not None
+    target = KafkaTarget(config, "modes")
+    with contextlib.closing(target), caplog.at_level(logging.WARNING, "headgate"):
+        target.start()
+        wait_until(lambda: len(runs.messages(topic)) > 1)
+        own_broker.kill()
+        wait_until(lambda: "Kafka: " in caplog.text)
+        own_broker.restart()
+        wait_until(lambda: "resumed after" in caplog.text)
+        sent = len(runs.messages(topic))
+        wait_until(lambda: len(runs.messages(topic)) > sent)
     assert len(caplog.messages) == 2

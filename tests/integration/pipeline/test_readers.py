@@ -120,13 +120,12 @@ def test_the_page_about_reading(lake: Lake, spark: SparkSession) -> None:
 
 def test_the_page_about_reading_with_duckdb(lake: Lake) -> None:
     connection = duckdb_with_delta()
-    with connection:
-        newest, moment = on_page("sql", lake)
-        assert connection.execute(newest).fetchall()
-        ledger, one = moment.split(";\n\n")
-        states = {table: state for table, state, _ in connection.execute(ledger).fetchall()}
-        assert states[KINDS.name] == "live"
-        assert connection.execute(one).fetchone() is not None
+    newest, moment = on_page("sql", lake)
+    assert connection.execute(newest).fetchall()
+    ledger, one = moment.split(";\n\n")
+    states = {table: state for table, state, _ in connection.execute(ledger).fetchall()}
+    assert states[KINDS.name] == "live"
+    assert connection.execute(one).fetchone() is not None
 
 
 def by_delta_rs(folder: str) -> pa.Table:
@@ -138,7 +137,9 @@ def by_polars(folder: str) -> pa.Table:
     return polars.scan_delta(folder).collect().to_arrow()
 
 
+@functools.cache
 def duckdb_with_delta() -> Any:
+    """A connection, whose extension takes longer to load than tables take to be read."""
     duckdb, package = pytest.importorskip("duckdb"), pytest.importorskip("duckdb_extension_delta")
     (extension,) = Path(package.__file__).parent.rglob("delta.duckdb_extension")
     connection = duckdb.connect()
@@ -147,8 +148,7 @@ def duckdb_with_delta() -> Any:
 
 
 def by_duckdb(folder: str) -> pa.Table:
-    with duckdb_with_delta() as connection:
-        return connection.execute("SELECT * FROM delta_scan(?)", [folder]).to_arrow_table()
+    return duckdb_with_delta().execute("SELECT * FROM delta_scan(?)", [folder]).to_arrow_table()
 
 
 READERS: dict[str, Callable[[str], pa.Table]] = {"delta-rs": by_delta_rs, "polars": by_polars, "duckdb": by_duckdb}
@@ -215,13 +215,11 @@ def test_every_reader_opens_tables_of_every_name(spark: SparkSession, tmp_path: 
             rows = reader(folder).select(["id", "text"]).to_pylist()
             assert sorted((row["id"], row["text"]) for row in rows) == expected[name], name
             assert reader(changelog).num_rows == 5, name
-    # Spark needs more than a second for a query, so one reads all tables.
+    # Spark needs more than a second for a query, so one reads all tables. Changelogs have the same names elsewhere.
     rows_by_name: dict[str, list[tuple[int, str]]] = {name: [] for name in ODD_NAMES}
     for row in union(spark, folders).collect():
         rows_by_name[ODD_NAMES[row["number"]]].append((row["id"], row["text"]))
     assert {name: sorted(rows) for name, rows in rows_by_name.items()} == expected
-    counts = Counter(row["number"] for row in union(spark, changelogs).collect())
-    assert counts == dict.fromkeys(range(len(ODD_NAMES)), 5)
 
 
 def union(spark: SparkSession, folders: list[str]) -> DataFrame:

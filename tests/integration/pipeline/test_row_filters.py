@@ -111,24 +111,6 @@ def test_a_filter_that_no_row_passes_any_more_empties_the_table(runs: Runs) -> N
     assert newest_row(runs.lake).tables[f"{runs.db}.t"].state == "live"
 
 
-@pytest.mark.long
-def test_a_partial_image_stops_its_table_only(runs: Runs) -> None:
-    table, other = runs.table("t", rows=20), runs.table("other", rows=20)
-    runs.run()
-    runs.do(
-        "SET SESSION binlog_row_image = MINIMAL", "UPDATE t SET v = 1 WHERE id = 7", "DELETE FROM other WHERE id = 3"
-    )
-    runs.run()
-    states = runs.reports[-1].tables
-    assert states[table].state == "stopped"
-    assert str(states[table].reason).startswith("`rows` needs whole row images to tell which rows pass: SET GLOBAL")
-    assert states[other].state == "live"
-    assert runs.rows(other) == runs.source(other)
-    Pipeline(runs.config(), runs.spark).run(once=True, resnapshot=[table])
-    runs.run()
-    check(runs, ROWS)
-
-
 def test_a_column_of_the_filter_that_is_gone_stops_its_table_only(runs: Runs) -> None:
     table, other = runs.table("t", rows=20), runs.table("other", rows=20)
     runs.run()

@@ -118,15 +118,6 @@ def test_keys_that_swap(bench: Bench) -> None:
     assert bench.rows() == [(1, "b"), (2, "a")]
 
 
-def test_a_batch_of_many_parts_folds_across_them(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headgate.apply._expand._DRIVER_BYTES", 0)
-    bench.write(first_read((1, "a"), (2, "b"), (3, "c")))
-    batch = live(2, ("d", 30, 1, "a2"), ("c", 40, 1, "a3"))
-    batch.images(ORDERS, [("b", 10, 1, "a"), ("u", 10, 1, "a2"), ("d", 15, 2, "b")])
-    bench.write(batch)
-    assert bench.rows() == [(1, "a3"), (3, "c")]
-
-
 @pytest.mark.parametrize("other_file", [1, 2, 0])
 def test_killed_between_the_tables_and_the_ledger(bench: Bench, other_file: int) -> None:
     """The replay may come from another server, where the same changes have other positions."""
@@ -212,38 +203,6 @@ def test_the_ledger_row_is_a_consistent_view(bench: Bench) -> None:
         view(gtid=f"{UUID}:1-9")
 
 
-def test_a_table_that_is_still_read_is_not_in_the_view(bench: Bench) -> None:
-    bench.write(FakeBatch(1).snapshot(NAME, 1, append=True, first=True).chunk(ORDERS, [(1, "a")]))
-    assert read_as_of(bench.spark, bench.lake.path) == {}
-    bench.write(FakeBatch(2).snapshot(NAME, 1, append=True, last=True).chunk(ORDERS, [(2, "b")]))
-    assert read_as_of(bench.spark, bench.lake.path)[NAME].count() == 2
-
-
-def test_a_truncate_clears_what_came_before_it(bench: Bench) -> None:
-    bench.write(first_read((1, "a"), (2, "b")))
-    batch = live(2, ("c", 10, 3, "c"), ("t", 20), ("c", 30, 4, "d"))
-    bench.write(batch.ddl(NAME, "TRUNCATE TABLE orders", "truncate", 20))
-    assert bench.rows() == [(4, "d")]
-    assert [op for op, *_ in bench.log()] == ["r", "r", "c", "t", "c"]
-    bench.write(live(3, ("t", 10)).ddl(NAME, "TRUNCATE TABLE orders", "truncate", 10))
-    assert bench.rows() == []
-
-
-def test_a_new_column(bench: Bench) -> None:
-    wider = FakeTable(columns=(("id", "bigint"), ("added", "int"), ("item", "string")))
-    bench.write(first_read((1, "a"), (2, "b")))
-    batch = live(2, ("b", 10, 1, "a"), ("u", 10, 1, "a2")).images(wider, [("c", 30, 3, 7, "c")])
-    bench.write(batch.ddl(NAME, "ALTER TABLE orders ADD added INT AFTER id", "alter", 20, adds=[AddedColumn("added")]))
-    assert bench.rows()[1:] == [(2, None, "b"), (3, 7, "c")]
-    frame = bench.spark.read.format("delta").load(bench.lake.current(NAME))
-    assert frame.columns == ["id", "added", "item", "_seq", "_gtid", "_ts"]
-    assert {row["added"] for row in logged(bench.lake.changelog(NAME), where="_op = 'c'")} == {7}
-    history = lake_dicts(bench.lake.schema_history)
-    assert [(row["db"], row["table"], row["action"]) for row in history] == [("shop", "orders", "alter")]
-    assert [(row["outcome"], row["reason"]) for row in history] == [("applied", None)]
-    assert bench.writer.inbox.signals() == {}
-
-
 def test_an_added_column_is_filled_with_its_default_once(bench: Bench) -> None:
     """In the rows there were and in images from before it, also if the driver dies after the tables."""
     wider = FakeTable(columns=(("id", "bigint"), ("added", "int"), ("item", "string")))
@@ -259,6 +218,14 @@ def test_an_added_column_is_filled_with_its_default_once(bench: Bench) -> None:
     bench.crash_before_ledger(batch())
     bench.write(batch())
     assert bench.rows() == [(1, 5, "a2"), (2, 5, "b"), (3, 7, "c"), (4, None, "d")]
+    frame = bench.spark.read.format("delta").load(bench.lake.current(NAME))
+    assert frame.columns == ["id", "added", "item", "_seq", "_gtid", "_ts"]
+    assert [row["added"] for row in logged(bench.lake.changelog(NAME), where="_op = 'c'")] == [7, None]
+    history = [
+        (row["db"], row["table"], row["action"], row["outcome"], row["reason"])
+        for row in lake_dicts(bench.lake.schema_history)
+    ]
+    assert history == [("shop", "orders", "alter", "applied", None)]
     alone = FakeBatch(3).live(NAME)
     widest = FakeTable(columns=(*wider.columns, ("price", "double")))
     price = [AddedColumn("price", nullable=False, default="0.5")]
@@ -401,15 +368,6 @@ def test_chunks_and_images_of_the_same_keys_are_upserted_in_one_commit(bench: Be
     assert bench.rows() == [*expected, (21, "u")]
 
 
-def test_a_reread_sweeps_what_the_source_no_longer_has(bench: Bench) -> None:
-    bench.write(first_read((1, "a"), (2, "b"), (3, "c"), (4, "d")))
-    part = FakeBatch(2).snapshot(NAME, 2, append=False, first=True).chunk(ORDERS, [(1, "a"), (2, "B")])
-    bench.write(part.images(ORDERS, [("c", 10, 9, "late")]))
-    assert len(bench.rows()) == 5
-    bench.write(FakeBatch(3).snapshot(NAME, 2, append=False, last=True).chunk(ORDERS, [(3, "c")]))
-    assert bench.rows() == [(1, "a"), (2, "B"), (3, "c"), (9, "late")]
-
-
 def test_inserts_of_the_signal_table_are_in_the_inbox_before_their_batch_counts(bench: Bench) -> None:
     """And once, however often the batch is written."""
     bench.write(first_read((1, "a")))
@@ -489,24 +447,6 @@ def test_what_is_handed_back(bench: Bench) -> None:
     assert bench.writer.inbox.read("hint.json") == hint
 
 
-def test_an_alter_that_may_change_rows_asks_for_a_reread(bench: Bench) -> None:
-    bench.write(first_read((1, "a")))
-    bench.write(FakeBatch(2).live(NAME).ddl(NAME, "ALTER TABLE orders MODIFY item CHAR(1)", "alter", 5))
-    signal = bench.writer.inbox.read("signals/ddl-2-shop-002eorders.json")
-    assert signal is not None
-    assert (signal["type"], signal["tables"]) == ("resnapshot", [NAME])
-
-
-def test_a_dropped_table_is_stopped_and_keeps_its_rows(bench: Bench) -> None:
-    bench.write(first_read((1, "a")))
-    report = bench.write(FakeBatch(2).live(NAME).ddl(NAME, "DROP TABLE orders", "drop", 5))
-    assert report.tables[NAME].state == "stopped"
-    assert report.warnings
-    bench.restart()
-    bench.write(live(3, ("c", 10, 2, "b")))
-    assert bench.rows() == [(1, "a")]
-
-
 def _delta(bench: Bench, path: str) -> None:
     bench.spark.range(3).write.format("delta").save(path)
 
@@ -555,14 +495,6 @@ def test_two_pipelines_on_one_target(bench: Bench, spark: SparkSession) -> None:
         second.write(FakeBatch(2, start_epoch=0).live(NAME).images(ORDERS, [("c", 10, 2, "b")]))
     with pytest.raises(TargetError, match="belongs to pipeline"):
         BatchWriter(spark, bench.lake, "other", ("current",))
-
-
-def test_names_that_paths_and_parquet_do_not_like(bench: Bench) -> None:
-    odd = FakeTable("we/b.o`r d%20", (("a b", "bigint"), ("x`y;", "string"), ("é", "string")), ("a b",))
-    bench.write(first_read((1, "a", "é"), (2, "b", "é"), table=odd))
-    bench.write(live(2, ("d", 10, 1, "a", "é"), ("c", 20, 3, "c", None), table=odd))
-    frame = bench.spark.read.format("delta").load(bench.lake.current(odd.name))
-    assert sorted(tuple(row) for row in frame.drop("_seq", "_gtid", "_ts").collect()) == [(2, "b", "é"), (3, "c", None)]
 
 
 def reads(batch: FakeBatch, state: str = "read") -> FakeBatch:

@@ -14,7 +14,7 @@ from headgate.pipeline import Pipeline, check_source
 from headgate_testing import MySQLServer
 from tests.integration.outside import logged
 from tests.integration.pipeline.verifying import newest
-from tests.integration.runs import Runs
+from tests.integration.runs import Runs, change_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,18 +34,7 @@ def skip(runs: Runs, *operations: str) -> None:
 def write(runs: Runs, chosen: random.Random, count: int, model: Rows) -> None:
     """Write, and apply to the model all but what a DELETE or TRUNCATE removes."""
     for _ in range(count):
-        key, other = chosen.randrange(1, 30), chosen.randrange(1, 30)
-        row = f"{chosen.randrange(100)}, {chosen.choice(('NULL', 7))}"
-        statement = chosen.choice(
-            [
-                f"REPLACE INTO t VALUES ({key}, {row})",
-                f"REPLACE INTO t VALUES ({other}, {row})",
-                f"DELETE FROM t WHERE id BETWEEN {key} AND {key + 3}",
-                f"UPDATE t SET v = v + 1 WHERE id BETWEEN {key} AND {other}",
-                f"UPDATE IGNORE t SET id = {other} WHERE id = {key}",
-            ]
-        )
-        apply(runs, statement, model)
+        apply(runs, change_of(chosen, "t"), model)
 
 
 def apply(runs: Runs, statement: str, model: Rows) -> None:

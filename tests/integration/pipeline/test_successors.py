@@ -250,17 +250,6 @@ def test_a_table_that_only_spark_may_write_is_refused(bench: Bench) -> None:
     assert bench.rows() == by_spark(bench) == OLD_ROWS
 
 
-def test_marked_rows(spark: SparkSession, tmp_path: Path) -> None:
-    """A table is made again with the other setting, and back."""
-    bench = Bench(spark, tmp_path / "lake", policy=lambda _table: Policy.of(("current",), marks_deletes=True))
-    bench.options = {}
-    bench.restart()
-    bench.write(reading(2).chunk(OLD, values(OLD, 1, 2)))
-    assert len(bench.rows()) == len(OLD_ROWS)
-    bench.write(reading(3, last=True).chunk(OLD, values(OLD, 3)))
-    assert bench.rows() == by_spark(bench) == values(OLD, 1, 2, 3)
-
-
 def test_a_shard_is_made_again(spark: SparkSession, tmp_path: Path) -> None:
     """The merged table has its old rows, too, until the shard is complete."""
     place = Place("shop.all", "a", "_shard")

@@ -12,9 +12,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from headgate.delta import CommitOutcome, _commit
-from headgate.errors import TargetError
 from headgate.files import is_temporary
-from headgate.lake import WriteMethod, refusal
+from headgate.lake import refusal
 from tests.fix_carrier import FakeBatch, FakeTable
 from tests.integration.outside import lake_rows
 from tests.integration.pipeline.histories import KEYS, NAME, Copy, History, document, table_of
@@ -153,27 +152,3 @@ def test_small_files_are_folded_beside_the_batches(
     assert last is not None
     assert last.tables[NAME].version == copy.delta().version() == len(operations) - 1
     assert not [file for file in Path(copy.delta().path, "_delta_log").iterdir() if is_temporary(file.name)]
-
-
-def test_tables_that_others_altered_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """They ask more of a writer than rows. The error has the remedies: either one helps."""
-    table = FakeTable(NAME)
-    copy = Copy(spark, tmp_path, upserts=True)
-    assert copy.write(first_two(table)).write_methods == {NAME: {WriteMethod.APPEND}}
-    assert copy.write(FakeBatch(2).live(NAME).images(table, [("u", 10, 2, "c")])).write_methods == {
-        NAME: {WriteMethod.UPSERT}
-    }
-    assert copy.write(FakeBatch(3).live(NAME)).write_methods == {}, "nothing came into a table"
-    batch = FakeBatch(4).live(NAME).images(table, [("c", 10, 3, "d")])
-    alter = f"ALTER TABLE delta.`{copy.delta().path}` SET TBLPROPERTIES"
-    vectors = f"{alter} ('delta.enableDeletionVectors' = '%s')"
-    spark.sql(vectors % "false")
-    with pytest.raises(TargetError, match=r"no deletion vectors: set delta\.enableDeletionVectors to true"):
-        copy.write(batch)
-    spark.sql(vectors % "true")
-    copy.write(batch)
-    spark.sql(f"{alter} ('delta.enableChangeDataFeed' = 'true')")
-    with pytest.raises(TargetError, match=r"remove delta\.enableChangeDataFeed, changeDataFeed\. Or move its folder"):
-        copy.write(FakeBatch(5).live(NAME).images(table, [("c", 10, 4, "e")]))
-    assert "delta.enableChangeDataFeed" in str(refusal(copy.lake, NAME, spark.conf.get)), "a dry run says the same"
-    assert sorted(n for (n,) in lake_rows(copy.lake.current(NAME), ["id"]).elements()) == [1, 2, 3]

@@ -85,6 +85,10 @@ class Lakes:
     def command(self) -> list[str]:
         return [sys.executable, "-m", "headgate.cli", "verify", str(self.config)]
 
+    def verify_without_java(self) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "JAVA_HOME": str(self.config.parent), "PYTHONWARNINGS": "error"}
+        return subprocess.run(self.command(), env=env, capture_output=True, text=True, timeout=300, check=False)
+
 
 @pytest.fixture
 def lakes(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Lakes:
@@ -94,11 +98,7 @@ def lakes(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Lakes:
 ROWS = pa.schema([("id", pa.int32()), ("v", pa.string())])
 
 
-def without_java(folder: Path) -> dict[str, str]:
-    return {**os.environ, "JAVA_HOME": str(folder), "PYTHONWARNINGS": "error"}
-
-
-def test_a_lake_in_a_folder_needs_no_jvm(lakes: Lakes, tmp_path: Path) -> None:
+def test_a_lake_in_a_folder_needs_no_jvm(lakes: Lakes) -> None:
     """Tables that are equal, differ, have no key, or are not compared; in the order of their names."""
     values = ", ".join(f"({n}, 'row {n}')" for n in range(1000))
     for table in ("a", "b", "c", "d"):
@@ -112,9 +112,7 @@ def test_a_lake_in_a_folder_needs_no_jvm(lakes: Lakes, tmp_path: Path) -> None:
     lakes.copy("c", ROWS, [])
     lakes.states.append(TableState(f"{lakes.db}.d", "stale", reason="an ALTER"))
     gtid = lakes.commit()
-    done = subprocess.run(
-        lakes.command(), env=without_java(tmp_path), capture_output=True, text=True, timeout=300, check=False
-    )
+    done = lakes.verify_without_java()
     db = lakes.db
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.splitlines() == [
@@ -129,7 +127,7 @@ def test_a_lake_in_a_folder_needs_no_jvm(lakes: Lakes, tmp_path: Path) -> None:
     ]
 
 
-def test_a_table_that_cannot_be_compared(lakes: Lakes, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_compared(lakes: Lakes) -> None:
     """It is undecided, with the reason; the others are compared."""
     for table in ("a", "b", "c"):
         lakes.server.execute(
@@ -140,9 +138,7 @@ def test_a_table_that_cannot_be_compared(lakes: Lakes, tmp_path: Path) -> None:
         rows = [(1, 2 if table == "b" else "2"), (3, None)]
         lakes.copy(table, pa.schema([("id", pa.int32()), ("v", kind)]), ["id"], rows)
     gtid = lakes.commit()
-    done = subprocess.run(
-        lakes.command(), env=without_java(tmp_path), capture_output=True, text=True, timeout=300, check=False
-    )
+    done = lakes.verify_without_java()
     db = lakes.db
     assert done.stdout.splitlines() == [
         f"{db}.a: 2 rows, equal as of {gtid}",
@@ -197,15 +193,8 @@ def test_it_begins_where_the_pipeline_stood_in_the_log(lakes: Lakes) -> None:
     gtid = lakes.commit()
     file, pos = lakes.server.log_status()
     lakes.server.execute(f"UPDATE {lakes.db}.t SET v = 'b'", f"INSERT INTO {lakes.db}.t VALUES (2, 'a')")
-    note = {
-        "gtid": gtid,
-        "server_uuid": lakes.server.server_uuid,
-        "file": file,
-        "pos": pos,
-        "last_gtid": "",
-        "last_us": 0,
-        "created_s": 0,
-    }
+    note = {"gtid": gtid, "server_uuid": lakes.server.server_uuid, "file": file, "pos": pos}
+    note |= {"last_gtid": "", "last_us": 0, "created_s": 0}
     others = [
         {**note, "gtid": lakes.server.gtid_executed}, {**note, "server_uuid": "none"},
         {**note, "file": "binlog.999999"}, {**note, "pos": 1 << 60}, {},

@@ -87,16 +87,6 @@ def test_every_reader_goes_through_both_kinds_of_files(log: Log) -> None:
     assert window.gtid == log.executed()
 
 
-def test_the_set_at_the_start_of_each_file(log: Log) -> None:
-    sets = switches(log)
-    known = dict(zip(("0", "1", "2", "3"), sets, strict=False))
-    names = [name for name, *_ in files(log)]
-    starts = [previous_gtids(log.settings, name) for name in names]
-    assert all(before <= after for before, after in pairwise(starts))
-    for n in ("1", "2", "3"):
-        assert known[n] in starts, "each switch begins a file, and what was executed then is in front of it"
-
-
 def test_hints_into_files_of_either_kind(log: Log) -> None:
     """A reader stands in a file and goes on there: behind the switch, in front of it, in the file's middle."""
     sets = switches(log)

@@ -183,25 +183,6 @@ def test_readers_that_no_planner_stands_behind(tmp_path: Path) -> None:
         assert CliRunner().invoke(app, command).exit_code == 0
 
 
-def test_a_running_pipeline(spark: SparkSession, tmp_path: Path) -> None:
-    with pair(UNORDERED) as servers:
-        runs = Runs(spark, servers.primary, "d", tmp_path)
-        runs._template_values["url"] = servers.proxy.url
-        table = runs.table("t")
-
-        def meanwhile(number: int) -> None:
-            if number == 1:
-                runs.do("UPDATE t SET v = 77 WHERE id < 9")
-                servers.fail_over()
-
-        remedy = refused(lambda: runs.run(once=False, meanwhile=meanwhile), "replica_preserve_commit_order")
-        mend(servers.replica, remedy)
-        runs.server = servers.replica
-        runs.run()
-        assert runs.state(table) == "live"
-        assert runs.rows(table) == runs.source(table)
-
-
 @pytest.mark.mysql(">= 9.6", "the first server logs cascades")
 def test_a_server_that_does_not_log_what_foreign_keys_do(spark: SparkSession, tmp_path: Path) -> None:
     """The tables they change are stopped with the first batch that it plans, though nothing in there speaks of them."""

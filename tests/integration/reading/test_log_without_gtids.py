@@ -12,10 +12,8 @@ from typing import Any
 
 import pymysql
 import pytest
-from typer.testing import CliRunner
 
 from headgate.catalog import TablePatterns
-from headgate.cli import app
 from headgate.errors import BinlogPurgedError, ServerBehindError, UnsupportedError
 from headgate.gtid import Gtid
 from headgate.mysql import Connection, ConnectionSettings
@@ -36,6 +34,7 @@ from headgate.snapshot import ChunkRead, Redo, read_chunks
 from headgate_testing import MySQLServer
 from tests.integration.beside import beside
 from tests.integration.changes import plain
+from tests.integration.commands import run
 from tests.integration.databases import Database
 
 pytestmark = pytest.mark.needs_own_server
@@ -197,11 +196,6 @@ def test_what_is_refused(scene: Scene) -> None:
 
 
 # --- commands, beside writers
-
-
-def run(*args: str) -> tuple[int, str, str]:
-    result = CliRunner().invoke(app, list(args))
-    return result.exit_code, result.stdout, result.stderr
 
 
 def moving_amounts(server: MySQLServer, sessions: int) -> AbstractContextManager[None]:

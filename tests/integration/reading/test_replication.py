@@ -11,7 +11,7 @@ import pytest
 
 from headgate.binlog import codes
 from headgate.catalog import TablePatterns
-from headgate.errors import BinlogPurgedError, IncompleteReadError, ServerBehindError, UnsupportedError
+from headgate.errors import BinlogPurgedError, IncompleteReadError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.mysql import Connection, gtid_executed
 from headgate.offsets import Hint
@@ -89,20 +89,6 @@ def test_ordinals_do_not_depend_on_the_tables_chosen(log: Log) -> None:
     assert only == {name: seq for name, seq in both.items() if name[0].endswith(".b")}
 
 
-def test_compressed_transactions(log: Log) -> None:
-    with log.server.connect(database=log.db) as connection, connection.cursor() as cursor:
-        cursor.execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)")
-        cursor.execute("SET SESSION binlog_transaction_compression = ON")
-        log.mark()
-        for n in range(20):
-            cursor.execute("INSERT INTO t VALUES " + ",".join(f"({n * 100 + i}, REPEAT('x', 500))" for i in range(50)))
-            connection.commit()
-    rows = images(log.items())
-    assert [row["id"] for row in rows] == [n * 100 + i for n in range(20) for i in range(50)]
-    assert len({row["_seq"][2] for row in rows}) == 20
-    assert all(len(row["v"]) == 500 for row in rows)
-
-
 @pytest.mark.mysql(">= 8.3", "GTIDs with tags")
 def test_tagged_gtids(log: Log) -> None:
     log.do("CREATE TABLE t (id INT PRIMARY KEY)")
@@ -152,23 +138,6 @@ def test_truncate_is_an_image_and_savepoints_are_nothing(log: Log) -> None:
         cursor.execute("INSERT INTO t VALUES (3)")
         connection.commit()
     assert [(row["_op"], row.get("id")) for row in images(log.items())] == [("c", 1), ("t", None), ("c", 3)]
-
-
-def test_create_select_is_one_transaction(log: Log) -> None:
-    log.mark()
-    log.do("CREATE TABLE t (id INT PRIMARY KEY) SELECT 1 AS id UNION SELECT 2")
-    assert sorted(row["id"] for row in images(log.items())) == [1, 2]
-
-
-def test_statements_in_place_of_rows_are_refused(log: Log) -> None:
-    log.do("CREATE TABLE t (id INT PRIMARY KEY)")
-    log.mark()
-    with log.server.connect(database=log.db, autocommit=True) as connection, connection.cursor() as cursor:
-        cursor.execute("SET SESSION binlog_format = 'STATEMENT'")
-        cursor.execute("INSERT INTO t VALUES (1)")
-    with pytest.raises(UnsupportedError, match="binlog_format") as caught:
-        log.items()
-    assert "INSERT INTO" in caught.value.statement
 
 
 def test_a_window_reaches_the_position_asked_for(log: Log) -> None:

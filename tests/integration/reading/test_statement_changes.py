@@ -306,24 +306,6 @@ def test_load_data_into_a_followed_table_is_one_error(world: World, tmp_path: Pa
     assert "\n" not in str(error)
 
 
-def test_mixed_logs_unsafe_statements_as_rows(world: World, tmp_path: Path) -> None:
-    db = world.databases[0]
-    start = world.now()
-    file = tmp_path / "rows.txt"
-    file.write_text("1\t2\n2\t3\n")
-    with world.session("MIXED") as cursor:
-        cursor.execute(f"LOAD DATA INFILE '{file}' INTO TABLE t")
-        cursor.execute("INSERT INTO t SELECT 3, CAST(RAND() * 0 AS SIGNED) + 7")
-        cursor.execute(f"INSERT INTO {world.databases[1]}.t VALUES (1, 1)")
-        cursor.execute("INSERT INTO t SELECT 4, LENGTH(UUID())")
-    assert [(row["id"], row["v"]) for row in plain(world.read(start, f"{db}.*"))] == [
-        (1, 2), (2, 3), (3, 7), (4, 36),
-    ]  # fmt: skip
-    with world.session("MIXED") as cursor:
-        cursor.execute("INSERT INTO t VALUES (5, 5)")
-    assert world.refused(start) == {db, world.databases[1]}
-
-
 @pytest.mark.parametrize("kind", ["STATEMENT", "MIXED", "ROW"])
 def test_statements_about_a_temporary_table_change_none_of_its_name(world: World, kind: str) -> None:
     db = world.databases[0]
@@ -358,18 +340,6 @@ def test_statements_about_a_table_with_values_of_its_sessions_change_it(world: W
     assert ddl == ["alter t", "alter t", "rename t", "rename moved"]
     truncates = [image for item in items if isinstance(item, LogBlock) for image in item.images]
     assert [image.table.name for image in truncates] == ["t"]
-
-
-def test_a_table_made_of_a_query_in_a_followed_database(world: World) -> None:
-    """As a statement it is one event, without rows: who follows the table would miss them."""
-    db, start = world.databases[0], world.now()
-    world.server.execute(f"INSERT INTO {db}.t VALUES (1, 1)")
-    with world.session("STATEMENT") as cursor:
-        cursor.execute("CREATE TABLE copy (PRIMARY KEY (id)) SELECT * FROM t")
-    with pytest.raises(UnsupportedError, match=rf"the rows of a new table {db}\.copy"):
-        world.read(start, f"{db}.*")
-    assert [row["id"] for row in plain(world.read(start, f"{db}.*", f"!{db}.copy"))] == [1]
-    assert not world.refused(start) - {db}
 
 
 def test_names_of_databases_where_the_server_has_them_in_lower_case(own_server: Callable[..., MySQLServer]) -> None:

@@ -35,7 +35,7 @@ def start(mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Iterator[
                 cursor.execute(f"CREATE TABLE {table} (pk INT AUTO_INCREMENT PRIMARY KEY, aa INT)")
                 cursor.execute(f"INSERT INTO {table} {ROWS}")
         settings = {"tables": f"{mysql_db}.*,!{mysql_db}.signals", "signal_table": f"{mysql_db}.signals", **options}
-        runs.append(Run(mysql_server, mysql_db, tmp_path / "control", settings, topic))
+        runs.append(Run(mysql_server, mysql_db, tmp_path, topic=topic, **settings))
         return runs[-1]
 
     yield begin
@@ -59,16 +59,16 @@ def taken(run: Run) -> list[str]:
 def test_an_insert_is_followed_in_the_batch_after_the_one_that_saw_it(start: Callable[..., Run]) -> None:
     run = start()
     run.do(f"INSERT INTO signals VALUES {snap(run, 'ad hoc/1', 'a')}")
-    assert run.batch()
+    assert run.next()
     assert (run.actions, run.headers[0]["tables"]) == ([], {})
-    assert run.batch()
+    assert run.next()
     (action,) = run.headers[1]["actions"]
     assert (action["id"], action["tables"]) == ("ad hoc/1", [f"{run.db}.a"])
     assert run.headers[1]["tables"][f"{run.db}.a"]["signals"] == ["ad hoc/1"]
     run.drain()
     assert run.ids("a") == ALL
     run.check("a")
-    assert f"{run.db}.signals" not in run.tables
+    assert f"{run.db}.signals" not in run.states
     assert run.inbox.signals() == {}
 
 
@@ -93,7 +93,7 @@ def test_what_is_no_insert_is_no_signal(start: Callable[..., Run]) -> None:
         ("two", "y"),
         ("two", "again"),
     ]
-    assert run.tables == {}
+    assert run.states == {}
 
 
 def test_signals_of_a_transaction_and_of_a_batch_keep_their_order(start: Callable[..., Run]) -> None:
@@ -124,7 +124,7 @@ def test_a_row_that_makes_no_sense_is_answered_and_nothing_stops(start: Callable
         assert word in text
     assert len(answers) == 5, "one without an id has the name of its place in the log"
     run.do("UPDATE a SET aa = -1 WHERE pk = 1")
-    assert run.batch()
+    assert run.next()
 
 
 def test_a_signal_table_that_changes_its_form_stops_nothing(start: Callable[..., Run]) -> None:
@@ -182,7 +182,7 @@ def test_a_log_without_gtids(tmp_path: Path) -> None:
         server.execute("CREATE DATABASE d", "CREATE TABLE d.a (pk INT PRIMARY KEY, aa INT)", f"INSERT INTO d.a {ROWS}")
         server.execute(SIGNALS.replace("TABLE signals", "TABLE d.signals"))
         settings = {"tables": "d.a", "signal_table": "d.signals", "watermark": "signal-table"}
-        run = Run(server, "d", tmp_path / "control", settings)
+        run = Run(server, "d", tmp_path, **settings)
         try:
             for number in range(3):
                 run.do(f"INSERT INTO signals VALUES {value('log', str(number), {'message': 'x'})}")
@@ -196,18 +196,17 @@ def test_a_log_without_gtids(tmp_path: Path) -> None:
             run.close()
 
 
-def test_a_signal_table_that_is_not_one_is_told_before_a_run_begins(start: Callable[..., Run]) -> None:
+def test_a_signal_table_that_is_not_one_is_told_before_a_run_begins(start: Callable[..., Run], tmp_path: Path) -> None:
     run = start()
-    secret = run.folder / "secret"
     text = f"""
 name = "shop"
 [source]
 url = "{run.server.url}"
-password_file = "{secret}"
+password_file = "{tmp_path}/secret"
 tables = ["{run.db}.a"]
 signal_table = "{{}}"
 [target]
-path = "{run.folder}/lake"
+path = "{tmp_path}/lake"
 """
     assert check_source(parse_config(text.format(f"{run.db}.signals"))) == [f"{run.db}.a"]
     for name, problem in (
@@ -240,8 +239,8 @@ def send(kafka_broker: KafkaBroker, kafka_topic: str) -> Callable[..., int]:
 def down(run: Run) -> None:
     """As if Kafka's client had all day: what was sent is here when the run begins."""
     run.restart()
-    assert run._topic is not None
-    run._topic.forward(wait=True)
+    assert run.forwarder is not None
+    run.forwarder.forward(wait=True)
 
 
 @pytest.mark.parametrize("committed", [True, False], ids=["with offset commit", "without offset commit"])
@@ -264,67 +263,3 @@ def test_signals_it_kafka_signal_that_comes_while_down_is_executed_once(
     run.drain()
     assert len(run.actions) == 1
     run.check("a")
-
-
-@pytest.mark.parametrize("channel", ["table", "topic"])
-def test_05_06_07_updates_restarts_and_tables_that_are_done(
-    start: Callable[..., Run], topic: KafkaTopic, send: Callable[..., int], channel: str
-) -> None:
-    """Asked for through the channel; a restart after every batch; what is done is not read again."""
-    run = start("a", "c", topic=topic, chunk_rows="300")
-    run.drain()
-    if channel == "table":
-        run.do(f"INSERT INTO signals VALUES {snap(run, 'once', 'a', 'c')}")
-    else:
-        send(run, "a", "c")
-    parts = iter(range(0, 1000, 250))
-
-    def update() -> None:
-        low = next(parts, None)
-        if low is not None:
-            run.do(*(f"UPDATE {t} SET aa = aa + 2000 WHERE pk > {low} AND pk <= {low + 250}" for t in "ac"))
-
-    down(run)
-    while run.batch(update):
-        down(run)
-    assert len(run.actions) == 1
-    assert next(parts, None) is None
-    assert run.ids("a") == run.ids("c") == ALL
-    run.check("a", "c")
-    assert min(row[1] for row, _ in run.tables[f"{run.db}.a"].rows.values()) >= 2000
-
-
-def test_09_filtered_events(
-    start: Callable[..., Run], mysql_db: str, topic: KafkaTopic, send: Callable[..., int]
-) -> None:
-    run = start("a", "b", topic=topic, tables=f"{mysql_db}.a", chunk_rows="400")
-    run.drain()
-    send(run, ".*")
-    down(run)
-    for _ in range(30):
-        if not run.batch(
-            lambda: run.do("INSERT INTO b (aa) VALUES (1)", "INSERT INTO signals VALUES (UUID(), 'x', '')")
-        ):
-            break
-        if run.tables.get(f"{run.db}.a") and run.tables[f"{run.db}.a"].live:
-            break
-    run.check("a")
-    assert set(run.tables) == {f"{run.db}.a"}
-
-
-def test_25_table_that_is_included_after_a_restart(
-    start: Callable[..., Run], mysql_db: str, topic: KafkaTopic, send: Callable[..., int]
-) -> None:
-    run = start("a", "b", topic=topic, tables=f"{mysql_db}.a", snapshot_new_tables="false")
-    run.drain()
-    run.options["tables"] = f"{mysql_db}.a,{mysql_db}.b"
-    run.close()
-    offset = run.offset
-    run.__post_init__()
-    run.offset = offset
-    send(run, "b")
-    down(run)
-    run.drain()
-    assert run.ids("b") == ALL
-    assert run.ids("a") == []
-    run.check("b")

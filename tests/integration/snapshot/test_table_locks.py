@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import Any
 
 import pymysql
 import pytest
@@ -15,6 +16,7 @@ from headgate.mysql import Connection, ConnectionSettings, select_blocks
 from headgate.offsets import ChunkSpec
 from headgate.snapshot import ChunkOptions, ChunkRead, Redo, TableLocks, read_chunks
 from headgate_testing import MySQLServer
+from tests.integration.beside import beside
 from tests.integration.changes import Log, plain
 
 SELECT = "headgate.snapshot._reader.select_blocks"
@@ -82,43 +84,17 @@ def test_chunks_of_keyed_tables_are_turned_back(log: Log) -> None:
     assert counted(plain([item for item in items if not isinstance(item, Redo)])) == then
 
 
-class Writers:
-    """Sessions that never pause: rows of ``bare`` are inserted, changed and deleted."""
-
-    def __init__(self, log: Log, sessions: int) -> None:
-        self.log, self.failures = log, list[pymysql.err.MySQLError]()
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(sessions)]
-
-    def _run(self, number: int) -> None:
-        try:
-            with self.log.server.connect(database="locks", autocommit=True) as connection:
-                turn = 0
-                while not self._stop.is_set():
-                    turn += 1
-                    with connection.cursor() as cursor:
-                        cursor.execute(f"INSERT INTO bare VALUES ({turn % 5}, 'w'), ({turn % 3}, NULL)")
-                        cursor.execute(f"UPDATE bare SET v = 'u{turn % 4}' WHERE id = {turn % 5} LIMIT 2")
-                        cursor.execute(f"DELETE FROM bare WHERE id = {number} LIMIT 2")
-        except pymysql.err.MySQLError as error:
-            self.failures.append(error)
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-        assert not self.failures
-
-
 def test_a_table_without_a_key_under_permanent_writes(log: Log) -> None:
+    def write(choice: random.Random, stop: threading.Event) -> None:
+        with log.server.connect(database="locks", autocommit=True) as connection, connection.cursor() as cursor:
+            while not stop.is_set():
+                cursor.execute(f"INSERT INTO bare VALUES ({choice.randrange(5)}, 'w'), ({choice.randrange(3)}, NULL)")
+                cursor.execute(f"UPDATE bare SET v = 'u{choice.randrange(4)}' WHERE id = {choice.randrange(5)} LIMIT 2")
+                cursor.execute(f"DELETE FROM bare WHERE id = {choice.randrange(2)} LIMIT 2")
+
     state, began = counted(log.chunk("bare")), log.start
     taken = []
-    with Writers(log, 2):
+    with beside(write, 2):
         for _ in range(6):
             log.mark()
             rows = plain(list(read(log, ChunkSpec("locks.bare", 0), locks=TableLocks(wait_seconds=60))))

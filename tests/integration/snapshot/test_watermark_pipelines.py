@@ -10,10 +10,8 @@ import pytest
 from headgate.lake import newest_row
 from headgate.positions import LogPlace
 from headgate_testing import MySQLServer
-from tests.integration.changes import Log
 from tests.integration.databases import pipeline_config
 from tests.integration.pipeline.test_copies import Copy
-from tests.integration.snapshot.test_table_locks import Writers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,23 +59,3 @@ def test_a_server_without_gtids(spark: SparkSession, tmp_path: Path) -> None:
         assert all_equal(copy) == {"t", "bare", "later"}
         assert copy.rows("later") == [(7,)]
         assert copy.rows("bare") == [(1, "a"), (1, "a"), (1, "a"), (2, None)]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
-def test_a_table_without_a_key_under_permanent_writes(
-    spark: SparkSession, mysql_server: MySQLServer, tmp_path: Path
-) -> None:
-    """Each chunk of it is disturbed, and is read all the same."""
-    log = Log(mysql_server, "locks")
-    try:
-        log.do("CREATE TABLE bare (id INT, v VARCHAR(20))", "INSERT INTO bare VALUES (1, 'a'), (1, 'a'), (2, 'b')")
-        copy = copy_of(mysql_server, spark, "locks", tmp_path, 'watermark = "lock"\nlock_wait_seconds = 60')
-        with Writers(log, 1):
-            copy.run()
-            copy.run()
-            assert all_equal(copy) == {"bare"}
-        copy.run()
-        assert all_equal(copy) == {"bare"}
-    finally:
-        mysql_server.execute("DROP DATABASE locks")

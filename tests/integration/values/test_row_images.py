@@ -15,10 +15,9 @@ from headgate.catalog import TablePatterns
 from headgate.cli import app
 from headgate.errors import UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.mysql import Connection, gtid_executed
 from headgate.offsets import ChunkSpec
 from headgate.policies import Policies
-from headgate.replication import DecodeOptions, ImageBatch, LogBlock, LogRead, follow, read_range
+from headgate.replication import DecodeOptions, ImageBatch, LogBlock, follow
 from headgate.snapshot import ChunkOptions, ChunkRead, HighWatermark, Redo, read_chunks
 from headgate_testing import MySQLServer
 from tests.integration.changes import Log
@@ -325,12 +324,7 @@ class Chunks:
 
     def follow(self) -> None:
         """Apply everything after E."""
-        with Connection.open(self.session.settings) as connection:
-            end = gtid_executed(connection)
-        patterns = TablePatterns([f"{self.session.db}.*"])
-        for item in read_range(
-            LogRead(self.session.settings, wanted=end - self.executed, executed=end), DecodeOptions(patterns, epoch=2)
-        ):
+        for item in self.session.log.items(start=self.executed, epoch=2):
             for image in item.images if isinstance(item, LogBlock) else ():
                 self.copy.apply(image)
 
