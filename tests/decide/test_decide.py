@@ -7,7 +7,7 @@ import pytest
 
 from headgate.carrier import Batch, DdlRow, Header
 from headgate.catalog import AddedColumn, DroppedColumn
-from headgate.decide import Arrival, Decision, Divergence, Policy, TableBefore, decide, read_again, reread_reason, stop
+from headgate.decide import Arrival, Decision, Divergence, Policy, TableBefore, decide, reread_reason, suspend
 from headgate.decide.actions import (
     AddColumns,
     Count,
@@ -464,6 +464,15 @@ def test_created_again_is_read_again() -> None:
     assert (later.state.state, later.reread_reason is not None) == ("stale", True)
 
 
+def test_a_life_of_a_dropped_table_within_one_batch_is_in_its_changelog() -> None:
+    fake = FakeBatch(9).ddl("shop.orders", "CREATE ...", "create", 6).images(ORDERS, [("c", 7, 1, "x")])
+    fake.ddl("shop.orders", "DROP TABLE orders", "drop", 8)
+    dropped = TableState("shop.orders", "stopped", held_epoch=3, reason="r")
+    work = decided(fake, dropped, kafka=True)
+    assert (work.state.state, len(work.log_actions), len(work.messages)) == ("stopped", 1, 1)
+    assert decided(fake, dropped, kafka=True, strict=True).log_actions == (), "it stays stopped"
+
+
 def test_create_if_not_exists_on_a_table_that_exists_does_nothing() -> None:
     work = decided(FakeBatch(9).ddl("shop.orders", "CREATE TABLE IF NOT EXISTS orders ...", "create", 6))
     assert (work.state.state, work.reread_reason) == ("live", None)
@@ -540,15 +549,16 @@ def test_what_is_read_again_is_not_exact() -> None:
 @pytest.mark.parametrize(("strict", "state"), [(False, "stale"), (True, "stopped")])
 def test_a_table_that_lacks_rows_when_it_is_written(strict: bool, state: str) -> None:
     work = decided(FakeBatch(9).live("shop.orders").images(ORDERS, [("c", 1, 1, "x")]), strict=strict)
-    suspended = read_again(work, "rows are missing", 9)
+    suspended = suspend(work, 9, reread_reason="rows are missing", stop_reason=None)
     assert (suspended.state.state, suspended.state.held_epoch) == (state, 9)
     assert (suspended.reread_reason is None) == strict
     assert "rows are missing" in (suspended.state.reason or "")
     assert suspended.warnings
-    stopped = stop(suspended, "rows are wrong", 9)
+    stopped = suspend(work, 9, reread_reason="rows are missing", stop_reason="rows are wrong")
     assert (stopped.state.state, stopped.state.reason, stopped.reread_reason) == ("stopped", "rows are wrong", None)
     assert stopped.warnings == ("shop.orders is stopped: rows are wrong",)
     assert work.state.state == "live"
+    assert suspend(work, 9, reread_reason=None, stop_reason=None) is work
 
 
 def test_a_requested_re_read_that_begins_is_not_waited_for() -> None:

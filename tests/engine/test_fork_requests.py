@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -80,6 +84,69 @@ def test_a_request_that_is_cut_or_no_request_is_refused(listening: socket.socket
         taken, _ = listening.accept()
         assert _Server(listening, forks=True)._take(taken) is None
         assert launcher.recv(9) == _launcher.REFUSED
+
+
+@contextmanager
+def descriptors_left(count: int) -> Iterator[None]:
+    """So many descriptors are left to this process."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = os.open(os.devnull, os.O_RDONLY)
+    os.close(highest)  # the least number that is free
+    fillers = []
+    while (filler := os.dup(0)) < highest + 50:
+        fillers.append(filler)
+    os.close(filler)
+    for one in fillers[len(fillers) - count :]:
+        os.close(one)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (filler, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for one in fillers[: len(fillers) - count]:
+            os.close(one)
+
+
+def test_a_server_without_descriptors_refuses_and_goes_on(listening: socket.socket) -> None:
+    server = _Server(listening, forks=True)
+    with socket.socket(socket.AF_UNIX) as first, socket.socket(socket.AF_UNIX) as second:
+        first.connect(listening.getsockname())
+        with descriptors_left(1):  # which it reserves
+            assert server._accept() is None
+        assert first.recv(9) == _launcher.REFUSED
+        second.connect(listening.getsockname())
+        taken = server._accept()
+        assert taken is not None
+        taken.close()
+    server._leave()
+
+
+def test_a_request_whose_streams_find_no_descriptors_is_refused(listening: socket.socket) -> None:
+    server, before = _Server(listening, forks=True), len([*Path("/proc/self/fd").iterdir()])
+    ours, taken = socket.socketpair()
+    with ours:
+        text = b"/\0" + b"1\0-m"
+        socket.send_fds(ours, [len(text).to_bytes(4, "little") + text], [0, 1, 2])
+        with descriptors_left(1):
+            assert server._take(taken) is None
+        assert ours.recv(9) == _launcher.REFUSED
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
+def test_a_process_without_a_handle_is_ended(listening: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher whose process may have begun must not start it again."""
+
+    def refuse(_pid: int) -> int:
+        raise OSError(errno.ENFILE, "Too many open files in system")
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    child = os.posix_spawn(sys.executable, [sys.executable, "-c", "input()"], os.environ)
+    monkeypatch.setattr(os, "fork", lambda: child)
+    server = _Server(listening, forks=True)
+    assert status_of(listening, server._take) == _launcher.GONE
+    with pytest.raises(ChildProcessError):
+        os.waitpid(child, os.WNOHANG)
+    assert not server._children
 
 
 @pytest.mark.parametrize("reply", [b"", _launcher.FORKED, _launcher.FORKED + b"\0\1", b"?"])

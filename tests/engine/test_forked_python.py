@@ -206,16 +206,19 @@ def test_a_killed_server_leaves_no_process(python: str, modules: Path) -> None:
         assert launcher.wait(30) == 1
 
 
-@pytest.mark.parametrize("call", ["posix_spawn", "pipe", "statvfs"])
+@pytest.mark.parametrize("call", ["posix_spawn", "pipe", "statvfs", "mkdir"])
 def test_a_system_that_refuses_a_server_gets_plain_pythons(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, call: str
 ) -> None:
+    caplog.set_level("INFO", "headgate")
+
     def refuse(*_arguments: object, **_options: object) -> None:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(os, call, refuse)
     assert forking_python(f"no.such:{call}") is None
+    assert f"Spark starts each Python process separately: [Errno {errno.EAGAIN}]" in caplog.text
     assert [*tmp_path.iterdir()] == []
 
 

@@ -8,11 +8,11 @@ After each batch: each new row of the ledger has a greater epoch, a GTID set tha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 from tests.simulation.driver import Fault, Pipeline
-from tests.simulation.source import TABLES, UUIDS, Counts, Transaction
+from tests.simulation.source import TABLES, UUIDS, Counts
 from tests.simulation.world import World
 
 __all__ = ["Oracle"]
@@ -125,8 +125,6 @@ class Oracle:
             content = self._content(self._pipeline.lake.changelog(name, None), version)
             images = [image for file in content for image in file if image[0] in _LOGGED]
             logged = [(image[2], image[0], image[3], image[4]) for image in sorted(images, key=lambda one: one[1])]
-        lives = _lives(self._world.main.log, name)
-        logged = [image for image in logged if image[0] not in lives]
         if len(set(logged)) < len(logged):
             raise Fault(f"the changelog of {name} has a change twice")
         if self._pipeline.has_gap:
@@ -138,7 +136,7 @@ class Oracle:
                 for one in self._world.main.log
                 if one.number > begin[one.origin]
                 for table, op, key, value in one.images
-                if table == name and one.gtid not in lives
+                if table == name
             ]
             if logged == expected:
                 return
@@ -148,20 +146,6 @@ class Oracle:
                 f"the changelog of {name} has {len(logged)} images, the source {len(expected)}; at {wrong}:"
                 f" {logged[wrong : wrong + 3]}, not {expected[wrong : wrong + 3]}"
             )
-
-
-def _lives(log: Sequence[Transaction], name: str) -> set[str]:
-    """Return the transactions during which a table that had been dropped existed, if it was dropped again. A batch in
-    which all of such a life passes leaves its changes out.
-    """
-    passed, current, exists = set[str](), list[str](), False
-    for one in log:
-        if one.statement == ("create", name):
-            current, exists = [], True
-        elif one.statement == ("drop", name) and exists:
-            passed.update(current)
-        current.append(one.gtid)
-    return passed
 
 
 def counts_of(text: str) -> Counts:

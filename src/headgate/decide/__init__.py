@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from headgate.decide._case import Arrival, Divergence, Policy, TableBefore
 from headgate.decide._course import StatementOutcome
-from headgate.decide._decide import Decision, decide, read_again, reread_reason, stop
+from headgate.decide._decide import Decision, decide, reread_reason, suspend
 from headgate.decide._images import LACKS_ROWS
 from headgate.decide._misfits import RESERVED_ANYWHERE, hook_name, refiltered, rehooked
 from headgate.decide.states import State
@@ -35,9 +35,8 @@ __all__ = [
     "TableBefore",
     "decide",
     "hook_name",
-    "read_again",
     "refiltered",
     "rehooked",
     "reread_reason",
-    "stop",
+    "suspend",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import accumulate
 from typing import Final
 
 from headgate.carrier import DdlRow
@@ -103,6 +104,12 @@ class TableCourse:
     @property
     def is_suspended(self) -> bool:
         return self.state in SUSPENDED
+
+    @property
+    def stays_stopped(self) -> bool:
+        """Whether the table was stopped before the batch, and after each of its events."""
+        kinds = (event.kind for event in self.events)
+        return all(state is State.STOPPED for state in accumulate(kinds, follow, initial=self.before))
 
     @property
     def suspended_state(self) -> State | None:

@@ -60,7 +60,7 @@ from headgate.decide.states import EventKind, State
 from headgate.errors import DecodeError
 from headgate.lake import TableState
 
-__all__ = ["Decision", "decide", "read_again", "reread_reason", "stop"]
+__all__ = ["Decision", "decide", "reread_reason", "suspend"]
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     if column_plan.replace:
         columns.begin_table()
     # The changelog and Kafka get the changes of a suspended table, too, unless it was and stays stopped.
-    takes_changes = not (before.state is State.STOPPED and course.state is State.STOPPED)
+    takes_changes = not course.stays_stopped
     messages = tuple(images) if policy.kafka and takes_changes else ()
     to_log = log_actions(course, case, images, needs_no_log=without_log) if policy.changelog and takes_changes else ()
     course.add(TableEvent(snapshot.event))
@@ -143,17 +143,19 @@ def decide(arrival: Arrival, before: TableBefore, policy: Policy) -> Decision:
     )
 
 
-def read_again(decision: Decision, reason: str, epoch: int) -> Decision:
-    """Suspend the table after all: the write found that it lacks rows. Under ``strict``: stop it."""
-    course = replace(decision.course)
-    course.read_again(reason)
-    return replace(decision, course=course, state=suspended_state(decision.state, course, epoch))
+def suspend(decision: Decision, epoch: int, *, reread_reason: str | None, stop_reason: str | None) -> Decision:
+    """Return the decision for a table as its write left it.
 
-
-def stop(decision: Decision, reason: str, epoch: int) -> Decision:
-    """Stop the table after all: the write found that it has other rows than the source, which no re-read settles."""
+    :param reread_reason: the table lacks rows: it is read again, or under ``strict`` stopped.
+    :param stop_reason: it has other rows than the source, which no re-read settles: it is stopped.
+    """
+    if reread_reason is None and stop_reason is None:
+        return decision
     course = replace(decision.course)
-    course.stop(reason)
+    if reread_reason is not None:
+        course.read_again(reread_reason)
+    if stop_reason is not None:
+        course.stop(stop_reason)
     return replace(decision, course=course, state=suspended_state(decision.state, course, epoch))
 
 

@@ -2,7 +2,8 @@
 ``python -m headgate.engine._fork_server SOCKET FUNCTION``, which calls the function that loads the modules.
 
 The driver creates the socket, so a launcher that connects before the modules are loaded waits. If a launcher ends, the
-server ends the process that it requested, with SIGTERM. If the server ends, the kernel does so for all of them.
+server ends the process that it requested, with SIGTERM. If the server ends, the kernel does so for all of them. So it
+does not end for a request: if it has no descriptors left, it refuses that.
 """
 
 from __future__ import annotations
@@ -106,6 +107,7 @@ class _Server:
         self._poll = select.poll()
         self._poll.register(0, select.POLLIN)
         self._poll.register(listening, select.POLLIN)
+        self._spare: int | None = None  # a descriptor to release when there is no other
 
     def serve(self) -> Request | None:
         """Return None when the driver and all processes have ended; in a forked process, the request."""
@@ -116,12 +118,26 @@ class _Server:
                     driven = False
                     self._poll.unregister(0)
                 elif ready == self._listening.fileno():
-                    launcher, _ = self._listening.accept()
-                    request = self._take(launcher)
+                    launcher = self._accept()
+                    request = self._take(launcher) if launcher is not None else None
                     if request is not None:
                         return request
                 elif ready in self._children:
                     self._update_child(self._children[ready], ready)
+        return None
+
+    def _accept(self) -> socket.socket | None:
+        """Return the next launcher; None: there is no descriptor for it, so it is refused."""
+        if self._spare is None:
+            with suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY)
+        with suppress(OSError):
+            return self._listening.accept()[0]
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+        with suppress(OSError), self._listening.accept()[0] as launcher:
+            launcher.sendall(REFUSED)
         return None
 
     def _take(self, launcher: socket.socket) -> Request | None:
@@ -137,20 +153,29 @@ class _Server:
             self._leave()
             launcher.close()
             return request
+        for stream in request.streams if request is not None else ():
+            os.close(stream)  # one of which the child's handle gets
         if pid < 0:
             with suppress(OSError):
                 launcher.sendall(REFUSED)
             launcher.close()
         else:
-            child = _Child(pid, os.pidfd_open(pid), launcher)
-            for descriptor in (child.handle, launcher.fileno()):
-                self._children[descriptor] = child
-                self._poll.register(descriptor, select.POLLIN)
-            with suppress(OSError):
-                launcher.sendall(FORKED)
-        for stream in request.streams if request is not None else ():
-            os.close(stream)
+            self._add_child(pid, launcher)
         return None
+
+    def _add_child(self, pid: int, launcher: socket.socket) -> None:
+        try:
+            child = _Child(pid, os.pidfd_open(pid), launcher)
+        except OSError:  # the system has no more; the process may have begun, so its launcher fails, too
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            launcher.close()
+            return
+        for descriptor in (child.handle, launcher.fileno()):
+            self._children[descriptor] = child
+            self._poll.register(descriptor, select.POLLIN)
+        with suppress(OSError):
+            launcher.sendall(FORKED)
 
     def _update_child(self, child: _Child, ready: int) -> None:
         if ready != child.handle:  # the launcher sends nothing more: it has ended
@@ -170,6 +195,8 @@ class _Server:
     def _leave(self) -> None:
         """Close the server's descriptors in a forked process."""
         self._listening.close()
+        if self._spare is not None:
+            os.close(self._spare)
         for descriptor, child in self._children.items():
             if descriptor == child.handle:
                 os.close(descriptor)
@@ -187,12 +214,14 @@ def _end_with(server: int) -> None:
 def _read(launcher: socket.socket) -> Request:
     """Read a launcher's request.
 
-    :raises ValueError: it is cut.
+    :raises ValueError: it is cut, or there were no descriptors for its streams.
     :raises OSError: a read fails or times out.
     """
     launcher.settimeout(_READ_SECONDS)
     data, streams, _, _ = socket.recv_fds(launcher, 65536, 3)
     try:
+        if len(streams) < 3:
+            raise ValueError("the request lacks streams")
         while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "little"):
             more = launcher.recv(65536)
             if not more:

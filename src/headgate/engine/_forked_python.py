@@ -67,12 +67,10 @@ def forking_python(load: str) -> str | None:
     first = f"#!{sys.executable} -IS\n"
     if not _has_process_handles() or " " in sys.executable or len(first) > _LONGEST_LINE:
         return None
+    folder: Path | None = None
     try:
         folder = Path(tempfile.mkdtemp(prefix="headgate-"))  # accessible to its owner only, with all files in it
-    except OSError:
-        return None
-    python, address = folder / "python", str(folder / _launcher.SOCKET)
-    try:
+        python, address = folder / "python", str(folder / _launcher.SOCKET)
         if os.statvfs(folder).f_flag & os.ST_NOEXEC or len(os.fsencode(address)) > _LONGEST_ADDRESS:
             raise OSError("no launcher or socket can be in this folder")
         python.write_text(first + Path(_launcher.__file__).read_text())
@@ -84,7 +82,8 @@ def forking_python(load: str) -> str | None:
             _start_server(listening, load)
     except OSError as error:
         log.info("Spark starts each Python process separately: %s", error)
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
         return None
     return str(python)
 

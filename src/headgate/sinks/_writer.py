@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from headgate.apply import ChangelogTable, CurrentTable, SchemaHistory
 from headgate.carrier import Batch, ControlFolder, decode
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
-from headgate.decide import Arrival, Decision, Divergence, Policy, State, TableBefore, decide, read_again, stop
+from headgate.decide import Arrival, Decision, Divergence, Policy, State, TableBefore, decide, suspend
 from headgate.errors import TargetError
 from headgate.kafka import KafkaTarget
 from headgate.lake import (
@@ -367,10 +367,7 @@ class BatchWriter:
             )
             state = replace(decision.state, version=applied.version, successor=applied.successor)
             decision, write_methods = replace(decision, state=state), applied.write_methods
-            if applied.reread_reason is not None:
-                decision = read_again(decision, applied.reread_reason, epoch)
-            if applied.stop_reason is not None:
-                decision = stop(decision, applied.stop_reason, epoch)
+            decision = suspend(decision, epoch, reread_reason=applied.reread_reason, stop_reason=applied.stop_reason)
         if policy.changelog:
             logged = self._changelog(spark, decision.table, epoch).apply(decision.log_actions, epoch)
             decision = replace(decision, state=replace(decision.state, changelog_version=logged))
