@@ -22,6 +22,7 @@ from headgate.apply._counted import CountedChanges
 from headgate.apply._row_changes import Ending
 from headgate.apply._staged_rows import Changes
 from headgate.apply._upsert import Fill, VersionChanges
+from headgate.apply._versions import Versions, fold_versions
 from headgate.delta import FoldLayout, TableLog, data_files_in, keys_of, prepare_fold, snapshot_at
 from headgate.delta.vectors import vector_file
 from headgate.lake import (
@@ -188,7 +189,7 @@ def ledger(scene: Scene) -> tuple[Callable[[], object], Expected]:
 def upsert(scene: Scene) -> tuple[Callable[[], object], Expected]:
     scene.make(rows(1, *ONE), rows(1, *OTHERS))
     images = rows(2, (0, 9), (11, 9), (20, 9), (5, 9)).append_column("_op", pa.array(["u", "u", "c", "d"]))
-    changes = Changes("", ROWS.names, ("id",), lambda one: one, lambda: images)
+    changes = Changes("", ROWS.names, ("id",), lambda one: one, images.to_batches)
     expected = [(0, 9), *((i, 9 if i == 11 else 0) for i in range(1, 20) if i != 5), (20, 9)]
     return lambda: scene.upserts.apply(scene.delta(), changes), expected
 
@@ -227,16 +228,17 @@ def emptied(scene: Scene) -> tuple[Callable[[], object], Expected]:
 
 
 def history(scene: Scene) -> tuple[Callable[[], object], Expected]:
+    """In pieces, of which two end versions in one file."""
     scene.make(versions(1, *ONE), versions(1, *OTHERS), schema=HISTORY)
 
-    def settle(open_rows: pa.Table, _numbers: Any) -> pa.Table:
-        ended = Ending(0, 9, (2, 1, 4, 0), "u:1", 7).apply(open_rows)
-        return pa.concat_tables([ended, versions(2, (3, 9), (12, 9))])
+    def pieces() -> Iterator[Versions]:
+        for number in (3, 4, 12):
+            image = rows(2, (number, 9)).append_column("_op", pa.array(["c"]))
+            meta = {"_gtid": pa.array(["u:1"]), "_ts": pa.array([7], TIME)}
+            yield fold_versions(pa.table({**{name: image[name] for name in image.column_names}, **meta}), ["id"])
 
-    keys = keys_of([pa.array([3, 12], pa.int64())])
-    no_values = np.zeros(2, np.bool_)
-    changes = VersionChanges("", HISTORY.names, ("id",), keys, no_values, (), settle, Marker("p/t/history", 2))
-    expected = [*((i, 0) for i in range(20)), (3, 9), (12, 9)]
+    changes = VersionChanges("", HISTORY.names, ("id",), ("id", "v"), pieces, Marker("p/t/history", 2))
+    expected = [*((i, 0) for i in range(20)), (3, 9), (4, 9), (12, 9)]
     return lambda: scene.upserts.apply_versions(scene.delta(), changes), sorted(expected)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -11,9 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.apply import _pieces as pieces_module
 from headgate.apply._complete import FindRows, complete
 from headgate.apply._images import absent_lists, align
 from headgate.apply._partial import fold_partial
+from headgate.apply._pieces import pieces
+from headgate.carrier import Images, Part
+from headgate.decide.actions import UpsertPartial
 from headgate.errors import DecodeError
 from headgate.lake import Form
 from tests.fix_carrier import FakeTable
@@ -138,6 +144,22 @@ def test_the_fold_does_what_the_log_does_row_by_row(log: tuple[Store, list[Image
     shuffled = data.draw(st.permutations(range(len(images))))
     lines = fold_partial(as_table(images).take(pa.array(shuffled, pa.int64())), TABLE.key)
     assert applied(target, lines) == one_by_one(target, images)
+
+
+@given(logs(), st.integers(2, 5), st.lists(st.integers(0, 15)))
+def test_pieces_do_what_the_whole_batch_does(log: tuple[Store, list[Image]], count: int, cuts: list[int]) -> None:
+    """Rows that get another key are in the piece of the row at the old one."""
+    source, images = log
+    part = Part(TABLE.name, "rows", "")
+    ends = sorted({0, len(images), *(n for n in cuts if 0 < n < len(images) and images[n - 1][0] != "b")})
+    for first, end in pairwise(ends):
+        (batch,) = as_table(images[first:end]).combine_chunks().to_batches()
+        part.add(Images.of("rows", TABLE.carried, batch))
+    with patch.object(pieces_module, "PIECE_BYTES", max(1, part.size // count)):
+        divided = [*pieces(UpsertPartial(TABLE.carried, [part]), as_table([]).schema)]
+    assert len(divided) in (1, count, count + 1)
+    lines = [fold_partial(piece, TABLE.key) for piece in divided]
+    assert applied(source, pa.concat_tables(lines)) == one_by_one(source, images)
 
 
 def marked_one_by_one(store: Store, images: list[Image], cut: int) -> dict[Key, tuple[dict[str, Any], bool]]:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from headgate.apply import _pieces as pieces_module
+from headgate.apply._pieces import pieces
 from headgate.apply._versions import fold_versions
-from tests.fix_carrier import SEQ
+from headgate.carrier import Images, Part
+from headgate.decide.actions import AppendVersions
+from tests.fix_carrier import SEQ, FakeTable
 
 SCHEMA = pa.schema(
     [
@@ -18,6 +23,7 @@ SCHEMA = pa.schema(
         ("k", pa.float64()), ("v", pa.int32()), ("tags", pa.list_(pa.string())),
     ]
 )  # fmt: skip
+DEFINITION = FakeTable("shop.t", (("k", "double"), ("v", "int")), ("k",)).carried
 Image = tuple[str, int, int, Any, Any, Any]
 """Operation, position, time, key, value, list."""
 
@@ -121,6 +127,32 @@ def test_versions_are_those_of_the_model(count: int) -> None:
         for row in folded.rows.to_pylist():
             assert row["_is_current"] == (row["_end_seq"] is None) == (row["_valid_to"] is None)
             assert row["_end_gtid"] == (row["_end_seq"] and f"g{row['_end_seq']['pos']}")
+
+
+def test_pieces_have_the_versions_of_the_whole_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each piece also has the TRUNCATEs."""
+    several = 0
+    for seed in range(60):
+        choice = random.Random(seed)
+        images = history(choice)
+        inner = [n for n in range(1, len(images)) if images[n - 1][0] != "b" and choice.random() < 0.3]
+        part = Part("shop.t", "rows", "")
+        for first, end in pairwise([0, *inner, len(images)]):
+            if first < end:
+                (batch,) = arrow(images[first:end]).combine_chunks().to_batches()
+                part.add(Images.of("rows", DEFINITION, batch))
+        monkeypatch.setattr(pieces_module, "PIECE_BYTES", max(1, part.size // choice.randrange(1, 6)))
+        folded = [fold_versions(piece, ["k"]) for piece in pieces(AppendVersions(DEFINITION, [part]), SCHEMA)]
+        several += sum(len(one.ends) > 0 for one in folded) > 1
+        whole = fold_versions(arrow(images), ["k"])
+        for name, order in (("rows", ["k", "_seq"]), ("ends", ["k"])):
+            joined = pa.concat_tables([getattr(one, name) for one in folded])
+            assert by(order, joined) == by(order, getattr(whole, name)), f"history {seed}: {images}"
+    assert several > 30
+
+
+def by(names: list[str], table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(table.to_pylist(), key=lambda row: [str(row[name]) for name in names])
 
 
 def _us(moment: Any) -> int | None:

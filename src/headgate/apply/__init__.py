@@ -4,9 +4,9 @@
 ``_current``          a current table or history: a loop over its actions; ``_changelog``: a changelog
 ``_history``          the history of schemas
 ``_expand``           stored images as typed rows, in tasks or in this process
-``_images``           images aligned, folded and paired; ``_partial``, ``_complete``: those that leave
-                      columns out; ``_keyless``, ``_row_hash``: tables without a key; ``_versions``:
-                      versions of rows; ``_proof``: keys
+``_images``           images aligned, folded and paired; ``_pieces``: divided by key; ``_partial``,
+                      ``_complete``: those that leave columns out; ``_keyless``, ``_row_hash``: tables
+                      without a key; ``_versions``: versions of rows; ``_proof``: keys
 ``_upsert``           rows that replace others, found by an index; ``_staged_rows``, ``_counted``,
                       ``_version_changes``: their changes; ``_row_changes``: changes without images
 ``_rewrite``          other columns for existing rows

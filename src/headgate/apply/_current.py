@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from headgate.apply._complete import Completed
 from headgate.apply._expand import (
     HEADGATE_COLUMNS,
     append_once,
@@ -284,17 +286,17 @@ class CurrentTable:
         def find(keys: pa.Table) -> tuple[pa.Table, Any]:
             return (keys.slice(0, 0), np.zeros(0, np.int64)) if base is None else writer.rows_at(self.delta, base, keys)
 
-        changes, completed = completed_changes(action, find, self._form)
-        self._note_missing(action.content, completed.ignored, completed.moved)
         self._write_methods.add(WriteMethod.UPSERT)
-        writer.apply(self.delta, changes)
+        writer.apply(
+            self.delta, completed_changes(action, find, partial(self._note_missing, action.content), self._form)
+        )
 
-    def _note_missing(self, content: TableContent, ignored: int, moved: int) -> None:
+    def _note_missing(self, content: TableContent, completed: Completed) -> None:
         """Log ignored updates of missing rows. If one of them changed its key, the table must be read again."""
-        if ignored:
+        if completed.ignored:
             level = logging.WARNING if content is TableContent.ALL else logging.INFO
-            log.log(level, "%s: ignored updates of %d rows that the table does not have", self.table, ignored)
-        if moved and content is not TableContent.UNKNOWN:
+            log.log(level, "%s: ignored updates of %d rows that the table does not have", self.table, completed.ignored)
+        if completed.moved and content is not TableContent.UNKNOWN:
             self._reread_reason = "a key was changed by a partial row image, and the table has no row at its old key"
 
     def _count(self, action: do.Overwrite | do.Count, epoch: int) -> None:

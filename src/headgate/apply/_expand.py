@@ -12,10 +12,10 @@ import pyarrow as pa
 from headgate.apply._complete import Completed, FindRows, complete
 from headgate.apply._images import align, drop_before, fold, fold_marked, pair_updates
 from headgate.apply._keyless import ROW_DDL, Contents, hashed
+from headgate.apply._pieces import all_images, pieces
 from headgate.apply._shares import Shares
 from headgate.carrier import ABSENT, DATA_COLUMN, META_DDL, Definition, Part, open_images
 from headgate.decide.actions import AppendVersions, Count, Overwrite, RowAction, TableContent, Upsert, UpsertPartial
-from headgate.delta import keys_of
 from headgate.lake import ROW_HASH, DeltaPath, Form, Marker, append, spark_schema
 from headgate.names import quote_name
 
@@ -131,21 +131,27 @@ def append_once(delta: DeltaPath, data: DataFrame, rows: RowConversion, columns:
     append(delta, data, rows.expand, rows.ddl, columns, marker)
 
 
-def completed_changes(action: UpsertPartial, find: FindRows, form: Form = Form.PLAIN) -> tuple[Changes, Completed]:
+def completed_changes(
+    action: UpsertPartial, find: FindRows, note: Callable[[Completed], None], form: Form = Form.PLAIN
+) -> Changes:
     """Fold a batch with partial images, and complete them, in this process: an update of a key links images that no
     partitioning by key or position would keep together.
+
+    :param note: gets what each piece of the batch comes to.
     """
     from headgate.apply._partial import fold_partial  # loads numba, only if needed
     from headgate.apply._upsert import Changes
 
     definition, key, fills = action.definition, action.definition.key, action.fills
     schema = _arrow_schema(f"{_ddl(definition, Form.PLAIN)}, {ABSENT} string")
-    images = (align(part, schema, fills, action.names) for part in _all_images(action.parts))
-    lines = fold_partial(pa.Table.from_batches(images, schema), key, action.bound, form)
-    completed = complete(lines, find, key, fills, form)
-    columns = row_columns(definition, form)
-    changes = Changes(_ddl(definition, form), columns, key, lambda rows: fold(rows, key), lambda: completed.images)
-    return changes, completed
+
+    def images() -> Iterator[pa.RecordBatch]:
+        for piece in pieces(action, schema):
+            completed = complete(fold_partial(piece, key, action.bound, form), find, key, fills, form)
+            note(completed)
+            yield from completed.images.to_batches()
+
+    return Changes(_ddl(definition, form), row_columns(definition, form), key, lambda rows: fold(rows, key), images)
 
 
 def changed_rows(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -> Changes:
@@ -162,7 +168,9 @@ def changed_rows(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -
         row_columns(action.definition, form),
         key,
         lambda images: fold(images, key),
-        (lambda: folding(_all_images(parts))) if fits else Shares(lambda: image_frame(spark, parts), folding.each),
+        (lambda: folding(all_images(parts)).to_batches())
+        if fits
+        else Shares(lambda: image_frame(spark, parts), folding.each),
     )
 
 
@@ -173,16 +181,12 @@ def version_changes(action: AppendVersions, marker: Marker) -> VersionChanges:
 
     definition = action.definition
     schema = _arrow_schema(_ddl(definition, Form.PLAIN))
-    aligned = (align(part, schema, action.fills, action.names) for part in _all_images(action.parts))
-    versions = fold_versions(pa.Table.from_batches(aligned, schema), definition.key)
     return VersionChanges(
         _ddl(definition, Form.HISTORY),
         row_columns(definition, Form.HISTORY),
         definition.key,
-        keys_of([versions.ends[name] for name in definition.key]),
-        versions.has_values,
-        definition.types.keys(),
-        lambda open_rows, numbers: versions.settle(open_rows, numbers, list(definition.types), marker.version),
+        list(definition.types),
+        lambda: (fold_versions(piece, definition.key) for piece in pieces(action, schema)),
         marker,
     )
 
@@ -195,7 +199,7 @@ def counted_changes(action: Count, marker: Marker, table: str) -> CountedChanges
     schema = _arrow_schema(_ddl(definition, Form.PLAIN))
 
     def images() -> Iterator[pa.RecordBatch]:
-        for part in _all_images(action.parts):
+        for part in all_images(action.parts):
             yield drop_before(align(part, schema, names=action.names), action.bound)
 
     contents = Contents.of(images, columns)
@@ -226,7 +230,7 @@ def whole_table(spark: SparkSession, action: Overwrite, marker: Marker) -> Count
         return (hashed(align(part, schema, names=names), columns) for part in images)
 
     rows = (
-        (lambda: expand(_all_images(parts)))
+        (lambda: expand(all_images(parts)))
         if sum(part.size for part in parts) <= _driver_share(spark)
         else Shares(lambda: image_frame(spark, parts), lambda batches: expand(_opened(batches)))
     )
@@ -241,10 +245,6 @@ def _keyless_columns(definition: Definition) -> tuple[str, list[str]]:
 def _driver_share(spark: SparkSession) -> int:
     """Return how many bytes of images of one table this process folds."""
     return _DRIVER_BYTES // max(2, spark.sparkContext.defaultParallelism)
-
-
-def _all_images(parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
-    return chain.from_iterable(part.record_batches() for part in parts)
 
 
 def _aligned(

@@ -4,6 +4,12 @@ The hash covers the columns that are not NULL: SHA-256, cut to 128 bits, of each
 its length, in order of the names. So neither a column's position nor a new column that is NULL in all old rows changes
 it. Numbers, dates and times are hashed as the bytes that Arrow has for them, lists as their elements, each preceded by
 its length.
+
+**One call of hashlib for each row**: the only Python objects per row on the way into a table. A million rows of 165
+bytes take a second of a core here, of it 0.7 s in hashlib: a quarter of what applying inserts takes. Rows of equal hash
+count as equal, and users choose their content, so the hash must resist collisions. No library hashes the values of a
+column so: Arrow has no such function, xxHash and MurmurHash do not resist. SHA-256 compiled by numba uses no SHA
+instructions, so it is no faster. Nor are BLAKE2 and MD5 of hashlib.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Changes of one upsert: their rows are in new files of the table's folder, their keys in this process.
 
 Rows are written before their keys are looked up in the table: by Spark's tasks, each with its share of the batch, or by
-this process if all images are here. A row that turns out not to count is marked in the new file's deletion vector:
+this process. A row that turns out not to count is marked in the new file's deletion vector:
 another share has a later image of its key, or the table has a row that is as new. So shares need not be divided by
 keys, and a second look-up after a conflict writes no row again.
 
@@ -39,7 +39,7 @@ class Changes:
     :param columns: those of them that the table gets; its other columns become null.
     :param key: columns of the table's key.
     :param last: returns the last image of each key, of some images; keeps columns that it does not know.
-    :param images: returns the last image of each key, if all images are in this process; else the shares of tasks, in
+    :param images: returns the last image of each key, if this process folds the images; else the shares of tasks, in
         each of whose record batches no key occurs twice.
     """
 
@@ -47,7 +47,7 @@ class Changes:
     columns: Sequence[str]
     key: Sequence[str]
     last: Callable[[pa.Table], pa.Table]
-    images: Callable[[], pa.Table] | Shares
+    images: Callable[[], Iterable[pa.RecordBatch]] | Shares
 
 
 @dataclass
@@ -120,7 +120,7 @@ def write_changes(changes: Changes, base: CommitBase, folder: str) -> Written | 
 
     images = changes.images
     if not isinstance(images, Shares):
-        return _join([write(images().to_batches())], changes, base, folder)
+        return _join([write(images())], changes, base, folder)
     expand = images.expand
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -32,7 +32,7 @@ import pyarrow as pa
 from headgate.apply._counted import CountedChanges, delete_copies
 from headgate.apply._row_changes import Ending, RowChange, changed_rows, find_rows, write_rows
 from headgate.apply._staged_rows import Changes, write_all, write_changes
-from headgate.apply._version_changes import VersionChanges, by_kind, find_open
+from headgate.apply._version_changes import VersionChanges, settled_rows
 from headgate.delta import (
     ColumnCopies,
     CommitPlan,
@@ -181,13 +181,12 @@ class Upserts:
 
     def _plan_versions(self, delta: DeltaPath, base: CommitBase, changes: VersionChanges) -> CommitPlan | None:
         """Write the rows of the changes, and plan their commit."""
-        keyed = self._keyed(delta, base, changes.key)
-        open_rows = find_open(base.snapshot, keyed, changes, base.schema)
-        rows = changes.settle(open_rows.rows, open_rows.key_numbers)
-        added = write_rows(by_kind(rows), base, delta.path, (*changes.key, "_seq", *Ending.statistics))
+        keyed, lookup = self._keyed(delta, base, changes.key), KeyLookup(np.zeros(0, np.bool_))
+        rows = settled_rows(base.snapshot, keyed, changes, base.schema, lookup)
+        added = write_rows(rows, base, delta.path, (*changes.key, "_seq", *Ending.statistics))
         about = {"outputMode": "Update", "epochId": str(changes.marker.version)}
         actions = [*added, changes.marker.action()]
-        return _plan(base, keyed, open_rows.lookup, actions, ("STREAMING UPDATE", about), _files(added))
+        return _plan(base, keyed, lookup, actions, ("STREAMING UPDATE", about), _files(added))
 
     def change_rows(self, delta: DeltaPath, change: RowChange, key: Sequence[str]) -> None:
         """Write rows again, changed.

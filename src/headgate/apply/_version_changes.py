@@ -11,7 +11,7 @@ replay writes nothing. (``_seq`` could not tell: after a failover a replay has o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,10 +19,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.delta import KeyedTable, KeyLookup, Keys, Snapshot, as_rows, read_rows
+from headgate.apply._versions import Versions
+from headgate.delta import KeyedTable, KeyLookup, Snapshot, as_rows, keys_of, read_rows
 from headgate.lake import END_GTID, END_SEQ, IS_CURRENT, VALID_TO, Marker, may_have_open
 
-__all__ = ["OpenRows", "VersionChanges", "by_kind", "find_open"]
+__all__ = ["VersionChanges", "settled_rows"]
 
 
 @dataclass(frozen=True)
@@ -32,52 +33,55 @@ class VersionChanges:
     :param ddl: columns of its rows, as Spark DDL.
     :param columns: names of those columns.
     :param key: columns of the table's key.
-    :param keys: the keys that have changes, each once.
-    :param has_values: bool[keys]: whether the changes bring the values of the open version themselves.
-    :param values: the columns that they bring.
-    :param settle: returns the rows to write in place of the open versions of these keys. Arguments: these versions, in
-        all columns of the table, and for each the number of its key (int64[n]). ``values`` that the changes have
-        are null in them.
+    :param values: the source's columns.
+    :param pieces: returns the versions of the keys that have changes, each key in one piece.
     :param marker: of the batch.
     """
 
     ddl: str
     columns: Sequence[str]
     key: Sequence[str]
-    keys: Keys
-    has_values: Any
-    values: Collection[str]
-    settle: Callable[[pa.Table, Any], pa.Table]
+    values: Sequence[str]
+    pieces: Callable[[], Iterable[Versions]]
     marker: Marker
-
-
-@dataclass(frozen=True)
-class OpenRows:
-    """Open versions with some keys.
-
-    :param rows: all columns of the table.
-    :param key_numbers: int64[rows]: the number of each row's key.
-    :param lookup: how to delete them.
-    """
-
-    rows: pa.Table
-    key_numbers: Any
-    lookup: KeyLookup
 
 
 _ENDS: Final = (VALID_TO, END_SEQ, END_GTID)
 """Columns that are null in open versions."""
 
 
-def find_open(table: Snapshot, keyed: KeyedTable, changes: VersionChanges, schema: pa.Schema) -> OpenRows:
-    """Find the open versions of keys, and read what the changes do not give: few columns, if they give the values.
+def settled_rows(
+    table: Snapshot, keyed: KeyedTable, changes: VersionChanges, schema: pa.Schema, lookup: KeyLookup
+) -> Iterator[Iterable[pa.RecordBatch]]:
+    """Yield the rows to write in place of the open versions of the keys that have changes: open and closed ones in
+    turns. Record those open versions as deleted.
 
     :raises OSError: a file cannot be read.
     """
-    parts, numbers, lookup = [schema.empty_table()], [np.empty(0, np.int64)], KeyLookup(np.zeros(0, np.bool_))
-    narrow, located = pa.schema([one for one in schema if one.name not in (*changes.values, *_ENDS)]), []
-    for file, rows, key_numbers in keyed.locate(table, changes.keys, may_have_open):
-        has_values = changes.has_values[key_numbers]
+    for versions in changes.pieces():
+        open_rows, key_numbers = _find_open(table, keyed, versions, changes, schema, lookup)
+        rows = versions.settle(open_rows, key_numbers, changes.values, changes.marker.version)
+        is_open = rows[IS_CURRENT]
+        yield rows.filter(is_open).to_batches()
+        yield rows.filter(pc.invert(is_open)).to_batches()
+
+
+def _find_open(
+    table: Snapshot,
+    keyed: KeyedTable,
+    versions: Versions,
+    changes: VersionChanges,
+    schema: pa.Schema,
+    lookup: KeyLookup,
+) -> tuple[pa.Table, Any]:
+    """Find the open versions of keys, and read what the changes do not give: few columns, if they give the values.
+    Return them, and the number of each one's key: int64[rows].
+    """
+    keys = keys_of([versions.ends[name] for name in changes.key])
+    parts, numbers, located = [schema.empty_table()], [np.empty(0, np.int64)], []
+    narrow = pa.schema([one for one in schema if one.name not in (*changes.values, *_ENDS)])
+    for file, rows, key_numbers in keyed.locate(table, keys, may_have_open):
+        has_values = versions.has_values[key_numbers]
         parts.append(as_rows(keyed.read(file, rows[has_values], narrow), schema))
         parts += read_rows(keyed.folder, file, rows[~has_values], schema)
         numbers += [key_numbers[has_values], key_numbers[~has_values]]
@@ -88,10 +92,4 @@ def find_open(table: Snapshot, keyed: KeyedTable, changes: VersionChanges, schem
     for file, rows in located:
         keyed.remove(file, np.sort(rows[is_open[first : first + len(rows)]]), lookup)
         first += len(rows)
-    return OpenRows(read.filter(pa.array(is_open)), np.concatenate(numbers)[is_open], lookup)
-
-
-def by_kind(rows: pa.Table) -> tuple[list[pa.RecordBatch], list[pa.RecordBatch]]:
-    """Return the open versions, and the closed ones."""
-    is_open = rows[IS_CURRENT]
-    return rows.filter(is_open).to_batches(), rows.filter(pc.invert(is_open)).to_batches()
+    return read.filter(pa.array(is_open)), np.concatenate(numbers)[is_open]

@@ -176,10 +176,9 @@ class KeyedTable:
         return pa.concat_tables([schema.empty_table(), *read_rows(self.folder, file, rows, schema)])
 
     def remove(self, file: DataFile, rows: Any, lookup: KeyLookup) -> None:
-        """Record these rows of a file as deleted, unless all were deleted before."""
-        before = self._vector(file)
-        new = positions_of(rows) - before
-        if new:
+        """Record these rows of a file as deleted, too, unless all were deleted before."""
+        before = lookup.deleted_rows.get(file.path, self._vector(file))
+        if before is not None and (new := positions_of(rows) - before):
             every = before | new
             lookup.deleted_rows[file.path] = None if len(every) >= file.rows(self.folder) else every
 
