@@ -34,8 +34,8 @@ from headgate.relay.server._http._choices import Choices
 from headgate.relay.server._http._commands import HEADERS, Command, compact, events_response
 from headgate.relay.server._http._pages import host_and_port
 from headgate.relay.server._http._parameters import InvalidParameterError, choice, integer, json_value, text
-from headgate.relay.server._http._reading import encoded
 from headgate.relay.server._http._requests import EVENT_VERSION, FILTERS, NO_FILTERS, Filters, KeyFilters, filters_of
+from headgate.relay.server._http._stream import encoded
 from headgate.relay.server._relay import Relay
 from headgate.relay.server._sources import LogicalSource
 from headgate.relay.server._tenants import Client, client_of

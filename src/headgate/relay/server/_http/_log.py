@@ -11,7 +11,6 @@ pool of its own, so that it blocks no other commands.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from functools import partial
@@ -30,7 +29,7 @@ from headgate.relay.archive import FILES, HEAD, RANGE, SERVER_UUID, LogFeeder, L
 from headgate.relay.databus import PROCESSING_FAILED
 from headgate.relay.server._http._commands import Answer, Command, body_of, failure
 from headgate.relay.server._http._parameters import text
-from headgate.relay.server._http._reading import AppendNotifier
+from headgate.relay.server._http._waiting import AppendNotifier
 from headgate.relay.server._relay import Relay
 
 __all__ = ["commands"]
@@ -92,18 +91,17 @@ class _Log:
 
         :raises ServerBehindError: it is not in time.
         """
-        loop, notifier = asyncio.get_running_loop(), self._notifiers[spool]
-        end = loop.time() + self._relay.times.archive_wait
-        while True:
-            appended = notifier.listen()
+        read = partial(spool.reader, request, wait_seconds=0.0)
+
+        async def attempt(is_last: bool) -> LogReader | None:
             try:
-                return await run_sync(partial(spool.reader, request, wait_seconds=0.0), limiter=self._threads)
+                return await run_sync(read, limiter=self._threads)
             except ServerBehindError:
-                if loop.time() >= end:
+                if is_last:
                     raise
-                await notifier.wait(appended, end - loop.time())
-            finally:
-                notifier.forget(appended)
+                return None
+
+        return await self._notifiers[spool].repeat(attempt, self._relay.times.archive_wait)
 
     async def _chunks(self, reader: LogReader) -> AsyncIterator[bytes]:
         """Yield the answer; an error truncates it before its EOF packet, which the reader detects."""
