@@ -83,7 +83,7 @@ class _Log:
             body = RANGE.validate_json(content)
         except ValidationError as error:
             raise ConfigError(f"invalid request: {error.errors()[0]['msg']}") from None
-        reader = await self._reader(self._feeder(body.source).spool, body.log_request)
+        reader = await self._reader(self._feeder(body.source).spool, body)
         return _Range(reader, self._chunks(reader))
 
     async def _reader(self, spool: LogSpool, request: LogRequest) -> LogReader:
