@@ -1,7 +1,7 @@
 """The relay over HTTP.
 
 =========================================  =======================================================================
-``_parameters``                            command parameters: one table parses them
+``_parameters``                            what parameters of commands are made of
 ``_commands``                              what a command is, and its errors
 ``_requests``                              what consumers request from ``/stream``
 ``_waiting``                               requests that wait, without a thread

@@ -31,7 +31,7 @@ from headgate.relay.server._http._choices import Choices
 from headgate.relay.server._http._commands import HEADERS, Command, compact, events_response
 from headgate.relay.server._http._decoded import Decoders, arrow_streams, decode_rows, positions_after, row_lines
 from headgate.relay.server._http._registered import Registrations
-from headgate.relay.server._http._requests import NO_FILTERS, STREAM, StreamRequest, build_stream_request
+from headgate.relay.server._http._requests import NO_FILTERS, StreamParameters, StreamRequest, build_stream_request
 from headgate.relay.server._http._waiting import AppendNotifier
 from headgate.relay.server._relay import Relay
 from headgate.relay.server._tenants import client_of
@@ -51,7 +51,7 @@ _Delivered: TypeAlias = tuple[int, int, int, int, int]
 
 def commands(relay: Relay) -> list[Command]:
     """Return the command ``/stream``."""
-    return [Command("/stream", _Stream(relay).stream, STREAM, for_all=True)]
+    return [Command("/stream", _Stream(relay).stream, StreamParameters, for_all=True)]
 
 
 class _Stream:
@@ -60,7 +60,7 @@ class _Stream:
         self._choices, self._decoders = Choices(relay), Decoders(relay.names, relay.registry)
         self._notifier = AppendNotifier(one.buffer for one in relay.partitions.values())
 
-    async def stream(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+    async def stream(self, request: Request, parameters: StreamParameters) -> Response:
         """Answer a request.
 
         :raises UnfitFilterError: a filter does not fit a source.
@@ -69,7 +69,7 @@ class _Stream:
         :raises UnsupportedError: a type that has no column type.
         """
         stream_request = build_stream_request(parameters, client_of(request), self._relay)
-        latest = parameters["streamFromLatestScn"]
+        latest = parameters.stream_from_latest_scn
         scns = {number: -1 if latest else one.scn for number, one in stream_request.positions.items()}
         self._relay.counters.start(stream_request.client.name, stream_request.sources or (), scns)
         stream_request = replace(stream_request, unknown=partial(self._registered.newer, request))
