@@ -155,7 +155,8 @@ def test_requests_that_wait_block_nobody(tmp_path: Path) -> None:
 def test_a_client_that_leaves_before_the_first_packet(tmp_path: Path) -> None:
     async def leave(app: ASGIApp) -> None:
         messages: list[Message] = [
-            {"type": "http.request", "body": b'{"had": ""}', "more_body": False}, {"type": "http.disconnect"},
+            {"type": "http.request", "body": b'{"executed_before": ""}', "more_body": False},
+            {"type": "http.disconnect"},
         ]  # fmt: skip
         scope = {
             "type": "http", "http_version": "1.1", "method": "POST", "path": "/log", "raw_path": b"/log", "headers": [],
@@ -195,7 +196,17 @@ def test_a_body_of_any_size_is_not_held(tmp_path: Path, path: str) -> None:
             assert f"more than {4 << 20} bytes" in answer.headers["x-dbus-error-message"]
 
 
-@pytest.mark.parametrize("body", ['{"had": true}', '{"had": "x"}', '{"until": "x"}', '{"more": 1}', "no"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"executed_before": true}',
+        '{"executed_before": "x"}',
+        '{"until": "x"}',
+        '{"endless": true}',
+        '{"more": 1}',
+        "no",
+    ],
+)
 def test_what_is_no_request_is_refused(tmp_path: Path, body: str) -> None:
     with kept(tmp_path) as (_, url):
         request = urllib.request.Request(f"{url}/log", body.encode(), {"content-type": "application/json"})

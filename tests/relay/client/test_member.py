@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.requests import Request
 
 from headgate.errors import ConfigError, ConnectError, ProtocolError, RelayConsumerError, TargetError
 from headgate.relay.client import ClientTuning, Consumer, Event, GroupMember, RelayTransport, Result, Retry
 from headgate.relay.client._member import PartitionCheckpoint
 from headgate.relay.client.states import MemberState, PartitionState
-from headgate.relay.server._http import _groups as groups
-from headgate.relay.server._http._commands import reply as new_reply
-from headgate.relay.server._http._parameters import InvalidParameterError
 from headgate_testing import Proxy, wait_until
 from tests.relay.server.rows import UUID, block, people
 from tests.relay.server.serving import PATIENCE_SECONDS, PERSON, Served, served
@@ -355,39 +351,6 @@ def test_a_name_that_no_group_has(tmp_path: Path, name: str) -> None:
     assert isinstance(member.error, ConfigError)
     assert "is not a group name" in str(member.error)
     assert list((tmp_path / "groups").glob("*.json")) == []
-
-
-@pytest.mark.parametrize("refuses", [True, False])
-def test_an_older_relay_whose_groups_cannot_bootstrap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refuses: bool
-) -> None:
-    """One that refuses what it does not know, or one that passes over it."""
-    new_read = groups._read
-
-    async def read(request: Request) -> Any:
-        if refuses and "bootstrap" in json.loads(await request.body()):
-            raise InvalidParameterError("groups", "bootstrap", "Extra inputs are not permitted")
-        return await new_read(request)
-
-    def reply(request: Request, value: Any) -> Any:
-        for owned in value["partitions"].values():
-            del owned["bootstrap"]
-        return new_reply(request, value)
-
-    monkeypatch.setattr(groups, "_read", read)
-    monkeypatch.setattr(groups, "reply", reply)
-    log = Log()
-    with served(state=tmp_path) as relay:
-        put(relay, 1)
-        without = Running(relay, log, "a")
-        with running(without):
-            wait_until(lambda: len(log.events) == 8 or without.error is not None)
-        asking = Running(relay, log, "b", bootstrap=True)
-        asking.join()
-    assert without.error is None
-    assert log.keys == keys_of(1)
-    assert isinstance(asking.error, ConfigError)
-    assert f"127.0.0.1:{relay.port} cannot bootstrap groups; use a newer relay" in str(asking.error)
 
 
 def test_members_share_a_bootstrap_and_go_on_with_that_of_one_that_crashed(tmp_path: Path) -> None:

@@ -22,13 +22,12 @@ import pytest
 
 from headgate.catalog import TableStats
 from headgate.columns import TableCodec
-from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError, StorageError, UnsupportedError
+from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError, UnsupportedError
 from headgate.gtid import GtidSet
 from headgate.relay.client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay.databus import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event, event_fields, is_intact
 from headgate.relay.server import LogicalSource, Relay, RelayConfig, RelayLimits, RelayTimes, create_app
 from headgate.relay.server.bootstrap import Bootstrap, PartGoneError, Piece, PlanGoneError, Rows
-from headgate.relay.server.bootstrap._sessions import DONE, PartRead, Sessions, split_offset
 from headgate.relay.server.bootstrap._suppliers import rows_of_chunks
 from headgate.web.serving import Serving
 from headgate_testing import wait_until
@@ -37,6 +36,8 @@ from tests.relay.server.rows import UUID, block, people
 from tests.relay.server.serving import PATIENCE_SECONDS, PERSON, PET, Answer, Served, load, physical
 
 GENERATION = 1 << 48
+READING = 1 << 24
+"""Between the offsets of one reading and of the next."""
 NAME = PERSON.name
 
 
@@ -132,7 +133,6 @@ def test_rows_in_parts_as_databus_asks_for_them() -> None:
         assert rows == [(2, 1), (2, 2), (2, 3)]
         assert "phasecompleted" not in answer.headers
         assert after is not None
-        assert split_offset(after["snapshot_offset"])[1] == DONE
         assert {**after, "snapshot_offset": 0} == at  # what it does not know, it gives back
         put(relay, 3)
         rows, after = taken(bootstrap(relay, after))
@@ -174,7 +174,7 @@ def test_a_batch_ends_within_a_part_and_goes_on_after_a_restart(tmp_path: Path) 
         rows, after = taken(bootstrap(relay, at, size=4_000))
         assert 0 < len(rows) < 100
         assert after is not None
-        assert split_offset(after["snapshot_offset"])[1] == len(rows)
+        assert after["snapshot_offset"] % READING == len(rows)
         too_large = bootstrap(relay, after, size=1_000)
         assert taken(too_large) == ([], None)
         assert int(too_large.headers["x-dbus-pending-event-size"]) > 1_000
@@ -328,8 +328,7 @@ def test_a_part_that_is_disturbed_is_read_as_of_a_later_point(tmp_path: Path) ->
         rows, after = taken(bootstrap(relay, ahead))
         assert rows == [(2, 1)]
         assert after is not None
-        number, events = split_offset(before["snapshot_offset"])
-        assert split_offset(after["snapshot_offset"]) == (number + 1, events) == (number + 1, DONE)
+        assert after["snapshot_offset"] == before["snapshot_offset"] + READING
     with serving(shelf, state=tmp_path) as relay:  # what was kept cannot be read again as it was
         put(relay, 1, 2, 3)
         shelf.errors = [PartGoneError("DDL")]
@@ -749,57 +748,69 @@ def test_points_are_what_databus_makes_of_them() -> None:
             BootstrapPoint.from_json(wrong)
 
 
-def test_sessions_survive_a_torn_line(tmp_path: Path) -> None:
-    sessions = Sessions(tmp_path)
-    session = sessions.begin(5)
-    assert sessions.begin(5) is session
-    for part in range(3):
-        session.add("a", PartRead(part, {"n": part}, f"{UUID}:1-{part + 5}", part + 5))
-    file = tmp_path / "5.jsonl"
+def readings(relay: Served, at: dict[str, Any]) -> Iterator[tuple[list[int], dict[str, Any]]]:
+    """Part by part: its keys, and the checkpoint after it."""
+    while True:
+        rows, after = taken(bootstrap(relay, at))
+        if after is None:
+            return
+        at = after
+        yield [key for _, key in rows], after
+
+
+def test_a_session_survives_a_torn_line(tmp_path: Path) -> None:
+    """A kill cut off its last reading, which nobody has seen: it is made again, under the same number."""
+    shelf = Shelf([1], [2], [3])
+    with serving(shelf, state=tmp_path) as relay:
+        put(relay, 1)
+        begin = start(relay)
+        assert start(relay) == begin
+        at = point(bootstrap_start_scn=begin)
+        first, second, last = (after for _, after in readings(relay, at))
+    (file,) = tmp_path.glob("bootstrap-1/*.jsonl")
     whole = file.read_bytes()
-    file.write_bytes(whole[:-7])  # killed within the last line
-    again = Sessions(tmp_path).find(5)
-    assert again is not None
-    assert again.part_reads == {"a": session.part_reads["a"][:2]}
-    newest = again.newest("a", 1)
-    assert newest is not None
-    assert newest[0] == session.base + 1
-    assert again.part_read("a", session.base + 2) is again.part_read("a", session.base - 1) is None
-    assert again.newest("a", 2) is None
-    again.add("a", session.part_reads["a"][2])
-    assert file.read_bytes() == whole
-    stored = Sessions(tmp_path)
-    stored.forget(5)
-    stored.forget(6)
-    assert not file.exists()
+    file.write_bytes(whole[:-7])
+    with serving(shelf, state=tmp_path) as relay:
+        put(relay, 1)
+        for unknown in (last, {**last, "snapshot_offset": first["snapshot_offset"] - READING}):
+            assert bootstrap(relay, unknown).headers["x-dbus-error-cause"].endswith("ScnNotFoundException")
+        assert list(readings(relay, first)) == [([2], second), ([3], last)]
+        assert file.read_bytes() == whole
+        shelf.errors = [PlanGoneError("another key")] * 2
+        for _ in range(2):  # and the session, and its file, are gone
+            assert bootstrap(relay, at).status == 500
+        assert not file.exists()
 
 
 def test_a_session_whose_file_a_cleaner_has_removed_is_written_again(tmp_path: Path) -> None:
-    folder = tmp_path / "state" / "bootstrap"
-    session = Sessions(folder).begin(5)
-    reads = [PartRead(part, {"n": part}, f"{UUID}:1-5", 5) for part in range(3)]
-    numbers = [session.add("a", reads[0])]
-    shutil.rmtree(tmp_path / "state")
-    numbers += [session.add("a", one) for one in reads[1:]]
-    assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "5.jsonl")] == [0o700, 0o600]
-    again = Sessions(folder).find(5)
-    assert again is not None
-    assert [again.part_read("a", number) for number in numbers] == reads
+    shelf = Shelf([1], [2], [3])
+    with serving(shelf, state=tmp_path) as relay:
+        put(relay, 1)
+        at = point(bootstrap_start_scn=start(relay))
+        parts = readings(relay, at)
+        whole = [next(parts)]
+        shutil.rmtree(tmp_path / "bootstrap-1")
+        whole += parts
+    (file,) = tmp_path.glob("bootstrap-1/*.jsonl")
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (file.parent, file)] == [0o700, 0o600]
+    with serving(shelf, state=tmp_path) as relay:
+        put(relay, 1)
+        assert list(readings(relay, at)) == whole
 
 
 def test_a_session_whose_disk_was_full_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = Sessions(tmp_path)
-    session = sessions.begin(5)
-    reads = [PartRead(part, {}, f"{UUID}:1-5", 5) for part in range(2)]
-
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
-        with pytest.raises(StorageError, match="No space left"):
-            session.add("a", reads[0])
-    numbers = [session.add("a", one) for one in reads]
-    again = Sessions(tmp_path).find(5)
-    assert again is not None
-    assert [again.part_read("a", number) for number in numbers] == reads
+    shelf = Shelf([1], [2])
+    with serving(shelf, state=tmp_path) as relay:
+        put(relay, 1)
+        at = point(bootstrap_start_scn=start(relay))
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            answer = bootstrap(relay, at)
+            assert (answer.status, "No space left" in answer.json["message"]) == (500, True)
+        whole = list(readings(relay, at))
+    with serving(shelf, state=tmp_path) as relay:
+        put(relay, 1)
+        assert list(readings(relay, at)) == whole

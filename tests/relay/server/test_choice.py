@@ -5,16 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from headgate.relay.server._http._requests import STREAM
 from headgate.relay.server.events import choice_of, select
 from tests.relay.databus.test_events import Spec, array, v1, v2
 
 SMALLEST = -(2**63)
-FILTERS = next(one for one in STREAM if one.name == "filters")
 
 
 def hash_code(text: str) -> int:
@@ -83,22 +80,3 @@ def test_texts(text: str, buckets: int, start: int, end: int) -> None:
 @given(st.binary(max_size=12))
 def test_bytes_that_are_no_text_are_some_number(key: bytes) -> None:
     assert chosen(key, [(40, 2, 1, 0, 1)]) == 1
-
-
-def test_filters_of_a_source_are_joined_by_or() -> None:
-    text = (
-        '{"40":{"partitionType":"MOD","filters":[{"numBuckets":10,"bktRange":{"start":0,"end":2}},'
-        '{"numBuckets":10,"bktRange":{"start":8,"end":10}}]},"41":{"partitionType":"NONE"},'
-        '"42":{"partitionType":"RANGE","filters":[{"keyRange":{"start":5,"end":7}}]}}'
-    )
-    rules = FILTERS.parse(text).rules
-    assert [n for n in range(10) if chosen(n, rules)] == [0, 1, 8, 9]
-    assert {rule[0] for rule in rules} == {40, 42}
-    assert not chosen(1, FILTERS.parse('{"40": {"partitionType": "RANGE"}}').rules)
-    for wrong in (
-        "1",
-        '{"40":{"partitionType":"MOD","filters":[{"keyRange":{"start":0,"end":1}}]}}',
-        '{"40":{"partitionType":"MOD","filters":[{"numBuckets":1.5,"bktRange":{"start":0,"end":1}}]}}',
-    ):
-        with pytest.raises(ValueError, match=r"valid|not a filter"):
-            FILTERS.parse(wrong)

@@ -8,6 +8,7 @@ import itertools
 import json
 import math
 import tracemalloc
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 
 from headgate.catalog import Column
-from headgate.relay.databus import StreamPosition, event_fields
 from headgate.relay.server import LogicalSource
-from headgate.relay.server._http._decoded import window_offsets
 from headgate.relay.server.events import json_lines
 from tests.relay.server.rows import PERSON, UUID, block, image, people
 from tests.relay.server.serving import PET, Answer, Served, physical, served
@@ -180,34 +178,23 @@ def test_what_cannot_be_decoded_is_told(relay: Served) -> None:
     assert PERSON.key == (0,)
 
 
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.integers(0, 9), st.booleans())
-def test_offsets_in_windows(sizes: list[int], had: int, cut: bool) -> None:
-    """Against counting one by one."""
-    with_ends = [(scn, place < size) for scn, size in enumerate(sizes) for place in range(size + 1)]
-    if cut:
-        with_ends.pop()
-    scn, count, expected = 0, had, []
-    for one, is_row in with_ends:
-        count = count + 1 if one == scn else 1
-        scn = one
-        expected.append(count if is_row else -1)
-    fields = event_fields(bytes_of(with_ends))
-    assert window_offsets(fields, StreamPosition(0, had)).tolist() == expected
-
-
-def bytes_of(events: list[tuple[int, bool]]) -> Any:
-    import numpy as np
-
-    from headgate.relay.databus import put_eops
-
-    out = np.zeros(61 * len(events), np.uint8)
-    at = np.arange(len(events)) * 61
-    scns = np.array([scn for scn, _ in events])
-    put_eops(out, at, 1, scns, scns, 1)
-    for place, (_, is_row) in zip(at.tolist(), events, strict=True):
-        if is_row:
-            out[place + 31 : place + 33] = (0, 40)
-    return out
+def test_checkpoints_inside_windows() -> None:
+    """Their offset counts the window's rows that came; after its end it is -1."""
+    windows, offsets = [1, 4, 2, 3], set[int]()
+    with served() as relay:
+        for n, rows in enumerate(windows, 1):
+            relay.put(block(people(range(rows), gtids=[f"{UUID}:{n}"] * rows, pos=[n * 100] * rows)))
+        for size in range(200, 1000, 50):
+            counts, at = Counter[int](), checkpoint(-1)
+            while (at["windowScn"] - GENERATION, at["windowOffset"]) != (len(windows), -1):
+                answer = ask(relay, size=str(size), checkPoint=at, sources="40")
+                counts.update(json.loads(line)["scn"] - GENERATION for line in answer.body.splitlines())
+                at = json.loads(answer.headers["x-headgate-checkpoint"])
+                number, offset = at["windowScn"] - GENERATION, at["windowOffset"]
+                assert counts[number] == (windows[number - 1] if offset < 0 else offset)
+                offsets.add(offset)
+            assert counts == dict(enumerate(windows, 1))
+    assert offsets >= {-1, 1, 2, 3}
 
 
 def test_a_large_row_in_json_takes_no_more_than_some_times_its_size() -> None:

@@ -35,20 +35,6 @@ def scn_of(checkpoint: Any) -> int:
     return 0 if checkpoint is None else int(checkpoint["windowScn"])
 
 
-def test_one_member_has_all_and_two_share() -> None:
-    group = Group.begin([], 5)
-    assert sorted(group.sync("a", LEASE, 0, {})) == [0, 1, 2, 3, 4]
-    assert group.sync("b", LEASE, 0, {}) == {}
-    requested = {number for number, one in group.sync("a", LEASE, 0, {}).items() if one.release_requested}
-    assert len(requested) == 2
-    done = {number: PartitionReport(1, at(number), release=True) for number in requested}
-    assert sorted(group.sync("a", LEASE, 0, done)) == sorted({0, 1, 2, 3, 4} - requested)
-    got = group.sync("b", LEASE, 0, {})
-    assert {number: (one.generation, scn_of(one.checkpoint)) for number, one in got.items()} == {
-        number: (2, number) for number in requested
-    }
-
-
 def test_a_group_that_bootstraps_begins_with_no_checkpoint(tmp_path: Path) -> None:
     folder = GroupFolder(tmp_path, clock=lambda: 0.0)
     begun: dict[str, Any] = {"sources": [], "partitions": 2, "start": at(5)}
@@ -97,14 +83,6 @@ def test_an_owner_that_is_late_but_unreplaced_goes_on() -> None:
     group.sync("a", LEASE, 0, {})
     kept = group.sync("a", LEASE, 1000, {0: PartitionReport(1, at(3))})
     assert (kept[0].generation, scn_of(kept[0].checkpoint)) == (1, 3)
-
-
-def test_more_members_than_partitions() -> None:
-    group = Group.begin([], 1)
-    assert list(group.sync("a", LEASE, 0, {})) == [0]
-    assert group.sync("b", LEASE, 0, {}) == {}
-    group.sync("a", LEASE, 0, {}, leave=True)
-    assert list(group.sync("b", LEASE, 0, {})) == [0]
 
 
 def test_where_partitions_begin_is_fixed_once() -> None:

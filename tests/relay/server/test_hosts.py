@@ -1,4 +1,4 @@
-"""The server's name in the answers of a bootstrap: that of the header ``Host``, as browsers and Java send it."""
+"""The server's name in the answers of a bootstrap: that of the header ``Host``, as browsers and Java write it."""
 
 from __future__ import annotations
 

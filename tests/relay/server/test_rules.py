@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,14 @@ import pytest
 
 from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec, rules_mark
-from headgate.columns._rules import mask_key
 from headgate.errors import ConfigError
-from headgate.gtid import GtidSet
 from headgate.policies import MaskKey, Policies, parse_rules
 from headgate.relay.server import RelayConfig, load_relay
-from headgate.relay.server._position import BufferPosition, FeederState, StateFile, load_state
 from headgate.relay.server.events import Registry, RowDecoder, RowEncoder, SourceFilter, compile_filters
+from tests.relay.server.rows import UUID, block, people
+from tests.relay.server.serving import served
 from tests.relay.server.test_sources import TOML
+from tests.relay.server.test_where import passes
 
 RULES: dict[str, Any] = {
     "d.t": {
@@ -45,9 +46,8 @@ TABLE = TableDef(
 
 @pytest.fixture
 def policies(monkeypatch: pytest.MonkeyPatch) -> Policies:
-    monkeypatch.setenv("MASKS", "a key of 16 bytes or more")
-    mask_key.cache_clear()
-    return Policies(columns=parse_rules(RULES), mask_key=MaskKey(env="MASKS"))
+    monkeypatch.setenv("KEY_OF_RELAY_RULES", "a key of 16 bytes or more")
+    return Policies(columns=parse_rules(RULES), mask_key=MaskKey(env="KEY_OF_RELAY_RULES"))
 
 
 @pytest.mark.parametrize("types", ["exact", "databus"])
@@ -86,8 +86,6 @@ def test_rows_are_written_and_read_and_compared(policies: Policies) -> None:
     again.put(np.cumsum(again.sizes) - again.sizes, shorter)
     assert shorter.tobytes() == data[starts[1] :].tobytes()
 
-    from headgate.relay.server.events._rows import row_passes
-
     for where, expected in (
         ("done = TRUE", [True, False, False]),
         ("done <> 1", [False, True, False]),
@@ -96,12 +94,7 @@ def test_rows_are_written_and_read_and_compared(policies: Policies) -> None:
         ("first_name = 'A' AND kind = 1", [True, False, False]),
         ("price = '-'", [True, False, True]),
     ):
-        compiled = compile_filters({1: SourceFilter(where)}, lambda _: [schema])
-        passes = [
-            bool(row_passes(data, start, compiled.fields, compiled.program, compiled.text, compiled.floats))
-            for start in starts.tolist()
-        ]
-        assert passes == expected, where
+        assert [passes(one.tobytes(), schema, where) for one in np.split(data, starts[1:])] == expected, where
     for where, message in (
         ("done > 0", "compare boolean columns"),
         ("done = 2", "compare boolean columns"),
@@ -144,11 +137,15 @@ def test_marks_of_rules(policies: Policies, monkeypatch: pytest.MonkeyPatch) -> 
     assert rules_mark(Policies(columns=policies.columns, mask_key=MaskKey(env="SAME"))) == rules_mark(policies)
 
 
-def test_a_state_knows_the_rules(tmp_path: Path) -> None:
-    file = tmp_path / "partition-1.json"
-    for rules in ("", "abc"):
-        saved = StateFile(file, "relay-generated", BufferPosition(FeederState(GtidSet(), 7)), "test", rules=rules)
-        saved.save()
-        loaded = load_state(file, "relay-generated")
-        assert loaded is not None
-        assert (loaded.scn, loaded.rules) == (7, rules)
+def test_a_buffer_made_by_other_rules_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hidden, state = parse_rules({"or_test.person": {"deleted": "null"}}), tmp_path / "partition-1.json"
+    kept = []
+    for rules in ((), (), hidden, hidden):
+        with served(state=tmp_path, disk_bytes=1 << 20, memory_bytes=256 << 10, columns=rules) as relay:
+            kept.append(relay.relay.partitions[1].buffer.info().max_scn > 0)
+            relay.put(block(people([1], gtids=[f"{UUID}:{len(kept)}"], pos=[100])))
+            relay.relay.partitions[1].feeder._file.save()
+        assert ("rules" in json.loads(state.read_text())) == bool(rules)
+    assert kept == [False, True, False, True]
+    (warning,) = (record.getMessage() for record in caplog.records)
+    assert warning == "person: the rules in [columns] changed, so the buffer's files are dropped"

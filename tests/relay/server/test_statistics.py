@@ -16,6 +16,7 @@ import pytest
 import uvicorn
 
 from headgate.relay.server import OUTBOUND_CONNECTIONS, REQUESTS, SERVER, Counters, SubjectKind, Tenant
+from headgate.relay.server.events import RowDecoder
 from headgate.web import Token
 from tests.relay.server.rows import UUID, block, people
 from tests.relay.server.serving import PATIENCE_SECONDS, PERSON, PET, Served, physical, served
@@ -344,14 +345,14 @@ def test_maxima_are_those_that_were_seen() -> None:
 
 
 def test_threads_that_work(relay: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    working, release = threading.Semaphore(0), threading.Event()
+    working, release, decode = threading.Semaphore(0), threading.Event(), RowDecoder.decode
 
-    def decoded(*_arguments: Any, **_more: Any) -> Any:
+    def decoded(*arguments: Any) -> Any:
         working.release()
         assert release.wait(PATIENCE_SECONDS)
-        return []
+        return decode(*arguments)
 
-    monkeypatch.setattr("headgate.relay.server._http._reading.decode_rows", decoded)
+    monkeypatch.setattr(RowDecoder, "decode", decoded)
     asking = [threading.Thread(target=relay.get, args=["stream"], kwargs={**EVENTS, "output": "rows"}) for _ in "ab"]
     for one in asking:
         one.start()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headgate.relay.server._http._decoded import decode_rows as decode
+from headgate.relay.server.events import RowDecoder
 from tests.relay.server.rows import block, people
 from tests.relay.server.serving import PATIENCE_SECONDS, served
 
@@ -55,13 +55,14 @@ with served(event_version=version, before_images=version > 1) as relay:
     assert not late, late
 """
 EVERY_TYPE = """
+import sys
 from numba.core.dispatcher import Dispatcher
-from headgate.relay.server.events import _decode
 from tests.relay.server.serving import load_loops
 from tests.relay.server.test_avro import TABLE
 
 load_loops([TABLE], 1)
-kernels = {name: len(one.signatures) for name, one in vars(_decode).items() if isinstance(one, Dispatcher)}
+kernels = {name: len(one.signatures) for name, one in vars(sys.modules["headgate.relay.server.events._decode"]).items()
+           if isinstance(one, Dispatcher)}
 del kernels["varint"]  # a part of the others
 assert len(kernels) > 5
 assert set(kernels.values()) == {1}, kernels
@@ -86,15 +87,15 @@ def test_what_decodes_every_type_is_loaded_before() -> None:
 
 def test_others_are_answered_while_rows_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
     """As long as that takes."""
-    decoding, release, answers = threading.Event(), threading.Event(), list[Any]()
+    decoding, release, answers, decode = threading.Event(), threading.Event(), list[Any](), RowDecoder.decode
 
     def decoded(*arguments: Any, **more: Any) -> Any:
         decoding.set()
         assert release.wait(PATIENCE_SECONDS)
         return decode(*arguments, **more)
 
-    monkeypatch.setattr("headgate.relay.server._http._reading.decode_rows", decoded)
     with served() as relay:
+        monkeypatch.setattr(RowDecoder, "decode", decoded)
         relay.put(block(people([1, 2])))
         parameters = {"sources": "40,41", "size": "100000", "output": "rows"}
         thread = threading.Thread(target=lambda: answers.append(relay.get("stream", **parameters)))

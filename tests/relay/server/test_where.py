@@ -20,12 +20,18 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog import Column, TableDef
-from headgate.columns import TableCodec
-from headgate.columns._rows import RowFilter as Bound
+from headgate.columns import RowFilter, TableCodec
 from headgate.relay.databus import Schema, is_intact
-from headgate.relay.server._http._requests import KeyFilters, filters_of
-from headgate.relay.server.events import Registry, RowEncoder, SourceFilter, choice_of, compile_filters, select
-from headgate.relay.server.events._rows import put_row, row_passes
+from headgate.relay.server.events import (
+    Registry,
+    RowEncoder,
+    SourceFilter,
+    choice_of,
+    compile_filters,
+    gather_smaller,
+    select,
+)
+from tests.relay.databus.test_events import WRITERS, Spec, array
 from tests.relay.server.rows import UUID, block, people
 from tests.relay.server.serving import Served, served
 
@@ -152,14 +158,24 @@ def literal(column: str, value: str) -> str:
     return f"'{value}'" if column.lower() in ("s", "day", "at") else value
 
 
-def written(row: dict[str, Any]) -> Any:
+def written(row: dict[str, Any], parsed: Any = PARSED) -> bytes:
     out = io.BytesIO()
-    fastavro.schemaless_writer(out, PARSED, row)
-    return np.frombuffer(bytearray(out.getvalue()), np.uint8)
+    fastavro.schemaless_writer(out, parsed, row)
+    return out.getvalue()
 
 
-def read(**options: Any) -> KeyFilters:
-    return KeyFilters.model_validate_json(json.dumps({"partitionType": "NONE", **options}))
+def chosen(row: bytes, schema: Schema, one: SourceFilter, version: int = 1) -> Iterator[bytes]:
+    """The row as a filter delivers it in an event, if it passes."""
+    event = array(WRITERS[version](Spec(1, 7, row, digest=schema.digest)))
+    filters, starts = compile_filters({40: one}, lambda _: [schema]), np.empty(1, np.int64)
+    count, *_ = select(event, 0, len(event), 1 << 20, *choice_of([40], (), filters), 0, starts)
+    out = np.empty(len(event), np.uint8)
+    size = gather_smaller(event, starts, count, filters, out)
+    yield from [out[len(event) - len(row) : size].tobytes()] * count
+
+
+def passes(row: bytes, schema: Schema, where: str) -> bool:
+    return list(chosen(row, schema, SourceFilter(where))) == [row]
 
 
 @settings(max_examples=400)
@@ -167,37 +183,17 @@ def read(**options: Any) -> KeyFilters:
 @example(dict.fromkeys(FIELDS) | {"price": Decimal(LONG)}, ["=", "price", LONG])
 @example(dict.fromkeys(FIELDS) | {"s": "éaa"}, ["like", "s", "_%a"])
 def test_predicates_are_those_of_sql(row: dict[str, Any], predicate: list[Any]) -> None:
-    where = sql(predicate)
-    assert filters_of({"1": read(where=where)}).row_filters == {1: SourceFilter(where)}
-    compiled = compile_filters({1: SourceFilter(where)}, lambda _: [SCHEMA])
-    data = written(row)
-    assert bool(row_passes(data, 0, compiled.fields, compiled.program, compiled.text, compiled.floats)) == (
-        truth(predicate, row) is True
-    )
+    assert passes(written(row), SCHEMA, sql(predicate)) == (truth(predicate, row) is True)
 
 
-@given(ROWS, st.sets(st.sampled_from([*FIELDS])))
-def test_columns_that_are_not_wanted_are_null(row: dict[str, Any], columns: set[str]) -> None:
-    compiled = compile_filters({1: SourceFilter(None, tuple(name.upper() for name in columns))}, lambda _: [SCHEMA])
-    data = written(row)
-    out = np.full(len(data) + 3, 0xEE, np.uint8)
-    end = int(put_row(data, 0, compiled.fields, compiled.kept, out, 3))
-    read: Any = fastavro.schemaless_reader(io.BytesIO(out[3:end].tobytes()), PARSED, None)
+@pytest.mark.parametrize("version", WRITERS)
+@given(row=ROWS, columns=st.sets(st.sampled_from([*FIELDS])))
+def test_columns_that_are_not_wanted_are_null(version: int, row: dict[str, Any], columns: set[str]) -> None:
+    wanted = SourceFilter(None, tuple(name.upper() for name in columns))
+    (data,) = chosen(written(row), SCHEMA, wanted, version)
+    read: Any = fastavro.schemaless_reader(io.BytesIO(data), PARSED, None)
     assert read == {name: value if name in columns or name == "n" else None for name, value in row.items()}
-    assert compiled.smaller == (columns | {"n"} != set(FIELDS))
-
-
-@pytest.mark.parametrize("wrong", ["", "n", "n =", "n = NULL", "n LIKE 1", "n = 1 AND", "n IN ()", "1"])
-def test_what_is_no_predicate(wrong: str) -> None:
-    with pytest.raises(ValueError, match=r"expected|never true|LIKE needs a text"):
-        read(where=wrong)
-    with pytest.raises(ValueError, match="valid string"):
-        read(where=["=", "n", 1])
-    with pytest.raises(ValueError, match="50 deep"):
-        read(where=f"{'NOT ' * 60}n IS NULL")
-    with pytest.raises(ValueError, match="valid string"):
-        read(columns=[1])
-    assert filters_of({"1": read()}).row_filters == {}
+    assert compile_filters({1: wanted}, lambda _: [SCHEMA]).smaller == (columns | {"n"} != set(FIELDS))
 
 
 @pytest.mark.parametrize(
@@ -215,9 +211,13 @@ def test_what_is_no_predicate(wrong: str) -> None:
         ("n = f", "compare a column with a number or a text"),
         ("1 = 1", "compare a column with a number or a text"),
         (" OR ".join(["n = 1"] * 150), "too long"),
+        (f"{'NOT ' * 60}n IS NULL", "50 deep"),
+        ("n = NULL", "never true"),
+        ("n LIKE 1", "LIKE needs a text"),
+        *[(one, "expected") for one in ("", "n", "n =", "n = 1 AND", "n IN ()", "1")],
     ],
 )
-def test_what_the_columns_do_not_have(where: str, message: str) -> None:
+def test_what_is_no_predicate_of_the_columns(where: str, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         compile_filters({1: SourceFilter(where)}, lambda _: [SCHEMA])
 
@@ -255,16 +255,14 @@ def test_the_same_rows_as_in_a_pipeline(where: str) -> None:
     }
     codec = TableCodec(LANGUAGE)
     arrays = [pa.array(columns[field.name], field.type) for field in codec.fields]
-    bound = Bound(LANGUAGE, where)
+    bound = RowFilter(LANGUAGE, where)
     expected = bound.passes({index: arrays[index] for index in bound.indexes}).to_pylist()
     schema = Registry(None, "exact").schema_of("com.example.T", LANGUAGE)
     rows = RowEncoder(schema, LANGUAGE, codec.fields).encode(arrays)
     starts = np.cumsum(rows.sizes) - rows.sizes
     data = np.zeros(int(rows.sizes.sum()), np.uint8)
     rows.put(starts, data)
-    one = compile_filters({1: SourceFilter(where)}, lambda _: [schema])
-    passes = [bool(row_passes(data, at, one.fields, one.program, one.text, one.floats)) for at in starts.tolist()]
-    assert passes == expected
+    assert [passes(one.tobytes(), schema, where) for one in np.split(data, starts[1:])] == expected
     assert len(set(expected)) == 2, "the rows tell nothing"
 
 
@@ -291,11 +289,8 @@ def test_columns_whose_names_are_alike(name: str, column: str) -> None:
     compiled = compile_filters({1: SourceFilter(f"{name} = 5", (name,))}, lambda _: [schema])
     assert compiled.kept.tolist() == [one in ("id", column) for one in columns.values()]
     for five, of_five in columns.items():
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, parsed, {one: 5 if one == five else 7 for one in columns})
-        data = np.frombuffer(bytearray(out.getvalue()), np.uint8)
-        passes = row_passes(data, 0, compiled.fields, compiled.program, compiled.text, compiled.floats)
-        assert bool(passes) == (of_five == column)
+        row = written({one: 5 if one == five else 7 for one in columns}, parsed)
+        assert passes(row, schema, f"{name} = 5") == (of_five == column)
 
 
 # --- through the relay
@@ -334,16 +329,9 @@ def test_rows_and_keys_together_and_in_pieces(relay: Served) -> None:
     relay.put(block(people(range(10))), block(people(range(10, 20), gtids=[f"{UUID}:2"] * 10, pos=[300] * 10)))
     where = "first_name IN ('first3', 'first12') OR id >= 17"
     for size in (1_000_000, 300):
-        assert keys(stream(relay, {"partitionType": "NONE", "where": where}, size=size)) == [
-            3,
-            "EOP",
-            12,
-            17,
-            18,
-            19,
-            "EOP",
-        ]
-    odd = {"partitionType": "MOD", "filters": [{"numBuckets": 2, "bktRange": {"start": 1, "end": 2}}], "where": where}
+        expected = [3, "EOP", 12, 17, 18, 19, "EOP"]
+        assert keys(stream(relay, {"partitionType": "NONE", "where": where}, size=size)) == expected
+    odd = key_filter("MOD", (1, 2), buckets=2) | {"where": where}
     assert keys(stream(relay, odd)) == [3, "EOP", 17, 19, "EOP"]
 
 
@@ -379,25 +367,29 @@ def test_a_row_that_leaves_is_told_where_the_event_knows_it() -> None:
         assert keys(stream(relay, {"partitionType": "NONE", "where": where})) == [2, "EOP"]
 
 
-def test_filters_that_mean_nothing(relay: Served) -> None:
-    relay.put(block(people([1])))
-    wrong: list[tuple[int, dict[str, Any]]] = [
-        (400, {"where": "nothing = 1"}), (500, {"where": "x"}), (500, {"columns": []}),
-        (400, {"columns": ["nothing"]}),
-    ]  # fmt: skip
-    for status, one in wrong:
-        filters = {"40": {"partitionType": "NONE", **one}}
-        answer = relay.get("stream", sources="40", size="1000", output="json", filters=filters)
-        assert answer.status == status
-        assert "InvalidRequestParamValue" in answer.headers["x-dbus-error"]
+def key_filter(kind: str, *spans: tuple[int, int], buckets: int | None = None) -> dict[str, Any]:
+    """One in Databus's form; a range of keys if there are no buckets."""
+    span_name = "keyRange" if buckets is None else "bktRange"
+    more = {} if buckets is None else {"numBuckets": buckets}
+    return {"partitionType": kind, "filters": [{span_name: {"start": one, "end": end}, **more} for one, end in spans]}
+
+
+def test_filters_of_a_source_are_joined_by_or(relay: Served) -> None:
+    relay.put(block(people(range(10))))
+    for wanted, expected in (
+        (key_filter("MOD", (0, 2), (8, 10), buckets=10), [0, 1, 8, 9]),
+        (key_filter("RANGE", (5, 7), (8, 9)), [5, 6, 8]),
+        ({"partitionType": "RANGE"}, []),
+        ({"partitionType": "NONE"}, list(range(10))),
+    ):
+        assert keys(stream(relay, wanted)) == [*expected, "EOP"]
 
 
 def test_hash_is_stable_and_even(relay: Served) -> None:
     relay.put(block(people(range(1000))))
     buckets = []
     for bucket in range(4):
-        span = {"start": bucket, "end": bucket + 1}
-        one = {"partitionType": "HASH", "filters": [{"numBuckets": 4, "bktRange": span}]}
+        one = key_filter("HASH", (bucket, bucket + 1), buckets=4)
         buckets.append([key for key in keys(stream(relay, one)) if key != "EOP"])
     assert sorted(key for part in buckets for key in part) == list(range(1000))
     assert all(200 < len(part) < 300 for part in buckets)

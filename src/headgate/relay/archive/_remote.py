@@ -89,7 +89,8 @@ class LogOfRelay:
         """
         if request.endless:
             raise ConfigError("an endless read of a relay's log is not possible: read up to its end repeatedly")
-        with self._response("POST", "/log", RANGE.dump_json(RangeRequest.of(self.source, request))) as answer:
+        content = RANGE.dump_json(RangeRequest(**{**vars(request), "source": self.source}))
+        with self._response("POST", "/log", content) as answer:
             uuid = answer.getheader(SERVER_UUID) or ""
             yield ArchivedLog(ByteStream(_Body(answer, self)), uuid)
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Final, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import ConfigDict, PlainSerializer, PlainValidator, TypeAdapter
 
@@ -73,30 +73,17 @@ class LogHead:
 
 
 @dataclass(frozen=True)
-class RangeRequest:
-    """A request for a range of the log: see :class:`headgate.mysql.LogRequest`."""
+class RangeRequest(LogRequest):
+    """A request to a relay."""
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
 
-    source: str | None = None
-    """Name of the physical source."""
-    had: Gtids | None = None
-    """``executed_before``."""
+    executed_before: Gtids | None = None
     wanted: Gtids | None = None
     executed: Gtids | None = None
-    server_uuid: str | None = None
-    until: tuple[str, int] | None = None
-
-    @classmethod
-    def of(cls, source: str | None, request: LogRequest) -> RangeRequest:
-        """Return the request to a relay."""
-        had, wanted, executed = request.executed_before, request.wanted, request.executed
-        return cls(source, had, wanted, executed, request.server_uuid, request.until)
-
-    @property
-    def log_request(self) -> LogRequest:
-        """The request to the archive itself."""
-        return LogRequest(self.had, self.wanted, self.executed, self.server_uuid, self.until)
+    endless: Literal[False] = False
+    source: str | None = None
+    """Name of the physical source."""
 
 
 SERVER_UUID: Final = "x-headgate-server-uuid"

@@ -224,8 +224,7 @@ class GroupMember:
     def run(self) -> None:
         """Consume until :meth:`stop`; then leave the group.
 
-        :raises ConfigError: the group has another number of partitions, or other sources; or the relay keeps no groups,
-            or cannot bootstrap them.
+        :raises ConfigError: the group has another number of partitions, or other sources; or the relay keeps no groups.
         :raises RelayConsumerError: the retries of reports are exhausted.
         :raises HeadgateError: a partition's consumer ended with it.
         """
@@ -305,21 +304,10 @@ class GroupMember:
             leave=leave,
             bootstrap=self._bootstrap,
         )
-        request = MEMBER_REPORT.dump_python(report, mode="json", exclude_defaults=True)
         path = f"groups/{quote(self._group, safe='')}"
-        try:
-            answer = self._transport.post(path, request)
-        except ConfigError as error:
-            raise self._older() if "parameter bootstrap " in error.message else error from None
+        answer = self._transport.post(path, MEMBER_REPORT.dump_python(report, mode="json"))
         with valid_answer(path):
-            owned = OWNED.validate_python(answer["partitions"])
-            can_bootstrap = all("bootstrap" in one for one in answer["partitions"].values())
-        if self._bootstrap and not can_bootstrap:
-            raise self._older()
-        return owned
-
-    def _older(self) -> ConfigError:
-        return ConfigError(f"the relay {self._transport.relay} cannot bootstrap groups; use a newer relay")
+            return OWNED.validate_python(answer["partitions"])
 
     def _follow(self, owned: Mapping[int, Owned]) -> None:
         for number, worker in self._workers.items():

@@ -1,7 +1,6 @@
 """Messages between a member of a consumer group and the relay (``POST /groups/<name>``), as JSON.
 
-This is headgate's own; in Databus ZooKeeper kept the groups. A member omits what has its default, because an older
-relay refuses parameters that it does not know.
+This is headgate's own; in Databus ZooKeeper kept the groups.
 """
 
 from __future__ import annotations
@@ -60,12 +59,12 @@ class Owned:
     generation: int
     checkpoint: Mapping[str, bool | int | str | None] | None
     """Where to begin; None: at the oldest event."""
-    release_requested: Annotated[bool, Field(alias="back")]
+    release_requested: bool
     """The owner must stop, report its checkpoint, and release the partition."""
-    bootstrap: bool = False
-    """Rows come first if there is no checkpoint, or if no relay holds what comes after it. An older relay omits it."""
+    bootstrap: bool
+    """Rows come first if there is no checkpoint, or if no relay holds what comes after it."""
 
 
 MEMBER_REPORT: Final = TypeAdapter(MemberReport)
 OWNED: Final = TypeAdapter(Mapping[int, Owned])
-"""The answer, by partition. A newer relay may add fields."""
+"""The answer, by partition."""

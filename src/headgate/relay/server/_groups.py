@@ -74,7 +74,7 @@ class GroupLimits:
 class _Partition:
     owner: str | None = None
     generation: int = 0
-    back: bool = False
+    release_requested: bool = False
     checkpoint: Mapping[str, Any] | None = None
 
 
@@ -135,7 +135,7 @@ class Group:
             self._forget(other)
         self._balance()
         return {
-            number: Owned(one.generation, one.checkpoint, one.back, self.bootstrap)
+            number: Owned(one.generation, one.checkpoint, one.release_requested, self.bootstrap)
             for number, one in enumerate(self.partitions)
             if one.owner == member
         }
@@ -148,13 +148,13 @@ class Group:
             return  # from a zombie, or a repeated report
         one.checkpoint = report.checkpoint or one.checkpoint
         if report.release:
-            one.owner, one.back = None, False
+            one.owner, one.release_requested = None, False
 
     def _forget(self, member: str) -> None:
         self.members.pop(member, None)
         for one in self.partitions:
             if one.owner == member:
-                one.owner, one.back = None, False
+                one.owner, one.release_requested = None, False
 
     def _balance(self) -> None:
         """Assign free partitions, and request back those that a member has too many of."""
@@ -162,7 +162,7 @@ class Group:
             return
         loads = dict.fromkeys(sorted(self.members), 0)
         for one in self.partitions:
-            if one.owner is not None and not one.back:
+            if one.owner is not None and not one.release_requested:
                 loads[one.owner] += 1
         for one in self.partitions:
             if one.owner is None:
@@ -175,8 +175,8 @@ class Group:
 
     def _request_back(self, member: str, count: int) -> None:
         for one in reversed(self.partitions):
-            if count > 0 and one.owner == member and not one.back:
-                one.back = True
+            if count > 0 and one.owner == member and not one.release_requested:
+                one.release_requested = True
                 count -= 1
 
 

@@ -12,13 +12,13 @@ A request waits for rows in a separate thread pool, so that it blocks no other c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
+from pydantic import InstanceOf
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -33,9 +33,9 @@ from headgate.relay.databus import (
 from headgate.relay.server._http._choices import Choices
 from headgate.relay.server._http._commands import HEADERS, Command, compact, events_response
 from headgate.relay.server._http._pages import host_and_port
-from headgate.relay.server._http._parameters import InvalidParameterError, choice, integer, json_value, text
-from headgate.relay.server._http._reading import encoded
-from headgate.relay.server._http._requests import EVENT_VERSION, FILTERS, NO_FILTERS, Filters, KeyFilters, filters_of
+from headgate.relay.server._http._parameters import InvalidParameterError, Number, Parameters, any_case, json_text
+from headgate.relay.server._http._requests import NO_FILTERS, EventVersion, FilterTexts, KeyFilters, filters_of
+from headgate.relay.server._http._stream import encoded
 from headgate.relay.server._relay import Relay
 from headgate.relay.server._sources import LogicalSource
 from headgate.relay.server._tenants import Client, client_of
@@ -48,7 +48,26 @@ _THREADS: Final = 40
 """Most requests that read rows at a time; more wait for a thread."""
 _MARGIN: Final = 900
 """Bytes that Databus reserves in addition to the checkpoint of the request."""
-_POINT: Final = json_value("checkPoint", dict[str, Any], BootstrapPoint.from_json)
+_Point = Annotated[InstanceOf[BootstrapPoint], json_text(dict[str, Any], BootstrapPoint.from_json)]
+
+
+class _Start(Parameters):
+    sources: str
+    """Names or ids."""
+    check_point: _Point
+
+
+class _Target(Parameters):
+    source: str
+    check_point: _Point | None = None
+
+
+class _Batch(_Start):
+    batch_size: Number
+    output: Annotated[Literal["binary", "json", "json_plain_value"], any_case] = "binary"
+    filter: Annotated[InstanceOf[KeyFilters] | None, json_text(KeyFilters)] = None
+    filters: FilterTexts = NO_FILTERS
+    maxev: EventVersion = 0
 
 
 def commands(relay: Relay, suppliers: Mapping[int, Supplier] | None = None) -> list[Command]:
@@ -56,20 +75,11 @@ def commands(relay: Relay, suppliers: Mapping[int, Supplier] | None = None) -> l
 
     :param suppliers: of rows, by physical source; default: MySQL.
     """
-    handlers, required_point = _Commands(relay, suppliers or {}), replace(_POINT, required=True)
-    bootstrap = [
-        text("sources", required=True),
-        required_point,
-        integer("batchSize", required=True),
-        choice("output", ("binary", "json", "json_plain_value"), default="binary"),
-        json_value("filter", KeyFilters),
-        FILTERS,
-        EVENT_VERSION,
-    ]
+    handlers = _Commands(relay, suppliers or {})
     return [
-        Command("/startSCN", handlers.start, [text("sources", required=True), required_point], for_all=True),
-        Command("/bootstrap", handlers.bootstrap, bootstrap, for_all=True),
-        Command("/targetSCN", handlers.target, [text("source", required=True), _POINT], for_all=True),
+        Command("/startSCN", handlers.start, _Start, for_all=True),
+        Command("/bootstrap", handlers.bootstrap, _Batch, for_all=True),
+        Command("/targetSCN", handlers.target, _Target, for_all=True),
     ]
 
 
@@ -105,29 +115,29 @@ class _Commands:
     def _of(self, source: LogicalSource) -> Bootstrap:
         return self._bootstraps[self._relay.names.physical_of(source.id)]
 
-    async def start(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+    async def start(self, request: Request, parameters: _Start) -> Response:
         """``/startSCN``"""
         sources = [
-            self._source(client_of(request), "startSCN", "sources", one) for one in parameters["sources"].split(",")
+            self._source(client_of(request), "startSCN", "sources", one) for one in parameters.sources.split(",")
         ]
         bootstraps = {id(one): one for one in map(self._of, sources)}
         if len(bootstraps) > 1:
             raise InvalidParameterError("startSCN", "sources", "sources of different physical sources")
         (one,) = bootstraps.values()
-        scn = await run_sync(one.start, parameters["checkPoint"].since, limiter=self._threads)
+        scn = await run_sync(one.start, parameters.check_point.since, limiter=self._threads)
         return _scn(request, scn)
 
-    async def target(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+    async def target(self, request: Request, parameters: _Target) -> Response:
         """``/targetSCN``"""
-        point = parameters["checkPoint"] or BootstrapPoint()
-        bootstrap = self._of(self._source(client_of(request), "targetSCN", "source", parameters["source"]))
+        point = parameters.check_point or BootstrapPoint()
+        bootstrap = self._of(self._source(client_of(request), "targetSCN", "source", parameters.source))
         return _scn(request, await run_sync(bootstrap.target, point, limiter=self._threads))
 
-    async def bootstrap(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+    async def bootstrap(self, request: Request, parameters: _Batch) -> Response:
         """``/bootstrap``"""
-        point: BootstrapPoint = parameters["checkPoint"]
+        point = parameters.check_point
         head = len(compact(point.to_json())) + _MARGIN
-        size = max(parameters["batchSize"] - head, 0)
+        size = max(parameters.batch_size - head, 0)
         source = self._source_of(point, client_of(request))
         bootstrap, choice = self._of(source), partial(self._choice, source, parameters)
         choice()  # refuse filters that do not fit before anything is read
@@ -143,18 +153,17 @@ class _Commands:
         body = await run_sync(self._body, source, piece, parameters, limiter=self._threads)
         return events_response(request, body, headers)
 
-    def _choice(self, source: LogicalSource, parameters: Mapping[str, Any]) -> Choice:
-        filters: Filters = parameters["filters"] or NO_FILTERS
-        if parameters["filter"] is not None:
-            filters = filters_of({str(source.id): parameters["filter"]})
+    def _choice(self, source: LogicalSource, parameters: _Batch) -> Choice:
+        one = parameters.filter
+        filters = parameters.filters if one is None else filters_of({str(source.id): one})
         return self._choices.of("bootstrap", [source.id], filters)
 
-    def _body(self, source: LogicalSource, piece: Piece, parameters: Mapping[str, Any]) -> bytes | memoryview[int]:
+    def _body(self, source: LogicalSource, piece: Piece, parameters: _Batch) -> bytes | memoryview[int]:
         version, data = self._relay.config.event_version, piece.batch.joined()
         if not piece.is_last and not piece.batch.pending:
             partition = self._relay.names.physical_of(source.id)
             data = np.concatenate([data, checkpoint_event(piece.after, version, partition)])
-        return encoded(data, parameters["output"], version=version, accepted=max(parameters["maxev"], 1))
+        return encoded(data, parameters.output, version=version, accepted=max(parameters.maxev, 1))
 
 
 def _headers(request: Request) -> dict[str, str]:

@@ -15,7 +15,6 @@ import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from starlette.datastructures import QueryParams
@@ -38,29 +37,11 @@ from headgate.relay.databus import (
 )
 from headgate.relay.server._counters import SERVER, Counters, Outcome
 from headgate.relay.server._cursor import KeyIsNoNumberError
-from headgate.relay.server._http._parameters import (
-    InvalidParameterError,
-    Parameter,
-    UnfitFilterError,
-    presence,
-    read_parameters,
-)
+from headgate.relay.server._http._parameters import InvalidParameterError, Parameters, UnfitFilterError, read_parameters
 from headgate.relay.server._tenants import Client, NotAllowedError, client_of
 from headgate.web import read_body
 
-__all__ = [
-    "HEADERS",
-    "PRETTY",
-    "TEXT",
-    "Answer",
-    "Command",
-    "body_of",
-    "compact",
-    "events_response",
-    "failure",
-    "reply",
-    "route",
-]
+__all__ = ["HEADERS", "TEXT", "Answer", "Command", "body_of", "compact", "events_response", "failure", "reply", "route"]
 
 TEXT: Final = "text/plain; charset=UTF-8"
 HEADERS: Final = {"content-type": TEXT}
@@ -78,42 +59,25 @@ _KNOWN_QUERIES: Final = 128
 _LONG_QUERY: Final = 2000
 _LONGEST_IN_HEADER: Final = 2048
 """Python's client reads lines of 65,536 bytes, Netty's default is 8,192 for all headers, and a message comes twice."""
-_NO_PATH: Final[Mapping[str, str]] = MappingProxyType({})
-PRETTY: Final = presence("pretty")
 
-
-Answer: TypeAlias = Callable[[Request, Mapping[str, Any]], Awaitable[Response]]
+Answer: TypeAlias = Callable[[Request, Any], Awaitable[Response]]
+"""Takes the request and its parameters."""
 
 
 @dataclass(frozen=True)
 class Command:
     """One command.
 
-    ``answer`` receives the request and its parsed parameters. Requests may share them, so it must not modify them.
-    Its HeadgateErrors and InvalidParameterErrors become Databus's errors; filters that do not fit, headgate's.
+    Its answer's HeadgateErrors and InvalidParameterErrors become Databus's errors; filters that do not fit, headgate's.
     """
 
     path: str
     """In Starlette's form: ``/bufferInfo/inbound/{name}/{partition}``; segments in braces are in ``parameters``."""
     answer: Answer
-    parameters: Sequence[Parameter] = ()
+    parameters: type[Parameters] = Parameters
     for_all: bool = False
     """Whether tenants restricted to some sources may use it: it checks the sources, or reveals nothing of them."""
-    posted: bool = False
-    """Whether the method is POST, with a body; otherwise it is GET."""
-    changes: Sequence[Parameter] = ()
-    """Additional parameters of PUT and POST, if a GET command also has these methods."""
-
-    @property
-    def methods(self) -> Sequence[str]:
-        """GET, or POST; or GET, POST and PUT."""
-        if self.changes:
-            return ("GET", "POST", "PUT")
-        return ("POST",) if self.posted else ("GET",)
-
-    def takes(self, method: str) -> Sequence[Parameter]:
-        """Return the parameters of a method."""
-        return [*self.parameters, *(self.changes if method in ("POST", "PUT") else ())]
+    methods: Sequence[str] = ("GET",)
 
     @property
     def name(self) -> str:
@@ -174,15 +138,16 @@ class _Served:
         except HeadgateError as error:
             return failure(PROCESSING_FAILED, str(error)), "error"
 
-    def _parameters(self, request: Request) -> Mapping[str, Any]:
+    def _parameters(self, request: Request) -> Parameters:
         """:raises InvalidParameterError: one is missing or wrong."""
         query, path = request.scope["query_string"], request.path_params
         if path or len(query) > _LONG_QUERY:
-            return self._read(request.method, query, path)
-        return self._read_cached(request.method, query)
+            return self._read(query, **path)
+        return self._read_cached(query)
 
-    def _read(self, method: str, query: bytes, path: Mapping[str, str] = _NO_PATH) -> Mapping[str, Any]:
-        return read_parameters(self._command.name, self._command.takes(method), QueryParams(query), path)
+    def _read(self, query: bytes, **path: str) -> Parameters:
+        texts = {**QueryParams(query), **path}
+        return read_parameters(self._command.name, self._command.parameters, texts)
 
 
 async def _counted(parts: AsyncIterable[Any], counters: Counters, address: str) -> AsyncIterator[Any]:

@@ -1,7 +1,7 @@
 """Events with their rows decoded: as Arrow tables, or as JSON lines for people and browsers.
 
 The events of one answer are parsed once, into arrays (``databus._fields``); the rows of each schema become columns
-together (``_events._decode``). JSON lines are also built column by column with Arrow, so an answer costs no Python
+together (``events._decode``). JSON lines are also built column by column with Arrow, so an answer costs no Python
 object per row.
 """
 
@@ -153,13 +153,12 @@ def arrow_streams(decoded: Sequence[DecodedRows]) -> bytes:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def row_lines(decoded: Sequence[DecodedRows]) -> tuple[pa.Array, npt.NDArray[np.int64]]:
-    """Return JSON objects as ``headgate consume`` prints them, in the order of the events; and the event indexes."""
+def row_lines(decoded: Sequence[DecodedRows]) -> pa.Array:
+    """Return JSON objects as ``headgate consume`` prints them, in the order of the events."""
     if not decoded:
-        return pa.array([], pa.string()), np.zeros(0, np.int64)
-    lines, events = pa.concat_arrays([_lines(one) for one in decoded]), np.concatenate([one.events for one in decoded])
-    order = np.argsort(events)
-    return lines.take(pa.array(order)), events[order]
+        return pa.array([], pa.string())
+    order = np.argsort(np.concatenate([one.events for one in decoded]))
+    return pa.concat_arrays([_lines(one) for one in decoded]).take(pa.array(order))
 
 
 def _lines(rows: DecodedRows) -> pa.Array:

@@ -18,20 +18,24 @@ from starlette.responses import Response
 
 from headgate.relay.databus import MEMBER_REPORT, OWNED, MemberReport, StreamPosition, checkpoint_json
 from headgate.relay.server._groups import GroupFolder, GroupRefusedError
-from headgate.relay.server._http._commands import PRETTY, Command, body_of, reply
-from headgate.relay.server._http._parameters import InvalidParameterError, segment
+from headgate.relay.server._http._commands import Command, body_of, reply
+from headgate.relay.server._http._parameters import InvalidParameterError, Parameters
 from headgate.relay.server._relay import Relay
 from headgate.relay.server._tenants import Client, client_of
 
 __all__ = ["commands"]
 
 
+class _Named(Parameters):
+    name: str
+
+
 def commands(relay: Relay) -> list[Command]:
     """Return the commands to report to a group and to show it."""
-    groups, name = _Groups(relay), segment("name")
+    groups = _Groups(relay)
     return [
-        Command("/groups/{name}", groups.sync, [name], posted=True, for_all=True),
-        Command("/groups/{name}", groups.show, [name, PRETTY], for_all=True),
+        Command("/groups/{name}", groups.sync, _Named, for_all=True, methods=("POST",)),
+        Command("/groups/{name}", groups.show, _Named, for_all=True),
     ]
 
 
@@ -41,18 +45,18 @@ class _Groups:
         self._folder = relay.config.groups or (None if relay.config.state is None else relay.config.state / "groups")
         self._folders: dict[Path, GroupFolder] = {}
 
-    async def sync(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+    async def sync(self, request: Request, parameters: _Named) -> Response:
         report, client = await _read(request), client_of(request)
         with _refused():
             folder, start = self._of(client), self._start(report.sources, client)
-            owned = await run_in_threadpool(folder.sync, parameters["name"], report, start)
-        return reply(request, {"partitions": OWNED.dump_python(owned, mode="json", by_alias=True)})
+            owned = await run_in_threadpool(folder.sync, parameters.name, report, start)
+        return reply(request, {"partitions": OWNED.dump_python(owned, mode="json")})
 
-    async def show(self, request: Request, parameters: Mapping[str, Any]) -> Response:
+    async def show(self, request: Request, parameters: _Named) -> Response:
         with _refused():
-            group = await run_in_threadpool(self._of(client_of(request)).show, parameters["name"])
+            group = await run_in_threadpool(self._of(client_of(request)).show, parameters.name)
         if group is None:
-            raise InvalidParameterError("groups", "name", parameters["name"])
+            raise InvalidParameterError("groups", "name", parameters.name)
         return reply(request, group)
 
     def _of(self, client: Client) -> GroupFolder:

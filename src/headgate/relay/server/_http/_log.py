@@ -11,9 +11,8 @@ pool of its own, so that it blocks no other commands.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, Final
 
@@ -29,8 +28,8 @@ from headgate.mysql import LogRequest
 from headgate.relay.archive import FILES, HEAD, RANGE, SERVER_UUID, LogFeeder, LogReader, LogSpool
 from headgate.relay.databus import PROCESSING_FAILED
 from headgate.relay.server._http._commands import Answer, Command, body_of, failure
-from headgate.relay.server._http._parameters import text
-from headgate.relay.server._http._reading import AppendNotifier
+from headgate.relay.server._http._parameters import Parameters
+from headgate.relay.server._http._waiting import AppendNotifier
 from headgate.relay.server._relay import Relay
 
 __all__ = ["commands"]
@@ -39,16 +38,20 @@ _CHUNK: Final = 1 << 20
 _THREADS: Final = 64
 """Most readings at a time; more wait for a thread."""
 _BINARY: Final = "application/octet-stream"
-_SOURCE: Final = text("source")
+
+
+class _OfSource(Parameters):
+    source: str | None = None
+    """The physical source's name; None: the relay has only one."""
 
 
 def commands(relay: Relay) -> list[Command]:
     """Return the commands of the binlog archive."""
     log = _Log(relay)
     return [
-        Command("/log/head", _answering(log.head), [_SOURCE]),
-        Command("/log/files", _answering(log.files), [_SOURCE]),
-        Command("/log", _answering(log.read_range), posted=True),
+        Command("/log/head", _answering(log.head), _OfSource),
+        Command("/log/files", _answering(log.files), _OfSource),
+        Command("/log", _answering(log.read_range), methods=("POST",)),
     ]
 
 
@@ -71,20 +74,20 @@ class _Log:
         spools = [one.spool for one in relay.partitions.values() if one.spool is not None]
         self._notifiers = {spool: AppendNotifier([spool]) for spool in spools}
 
-    async def head(self, _request: Request, parameters: Mapping[str, Any]) -> Response:
-        return JSONResponse(await run_sync(_head, self._feeder(parameters["source"]), limiter=self._threads))
+    async def head(self, _request: Request, parameters: _OfSource) -> Response:
+        return JSONResponse(await run_sync(_head, self._feeder(parameters.source), limiter=self._threads))
 
-    async def files(self, _request: Request, parameters: Mapping[str, Any]) -> Response:
-        spool = self._feeder(parameters["source"]).spool
+    async def files(self, _request: Request, parameters: _OfSource) -> Response:
+        spool = self._feeder(parameters.source).spool
         return JSONResponse(FILES.dump_python(await run_sync(spool.files, limiter=self._threads), mode="json"))
 
-    async def read_range(self, request: Request, _parameters: Mapping[str, Any]) -> Response:
+    async def read_range(self, request: Request, _parameters: Parameters) -> Response:
         content = await body_of(request, "log")
         try:
             body = RANGE.validate_json(content)
         except ValidationError as error:
             raise ConfigError(f"invalid request: {error.errors()[0]['msg']}") from None
-        reader = await self._reader(self._feeder(body.source).spool, body.log_request)
+        reader = await self._reader(self._feeder(body.source).spool, body)
         return _Range(reader, self._chunks(reader))
 
     async def _reader(self, spool: LogSpool, request: LogRequest) -> LogReader:
@@ -92,18 +95,17 @@ class _Log:
 
         :raises ServerBehindError: it is not in time.
         """
-        loop, notifier = asyncio.get_running_loop(), self._notifiers[spool]
-        end = loop.time() + self._relay.times.archive_wait
-        while True:
-            appended = notifier.listen()
+        read = partial(spool.reader, request, wait_seconds=0.0)
+
+        async def attempt(is_last: bool) -> LogReader | None:
             try:
-                return await run_sync(partial(spool.reader, request, wait_seconds=0.0), limiter=self._threads)
+                return await run_sync(read, limiter=self._threads)
             except ServerBehindError:
-                if loop.time() >= end:
+                if is_last:
                     raise
-                await notifier.wait(appended, end - loop.time())
-            finally:
-                notifier.forget(appended)
+                return None
+
+        return await self._notifiers[spool].repeat(attempt, self._relay.times.archive_wait)
 
     async def _chunks(self, reader: LogReader) -> AsyncIterator[bytes]:
         """Yield the answer; an error truncates it before its EOF packet, which the reader detects."""
@@ -139,7 +141,7 @@ def _describe_error(error: HeadgateError) -> dict[str, Any]:
 def _answering(answer: Answer) -> Answer:
     """Return the handler of a command; its errors name their class and fields."""
 
-    async def answering(request: Request, parameters: Mapping[str, Any]) -> Response:
+    async def answering(request: Request, parameters: Any) -> Response:
         try:
             return await answer(request, parameters)
         except HeadgateError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 from headgate.relay.server._counters import CALLS, OUTBOUND_CONNECTIONS, REQUESTS, SubjectKind
 from headgate.relay.server._http._commands import Command
+from headgate.relay.server._http._parameters import Parameters
 from headgate.relay.server._relay import Partition, Relay
 
 __all__ = ["METRICS", "commands"]
@@ -135,7 +136,7 @@ METRICS: Final[Mapping[str, _Figure]] = {
 def commands(relay: Relay) -> list[Command]:
     """Return the command ``/metrics``."""
 
-    async def metrics(_request: Request, _parameters: Mapping[str, Any]) -> Response:
+    async def metrics(_request: Request, _parameters: Parameters) -> Response:
         return Response(generate_latest(_Figures(relay)), headers={"content-type": CONTENT_TYPE_LATEST})
 
     return [Command("/metrics", metrics)]

@@ -1,30 +1,28 @@
-"""The parameters of the relay's commands: a table of each command defines how they are parsed.
+"""The parameters of the relay's commands: a pydantic model of each command converts texts of the query and the path.
 
-A command reads only the parameters of its table; others are ignored, as in Databus.
+A command reads only the parameters of its model; others are ignored, as in Databus.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.alias_generators import to_camel
 
 __all__ = [
     "LARGEST_INT",
+    "Flag",
     "InvalidParameterError",
-    "Parameter",
+    "Number",
+    "Parameters",
     "UnfitFilterError",
-    "choice",
-    "flag",
-    "integer",
-    "json_value",
-    "presence",
+    "any_case",
+    "digits",
+    "json_text",
     "read_parameters",
-    "segment",
-    "text",
 ]
 
 LARGEST_INT: Final = 2**31 - 1
@@ -32,6 +30,7 @@ LARGEST_INT: Final = 2**31 - 1
 _SHOWN: Final = 500
 """Characters of a wrong value that an error repeats. It is also sent as a header, and clients limit those."""
 _NUMBER: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+_P = TypeVar("_P", bound="Parameters")
 
 
 class InvalidParameterError(Exception):
@@ -48,102 +47,44 @@ class UnfitFilterError(InvalidParameterError):
     """A well-formed filter that can never apply to the events of its source."""
 
 
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter of the query, or a segment of the path."""
+class Parameters(BaseModel):
+    """Parameters of a command, under Databus's names. Requests may share them."""
 
-    name: str
-    parse: Callable[[str], Any]
-    """:raises ValueError: the text is invalid."""
-    required: bool = False
-    default: Any = None
-    """The value of a missing parameter."""
-    in_path: bool = False
+    model_config = ConfigDict(frozen=True, alias_generator=to_camel)
 
 
-def _integer(text: str, least: int, most: int) -> int:
-    if not _NUMBER.fullmatch(text) or not least <= int(text) <= most:
-        raise ValueError("not a number in the range")
+def _parse_number(text: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError("not a number")
     return int(text)
 
 
-def integer(
-    name: str,
-    *,
-    least: int = 0,
-    most: int = LARGEST_INT,
-    default: int | None = None,
-    required: bool = False,
-    in_path: bool = False,
-) -> Parameter:
-    """Take a decimal number from ``least`` to ``most``."""
-    return Parameter(name, lambda text: _integer(text, least, most), required, default, in_path)
+digits: Final = BeforeValidator(_parse_number)
+"""Takes decimal digits."""
+any_case: Final = BeforeValidator(str.lower)
+"""Takes a word in any letter case."""
+Number = Annotated[int, digits, Field(le=LARGEST_INT)]
+Flag = Annotated[bool, BeforeValidator(lambda text: text.lower() == "true")]
+"""``true``, in any letter case; every other text is false."""
 
 
-def choice(
-    name: str, values: Sequence[Any], *, default: Any = None, required: bool = False, in_path: bool = False
-) -> Parameter:
-    """Take one of some words, in any case except in the path, or of some numbers."""
-    known = {str(one): one for one in values}
-
-    def parse(text: str) -> Any:
-        value = known.get(text if in_path else text.lower())
-        if value is None:
-            raise ValueError("none of them")
-        return value
-
-    return Parameter(name, parse, required, default, in_path)
-
-
-def flag(name: str, *, default: bool | None = False) -> Parameter:
-    """Take ``true``, in any case; every other text is false."""
-    return Parameter(name, lambda text: text.lower() == "true", default=default)
-
-
-def presence(name: str) -> Parameter:
-    """Take any text as true."""
-    return Parameter(name, lambda _: True, default=False)
-
-
-def text(name: str, *, required: bool = False) -> Parameter:
-    """Take any text; the command checks it."""
-    return Parameter(name, str, required)
-
-
-def segment(name: str) -> Parameter:
-    """Take a segment of the path."""
-    return Parameter(name, str, required=True, in_path=True)
-
-
-def json_value(
-    name: str, kind: Any, parse: Callable[[Any], Any] = lambda one: one, *, required: bool = False
-) -> Parameter:
+def json_text(kind: Any, parse: Callable[[Any], Any] = lambda one: one) -> BeforeValidator:
     """Take a JSON value.
 
     :param kind: its type for pydantic.
     :param parse: converts the validated value; raises ValueError.
     """
     adapter: TypeAdapter[Any] = TypeAdapter(kind)
-    return Parameter(name, lambda text: parse(adapter.validate_json(text)), required)
+    return BeforeValidator(lambda text: parse(adapter.validate_json(text)))
 
 
-def read_parameters(
-    command: str, table: Sequence[Parameter], query: Mapping[str, str], path: Mapping[str, str]
-) -> dict[str, Any]:
-    """Return the value of each parameter of the table in a request.
+def read_parameters(command: str, model: type[_P], texts: dict[str, str]) -> _P:
+    """Return the parameters of a request.
 
     :raises InvalidParameterError: one is missing or wrong.
     """
-    values = {}
-    for one in table:
-        value = (path if one.in_path else query).get(one.name)
-        if value is None:
-            if one.required:
-                raise InvalidParameterError(command, one.name, None)
-            values[one.name] = one.default
-            continue
-        try:
-            values[one.name] = one.parse(value)
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-            raise InvalidParameterError(command, one.name, value) from None
-    return values
+    try:
+        return model.model_validate(texts)
+    except ValidationError as error:
+        name = str(error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"][0])
+        raise InvalidParameterError(command, name, texts.get(name)) from None

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, Final, Literal, NamedTuple, Self
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
 from pydantic.alias_generators import to_camel
 
 from headgate.columns import parse_expression
@@ -20,12 +20,13 @@ from headgate.parsing import parse_json
 from headgate.relay.databus import StreamPosition, parse_position
 from headgate.relay.server._http._parameters import (
     LARGEST_INT,
+    Flag,
     InvalidParameterError,
-    Parameter,
-    choice,
-    flag,
-    integer,
-    json_value,
+    Number,
+    Parameters,
+    any_case,
+    digits,
+    json_text,
 )
 from headgate.relay.server._names import Selection, SourceNames
 from headgate.relay.server._relay import Relay
@@ -33,13 +34,13 @@ from headgate.relay.server._tenants import Client
 from headgate.relay.server.events import KINDS, RANGE, SourceFilter
 
 __all__ = [
-    "EVENT_VERSION",
-    "FILTERS",
     "NO_FILTERS",
-    "SOURCES",
-    "STREAM",
+    "EventVersion",
+    "FilterTexts",
     "Filters",
     "KeyFilters",
+    "SourceIds",
+    "StreamParameters",
     "StreamRequest",
     "build_stream_request",
     "filters_of",
@@ -194,67 +195,72 @@ def filters_of(by_source: Mapping[str, KeyFilters]) -> Filters:
     return Filters(rules, {source: one for source, one in row_filters.items() if one != SourceFilter()})
 
 
-def _parse_positions(value: Any) -> tuple[dict[int, StreamPosition], int | None]:
+def _parse_positions(value: Mapping[str, str]) -> tuple[dict[int, StreamPosition], int | None]:
     """Parse positions by partition, and the partition to read first (None: any): an object, partition → checkpoint,
     optionally with ``cursorPartition``; names and values are JSON again.
     """
     positions, first = {}, None
     for name, text in value.items():
         if name == "cursorPartition":
-            first = int(parse_json(text)["id"])
+            first = _Source.model_validate_json(text).id
         else:
-            positions[int(parse_json(name)["id"])] = parse_position(parse_json(text))
+            positions[_Source.model_validate_json(name).id] = parse_position(parse_json(text))
     return positions, first
 
 
-SOURCES: Final = Parameter("sources", _ids)
-EVENT_VERSION: Final = choice("maxev", (0, 2), default=0)
+SourceIds: TypeAlias = Annotated[InstanceOf[tuple[int, ...]], BeforeValidator(_ids)]
+EventVersion: TypeAlias = Annotated[Literal[0, 2], digits]
 """The newest event version that the client understands; 0 is version 1."""
-FILTERS: Final = json_value("filters", dict[_SourceId, KeyFilters], filters_of)
-STREAM: Final = (
-    integer("size", required=True),
-    choice("output", ("binary", "json", "json_plain_value", "rows", "arrow"), required=True),
-    SOURCES,
-    json_value("subs", Annotated[list[_Subscription], Field(min_length=1)]),
-    json_value("checkPoint", dict[str, Any], parse_position),
-    json_value("checkPointMult", dict[str, str], _parse_positions),
-    flag("streamFromLatestScn"),
-    EVENT_VERSION,
-    FILTERS,
-    integer("wait", default=0),
-)
+FilterTexts: TypeAlias = Annotated[InstanceOf[Filters], json_text(dict[_SourceId, KeyFilters], filters_of)]
 
 
-def build_stream_request(parameters: Mapping[str, Any], client: Client, relay: Relay) -> StreamRequest:
-    """Combine the parameters of ``/stream``, parsed by :data:`STREAM`.
+class StreamParameters(Parameters):
+    """The parameters of ``/stream``."""
+
+    size: Number
+    output: Annotated[Literal["binary", "json", "json_plain_value", "rows", "arrow"], any_case]
+    sources: SourceIds | None = None
+    subs: Annotated[
+        InstanceOf[list[_Subscription]] | None, json_text(Annotated[list[_Subscription], Field(min_length=1)])
+    ] = None
+    check_point: Annotated[InstanceOf[StreamPosition], json_text(dict[str, Any], parse_position)] = StreamPosition(-1)
+    check_point_mult: Annotated[Any, json_text(dict[str, str], _parse_positions)] = None
+    """Positions by partition, and the partition to read first."""
+    stream_from_latest_scn: Flag = False
+    maxev: EventVersion = 0
+    filters: FilterTexts = NO_FILTERS
+    wait: Number = 0
+
+
+def build_stream_request(parameters: StreamParameters, client: Client, relay: Relay) -> StreamRequest:
+    """Combine the parameters of ``/stream``.
 
     :raises InvalidParameterError: sources are missing, or a source or partition does not exist.
     :raises NotAllowedError: the client may not read a source.
     """
     sources, wanted = _subscribed(parameters, client, relay)
-    latest = parameters["streamFromLatestScn"]
     return StreamRequest(
         client,
-        parameters["size"],
-        parameters["output"],
+        parameters.size,
+        parameters.output,
         sources,
         {one: relay.partitions[one].buffer.newest_position() for one in wanted}
-        if latest
+        if parameters.stream_from_latest_scn
         else _positions(parameters, wanted),
-        version=max(parameters["maxev"], 1),
-        wait_ms=min(parameters["wait"], _LONGEST_WAIT_MS),
-        filters=parameters["filters"] or NO_FILTERS,
+        version=max(parameters.maxev, 1),
+        wait_ms=min(parameters.wait, _LONGEST_WAIT_MS),
+        filters=parameters.filters,
     )
 
 
 def _subscribed(
-    parameters: Mapping[str, Any], client: Client, relay: Relay
+    parameters: StreamParameters, client: Client, relay: Relay
 ) -> tuple[tuple[int, ...] | None, Sequence[int]]:
     """Return the ids of the sources (None: all), and their physical partitions."""
-    subscriptions, listed, partitions = parameters["subs"], parameters["sources"], set(relay.partitions)
-    if listed is None and subscriptions is None:
-        raise InvalidParameterError("stream", "sources|subs", None)
+    subscriptions, listed, partitions = parameters.subs, parameters.sources, set(relay.partitions)
     if subscriptions is None:
+        if listed is None:
+            raise InvalidParameterError("stream", "sources|subs", None)
         known = known_sources(listed, client, relay.names, "stream")
         return known.ids, known.partitions
     wanted: set[int] = set()
@@ -277,10 +283,10 @@ def _readable(client: Client, names: SourceNames) -> tuple[int, ...]:
     return tuple(one.id for one in names.select().sources if client.may_read(one.name))
 
 
-def _positions(parameters: Mapping[str, Any], wanted: Sequence[int]) -> dict[int, StreamPosition]:
-    if parameters["checkPointMult"] is None:
-        return dict.fromkeys(wanted, parameters["checkPoint"] or StreamPosition(-1))
-    positions, first = parameters["checkPointMult"]
+def _positions(parameters: StreamParameters, wanted: Sequence[int]) -> dict[int, StreamPosition]:
+    if parameters.check_point_mult is None:
+        return dict.fromkeys(wanted, parameters.check_point)
+    positions, first = parameters.check_point_mult
     order = sorted(wanted, key=lambda one: (first is not None and one < first, one))
     # Databus's client has one checkpoint for all its subscriptions.
     return {one: positions.get(one, positions.get(_ANY, StreamPosition(-1))) for one in order}

@@ -10,8 +10,8 @@ of the interface (``ContainerStatsMBean.java``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from anyio import to_thread
 from starlette.requests import Request
@@ -28,24 +28,12 @@ from headgate.relay.server._counters import (
     Subject,
     SubjectKind,
 )
-from headgate.relay.server._http._commands import PRETTY, Command, reply
-from headgate.relay.server._http._parameters import (
-    InvalidParameterError,
-    Parameter,
-    choice,
-    flag,
-    integer,
-    presence,
-    segment,
-)
+from headgate.relay.server._http._commands import Command, reply
+from headgate.relay.server._http._parameters import Flag, InvalidParameterError, Number, Parameters, read_parameters
 from headgate.relay.server._relay import Partition, Relay
 
 __all__ = ["commands"]
 
-_CHANGES: Final = (presence("reset"), flag("enabled", default=None))
-_WAY: Final = choice("way", ("inbound", "outbound"), in_path=True)
-_SOURCE: Final = integer("source", in_path=True)
-_CLIENT: Final = segment("client")
 _NS_PER_MS: Final = 1_000_000
 _SUMS: Final = ("numDataEvents", "sizeDataEvents", "sizeDataEventsPayload", "numSysEvents", "sizeSysEvents")
 _NEWEST: Final = ("resetNs", "accessNs", "newestNs")
@@ -53,6 +41,38 @@ _UNKNOWN: Final = {"minSeenWinScn": -1, "maxSeenWinScn": -1, "latencyEvent": 0}
 _PEERS: Final = {SubjectKind.SENT_CLIENT: 1, SubjectKind.REQUESTS_CLIENT: 1}
 _SENT: Final = (SubjectKind.SENT, SubjectKind.SENT_SOURCE, SubjectKind.SENT_CLIENT)
 _NO_BUFFER: Final = BufferInfo(-1, -1, -1, 0, 0, 0, 0)
+
+
+class _Changes(Parameters):
+    """Of a PUT or POST."""
+
+    reset: str | None = None
+    """Any text resets."""
+    enabled: Flag | None = None
+
+
+class _Way(Parameters):
+    way: Literal["inbound", "outbound"]
+
+
+class _SourceEvents(_Way):
+    source: Number
+
+
+class _Named(_Way):
+    psource: str
+
+
+class _Physical(_Named):
+    partition: Number
+
+
+class _Source(Parameters):
+    source: Number
+
+
+class _OneClient(Parameters):
+    client: str
 
 
 class _Reported(NamedTuple):
@@ -173,56 +193,59 @@ def commands(relay: Relay) -> list[Command]:
     counters, finder = relay.counters, _Finder(relay)
     inside, http, outbound = "/containerStats/{way}/", "/relayStats/outbound/http/", "/containerStats/outbound/"
     events = f"{inside}events/"
-    psource, partition = segment("psource"), integer("partition", in_path=True)
 
-    def report(path: str, shown: _Shown, find: Callable[..., _Reported], *path_parameters: Parameter) -> Command:
+    def report(
+        path: str, shown: _Shown, find: Callable[..., _Reported], model: type[Parameters] = Parameters
+    ) -> Command:
         """:param find: raises InvalidParameterError."""
 
-        async def answer(request: Request, parameters: Mapping[str, Any]) -> Response:
-            reported = find(**{one.name: parameters[one.name] for one in path_parameters})
+        async def answer(request: Request, parameters: Parameters) -> Response:
+            reported, changes = find(**dict(parameters)), _Changes()
+            if request.method in ("POST", "PUT"):
+                changes = read_parameters("containerStats", _Changes, dict(request.query_params))
             response = reply(request, shown(counters, reported))
             for kind, name in reported.subjects:
-                if parameters.get("enabled") is not None:
-                    counters.enable(kind, name, enabled=parameters["enabled"])
-                if parameters.get("reset"):
+                if changes.enabled is not None:
+                    counters.enable(kind, name, enabled=changes.enabled)
+                if changes.reset is not None:
                     counters.reset(kind, name)
             return response
 
-        return Command(path, answer, [*path_parameters, PRETTY], changes=_CHANGES)
+        return Command(path, answer, model, methods=("GET", "POST", "PUT"))
 
-    def names(path: str, find: Callable[..., Sequence[Hashable]], *path_parameters: Parameter) -> Command:
-        async def answer(request: Request, parameters: Mapping[str, Any]) -> Response:
-            return reply(request, find(**{one.name: parameters[one.name] for one in path_parameters}))
+    def names(path: str, find: Callable[..., Sequence[Hashable]], model: type[Parameters] = Parameters) -> Command:
+        async def answer(request: Request, parameters: Parameters) -> Response:
+            return reply(request, find(**dict(parameters)))
 
-        return Command(path, answer, [*path_parameters, PRETTY])
+        return Command(path, answer, model)
 
-    async def container(request: Request, _parameters: Mapping[str, Any]) -> Response:
+    async def container(request: Request, _parameters: Parameters) -> Response:
         workers = to_thread.current_default_thread_limiter()
         counters.observe_workers(int(workers.borrowed_tokens), workers.statistics().tasks_waiting)
         return reply(request, _container_json(counters))
 
-    async def unknown_path(request: Request, _parameters: Mapping[str, Any]) -> Response:
+    async def unknown_path(request: Request, _parameters: Parameters) -> Response:
         raise InvalidParameterError(request.scope["path"].split("/")[1], "path", request.path_params["rest"])
 
     return [
-        report(f"{events}total", _events_json, finder.total, _WAY),
-        names(f"{events}sources", finder.sources, _WAY),
-        report(f"{events}source/{{source}}", _events_json, finder.source, _WAY, _SOURCE),
-        names(f"{events}psources", finder.physicals, _WAY),
-        report(f"{events}psource/{{psource}}", _events_json, finder.physical, _WAY, psource),
-        report(f"{events}psource/{{psource}}/{{partition}}", _events_json, finder.physical, _WAY, psource, partition),
+        report(f"{events}total", _events_json, finder.total, _Way),
+        names(f"{events}sources", finder.sources, _Way),
+        report(f"{events}source/{{source}}", _events_json, finder.source, _SourceEvents),
+        names(f"{events}psources", finder.physicals, _Way),
+        report(f"{events}psource/{{psource}}", _events_json, finder.physical, _Named),
+        report(f"{events}psource/{{psource}}/{{partition}}", _events_json, finder.physical, _Physical),
         names(f"{outbound}events/clients", finder.clients),
-        report(f"{outbound}events/client/{{client}}", _events_json, finder.client_events, _CLIENT),
-        report(f"{inside}total", _connections_json, finder.connections, _WAY),
+        report(f"{outbound}events/client/{{client}}", _events_json, finder.client_events, _OneClient),
+        report(f"{inside}total", _connections_json, finder.connections, _Way),
         names(f"{outbound}clients", finder.addresses),
-        report(f"{outbound}client/{{client}}", _connections_json, finder.address, _CLIENT),
-        Command("/containerStats/container", container, [PRETTY]),
+        report(f"{outbound}client/{{client}}", _connections_json, finder.address, _OneClient),
+        Command("/containerStats/container", container),
         Command("/containerStats/{rest:path}", unknown_path),
         report(f"{http}total", _requests_json, lambda: _Reported([REQUESTS], "total")),
         names(f"{http}sources", lambda: sorted(counters.names(SubjectKind.REQUESTS_SOURCE))),  # type: ignore[type-var]
-        report(f"{http}source/{{source}}", _requests_json, finder.source_requests, _SOURCE),
+        report(f"{http}source/{{source}}", _requests_json, finder.source_requests, _Source),
         names(f"{http}clients", finder.clients),
-        report(f"{http}client/{{client}}", _requests_json, finder.client_requests, _CLIENT),
+        report(f"{http}client/{{client}}", _requests_json, finder.client_requests, _OneClient),
         Command("/relayStats/{rest:path}", unknown_path),
     ]
 

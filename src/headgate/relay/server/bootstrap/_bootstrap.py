@@ -9,7 +9,7 @@ rows of each source, part by part, and ``/targetSCN`` a target T. The changes af
 of the log, from ``/stream``, or source by source from ``/bootstrap``. The relay ensures three conditions:
 
 1. Each part is exact as of a known point: a pair (E, S) of the feeder. The set E has exactly those followed
-   transactions whose windows have SCNs up to S. The part's rows are as of E (``_bootstrap._suppliers``), and their
+   transactions whose windows have SCNs up to S. The part's rows are as of E (``bootstrap._suppliers``), and their
    events carry S. S ≥ S₀.
 2. A part is sent only to a consumer whose stream has not passed S. The consumer's checkpoint holds its stream's SCN X,
    so a part that was read at an S < X is read again, at an S ≥ X.
@@ -35,7 +35,7 @@ begin with empty tables.
 needs the changes since its last request. One that reads all rows first, as Databus's does, needs all since S₀. If the
 buffer no longer has them, the consumer gets the error that it is too far behind, and begins again.
 
-**Restarts.** Starts, parts and their points are on disk before they are sent (``_bootstrap._sessions``). After a kill
+**Restarts.** Starts, parts and their points are on disk before they are sent (``bootstrap._sessions``). After a kill
 the feeder may be behind them briefly. The relay waits for it, because the same transactions get the same SCNs again.
 """
 

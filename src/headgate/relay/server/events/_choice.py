@@ -14,7 +14,7 @@ Several filters of one source are joined by OR. Sources without an entry pass wh
 - MOD: the bucket is the number's absolute value modulo ``numBuckets``.
 - HASH, headgate's own, spreads any keys evenly: FNV-1a of 64 bits over the key's bytes (of a long key its 8, the first
   one first), its upper half xored into the lower one, modulo ``numBuckets``.
-- ``where`` and ``columns`` are headgate's own, too: ``_events._where``. They apply in addition to the key's filters.
+- ``where`` and ``columns`` are headgate's own, too: ``events._where``. They apply in addition to the key's filters.
 - The number of a long key is the key; of a key of bytes what ``Long.parseLong`` makes of its text. Text that is not a
   number has, for MOD, Java's ``String.hashCode``; RANGE cannot decide on it, and the request is refused.
 """

@@ -1,4 +1,4 @@
-"""Decode rows in Avro binary to Arrow columns, a column at a time: the inverse of ``_events._avro``.
+"""Decode rows in Avro binary to Arrow columns, a column at a time: the inverse of ``events._avro``.
 
 Every row has a cursor. A pass over all rows reads one field of each, from the first field to the last, so compiled
 loops make a column without a Python object per row. No cursor passes its row's end. If a value would, the row is

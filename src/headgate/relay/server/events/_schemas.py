@@ -212,7 +212,6 @@ class Registry:
         self._metadata: dict[bytes, int] = {}
         self.changes = 0
         """Number of versions; grows after a version is known and before an event refers to it."""
-        self._of_table: dict[tuple[str, str], Schema] = {}
         for name, file in sorted(_files(folder)) if folder is not None else ():
             match = _FILE.fullmatch(name)
             if match:
@@ -246,13 +245,9 @@ class Registry:
         :raises ConfigError: the folder cannot be written, or the source has no version left.
         """
         table = replace(table, columns=tuple(map(with_type_of_values, table.columns)))
-        key = (source, table.fingerprint)
         with self._lock:
-            schema = self._of_table.get(key)
-            if schema is None:
-                fitting = [one for one in self.versions(source) if describes(one.value, table)]
-                schema = self._of_table[key] = fitting[-1] if fitting else self._make(source, table)
-        return schema
+            fitting = [one for one in self.versions(source) if describes(one.value, table)]
+            return fitting[-1] if fitting else self._make(source, table)
 
     def metadata_version(self, schema: Schema) -> int:
         """Return a schema's version of ``metadata-source``, for before images; 0: none."""
