@@ -198,6 +198,7 @@ def test_every_path_is_made_absolute() -> None:
     for model in sections(PipelineConfig):
         for name, field in model.model_fields.items():
             if name == "path" or name.endswith("_file"):
+                assert field.annotation is not None
                 kind = TypeAdapter(field.annotation)
                 assert kind.validate_python("x", context={"folder": Path("/etc")}) == "/etc/x", (
                     f"{model.__name__}.{name}"

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from headgate.decide import Arrival, Policy, State, TableBefore, decide, stop
+from headgate.decide import Arrival, Policy, State, TableBefore, decide, suspend
 from headgate.decide.states import SUSPENDED, TRANSITIONS, EventKind, follow
 from headgate.lake import TABLE_STATES, TableState
 from tests.fix_carrier import FakeBatch, FakeTable
@@ -90,6 +90,6 @@ def test_the_work_of_a_batch_grows_with_its_statements(monkeypatch: pytest.Monke
     decision = decide(Arrival("shop.orders", batch.described()), before, Policy())
     assert [outcome.done for outcome in decision.outcomes] == ["applied"] * 1000
     assert (decision.state.state, steps) == ("live", 1002), "the statements, the header, the promise"
-    stopped = stop(decision, "gone", 9)
+    stopped = suspend(decision, 9, reread_reason=None, stop_reason="gone")
     assert (decision.state.state, stopped.state.state, stopped.state.reason) == ("live", "stopped", "gone")
     assert len(decision.outcomes) == 1000

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headgate.carrier import ControlFolder
-from headgate.decide import Arrival, Policy, TableBefore, decide, read_again
+from headgate.decide import Arrival, Policy, TableBefore, decide, suspend
 from headgate.lake import TableState
 from headgate.sinks import PlannerMessages
 from tests.fix_carrier import FakeBatch, FakeTable
@@ -18,7 +18,7 @@ def test_a_re_read_is_requested_of_any_table(table: str, tmp_path: Path) -> None
     messages = PlannerMessages(ControlFolder(str(tmp_path)))
     batch, before = FakeBatch(9).live(table).described(), TableState(table, "live", version=4)
     decision = decide(Arrival(table, batch), TableBefore(before, FakeTable(table).target()), Policy())
-    messages.request(batch, [read_again(decision, "its columns changed", 9)], {})
+    messages.request(batch, [suspend(decision, 9, reread_reason="its columns changed", stop_reason=None)], {})
     pending = messages.pending_rereads()
     assert pending is not None
     db, _, name = table.partition(".")

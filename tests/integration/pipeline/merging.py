@@ -43,7 +43,7 @@ def last_images(spark: SparkSession, changes: Changes) -> DataFrame:
     if isinstance(changes.images, Shares):
         frame = changes.images.data().mapInArrow(changes.images.expand, changes.ddl)
     else:
-        batches = changes.images().to_batches()
+        batches = list(changes.images())
 
         def give(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from batches
