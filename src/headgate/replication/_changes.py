@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Self
 from headgate.binlog import Segment, codes, other_statements, parse_query
 from headgate.catalog import AddedColumn, creates_if_absent, decode_statement
 from headgate.errors import IncompleteReadError, ServerError, UnsupportedError
+from headgate.gtid import Gtid
 from headgate.mysql import ConnectionSettings
 from headgate.names import lower_name
 from headgate.replication._dump import first_event
@@ -152,7 +153,7 @@ class DefinitionChanges:
 
 
 class _Statements(Scan):
-    def begin(self, _server_uuid: str, _read: LogRead, _skip: tuple[str, int] | None) -> Self:
+    def begin(self, _server_uuid: str, _read: LogRead, _skip: tuple[Gtid, int] | None) -> Self:
         self.changes: list[Change] = []
         return self
 

@@ -60,7 +60,7 @@ from headgate.replication._meta import (
     seq_array,
 )
 from headgate.replication._partial import REMEDY, PartialImages
-from headgate.replication._received import ReceivedTransactions
+from headgate.replication._received import ReceivedTransactions, uuid_bytes
 from headgate.replication._requests import FIRST_EVENT
 from headgate.replication._tables import DecodeOptions, Lookups, Slot, TableSlots
 from headgate.replication._types import Ddl, ImageBatch, LogBlock, Stopped, stop_reason
@@ -78,7 +78,7 @@ class LogDecoder:
 
     :param wanted: the part of the log to decode.
     :param inside: True: those in ``wanted``; False: all others.
-    :param skip: a transaction and the number of its changes that were yielded before a reconnect.
+    :param skip: key of a transaction and the number of its changes that were yielded before a reconnect.
     :param prepared: the prepared XA transactions, whose rows come out where they are committed. None: rows come out
         where they are logged, committed or not.
     """
@@ -90,7 +90,7 @@ class LogDecoder:
         lookups: Lookups | None = None,
         *,
         inside: bool = True,
-        skip: tuple[str, int] | None = None,
+        skip: tuple[Gtid, int] | None = None,
         prepared: PreparedTransactions | None = None,
     ) -> None:
         # Where no transaction should have a GTID, one with a GTID is also wanted, so that it is not skipped silently.
@@ -133,16 +133,24 @@ class LogDecoder:
         """Note that the dump has reached this position."""
         self._reached = (file, pos)
 
-    def unfinished(self) -> tuple[str, int] | None:
-        """Return the open transaction and how many of its changes were yielded, for ``skip`` after a reconnect."""
+    def unfinished(self) -> tuple[Gtid, int] | None:
+        """Return the open transaction's key and how many of its changes were yielded, for ``skip``."""
         if not self._scanner.open:
             return None
-        txns = self._scanner.transactions()
-        name = gtid_array(txns, self._scanner.tags, np.array([self._scanner.current], np.int64))[0].as_py()
         yielded = 0 if self._pending is not None else self._continued
-        if self._skip is not None and self._skip[0] == name:
-            yielded = max(yielded, self._skip[1])
-        return name, yielded
+        return self._key(), max(yielded, self._skipped())
+
+    def _key(self) -> Gtid:
+        """Return the open transaction's key."""
+        transactions, index = self._scanner.transactions(), self._scanner.current
+        uuid = uuid_bytes(transactions.hi[index], transactions.lo[index])
+        return Gtid(uuid, self._scanner.tags[int(transactions.tag[index])], int(transactions.number[index]))
+
+    def _skipped(self) -> int:
+        """Return how many changes of the open transaction were yielded before a reconnect."""
+        if self._skip is None or not self._scanner.open or self._skip[0] != self._key():
+            return 0
+        return self._skip[1]
 
     def decode(self, segment: Segment) -> Iterator[LogBlock | Ddl | Stopped]:
         """Yield everything in the segment. It must be decoded before the segment's buffer is used again."""
@@ -306,11 +314,10 @@ class LogDecoder:
         """Leave out what was yielded before a reconnect."""
         if self._skip is None:
             return batch
-        name, count = self._skip
-        gtid = Gtid.parse(name)
-        words = np.frombuffer(gtid.uuid, "<u8")
-        same = (transactions.hi == words[0]) & (transactions.lo == words[1]) & (transactions.number == gtid.number)
-        same &= np.array([self._scanner.tags[t] == gtid.tag for t in transactions.tag], bool)
+        key, count = self._skip
+        words = np.frombuffer(key.uuid, "<u8")
+        same = (transactions.hi == words[0]) & (transactions.lo == words[1]) & (transactions.number == key.number)
+        same &= np.array([self._scanner.tags[t] == key.tag for t in transactions.tag], bool)
         drop = same[txn] & (ordinal < count)
         return batch.filter(pa.array(~drop)) if drop.any() else batch
 
@@ -518,7 +525,7 @@ class LogDecoder:
         if self._prepared is not None:
             if verb == "COMMIT":
                 point = Point(where["gtid"], self._commit_us(), where["file"], where["pos"])
-                yield from self._read_before(self._prepared.committed(xid, point), point.gtid)
+                yield from self._read_before(self._prepared.committed(xid, point))
             self._prepared.forget(xid)
         self._scanner.end_transaction(int(segment.next_pos[stop.event_index]))
         yield from self._flush(segment)
@@ -536,13 +543,13 @@ class LogDecoder:
                 yield from (block for block, _ in pending.blocks)
             else:
                 self._continued = 0
-                yield from self._read_before(self._prepared.read_prepared(gtid, pending.position), gtid)
+                yield from self._read_before(self._prepared.read_prepared(gtid, pending.position))
         self._scanner.end_transaction(int(segment.next_pos[stop.event_index]))
         yield from self._flush(segment)
 
-    def _read_before(self, items: Iterator[tuple[LogBlock | Stopped, int]], gtid: str) -> Iterator[LogBlock | Stopped]:
+    def _read_before(self, items: Iterator[tuple[LogBlock | Stopped, int]]) -> Iterator[LogBlock | Stopped]:
         """Yield the open transaction's images that were not read from this dump, except those yielded already."""
-        first = self._skip[1] if self._skip is not None and self._skip[0] == gtid else 0
+        first = self._skipped()
         for item, counted in items:
             self._continued = counted
             if isinstance(item, Stopped):

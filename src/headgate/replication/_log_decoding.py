@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 
+from headgate.gtid import Gtid
 from headgate.mysql import ConnectionSettings, read_facts
 from headgate.positions import Position
 from headgate.replication._decoder import LogDecoder
@@ -26,7 +27,7 @@ class LogDecoding:
         self._definitions = Definitions(settings, transport=transport)
         self._prepared = PreparedTransactions(settings, self._decoder, transport, options.held_bytes)
 
-    def begin(self, server_uuid: str, read: LogRead, skip: tuple[str, int] | None) -> LogDecoder:
+    def begin(self, server_uuid: str, read: LogRead, skip: tuple[Gtid, int] | None) -> LogDecoder:
         """Return a decoder for a dump of this server that has begun."""
         self._definitions.server_uuid = server_uuid
         self._prepared.begin(server_uuid)
@@ -42,7 +43,7 @@ class LogDecoding:
         transactions: Position,
         *,
         inside: bool = True,
-        skip: tuple[str, int] | None = None,
+        skip: tuple[Gtid, int] | None = None,
         prepared: PreparedTransactions | None = None,
     ) -> LogDecoder:
         """Return a decoder. Without ``prepared`` it yields rows where they are logged, committed or not."""

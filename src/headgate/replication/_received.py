@@ -14,7 +14,7 @@ from headgate.mysql import REWRITTEN
 from headgate.offsets import Last
 from headgate.positions import Position
 
-__all__ = ["ReceivedTransactions"]
+__all__ = ["ReceivedTransactions", "uuid_bytes"]
 
 
 class ReceivedTransactions:
@@ -45,11 +45,11 @@ class ReceivedTransactions:
         """
         self.count += len(done)
         hi, lo, tag, number = (getattr(transactions, name)[done] for name in ("hi", "lo", "tag", "number"))
-        newest = Gtid(_uuid(hi[-1], lo[-1]), tags[int(tag[-1])], int(number[-1]))
+        newest = Gtid(uuid_bytes(hi[-1], lo[-1]), tags[int(tag[-1])], int(number[-1]))
         self.last = Last(str(self._wanted.only(newest)), int(transactions.commit_us[done[-1]]))
         while len(number):
             same = (hi == hi[0]) & (lo == lo[0]) & (tag == tag[0])
-            self._add_source(_uuid(hi[0], lo[0]), tags[int(tag[0])], number[same])
+            self._add_source(uuid_bytes(hi[0], lo[0]), tags[int(tag[0])], number[same])
             hi, lo, tag, number = (array[~same] for array in (hi, lo, tag, number))
 
     def _add_source(self, uuid: bytes, tag: str, numbers: Any) -> None:
@@ -65,5 +65,6 @@ class ReceivedTransactions:
         self._builder.add_arrays(uuid, tag, numbers)
 
 
-def _uuid(hi: Any, lo: Any) -> bytes:
+def uuid_bytes(hi: Any, lo: Any) -> bytes:
+    """Return a UUID whose halves, little-endian, are ``hi`` and ``lo``."""
     return np.array([hi, lo], "<u8").tobytes()

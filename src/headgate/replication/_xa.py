@@ -38,6 +38,7 @@ import pyarrow.compute as pc
 
 from headgate.binlog import GtidEvent, Segment, codes, gtid_event, gtid_indexes
 from headgate.errors import BinlogPurgedError, DecodeError, ServerError, ServerSettingError
+from headgate.gtid import Gtid
 from headgate.mysql import ConnectionSettings
 from headgate.offsets import Hint
 from headgate.positions import Position, parse_position
@@ -208,7 +209,7 @@ class _AsLogged:
 
     decoder: _Decoder
 
-    def begin(self, _server_uuid: str, _read: LogRead, _skip: tuple[str, int] | None) -> _Decoder:
+    def begin(self, _server_uuid: str, _read: LogRead, _skip: tuple[Gtid, int] | None) -> _Decoder:
         return self.decoder
 
     def close(self) -> None:

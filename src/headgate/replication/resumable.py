@@ -24,6 +24,7 @@ from typing import Final, Generic, Never, Protocol, Self, TypeVar
 
 from headgate.binlog import Segment
 from headgate.errors import HeadgateError, Transient
+from headgate.gtid import Gtid
 from headgate.offsets import Hint, Last
 from headgate.positions import NOTHING, Position
 from headgate.replication._dump import Dump, open_dump, position_of
@@ -71,14 +72,14 @@ class ItemDecoder(Protocol[T_co]):
     def received(self) -> Position:
         """Return what was received whole."""
 
-    def unfinished(self) -> tuple[str, int] | None:
+    def unfinished(self) -> tuple[Gtid, int] | None:
         """Return the open transaction, and how many of its changes were yielded."""
 
 
 class Decoding(Protocol[T_co]):
     """Factory of decoders for successive dumps of a read."""
 
-    def begin(self, server_uuid: str, read: LogRead, skip: tuple[str, int] | None) -> ItemDecoder[T_co]:
+    def begin(self, server_uuid: str, read: LogRead, skip: tuple[Gtid, int] | None) -> ItemDecoder[T_co]:
         """Return a decoder for a new dump of this server.
 
         :param read: the part that is left.
@@ -99,7 +100,7 @@ class Scan:
     end: tuple[str, int] | None = None
     last: Last | None = None
 
-    def begin(self, _server_uuid: str, _read: LogRead, _skip: tuple[str, int] | None) -> Self:
+    def begin(self, _server_uuid: str, _read: LogRead, _skip: tuple[Gtid, int] | None) -> Self:
         """Decode a new dump."""
         return self
 
@@ -121,7 +122,7 @@ class Scan:
         """Return an empty set: transactions are not tracked."""
         return NOTHING
 
-    def unfinished(self) -> tuple[str, int] | None:
+    def unfinished(self) -> tuple[Gtid, int] | None:
         """Return None, as :meth:`received`."""
         return None
 
@@ -193,7 +194,7 @@ class ResumableDump(Generic[T_co]):
         """File number and position up to which the log was read, with no transaction open there."""
         self._decoding, self._transport = decoding, transport
         self._failures = Failures(transport.retry)
-        self._skip: tuple[str, int] | None = None
+        self._skip: tuple[Gtid, int] | None = None
         self.last = last
         """The last transaction received whole, if that is known."""
         self._drops_hint = False
