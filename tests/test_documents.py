@@ -46,6 +46,15 @@ def test_each_failure_of_others_names_a_test() -> None:
     assert [row for row in rows if not tests.fullmatch(row[-1])] == []
 
 
+def test_the_way_of_a_change_goes_through_functions_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture" / "one-change.md").read_text("utf-8")
+    stops = re.findall(r"^\| `([\w/]+\.py)` \| `(\w+)` \| .+ \|$", text, re.MULTILINE)
+    assert len(stops) == text.count(".py`") > 40
+    for file, function in stops:
+        source = (ROOT / "src" / "headgate" / file).read_text("utf-8")
+        assert re.search(rf"^ *def {function}\(", source, re.MULTILINE), f"{file}: {function}"
+
+
 @pytest.mark.parametrize(("name", "least"), [("from-debezium.md", 28), ("from-flink-cdc.md", 15)])
 def test_settings_that_a_page_names_exist(name: str, least: int) -> None:
     """Whole pipeline files on it are valid, and names such as ``source.url`` are keys of the file."""

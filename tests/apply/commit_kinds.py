@@ -21,7 +21,7 @@ from headgate.apply import _upsert as upsert_module
 from headgate.apply._counted import CountedChanges
 from headgate.apply._row_changes import Ending
 from headgate.apply._staged_rows import Changes
-from headgate.apply._upsert import Fill, VersionChanges
+from headgate.apply._version_changes import VersionChanges
 from headgate.apply._versions import Versions, fold_versions
 from headgate.delta import FoldLayout, TableLog, data_files_in, keys_of, prepare_fold, snapshot_at
 from headgate.delta.vectors import vector_file
@@ -35,6 +35,7 @@ from headgate.lake import (
     VALID_TO,
     CommitBase,
     DeltaPath,
+    Fill,
     Lake,
     Marker,
     MergedTables,
@@ -189,7 +190,7 @@ def ledger(scene: Scene) -> tuple[Callable[[], object], Expected]:
 def upsert(scene: Scene) -> tuple[Callable[[], object], Expected]:
     scene.make(rows(1, *ONE), rows(1, *OTHERS))
     images = rows(2, (0, 9), (11, 9), (20, 9), (5, 9)).append_column("_op", pa.array(["u", "u", "c", "d"]))
-    changes = Changes("", ROWS.names, ("id",), lambda one: one, images.to_batches)
+    changes = Changes("", ROWS.names, ("id",), lambda one: one, images.to_batches())
     expected = [(0, 9), *((i, 9 if i == 11 else 0) for i in range(1, 20) if i != 5), (20, 9)]
     return lambda: scene.upserts.apply(scene.delta(), changes), expected
 
@@ -209,7 +210,7 @@ def counts(scene: Scene) -> tuple[Callable[[], object], Expected]:
     changes = CountedChanges(
         "",
         BAG.names,
-        copies(2, (0, 1)).to_batches,
+        copies(2, (0, 1)).to_batches(),
         Marker("p/t/counted", 2),
         removes=keys_of([pa.array([b"1", b"2"])]),
         removed=np.array([1, 2]),
@@ -223,7 +224,7 @@ def emptied(scene: Scene) -> tuple[Callable[[], object], Expected]:
     scene.make(copies(1, *ONE), copies(1, *OTHERS), schema=BAG)
     values = [(3, 0), (3, 1), (7, 0)]
     marker = Marker("p/t/counted", 2)
-    changes = CountedChanges("", BAG.names, copies(2, *values).to_batches, marker, empties=True)
+    changes = CountedChanges("", BAG.names, copies(2, *values).to_batches(), marker, empties=True)
     return lambda: scene.upserts.apply_counts(scene.delta(), changes), values
 
 

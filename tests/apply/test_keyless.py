@@ -81,7 +81,7 @@ class Table:
         changes = CountedChanges(
             "",
             BAG.names,
-            contents.added,
+            contents.added(),
             Marker("p/t/counted", epoch),
             empties,
             contents.removed_keys,

@@ -37,7 +37,7 @@ def images(rows: Sequence[tuple[str, str, int]]) -> pa.Table:
 def changes(here: pa.Table | None) -> Changes:
     last: Callable[[pa.Table], pa.Table] = partial(fold, key=["id"])
     frame: Any = None
-    return Changes("", ("id", "_seq"), ("id",), last, Shares(frame, iter) if here is None else here.to_batches)
+    return Changes("", ("id", "_seq"), ("id",), last, Shares(frame, iter) if here is None else here.to_batches())
 
 
 def base() -> CommitBase:

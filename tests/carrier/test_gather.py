@@ -6,12 +6,20 @@ import pyarrow as pa
 import pytest
 
 from headgate.carrier import Gatherer, Images, _images, open_images
+from headgate.replication import ImageBatch
 from tests.fix_carrier import FakeTable
 from tests.spark.model import batch_of, partial_of
 
 
-def gatherer() -> Gatherer:
-    return Gatherer("rows", lambda image: FakeTable(image.table.full_name, (("id", "int"), ("v", "int"))).carried)
+class Gathered(Gatherer):
+    """Images of tables with these columns."""
+
+    def of(self, images: ImageBatch) -> list[Images]:
+        return [*self.add(images, FakeTable(images.table.full_name, (("id", "int"), ("v", "int"))).carried)]
+
+
+def gatherer() -> Gathered:
+    return Gathered("rows")
 
 
 def opened(images: Images) -> pa.RecordBatch:
@@ -22,8 +30,8 @@ def opened(images: Images) -> pa.RecordBatch:
 def test_gathered_images_keep_their_order_and_their_transactions() -> None:
     gathered = gatherer()
     parts = [[("c", n * 10 + i, i, n * 10 + i + 1) for i in range(3)] for n in range(4)]
-    assert [list(gathered.add(batch_of("d.t", part))) for part in parts] == [[]] * 4
-    list(gathered.add(batch_of("d.u", [("c", 1, 1, 1)])))
+    assert [gathered.of(batch_of("d.t", part)) for part in parts] == [[]] * 4
+    gathered.of(batch_of("d.u", [("c", 1, 1, 1)]))
     one, other = gathered.rest()
     assert (one.table, one.kind, one.count) == ("d.t", "rows", 12)
     images = opened(one)
@@ -36,7 +44,7 @@ def test_whole_and_partial_images_are_gathered_apart() -> None:
     gathered = gatherer()
     for number in range(4):
         parts = batch_of("d.t", [("c", number, 0, number + 1)])
-        list(gathered.add(parts if number % 2 else partial_of([("u", number, 0, number + 1)], ['["v"]'])))
+        gathered.of(parts if number % 2 else partial_of([("u", number, 0, number + 1)], ['["v"]']))
     rows = [opened(images) for images in gathered.rest()]
     assert [row["id"].to_pylist() for row in rows] == [[0, 2], [1, 3]]
     assert rows[0]["_absent"].to_pylist() == ['["v"]'] * 2
@@ -46,7 +54,7 @@ def test_whole_and_partial_images_are_gathered_apart() -> None:
 def test_much_is_handed_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_images, "_GATHER_ROWS", 4)
     gathered = gatherer()
-    given_out = [images.count for n in range(5) for images in gathered.add(batch_of("d.t", [("c", n, 0, n + 1)]))]
+    given_out = [images.count for n in range(5) for images in gathered.of(batch_of("d.t", [("c", n, 0, n + 1)]))]
     assert given_out == [4]
     assert [images.count for images in gathered.rest()] == [1]
 
@@ -56,5 +64,5 @@ def test_all_is_handed_out_when_memory_is_full(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(_images, "_ALL_BYTES", first.batch.nbytes + second.batch.nbytes)
     gathered = gatherer()
     for _ in range(2):  # what was handed out no longer counts
-        assert list(gathered.add(first)) == []
-        assert [images.table for images in gathered.add(second)] == ["d.t", "d.u"]
+        assert gathered.of(first) == []
+        assert [images.table for images in gathered.of(second)] == ["d.t", "d.u"]

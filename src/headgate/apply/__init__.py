@@ -15,27 +15,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from headgate.apply._changelog import ChangelogTable
 from headgate.apply._current import CurrentTable
 from headgate.apply._history import SchemaHistory
-
-if TYPE_CHECKING:
-    from headgate.apply._upsert import Upserts
+from headgate.apply._upsert import Upserts
 
 __all__ = ["ChangelogTable", "CurrentTable", "SchemaHistory", "Upserts"]
-
-
-_LATE = {"Upserts": "_upsert"}
-
-
-if not TYPE_CHECKING:  # with this, a type checker would accept any name
-
-    def __getattr__(name: str) -> Any:
-        """Import names that need numba on first use."""
-        if name not in _LATE:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from importlib import import_module
-
-        return getattr(import_module(f"headgate.apply.{_LATE[name]}"), name)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from headgate.apply._expand import HEADGATE_COLUMNS, append_once, change_rows, image_frame
+from headgate.apply._expand import HEADGATE_COLUMNS, append_once, change_rows
 from headgate.apply._rewrite import retype
 from headgate.carrier import ABSENT, META_DDL, Definition
 from headgate.decide.actions import AppendChanges
@@ -62,8 +62,7 @@ class ChangelogTable:
             if any(part.images for part in parts):
                 columns = [*_LEADING, *(column.name for column in definition.columns), *_TRAILING]
                 marker = Marker(f"headgate/{self.pipeline}/{self._table_property}", epoch)
-                data = image_frame(self.delta.spark, parts)
-                append_once(self.delta, data, change_rows(definition, before, action.names), columns, marker)
+                append_once(self.delta, parts, change_rows(action, before), columns, marker)
         version = self.delta.known().version
         return None if version < 0 else version
 

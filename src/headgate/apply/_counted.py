@@ -29,7 +29,7 @@ class CountedChanges:
 
     :param ddl: columns of its rows, as Spark DDL.
     :param columns: names of those columns.
-    :param rows: returns the rows to add, if this process writes them; or the shares of tasks.
+    :param rows: the rows to add, to be read once, if this process writes them; or the shares of tasks.
     :param marker: of the batch.
     :param empties: whether all rows of the table are deleted first: by a TRUNCATE, or because ``rows`` are the table.
     :param removes: the contents that lose copies, each once, as keys of one column.
@@ -39,7 +39,7 @@ class CountedChanges:
 
     ddl: str
     columns: Sequence[str]
-    rows: Callable[[], Iterable[pa.RecordBatch]] | Shares
+    rows: Iterable[pa.RecordBatch] | Shares
     marker: Marker
     empties: bool = False
     removes: Keys | None = None

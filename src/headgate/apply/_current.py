@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,6 @@ from headgate.apply._expand import (
     changed_rows,
     completed_changes,
     counted_changes,
-    image_frame,
     image_rows,
     row_columns,
     version_changes,
@@ -31,6 +30,8 @@ from headgate.apply._expand import (
 from headgate.apply._keyless import ROW_DDL
 from headgate.apply._proof import key_problem
 from headgate.apply._rewrite import reshape
+from headgate.apply._row_changes import Ending, Marking
+from headgate.apply._upsert import Upserts
 from headgate.carrier import TABLE_META_DDL
 from headgate.decide import actions as do
 from headgate.decide.actions import Action, ColumnAction, TableContent
@@ -40,6 +41,7 @@ from headgate.lake import (
     ROW_HASH,
     TABLE,
     DeltaPath,
+    Fill,
     Form,
     Marker,
     Successor,
@@ -52,9 +54,6 @@ from headgate.lake import (
     take_over,
 )
 from headgate.names import quote_name
-
-if TYPE_CHECKING:
-    from headgate.apply._upsert import Upserts
 
 __all__ = ["Applied", "CurrentTable"]
 
@@ -222,8 +221,6 @@ class CurrentTable:
             self.delta.add_columns(columns, action.target.properties)
 
     def _fill(self, action: do.FillColumns, epoch: int) -> None:
-        from headgate.apply._upsert import Fill
-
         ddl = ", ".join(f"{quote_name(name)} {action.definition.types[name]}" for name in action.values)
         fill = Fill(action.values, ddl, epoch, open_only=self._form is Form.HISTORY)
         self._writer.fill(self.delta, fill, action.definition.key)
@@ -242,14 +239,10 @@ class CurrentTable:
 
     def _mark(self, action: do.RemovalAction, epoch: int, key: Sequence[str]) -> None:
         """Mark the rows instead; ``decide.actions`` argues why a replay may repeat it."""
-        from headgate.apply._row_changes import Marking
-
         self._writer.change_rows(self.delta, Marking(*_epochs(action, epoch), (epoch, *_FIRST)), key)
 
     def _end(self, action: do.RemovalAction, epoch: int, key: Sequence[str]) -> None:
         """End the versions instead; ``decide.actions`` argues why a replay may repeat it."""
-        from headgate.apply._row_changes import Ending
-
         ending = Ending(*_epochs(action, epoch), (epoch, *_FIRST), None, self._planned_us)
         if isinstance(action, do.Truncate):
             at_us = ending.at_us if action.at_us is None else action.at_us
@@ -264,7 +257,7 @@ class CurrentTable:
         columns, rows = row_columns(action.definition, self._form), image_rows(action, self._form)
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
         self._write_methods.add(WriteMethod.APPEND)
-        append_once(self.delta, image_frame(self.delta.spark, action.parts), rows, columns, marker)
+        append_once(self.delta, action.parts, rows, columns, marker)
 
     def _append_versions(self, action: do.AppendVersions, epoch: int) -> None:
         if not any(part.images for part in action.parts):

@@ -10,20 +10,32 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headgate.apply._complete import Completed, FindRows, complete
+from headgate.apply._counted import CountedChanges
 from headgate.apply._images import align, drop_before, fold, fold_marked, pair_updates
 from headgate.apply._keyless import ROW_DDL, Contents, hashed
+from headgate.apply._partial import fold_partial
 from headgate.apply._pieces import all_images, pieces
 from headgate.apply._shares import Shares
+from headgate.apply._staged_rows import Changes
+from headgate.apply._version_changes import VersionChanges
+from headgate.apply._versions import fold_versions
 from headgate.carrier import ABSENT, DATA_COLUMN, META_DDL, Definition, Part, open_images
-from headgate.decide.actions import AppendVersions, Count, Overwrite, RowAction, TableContent, Upsert, UpsertPartial
+from headgate.decide.actions import (
+    AppendChanges,
+    AppendVersions,
+    Count,
+    Overwrite,
+    RowAction,
+    TableContent,
+    Upsert,
+    UpsertPartial,
+)
 from headgate.lake import ROW_HASH, DeltaPath, Form, Marker, append, spark_schema
 from headgate.names import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.apply._counted import CountedChanges
-    from headgate.apply._upsert import Changes, VersionChanges
 
 __all__ = [
     "HEADGATE_COLUMNS",
@@ -32,7 +44,6 @@ __all__ = [
     "changed_rows",
     "completed_changes",
     "counted_changes",
-    "image_frame",
     "image_rows",
     "row_columns",
     "version_changes",
@@ -48,7 +59,7 @@ _DRIVER_BYTES = 128 << 20
 Expand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def image_frame(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
+def _image_frame(spark: SparkSession, parts: Sequence[Part]) -> DataFrame:
     """Return stored images as one binary column, for :func:`~headgate.carrier.open_images` in tasks."""
     cells = [one.data.to_pybytes() for part in parts for one in part.stored]
     partitions = min(len(cells), spark.sparkContext.defaultParallelism) or 1
@@ -101,34 +112,33 @@ def image_rows(action: RowAction, form: Form = Form.PLAIN) -> RowConversion:
     """Convert to all images, unchanged, with the values of the form's columns in rows that the source has."""
     ddl, names = _ddl(action.definition, form), action.names
     schema = _arrow_schema(ddl)
-    return RowConversion(ddl, lambda batches: map(form.begin, _aligned(batches, schema, names=names)))
+    return RowConversion(ddl, lambda batches: map(form.begin, _aligned(batches, schema, names)))
 
 
-def change_rows(
-    definition: Definition, before: Mapping[str, str], names: Mapping[str, str | None] | None = None
-) -> RowConversion:
+def change_rows(action: AppendChanges, before: Mapping[str, str]) -> RowConversion:
     """Convert to one row per change: updates carry ``_before``, partial images ``_absent``; otherwise both are null.
 
     :param before: name → Spark type of each field of ``_before``. Those that the definition lacks are null.
-    :param names: where images have other names than the definition.
     """
-    ddl = f"{META_DDL}, {definition.ddl}"
+    ddl, names = f"{META_DDL}, {action.definition.ddl}", action.names
     fields = ", ".join(f"{quote_name(name)}: {kind}" for name, kind in before.items())
     full_ddl = f"{ddl}, _before struct<{fields}>, {ABSENT} array<string>"
     plain, full = _arrow_schema(f"{ddl}, {ABSENT} string"), _arrow_schema(full_ddl)
 
     def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return (pair_updates(part, full) for part in _aligned(batches, plain, names=names))
+        return (pair_updates(part, full) for part in _aligned(batches, plain, names))
 
     return RowConversion(full_ddl, convert)
 
 
-def append_once(delta: DeltaPath, data: DataFrame, rows: RowConversion, columns: Sequence[str], marker: Marker) -> None:
-    """Append the rows of ``data`` to a table, once under the marker.
+def append_once(
+    delta: DeltaPath, parts: Sequence[Part], rows: RowConversion, columns: Sequence[str], marker: Marker
+) -> None:
+    """Append images to a table, converted to rows, once under the marker.
 
     :param columns: the rows' columns that the table gets.
     """
-    append(delta, data, rows.expand, rows.ddl, columns, marker)
+    append(delta, _image_frame(delta.spark, parts), rows.expand, rows.ddl, columns, marker)
 
 
 def completed_changes(
@@ -139,9 +149,6 @@ def completed_changes(
 
     :param note: gets what each piece of the batch comes to.
     """
-    from headgate.apply._partial import fold_partial  # loads numba, only if needed
-    from headgate.apply._upsert import Changes
-
     definition, key, fills = action.definition, action.definition.key, action.fills
     schema = _arrow_schema(f"{_ddl(definition, Form.PLAIN)}, {ABSENT} string")
 
@@ -151,7 +158,7 @@ def completed_changes(
             note(completed)
             yield from completed.images.to_batches()
 
-    return Changes(_ddl(definition, form), row_columns(definition, form), key, lambda rows: fold(rows, key), images)
+    return Changes(_ddl(definition, form), row_columns(definition, form), key, lambda rows: fold(rows, key), images())
 
 
 def changed_rows(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -> Changes:
@@ -159,26 +166,14 @@ def changed_rows(spark: SparkSession, action: Upsert, form: Form = Form.PLAIN) -
 
     :param form: of the table; a marked one gets deletions as rows with ``_deleted`` true.
     """
-    from headgate.apply._upsert import Changes
-
     key, folding, parts = action.definition.key, _Folding(action, form), action.parts
-    fits = sum(part.size for part in parts) <= _driver_share(spark)
-    return Changes(
-        folding.ddl,
-        row_columns(action.definition, form),
-        key,
-        lambda images: fold(images, key),
-        (lambda: folding(all_images(parts)).to_batches())
-        if fits
-        else Shares(lambda: image_frame(spark, parts), folding.each),
-    )
+    shares = Shares(lambda: _image_frame(spark, parts), folding.each)
+    images = folding(all_images(parts)).to_batches() if _are_few(spark, parts) else shares
+    return Changes(folding.ddl, row_columns(action.definition, form), key, lambda rows: fold(rows, key), images)
 
 
 def version_changes(action: AppendVersions, marker: Marker) -> VersionChanges:
     """Fold images to versions, in this process: the open rows that they end are read here, too."""
-    from headgate.apply._upsert import VersionChanges
-    from headgate.apply._versions import fold_versions
-
     definition = action.definition
     schema = _arrow_schema(_ddl(definition, Form.PLAIN))
     return VersionChanges(
@@ -193,8 +188,6 @@ def version_changes(action: AppendVersions, marker: Marker) -> VersionChanges:
 
 def counted_changes(action: Count, marker: Marker, table: str) -> CountedChanges:
     """Sum up images of a table without a key, in this process."""
-    from headgate.apply._counted import CountedChanges
-
     definition, columns = action.definition, list(action.definition.types)
     schema = _arrow_schema(_ddl(definition, Form.PLAIN))
 
@@ -210,7 +203,7 @@ def counted_changes(action: Count, marker: Marker, table: str) -> CountedChanges
 
     return CountedChanges(
         *_keyless_columns(definition),
-        contents.added,
+        contents.added(),
         marker,
         empties=action.bound is not None,
         removes=contents.removed_keys,
@@ -221,19 +214,14 @@ def counted_changes(action: Count, marker: Marker, table: str) -> CountedChanges
 
 def whole_table(spark: SparkSession, action: Overwrite, marker: Marker) -> CountedChanges:
     """Return the rows of a whole table without a key, in place of those that it has. Tasks write many of them."""
-    from headgate.apply._counted import CountedChanges
-
     parts, definition = action.parts, action.definition
     schema, columns, names = _arrow_schema(_ddl(definition, Form.PLAIN)), list(definition.types), action.names
 
     def expand(images: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return (hashed(align(part, schema, names=names), columns) for part in images)
 
-    rows = (
-        (lambda: expand(all_images(parts)))
-        if sum(part.size for part in parts) <= _driver_share(spark)
-        else Shares(lambda: image_frame(spark, parts), lambda batches: expand(_opened(batches)))
-    )
+    shares = Shares(lambda: _image_frame(spark, parts), lambda batches: expand(_opened(batches)))
+    rows = expand(all_images(parts)) if _are_few(spark, parts) else shares
     return CountedChanges(*_keyless_columns(definition), rows, marker, empties=True)
 
 
@@ -242,19 +230,16 @@ def _keyless_columns(definition: Definition) -> tuple[str, list[str]]:
     return f"{_ddl(definition, Form.PLAIN)}, {ROW_DDL}", [*row_columns(definition, Form.PLAIN), ROW_HASH]
 
 
-def _driver_share(spark: SparkSession) -> int:
-    """Return how many bytes of images of one table this process folds."""
-    return _DRIVER_BYTES // max(2, spark.sparkContext.defaultParallelism)
+def _are_few(spark: SparkSession, parts: Sequence[Part]) -> bool:
+    """Whether this process folds the images, without a job."""
+    return sum(part.size for part in parts) <= _DRIVER_BYTES // max(2, spark.sparkContext.defaultParallelism)
 
 
 def _aligned(
-    batches: Iterator[pa.RecordBatch],
-    schema: pa.Schema,
-    fills: Mapping[str, str] | None = None,
-    names: Mapping[str, str | None] | None = None,
+    batches: Iterator[pa.RecordBatch], schema: pa.Schema, names: Mapping[str, str | None]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the images in the carrier's batches, each with exactly these columns."""
-    return (align(part, schema, fills, names) for part in _opened(batches))
+    return (align(part, schema, names=names) for part in _opened(batches))
 
 
 def _opened(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

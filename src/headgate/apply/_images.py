@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.carrier import ABSENT, Seq
-from headgate.delta import VARIANT, Sequences, as_column, keys_of
+from headgate.delta import VARIANT, Sequences, as_column, keys_of, to_variant
 from headgate.errors import DecodeError
 from headgate.lake import DELETED, absent_columns
 
@@ -68,8 +68,6 @@ def align(
         if names and field.name == ABSENT:
             column = absent_columns(column, names)
         if field.type.equals(VARIANT):
-            from headgate.delta import to_variant  # loads numba, only if needed
-
             column = to_variant(column, field.name)
         arrays.append(as_column(column, field.type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -39,15 +39,15 @@ class Changes:
     :param columns: those of them that the table gets; its other columns become null.
     :param key: columns of the table's key.
     :param last: returns the last image of each key, of some images; keeps columns that it does not know.
-    :param images: returns the last image of each key, if this process folds the images; else the shares of tasks, in
-        each of whose record batches no key occurs twice.
+    :param images: the last image of each key, to be read once, if this process folds the images; else the shares of
+        tasks, in each of whose record batches no key occurs twice.
     """
 
     ddl: str
     columns: Sequence[str]
     key: Sequence[str]
     last: Callable[[pa.Table], pa.Table]
-    images: Callable[[], Iterable[pa.RecordBatch]] | Shares
+    images: Iterable[pa.RecordBatch] | Shares
 
 
 @dataclass
@@ -120,7 +120,7 @@ def write_changes(changes: Changes, base: CommitBase, folder: str) -> Written | 
 
     images = changes.images
     if not isinstance(images, Shares):
-        return _join([write(images())], changes, base, folder)
+        return _join([write(images)], changes, base, folder)
     expand = images.expand
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -146,7 +146,7 @@ def write_all(changes: CountedChanges, base: CommitBase, folder: str) -> list[di
 
     shares = changes.rows
     if not isinstance(shares, Shares):
-        return [json.loads(action) for action in write(shares())]
+        return [json.loads(action) for action in write(shares)]
     expand = shares.expand
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

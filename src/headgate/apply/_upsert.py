@@ -53,7 +53,7 @@ from headgate.upkeep import Folds
 if TYPE_CHECKING:
     from headgate.lake import DeltaPath
 
-__all__ = ["Changes", "Fill", "Upserts", "VersionChanges"]
+__all__ = ["Upserts"]
 
 _INDEX_BYTES: Final = 4 << 30
 _EPOCH_DDL: Final = "_seq struct<epoch: bigint>"

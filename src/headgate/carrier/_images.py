@@ -192,20 +192,21 @@ class _Shape(NamedTuple):
 class _Gathered:
     """Images of one shape that wait for more."""
 
-    batches: list[ImageBatch] = field(default_factory=list)
+    definition: Definition
+    batches: list[pa.RecordBatch] = field(default_factory=list)
     rows: int = 0
     size: int = 0  # bytes
 
-    def add(self, images: ImageBatch) -> None:
-        self.batches.append(images)
-        self.rows += images.batch.num_rows
-        self.size += images.batch.nbytes
+    def add(self, batch: pa.RecordBatch) -> None:
+        self.batches.append(batch)
+        self.rows += batch.num_rows
+        self.size += batch.nbytes
 
     def joined(self) -> pa.RecordBatch:
-        first = self.batches[0].batch
+        first = self.batches[0]
         if len(self.batches) == 1:
             return first
-        whole = pa.Table.from_batches([images.batch for images in self.batches]).unify_dictionaries().combine_chunks()
+        whole = pa.Table.from_batches(self.batches).unify_dictionaries().combine_chunks()
         (batch,) = whole.to_batches() or [first]
         return batch
 
@@ -213,26 +214,22 @@ class _Gathered:
 class Gatherer:
     """Buffer that joins the images of each table definition, in order; partial images separately.
 
-    :param define: returns the definition of a record batch's table.
     :param folder: gets record batches, as for :meth:`Images.of`; None: all are in rows.
     """
 
-    def __init__(
-        self, kind: ImagesKind, define: Callable[[ImageBatch], Definition], folder: ImageFolder | None = None
-    ) -> None:
+    def __init__(self, kind: ImagesKind, folder: ImageFolder | None = None) -> None:
         self._kind = kind
-        self._define = define
         self._folder = folder
         self._waiting: dict[_Shape, _Gathered] = {}
         self._size = 0  # bytes of all that wait
 
-    def add(self, images: ImageBatch) -> Iterator[Images]:
-        """Add images; yield those that suffice for a carrier row."""
+    def add(self, images: ImageBatch, definition: Definition) -> Iterator[Images]:
+        """Add images of a table with this definition; yield those that suffice for a carrier row."""
         if not images.table.columns:
             return
         shape = _Shape(images.table.full_name, images.table.fingerprint, ABSENT in images.batch.schema.names)
-        gathered = self._waiting.setdefault(shape, _Gathered())
-        gathered.add(images)
+        gathered = self._waiting.setdefault(shape, _Gathered(definition))
+        gathered.add(images.batch)
         self._size += images.batch.nbytes
         if gathered.rows >= _GATHER_ROWS or gathered.size >= _GATHER_BYTES:
             yield self._take(shape)
@@ -247,4 +244,4 @@ class Gatherer:
     def _take(self, shape: _Shape) -> Images:
         gathered = self._waiting.pop(shape)
         self._size -= gathered.size
-        return Images.of(self._kind, self._define(gathered.batches[0]), gathered.joined(), self._folder)
+        return Images.of(self._kind, gathered.definition, gathered.joined(), self._folder)

@@ -110,8 +110,8 @@ def suspended_state(state: TableState, course: TableCourse, epoch: int | None) -
 
     :param epoch: of the suspension: only a snapshot that began later ends it.
     """
-    suspended = replace(state, state=course.state.value, reason=course.reason, held_epoch=epoch)
-    return replace(suspended, since_epoch=None, successor=None)
+    current, reason = course.state.value, course.reason
+    return replace(state, state=current, reason=reason, held_epoch=epoch, since_epoch=None, successor=None)
 
 
 def _suspension_epoch(course: TableCourse, case: Case) -> int | None:

@@ -41,6 +41,18 @@ class CurrentPlan:
         proof = self._proof(definition) if definition is not None else ()
         return (*columns, *self._removals(), *rows, *self._sweep(), *proof, *self._end())
 
+    @cached_property
+    def _chunks(self) -> list[Part]:
+        return [part for part in self.parts if part.kind == "chunk"]
+
+    @cached_property
+    def _changes(self) -> list[Part]:
+        return [part for part in self.parts if part.kind != "chunk"]
+
+    @property
+    def _is_partial(self) -> bool:
+        return any(part.partial for part in self._changes)
+
     @property
     def _is_history(self) -> bool:
         return self.case.policy.form is Form.HISTORY
@@ -119,19 +131,16 @@ class CurrentPlan:
             yield do.TakeOver()
 
     def _rows(self, definition: Definition) -> Iterator[Action]:
-        chunks = [part for part in self.parts if part.kind == "chunk"]
-        changes = [part for part in self.parts if part.kind != "chunk"]
-        partial = any(part.partial for part in changes)
         if not definition.key:
-            yield from self._counted(definition, chunks, changes, partial=partial)
+            yield from self._counted(definition)
             return
         rest, bound, fills, names = self.parts, self._bound, self.columns.fills, self.columns.names
-        if self._appends and chunks:
-            yield do.Append(definition, chunks, names=names)
-            rest = changes
+        if self._appends and self._chunks:
+            yield do.Append(definition, self._chunks, names=names)
+            rest = self._changes
         if self._is_history:
             yield from [do.AppendVersions(definition, rest, fills, names=names)] if rest else []
-        elif partial:
+        elif self._is_partial:
             content = self._content
             yield do.UpsertPartial(definition, rest, bound, fills, base=self._base, content=content, names=names)
         elif rest:
@@ -141,22 +150,18 @@ class CurrentPlan:
         """Yield the proof of a chosen key, where the table's rows are known: all were read, before or in this batch."""
         if not definition.chosen_key or self.lacks_images:
             return
-        chunks = [part for part in self.parts if part.kind == "chunk"]
-        if chunks and self.case.snapshot.ends:
-            yield do.ProveKey(definition, chunks, names=self.columns.names)
+        if self._chunks and self.case.snapshot.ends:
+            yield do.ProveKey(definition, self._chunks, names=self.columns.names)
         elif self.case.before.state is State.LIVE:
-            changes = [part for part in self.parts if part.kind != "chunk"]
-            yield do.ProveKey(definition, changes, self._base, self._bound, names=self.columns.names)
+            yield do.ProveKey(definition, self._changes, self._base, self._bound, names=self.columns.names)
 
-    def _counted(
-        self, definition: Definition, chunks: list[Part], changes: list[Part], *, partial: bool
-    ) -> Iterator[Action]:
-        if partial:
+    def _counted(self, definition: Definition) -> Iterator[Action]:
+        if self._is_partial:
             raise DecodeError("a partial row image of a table without a key", table=self.case.arrival.table)
-        if chunks:
-            yield do.Overwrite(definition, chunks, names=self.columns.names)
-        elif changes:
-            yield do.Count(definition, changes, self._bound, self._content, names=self.columns.names)
+        if self._chunks:
+            yield do.Overwrite(definition, self._chunks, names=self.columns.names)
+        elif self._changes:
+            yield do.Count(definition, self._changes, self._bound, self._content, names=self.columns.names)
 
     @property
     def _drops_strays(self) -> bool:

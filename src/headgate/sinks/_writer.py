@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from headgate.apply import ChangelogTable, CurrentTable, SchemaHistory
+from headgate.apply import ChangelogTable, CurrentTable, SchemaHistory, Upserts
 from headgate.carrier import Batch, ControlFolder, decode
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
 from headgate.decide import Arrival, Decision, Divergence, Policy, State, TableBefore, decide, suspend
@@ -60,7 +60,6 @@ from headgate.upkeep import Upkeep
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.apply import Upserts
     from headgate.config import KafkaTargetConfig
     from headgate.status import IndexStatus, KafkaStatus
 
@@ -117,8 +116,6 @@ class BatchWriter:
     @cached_property
     def _upserts(self) -> Upserts:
         """Writer of current tables; used by the thread of :meth:`write` before others."""
-        from headgate.apply import Upserts  # loads numba
-
         return Upserts(folds=self.upkeep.folds)
 
     def check_targets(self, spark: SparkSession, tables: Sequence[str]) -> None:

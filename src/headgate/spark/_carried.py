@@ -53,7 +53,7 @@ def carrier_rows(
     """
     if task.header is not None:
         yield encode(task.header)
-    gathered = Gatherer("chunk" if task.log is None else "rows", partial(_definition, policies=policies), folder)
+    gathered = Gatherer("chunk" if task.log is None else "rows", folder)
     options = ChunkOptions(policies, locks=locks, ambiguous="stop")
     for item in read_task(settings, task, images, options):
         if isinstance(item, ImageBatch):
@@ -61,7 +61,8 @@ def carrier_rows(
             if not image.table.columns:
                 yield encode(_truncate(image))
                 image = _with_columns(settings, image, policies)
-            yield from map(encode, gathered.add(image))
+            definition = definition_of(image.table, image.batch.schema, policies, image.hook)
+            yield from map(encode, gathered.add(image, definition))
         elif not isinstance(item, RangeEnd) or item.file:
             yield encode(_message(settings, item, task.epoch, policies))
     yield from map(encode, gathered.rest())
@@ -218,10 +219,6 @@ def _with_columns(settings: ConnectionSettings, image: ImageBatch, policies: Pol
 
 _DEFINITIONS: dict[tuple[Any, ...], Definition] = {}
 """By fingerprint, policy and Arrow types: one process may serve queries with different policies."""
-
-
-def _definition(image: ImageBatch, policies: Policies) -> Definition:
-    return definition_of(image.table, image.batch.schema, policies, image.hook)
 
 
 def definition_of(

@@ -10,7 +10,7 @@ from delta.tables import DeltaTable
 
 from headgate.apply import Upserts
 from headgate.apply._shares import Shares
-from headgate.apply._upsert import Changes
+from headgate.apply._staged_rows import Changes
 from headgate.lake import DeltaPath
 from headgate.names import quote_name
 
@@ -43,7 +43,7 @@ def last_images(spark: SparkSession, changes: Changes) -> DataFrame:
     if isinstance(changes.images, Shares):
         frame = changes.images.data().mapInArrow(changes.images.expand, changes.ddl)
     else:
-        batches = list(changes.images())
+        batches = [*changes.images]
 
         def give(_: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from batches
