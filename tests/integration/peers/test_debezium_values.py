@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -12,17 +11,9 @@ import pytest
 from headgate.errors import DecodeError
 from headgate.policies import Policies
 from headgate.positions import Position
-from headgate_testing import MySQLServer
 from tests.integration.changes import Log, lose_connections
 
 NULLS, TEXTS = Policies(zero_dates="null"), Policies(zero_dates="text")
-
-
-@pytest.fixture
-def log(mysql_server: MySQLServer, mysql_db: str) -> Iterator[Log]:
-    log = Log(mysql_server, f"{mysql_db}_values")
-    yield log
-    mysql_server.execute(f"DROP DATABASE {log.db}")
 
 
 def test_debezium_31_zero_dates_beside_the_key(log: Log) -> None:

@@ -8,7 +8,6 @@ Files".)
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -27,21 +26,17 @@ pytestmark = [pytest.mark.needs_own_server, pytest.mark.mysql(plugin="component_
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[MySQLServer]:
+def mysql_server() -> Iterator[MySQLServer]:
     with MySQLServer.start(keyring=True) as server:
         yield server
 
 
-_numbers = itertools.count(1)
-
-
 @pytest.fixture
-def log(server: MySQLServer) -> Iterator[Log]:
-    log = Log(server, f"secret{next(_numbers)}")
+def log(log: Log) -> Iterator[Log]:
     log.do("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(300))")
     log.mark()
     yield log
-    server.execute("SET GLOBAL binlog_encryption = OFF", f"DROP DATABASE {log.db}")
+    log.do("SET GLOBAL binlog_encryption = OFF")
 
 
 def switches(log: Log) -> list[GtidSet]:

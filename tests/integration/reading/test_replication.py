@@ -40,11 +40,6 @@ def running_dumps(server: MySQLServer) -> set[int]:
     return {int(row[0]) for row in rows}
 
 
-@pytest.fixture
-def log(mysql_server: MySQLServer, mysql_db: str) -> Log:
-    return Log(mysql_server, mysql_db, create=False)
-
-
 def test_every_change_once_in_order(log: Log) -> None:
     log.mark()
     log.do(

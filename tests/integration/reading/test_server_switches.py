@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,21 +21,16 @@ pytestmark = pytest.mark.needs_own_server
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[MySQLServer]:
+def mysql_server() -> Iterator[MySQLServer]:
     with MySQLServer.start() as server:
         yield server
 
 
-_numbers = itertools.count(1)
-
-
 @pytest.fixture
-def log(server: MySQLServer) -> Iterator[Log]:
-    """A database of its own; what a test changes of the server's settings is put back."""
-    before = settings(server)
-    log = Log(server, f"switches{next(_numbers)}")
+def log(log: Log) -> Iterator[Log]:
+    """What a test changes of the server's settings is put back."""
+    before, server = settings(log.server), log.server
     yield log
-    server.execute(f"DROP DATABASE {log.db}")
     for name, value in settings(server).items():
         if before.get(name) != value:
             server.execute(f"SET GLOBAL {name} = '{before[name]}'")

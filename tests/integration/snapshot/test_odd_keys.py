@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,13 +35,6 @@ if TYPE_CHECKING:
     from headgate.lake import TableState
 
 SPELL = Policies(temporals="text", ambiguous_keys="spell")
-
-
-@pytest.fixture
-def log(mysql_server: MySQLServer, mysql_db: str) -> Iterator[Log]:
-    log = Log(mysql_server, f"{mysql_db}_odd")
-    yield log
-    mysql_server.execute(f"DROP DATABASE {log.db}")
 
 
 def lines(*arguments: str) -> list[dict[str, Any]]:

@@ -57,20 +57,6 @@ def source_names(properties: Mapping[str, str]) -> dict[str, str]:
     return {name: column.source_name for name, column in Target.of({}, properties).noted.items() if column.source_name}
 
 
-def text_of(server: MySQLServer, db: str, folder: Path, rules: str = RULES, mode: str = '"current"') -> str:
-    (folder / "key").write_text(KEY, encoding="utf-8")
-    source = f'mask_key_file = "{folder / "key"}"\nchunk_rows = 3'
-    return pipeline_text(server, [f"{db}.*"], folder, source=source, mode=f"[{mode}]", more=rules)
-
-
-def config_of(*arguments: Any, **options: Any) -> PipelineConfig:
-    return parse_config(text_of(*arguments, **options))
-
-
-def do(server: MySQLServer, db: str, *statements: str) -> None:
-    Database(server, db).do(*statements)
-
-
 def names_in(folder: str) -> list[str]:
     return [field.name for field in DeltaTable(folder).schema().fields]
 
@@ -83,26 +69,47 @@ READ = "region, id, mail, a, B, size, _op, doc"
 WRITTEN = ["region", "customer", '"E-mail"', "b", "a", "num", "op", "doc"]
 
 
-def check(config: PipelineConfig, server: MySQLServer, table: str) -> None:
-    """Compare the current table with the source's rows, and as ``headgate verify`` does."""
-    lake = Lake.of(config)
-    expected = Counter((*one[:2], hashed(one[2]), *one[3:]) for one in source_rows(server, table, READ).elements())
-    assert lake_rows(lake.current(table), WRITTEN) == expected
-    result = verify(config, newest_row(lake), table)
-    assert (result.equal, result.differences) == (expected.total(), 0), result
+class Shop(Database):
+    """A database, and pipelines from it into one lake."""
+
+    def __init__(self, spark: SparkSession, server: MySQLServer, db: str, folder: Path) -> None:
+        super().__init__(server, db)
+        self.spark, self.folder, self.lake = spark, folder, Lake.at(folder / "lake")
+        (folder / "key").write_text(KEY, encoding="utf-8")
+
+    def text(self, rules: str = RULES, mode: str = '"current"') -> str:
+        source = f'mask_key_file = "{self.folder / "key"}"\nchunk_rows = 3'
+        return pipeline_text(self.server, [f"{self.db}.*"], self.folder, source=source, mode=f"[{mode}]", more=rules)
+
+    def config(self, rules: str = RULES, mode: str = '"current"') -> PipelineConfig:
+        return parse_config(self.text(rules, mode))
+
+    def run(self, config: PipelineConfig) -> None:
+        Pipeline(config, self.spark).run(once=True)
+
+    def check(self, config: PipelineConfig, table: str) -> None:
+        """Compare the current table with the source's rows, and as ``headgate verify`` does."""
+        rows = source_rows(self.server, table, READ).elements()
+        expected = Counter((*one[:2], hashed(one[2]), *one[3:]) for one in rows)
+        assert lake_rows(self.lake.current(table), WRITTEN) == expected
+        result = verify(config, newest_row(self.lake), table)
+        assert (result.equal, result.differences) == (expected.total(), 0), result
+
+
+@pytest.fixture
+def shop(spark: SparkSession, mysql_server: MySQLServer, mysql_db: str, tmp_path: Path) -> Shop:
+    return Shop(spark, mysql_server, mysql_db, tmp_path)
 
 
 @pytest.mark.long
-def test_current_and_changelog(
-    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    table, config = f"{mysql_db}.people", config_of(mysql_server, mysql_db, tmp_path, mode='"current", "changelog"')
-    lake = Lake.of(config)
-    do(mysql_server, mysql_db, PEOPLE, "CREATE TABLE loose (email VARCHAR(9), a INT)")
+def test_current_and_changelog(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
+    table, config = f"{shop.db}.people", shop.config(mode='"current", "changelog"')
+    lake = shop.lake
+    shop.do(PEOPLE, "CREATE TABLE loose (email VARCHAR(9), a INT)")
     rows = ", ".join(f"('{'DE' if n % 2 else 'AT'}', {n}, 'm{n}', {n}, {-n}, {n}, NULL, '[{n}]')" for n in range(10))
-    do(mysql_server, mysql_db, f"INSERT INTO people VALUES {rows}", "INSERT INTO loose VALUES ('x', 1), ('x', 1)")
-    Pipeline(config, spark).run(once=True)
-    check(config, mysql_server, table)
+    shop.do(f"INSERT INTO people VALUES {rows}", "INSERT INTO loose VALUES ('x', 1), ('x', 1)")
+    shop.run(config)
+    shop.check(config, table)
     properties = DeltaTable(lake.current(table)).metadata().configuration
     assert key_of(properties) == ("region", "customer")
     assert source_names(properties) == {
@@ -111,17 +118,17 @@ def test_current_and_changelog(
 
     for image in ("FULL", "MINIMAL"):
         first = 0 if image == "FULL" else 4
-        do(
-            mysql_server, mysql_db, f"SET binlog_row_image = {image}, binlog_row_value_options = 'PARTIAL_JSON'",
+        shop.do(
+            f"SET binlog_row_image = {image}, binlog_row_value_options = 'PARTIAL_JSON'",
             f"UPDATE people SET mail = 'new', a = 100 WHERE id = {first}",
             f"UPDATE people SET doc = JSON_ARRAY_INSERT(doc, '$[0]', 7), B = 6 WHERE id = {first + 1}",
             f"UPDATE people SET id = id + 100 WHERE id = {first + 2}", f"DELETE FROM people WHERE id = {first + 3}",
             f"INSERT INTO people (id, region, a) VALUES ({first + 50}, 'FR', 1)",
         )  # fmt: skip
-    do(mysql_server, mysql_db, "UPDATE loose SET email = 'y' LIMIT 1")
-    Pipeline(config, spark).run(once=True)
-    check(config, mysql_server, table)
-    assert lake_rows(lake.current(f"{mysql_db}.loose")) == Counter([(hashed("x"), 1), (hashed("y"), 1)])
+    shop.do("UPDATE loose SET email = 'y' LIMIT 1")
+    shop.run(config)
+    shop.check(config, table)
+    assert lake_rows(lake.current(f"{shop.db}.loose")) == Counter([(hashed("x"), 1), (hashed("y"), 1)])
     log = lake.changelog(table)
     moved = lake_rows(log, ["_before['customer']", "_before['a']", "customer", "a"], where="customer = 102")
     assert moved == Counter([(2, -2, 102, -2)])
@@ -130,35 +137,28 @@ def test_current_and_changelog(
     assert not {"mail", "id", "size", "_op"} & ({*names_in(lake.current(table))} | {*names_in(log)} - {"_op"})
 
     # What keeps every value is done in place: names of statements are the source's.
-    do(
-        mysql_server, mysql_db, "ALTER TABLE people MODIFY size INT, DROP COLUMN _op",
+    shop.do(
+        "ALTER TABLE people MODIFY size INT, DROP COLUMN _op",
         "INSERT INTO people (region, id, size) VALUES ('IT', 70, 1000000)",
     )  # fmt: skip
-    Pipeline(config, spark).run(once=True)
-    do(
-        mysql_server,
-        mysql_db,
-        "ALTER TABLE people ADD _op INT DEFAULT 9",
-        "INSERT INTO people (region, id) VALUES ('', 8)",
-    )
-    Pipeline(config, spark).run(once=True)
-    check(config, mysql_server, table)
+    shop.run(config)
+    shop.do("ALTER TABLE people ADD _op INT DEFAULT 9", "INSERT INTO people (region, id) VALUES ('', 8)")
+    shop.run(config)
+    shop.check(config, table)
 
     # A RENAME at the source: rules match the names of the source.
     for rename in ("COLUMN size TO width", "COLUMN width TO size"):
-        do(mysql_server, mysql_db, f"ALTER TABLE people RENAME {rename}", "UPDATE people SET a = a + 1 WHERE id = 5")
-        Pipeline(config, spark).run(once=True)
+        shop.do(f"ALTER TABLE people RENAME {rename}", "UPDATE people SET a = a + 1 WHERE id = 5")
+        shop.run(config)
         assert ("width" in names_in(lake.current(table)), "num" in names_in(lake.current(table))) == (
             "TO width" in rename, "TO size" in rename
         )  # fmt: skip
-    check(config, mysql_server, table)
+    shop.check(config, table)
     assert "read again" not in caplog.text
 
 
 @pytest.mark.long
-def test_a_rename_at_the_source_that_the_rules_foresee(
-    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_rename_at_the_source_that_the_rules_foresee(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """The lake's columns stay, or get the other rule's name; columns with a rule for their values, too."""
     rules = """
         [columns."*.t"]
@@ -169,45 +169,39 @@ def test_a_rename_at_the_source_that_the_rules_foresee(
         "*mail" = "hash"
         old = "exclude"
     """
-    table, config = f"{mysql_db}.t", config_of(mysql_server, mysql_db, tmp_path, rules)
-    lake = Lake.of(config)
-    do(
-        mysql_server,
-        mysql_db,
+    table, config = f"{shop.db}.t", shop.config(rules)
+    lake = shop.lake
+    shop.do(
         "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(9), mail VARCHAR(9), n INT)",
         "INSERT INTO t VALUES (1, 'a', 'm', 1), (2, 'b', 'n', 2)",
     )
-    Pipeline(config, spark).run(once=True)
-    do(
-        mysql_server,
-        mysql_db,
+    shop.run(config)
+    shop.do(
         "UPDATE t SET a = 'c' WHERE id = 1",
         "ALTER TABLE t RENAME COLUMN id TO number, RENAME COLUMN a TO b",
         "INSERT INTO t (number, b, mail) VALUES (3, 'd', 'o')",
         "ALTER TABLE t RENAME COLUMN mail TO email, CHANGE n old INT",
         "UPDATE t SET email = 'p' WHERE number = 2",
     )
-    Pipeline(config, spark).run(once=True)
+    shop.run(config)
     expected = Counter((nr, hashed(b), hashed(mail)) for nr, b, mail in [(1, "c", "m"), (2, "b", "p"), (3, "d", "o")])
     assert lake_rows(lake.current(table), ["nr", "y", "email"]) == expected
     assert not {"x", "mail", "n", "old"} & {*names_in(lake.current(table))}
     properties = DeltaTable(lake.current(table)).metadata().configuration
     assert source_names(properties) == {"nr": "number", "y": "b"}
-    do(mysql_server, mysql_db, "DELETE FROM t WHERE number = 1", "INSERT INTO t VALUES (4, NULL, 'q', 9)")
-    Pipeline(config, spark).run(once=True)
+    shop.do("DELETE FROM t WHERE number = 1", "INSERT INTO t VALUES (4, NULL, 'q', 9)")
+    shop.run(config)
     result = verify(config, newest(lake), table)
     assert (result.equal, result.differences, result.state) == (3, 0, "live"), result
     assert "read again" not in caplog.text
 
 
 @pytest.mark.long
-def test_changed_rules_read_the_table_again(
-    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_changed_rules_read_the_table_again(shop: Shop) -> None:
     """Also if the names and types of all columns stay: two columns exchange theirs."""
-    table = f"{mysql_db}.t"
-    do(mysql_server, mysql_db, "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)", "INSERT INTO t VALUES (1, 2, 3)")
-    lake = Lake.at(tmp_path / "lake")
+    table = f"{shop.db}.t"
+    shop.do("CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT)", "INSERT INTO t VALUES (1, 2, 3)")
+    lake = shop.lake
     for n, (rules, columns, expected) in enumerate(
         (
             ("", ["id", "a", "b"], (1, 2, 3)),
@@ -216,22 +210,20 @@ def test_changed_rules_read_the_table_again(
             ('[columns."*.*"]\nid = { rename = "a" }\na = { rename = "id" }', ["a", "id", "b"], (1, 2, 3)),
         )
     ):
-        config = config_of(mysql_server, mysql_db, tmp_path, rules)
-        do(mysql_server, mysql_db, f"INSERT INTO t VALUES ({n + 10}, 0, 0)")
+        config = shop.config(rules)
+        shop.do(f"INSERT INTO t VALUES ({n + 10}, 0, 0)")
         for _ in range(2):
-            Pipeline(config, spark).run(once=True)
+            shop.run(config)
         assert lake_rows(lake.current(table), columns) >= Counter([expected]), rules
         assert lake_rows(lake.current(table)).total() == n + 2
         result = verify(config, newest_row(lake), table)
         assert (result.equal, result.differences) == (n + 2, 0), rules
 
 
-def test_a_history_follows_statements_about_renamed_columns(
-    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
-) -> None:
-    table, config = f"{mysql_db}.people", config_of(mysql_server, mysql_db, tmp_path, mode='"history"')
-    lake = Lake.of(config)
-    do(mysql_server, mysql_db, PEOPLE, "INSERT INTO people (region, id, a, size) VALUES ('DE', 1, 2, 3)")
+def test_a_history_follows_statements_about_renamed_columns(shop: Shop) -> None:
+    table, config = f"{shop.db}.people", shop.config(mode='"history"')
+    lake = shop.lake
+    shop.do(PEOPLE, "INSERT INTO people (region, id, a, size) VALUES ('DE', 1, 2, 3)")
     for statements in (
         [],
         ["UPDATE people SET a = 20 WHERE id = 1"],
@@ -239,8 +231,8 @@ def test_a_history_follows_statements_about_renamed_columns(
         ["ALTER TABLE people ADD COLUMN other INT", "UPDATE people SET other = 1"],
         ["ALTER TABLE people ADD COLUMN _op INT", "UPDATE people SET _op = 4, id = 9"],
     ):
-        do(mysql_server, mysql_db, *statements)
-        Pipeline(config, spark).run(once=True)
+        shop.do(*statements)
+        shop.run(config)
         row = newest_row(lake)
         assert row.tables[table].state == "live", row.tables[table].reason
         result = verify(config, row, table)
@@ -290,8 +282,7 @@ def test_messages(
 def test_chunks_are_rewound_under_new_names(mysql_server: MySQLServer, mysql_db: str) -> None:
     """Bounds, conditions and collations are MySQL's, with its names; a new name may be another column's there."""
     table = f"{mysql_db}.t"
-    do(
-        mysql_server, mysql_db,
+    Database(mysql_server, mysql_db).do(
         "CREATE TABLE t (k VARCHAR(9) COLLATE utf8mb4_0900_ai_ci PRIMARY KEY, n INT NOT NULL, mail TEXT, KEY (n))",
         *(f"INSERT INTO t VALUES ('{'KLMNOPqrst'[n]}', {n}, 'm{n}')" for n in range(10)),
     )  # fmt: skip
@@ -302,8 +293,8 @@ def test_chunks_are_rewound_under_new_names(mysql_server: MySQLServer, mysql_db:
         mysql_server.query("SELECT @@gtid_executed")[0],
         mysql_server.query("SELECT @@server_uuid")[0],
     )
-    do(
-        mysql_server, mysql_db, "UPDATE t SET n = n + 5, mail = 'new' WHERE n IN (1, 6)", "DELETE FROM t WHERE k = 'm'",
+    Database(mysql_server, mysql_db).do(
+        "UPDATE t SET n = n + 5, mail = 'new' WHERE n IN (1, 6)", "DELETE FROM t WHERE k = 'm'",
         "UPDATE t SET k = 'z' WHERE k = 'n'", "UPDATE t SET k = 'A' WHERE k = 'T'",
         "INSERT INTO t VALUES ('M', 3, 'x')",
     )  # fmt: skip
@@ -334,11 +325,9 @@ def test_chunks_are_rewound_under_new_names(mysql_server: MySQLServer, mysql_db:
     assert read(ChunkSpec(table, 0, None, None), only=keys) >= expected(wanted)
 
 
-def test_rows_and_keys_are_chosen_by_names_of_the_source(
-    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
-) -> None:
-    do(
-        mysql_server, mysql_db, "CREATE TABLE t (a INT NOT NULL, b INT NOT NULL)",
+def test_rows_and_keys_are_chosen_by_names_of_the_source(shop: Shop) -> None:
+    shop.do(
+        "CREATE TABLE t (a INT NOT NULL, b INT NOT NULL)",
         "CREATE TABLE c (id INT PRIMARY KEY, n INT)", *(f"INSERT INTO t VALUES ({n}, {-n})" for n in range(6)),
         *(f"INSERT INTO c VALUES ({n}, {n})" for n in range(6)),
     )  # fmt: skip
@@ -349,33 +338,27 @@ def test_rows_and_keys_are_chosen_by_names_of_the_source(
         [columns."*.c"]
         n = {{ rename = "id" }}
         id = {{ rename = "n" }}
-        [tables."{mysql_db}.t"]
+        [tables."{shop.db}.t"]
         key = ["a"]
         rows = "a > 1"
-        [tables."{mysql_db}.c"]
+        [tables."{shop.db}.c"]
         condition = "n >= 3 AND id < 5"
     """
-    config = config_of(mysql_server, mysql_db, tmp_path, rules)
-    Pipeline(config, spark).run(once=True)
-    do(
-        mysql_server,
-        mysql_db,
-        "UPDATE t SET a = 10 WHERE a = 5",
-        "UPDATE t SET a = 1 WHERE a = 4",
-        "UPDATE t SET b = 0",
-    )
-    Pipeline(config, spark).run(once=True)
-    lake, table = Lake.of(config), f"{mysql_db}.t"
+    config = shop.config(rules)
+    shop.run(config)
+    shop.do("UPDATE t SET a = 10 WHERE a = 5", "UPDATE t SET a = 1 WHERE a = 4", "UPDATE t SET b = 0")
+    shop.run(config)
+    lake, table = shop.lake, f"{shop.db}.t"
     assert lake_rows(lake.current(table), ["b", "a"]) == Counter([(2, 0), (3, 0), (10, 0)])
     assert key_of(DeltaTable(lake.current(table)).metadata().configuration) == ("b",)
     assert verify(config, newest(lake), table).equal == 3
-    assert lake_rows(lake.current(f"{mysql_db}.c"), ["n", "id"]) == Counter([(3, 3), (4, 4)])
+    assert lake_rows(lake.current(f"{shop.db}.c"), ["n", "id"]) == Counter([(3, 3), (4, 4)])
 
 
 def test_the_typed_stream_and_table(
     mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    do(mysql_server, mysql_db, "CREATE TABLE t (id INT PRIMARY KEY, _op INT)", "INSERT INTO t VALUES (1, 2)")
+    Database(mysql_server, mysql_db).do("CREATE TABLE t (id INT PRIMARY KEY, _op INT)", "INSERT INTO t VALUES (1, 2)")
     options = {"url": mysql_server.url, "table": f"{mysql_db}.t"}
     with pytest.raises(Exception, match="column _op has a name that headgate uses itself"):
         spark.read.format("mysql-cdc").options(**options).load().collect()
@@ -386,19 +369,17 @@ def test_the_typed_stream_and_table(
     query = frame.writeStream.format("parquet").option("path", str(tmp_path / "out"))
     query = query.option("checkpointLocation", str(tmp_path / "state")).trigger(availableNow=True)
     query.start().awaitTermination()
-    do(mysql_server, mysql_db, "UPDATE t SET _op = 3")
+    Database(mysql_server, mysql_db).do("UPDATE t SET _op = 3")
     query.start().awaitTermination()
     rows = spark.read.parquet(str(tmp_path / "out")).select("_op", "nr", "kind")
     assert Counter(tuple(one) for one in rows.collect()) == Counter([("r", 1, 2), ("u", 1, 3)])
 
 
-def test_refused_before_a_run_and_while_it_follows(
-    mysql_server: MySQLServer, mysql_db: str, spark: SparkSession, tmp_path: Path
-) -> None:
-    do(mysql_server, mysql_db, "CREATE TABLE t (id INT PRIMARY KEY, mail VARCHAR(9), x INT)")
+def test_refused_before_a_run_and_while_it_follows(shop: Shop, tmp_path: Path) -> None:
+    shop.do("CREATE TABLE t (id INT PRIMARY KEY, mail VARCHAR(9), x INT)")
 
     def text(rules: str) -> str:
-        return text_of(mysql_server, mysql_db, tmp_path, f'[columns."*.t"]\n{rules}')
+        return shop.text(f'[columns."*.t"]\n{rules}')
 
     for rules, error, message in (
         ('mail = { rename = "X" }', UnsupportedError, "both mail and x would be named 'x'"),
@@ -411,11 +392,11 @@ def test_refused_before_a_run_and_while_it_follows(
     good = text('mail = { rename = "email", rule = "hash" }\nid = { rename = "nr" }')
     planned = "".join(plan(good, tmp_path).split())
     assert ("namedemail)" in planned, "int32(namednr)" in planned) == (True, True)
-    Pipeline(parse_config(good), spark).run(once=True)
-    do(mysql_server, mysql_db, "ALTER TABLE t ADD COLUMN email INT", "INSERT INTO t VALUES (1, 'a', 2, 3)")
+    shop.run(parse_config(good))
+    shop.do("ALTER TABLE t ADD COLUMN email INT", "INSERT INTO t VALUES (1, 'a', 2, 3)")
     with pytest.raises(UnsupportedError, match="both mail and email would be named 'email'"):
-        Pipeline(parse_config(good), spark).run(once=True)
+        shop.run(parse_config(good))
     mended = text('mail = { rename = "email", rule = "hash" }\nid = { rename = "nr" }\nemail = { rename = "e2" }')
-    Pipeline(parse_config(mended), spark).run(once=True)
-    rows = lake_rows(Lake.at(tmp_path / "lake").current(f"{mysql_db}.t"), ["nr", "email", "x", "e2"])
+    shop.run(parse_config(mended))
+    rows = lake_rows(shop.lake.current(f"{shop.db}.t"), ["nr", "email", "x", "e2"])
     assert rows == Counter([(1, hashed("a"), 2, 3)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -31,19 +30,9 @@ pytestmark = pytest.mark.needs_own_server
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[MySQLServer]:
+def mysql_server() -> Iterator[MySQLServer]:
     with MySQLServer.start({"binlog_row_metadata": "MINIMAL"}) as server:
         yield server
-
-
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def log(server: MySQLServer) -> Iterator[Log]:
-    db = f"nameless{next(_numbers)}"
-    yield Log(server, db)
-    server.execute(f"DROP DATABASE {db}")
 
 
 def test_every_type_has_the_definition_that_full_metadata_give(log: Log) -> None:

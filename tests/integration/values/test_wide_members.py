@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,18 +10,10 @@ from headgate.catalog import exact_patterns, load_tables
 from headgate.mysql import Connection
 from headgate.replication import LogBlock
 from headgate.snapshot import Redo
-from headgate_testing import MySQLServer
 from tests.integration.changes import Log, plain
 
 MEMBERS = "'?','\U0001f600','b','\U0001f601x','\U0001f602x','水'"
 CHARSETS = ("utf8mb4", "utf16", "utf16le", "utf32", "gb18030")
-
-
-@pytest.fixture
-def log(mysql_server: MySQLServer, mysql_db: str) -> Iterator[Log]:
-    log = Log(mysql_server, f"{mysql_db}_wide")
-    yield log
-    mysql_server.execute(f"DROP DATABASE {log.db}")
 
 
 def keys_of(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
