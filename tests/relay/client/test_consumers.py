@@ -37,6 +37,8 @@ from tests.relay.server.serving import PATIENCE_SECONDS, PERSON, PET, Served, ph
 from tests.relay.server.test_app import pets
 
 NUMBER = 1 << 48
+COUNTING: tuple[ScnKind, ...] = ("relay-generated", "binlog-offset")
+"""Kinds of SCN that count transactions, or are places in the log."""
 PETS = range(101, 110)
 
 
@@ -485,18 +487,6 @@ def switching(first: Served, second: Served, sources: Any = (PERSON.name,)) -> K
     return consumer
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_relays_of_one_history_agree(kind: ScnKind, tmp_path: Path) -> None:
-    """Two relays on one log: whatever the kind, a consumer may go from one to the other."""
-    config = config_of(kind, tmp_path)
-    with served(**config) as first, served(**config) as second:
-        for n in (1, 2, 3):
-            write(first, n, 100 * n)
-        for n in (1, 2, 3, 9):
-            write(second, n, 100 * n)
-        assert switching(first, second).keys == [1, 2, 3, 9]
-
-
 @pytest.mark.parametrize("version", [1, 2])
 def test_relays_that_number_the_versions_of_a_schema_differently(version: int) -> None:
     """One has been there since before an ALTER TABLE, the other has begun after it, without a registry."""
@@ -508,59 +498,41 @@ def test_relays_that_number_the_versions_of_a_schema_differently(version: int) -
         assert switching(first, second).keys == [1, 2, 3, 9]
 
 
-@pytest.mark.parametrize(
-    ("kind", "seen"),
-    [
-        ("gtid-generation", False), ("application", False), ("source-generated", False), ("relay-generated", True),
-        ("binlog-offset", True),
-    ],
-)  # fmt: skip
-def test_a_replica_that_missed_a_transaction(kind: ScnKind, seen: bool, tmp_path: Path) -> None:
-    """The seed of divergence: the second relay's server never had transaction 2.
-
-    SCNs that are made of the transaction stay right: the consumer had it from the first relay. Those that count, or are
-    places in the log, mean others from there on: that is told, before anything is left out or repeated.
-    """
-    config = config_of(kind, tmp_path)
-    with served(**config) as first, served(**config) as second:
-        for n in (1, 2, 3):
-            write(first, n, 100 * n)
-        for place, n in enumerate((1, 3, 4, 9), 1):
-            write(second, n, 100 * place)
-        if seen:
-            with pytest.raises(RelayDivergedError, match="has another history") as caught:
-                switching(first, second)
-            assert caught.value.fields["scn"] == first.relay.partitions[1].buffer.info().max_scn
-        else:
-            assert switching(first, second).keys == [1, 2, 3, 4, 9]
+FIRST_LOG = [(1, 100), (2, 200), (3, 300)]
+HISTORIES: dict[str, tuple[list[tuple[int, int]], dict[int, int], list[int], Any]] = {
+    "the same, and more": ([*FIRST_LOG, (9, 900)], {}, [1, 2, 3, 9], ()),
+    "without transaction 2": ([(1, 100), (3, 200), (4, 300), (9, 400)], {}, [1, 2, 3, 4, 9], COUNTING),
+    "another row under a number": ([*FIRST_LOG, (9, 900)], {3: 7}, [], KINDS),
+    "without the newest": ([(1, 100), (2, 200), (9, 400)], {}, [], KINDS),
+}
+"""Of the second relay: transactions and their places; keys that differ from the number; what a consumer gets of both
+relays; the kinds of SCN with which the relays have different histories."""
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("history", HISTORIES)
 @pytest.mark.parametrize("sources", [(), (PERSON.name,)])
-@pytest.mark.parametrize("kind", KINDS)
-def test_another_transaction_under_the_same_number(kind: ScnKind, sources: Any, tmp_path: Path) -> None:
-    """A replica that was written to, or an image that was restored: the same GTID and place, another row."""
-    config = config_of(kind, tmp_path)
+def test_a_consumer_goes_on_only_where_the_history_is_the_same(
+    kind: ScnKind, history: str, sources: Any, tmp_path: Path
+) -> None:
+    """A replica may have missed a transaction, been written to, or be restored from an image.
+
+    SCNs that are made of the transaction stay right without transaction 2: the consumer had it from the first relay.
+    Those that count, or are places in the log, mean others from there on: that is told, before anything is left out or
+    repeated.
+    """
+    config, (log, odd, keys, diverging) = config_of(kind, tmp_path), HISTORIES[history]
     with served(**config) as first, served(**config) as second:
-        for n in (1, 2):
-            write(first, n, 100 * n)
-        write(second, 1, 100)
-        write(second, 2, 200, key=7)
-        write(second, 9, 900)
-        with pytest.raises(RelayDivergedError):
+        for n, pos in FIRST_LOG:
+            write(first, n, pos)
+        for n, pos in log:
+            write(second, n, pos, key=odd.get(n))
+        if kind not in diverging:
+            assert switching(first, second, sources).keys == keys
+            return
+        with pytest.raises(RelayDivergedError, match="has another history") as caught:
             switching(first, second, sources)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_replica_that_lacks_the_newest(kind: ScnKind, tmp_path: Path) -> None:
-    """What the consumer had last never comes to the second relay, but later ones do."""
-    config = config_of(kind, tmp_path)
-    with served(**config) as first, served(**config) as second:
-        for n in (1, 2, 3):
-            write(first, n, 100 * n)
-        for place, n in ((1, 1), (2, 2), (4, 9)):
-            write(second, n, 100 * place)
-        with pytest.raises(RelayDivergedError):
-            switching(first, second)
+        assert caught.value.fields["scn"] == first.relay.partitions[1].buffer.info().max_scn
 
 
 def at_scn(folder: Path, scn: int) -> Path:

@@ -163,7 +163,6 @@ def _read(data: bytes, schema: Any) -> dict[str, Any]:
 class DatabusClient:
     """One stream of some sources.
 
-    :param host: what its connections have as ``Host``; None: as Java has it of a name that it looked up.
     :param filters: by source id, as it sends them with ``/stream``.
     :param newest: 2: it understands events of version 2.
     :param bootstrap: whether it has a bootstrap service, at the same port.
@@ -171,12 +170,13 @@ class DatabusClient:
     """
 
     def __init__(
-        self, port: int, sources: Sequence[str], *, host: str | None = None, size: int = 100_000,
+        self, port: int, sources: Sequence[str], *, size: int = 100_000,
         filters: Mapping[str, Any] | None = None, newest: int = 0, bootstrap: bool = False,
         checkpoint: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.port, self._sources, self._size = port, sources, size
-        self.host = host or f"localhost/127.0.0.1:{port}"
+        self.host = f"localhost/127.0.0.1:{port}"
+        """As Java prints an address whose name it looked up."""
         self._filters, self._newest, self._bootstraps = filters, newest, bootstrap
         self.checkpoint = dict(checkpoint) if checkpoint else self._beginning()
         self._flexible = not bootstrap and not checkpoint

@@ -117,14 +117,6 @@ def test_an_alter_table_beside_a_connected_client() -> None:
         assert client.connections == 2
 
 
-@pytest.mark.parametrize("host", ["localhost/127.0.0.1:{}", "/127.0.0.1:{}", "127.0.0.1:{}"])
-def test_every_form_of_its_host(host: str) -> None:
-    with served() as relay:
-        changes(relay)
-        with consuming(relay, host=host.format(relay.port)) as client:
-            assert len(client.until(2)) == 2
-
-
 @pytest.mark.parametrize("maxev", [0, 2])
 def test_answers_of_any_size(maxev: int) -> None:
     """From what fits into 8 KiB to what does not, and a window in many pieces."""

@@ -234,13 +234,6 @@ def test_a_map_that_is_none(tmp_path: Path) -> None:
             GenerationMap(file)
 
 
-def test_kinds() -> None:
-    generations = GenerationMap()
-    for kind in KINDS:
-        scn = Scn(kind, generations, 5)
-        assert (scn.kind, scn.last) == (kind, 5)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_after_an_error_the_numbers_go_on_from_before_it(kind: ScnKind) -> None:
     scn = Scn(kind)

@@ -181,9 +181,6 @@ def test_a_patterns_tables_keep_their_ids(tmp_path: Path) -> None:
     assert again.all() == names.all()
     assert [again.find(1, "d", table).id for table in ("v", "u", "s")] == [15, 14, 13]
     assert (again.physical_of(15), again.by_id(15), again.by_id(16)) == (1, again.find(1, "d", "v"), None)
-    # A table that gets a source of its own afterwards has that.
-    explicit = LogicalSource(500, "c.S", "d.s")
-    assert SourceNames([physical(1, "x", *sources, explicit)], file).find(1, "d", "s") == explicit
 
 
 def test_ids_end() -> None:
@@ -191,16 +188,6 @@ def test_ids_end() -> None:
     assert names.find(1, "d", "a").id == 2**15 - 1
     with pytest.raises(ConfigError, match="no source id is left"):
         names.find(1, "d", "b")
-
-
-def test_an_id_that_a_patterns_table_has_is_not_given_again(tmp_path: Path) -> None:
-    pattern, file = LogicalSource(11, "b", "d.*"), tmp_path / "sources.json"
-    names = SourceNames([physical(1, "x", pattern)], file)
-    assert [names.find(1, "d", table).id for table in ("s", "t")] == [11, 12]
-    with pytest.raises(ConfigError, match=r"the id 12 of c\.New already belongs to d\.t"):
-        SourceNames([physical(1, "x", pattern, LogicalSource(12, "c.New", "d.new"))], file)
-    explicit = LogicalSource(12, "c.New", "d.t")  # of that very table it is no other
-    assert SourceNames([physical(1, "x", pattern, explicit)], file).by_id(12) == explicit
 
 
 def test_an_id_is_not_given_again_whatever_its_table_became(tmp_path: Path) -> None:
@@ -224,6 +211,10 @@ def test_an_id_is_not_given_again_whatever_its_table_became(tmp_path: Path) -> N
     assert replaced.find(1, "d", "v").id == 15
     with pytest.raises(ConfigError, match=r"the id 11 of c\.New already belongs to d\.s"):
         SourceNames([physical(1, "x", pattern, explicit, LogicalSource(11, "c.New", "d.new"))], file)
+    with pytest.raises(ConfigError, match=r"the id 13 of c\.New already belongs to d\.u"):
+        SourceNames([physical(1, "x", pattern, LogicalSource(13, "c.New", "d.new"))], file)
+    same = LogicalSource(13, "c.New", "d.u")  # of that very table it is no other
+    assert SourceNames([physical(1, "x", pattern, same)], file).by_id(13) == same
 
 
 def test_sources_are_asked_for_while_tables_turn_up() -> None:
