@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from headgate.catalog import AddedColumn
 from headgate.decide._case import Arrival, Divergence, Policy, TableBefore
 from headgate.decide._decide import Decision, decide
-from headgate.decide._states import COMPLETE, State
-from headgate.lake import Successor, TableState
+from headgate.decide._states import COMPLETE
+from headgate.lake import State, Successor, TableState
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
 TABLE = "shop.orders"
@@ -39,7 +39,9 @@ BEFORE: Mapping[str, TableState | None] = {
     "inexact": TableState(TABLE, "inexact", version=4, unlogged="cascades", reason="cascades"),
     "filtered": TableState(TABLE, "filtered", version=4),
     "stale": TableState(TABLE, "stale", version=4, held_epoch=3, reason="altered"),
-    "stopped": TableState(TABLE, "stopped", version=4, held_epoch=3, reason="dropped"),
+    "stopped": TableState(TABLE, "stopped", version=4, held_epoch=3, reason="strict"),
+    "excluded": TableState(TABLE, "excluded", version=4, held_epoch=3, reason="left out"),
+    "dropped": TableState(TABLE, "dropped", version=4, held_epoch=3, reason="dropped"),
 }
 
 
@@ -137,6 +139,13 @@ BRINGS: Mapping[str, Callable[[], Brought]] = {
     "images that nobody can read": lambda: Brought(changes().stop(TABLE, "unreadable")),
     "a first chunk that nobody can read": lambda: Brought(reading(EPOCH).unread(TABLE, "unreadable")),
     "rows change unseen": lambda: Brought(changes(), unseen=Divergence(CASCADE)),
+    "the configuration leaves it out": lambda: Brought(changes(), unseen=Divergence("left out", excluded=True)),
+    "a DROP of what it leaves out": lambda: Brought(
+        statement("DROP TABLE orders", "drop"), unseen=Divergence("left out", excluded=True)
+    ),
+    "a DROP, and rows change unseen": lambda: Brought(
+        statement("DROP TABLE orders", "drop").stop(TABLE, "unreadable"), unseen=Divergence(CASCADE)
+    ),
     "rows have changed unseen": lambda: Brought(changes(), unseen=Divergence(CASCADE, over=True)),
     "rows change unseen, which is accepted": lambda: Brought(changes(), unseen=Divergence(CASCADE, accepted=True)),
 }

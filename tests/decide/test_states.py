@@ -10,8 +10,8 @@ import pytest
 
 from headgate.carrier import DdlRow
 from headgate.decide._course import TableCourse, TableEvent
-from headgate.decide._states import SUSPENDED, TRANSITIONS, EventKind, State, follow
-from headgate.lake import TABLE_STATES, TableState
+from headgate.decide._states import TRANSITIONS, EventKind, follow
+from headgate.lake import SUSPENDED, TABLE_STATES, State, TableState
 
 LOG = (
     None,
@@ -20,6 +20,8 @@ LOG = (
     EventKind.IGNORES,
     EventKind.LEAVES_OUT,
     EventKind.STOPS,
+    EventKind.REMOVES,
+    EventKind.EXCLUDES,
     EventKind.CHANGES,
 )
 
@@ -61,7 +63,7 @@ def test_nothing_but_a_reading_that_began_later_ends_a_hold() -> None:
     for state, event in product(SUSPENDED, set(EventKind) - {EventKind.ENDS_SUSPENSION, EventKind.BEGINS}):
         after = TRANSITIONS[event].get(state, state)
         assert after in SUSPENDED
-        assert after is state or event in (EventKind.STOPS, EventKind.CHANGES)
+        assert after is state or event in (EventKind.STOPS, EventKind.REMOVES, EventKind.EXCLUDES, EventKind.CHANGES)
 
 
 def test_states_are_those_of_the_ledger() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from headgate.carrier import ControlFolder
-from headgate.decide import Decision, State
+from headgate.decide import Decision
 from headgate.decide._course import TableCourse
-from headgate.lake import TableState
+from headgate.lake import State, TableState
 from headgate.sinks import PlannerMessages
 from tests.fix_carrier import FakeBatch
 

@@ -55,10 +55,10 @@ from headgate.decide._images import (
 from headgate.decide._ledger_state import Limits, state_after, suspended_state
 from headgate.decide._plan import CurrentPlan
 from headgate.decide._statements import read_statements
-from headgate.decide._states import EventKind, State
+from headgate.decide._states import EventKind
 from headgate.decide.actions import Action, AppendChanges
 from headgate.errors import DecodeError
-from headgate.lake import TableState
+from headgate.lake import State, TableState
 
 __all__ = ["Decision", "decide", "read_again", "reread_reason", "stop"]
 

@@ -10,10 +10,10 @@ from headgate.carrier import Definition, Part, Seq
 from headgate.decide import actions as do
 from headgate.decide._case import Case
 from headgate.decide._columns import ColumnPlan
-from headgate.decide._states import COMPLETE, EventKind, State
+from headgate.decide._states import COMPLETE, EventKind
 from headgate.decide.actions import Action, TableContent
 from headgate.errors import DecodeError
-from headgate.lake import Form
+from headgate.lake import Form, State
 
 __all__ = ["CurrentPlan"]
 
