@@ -1,13 +1,21 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.catalog import TablePatterns, exact_pattern, exact_patterns
+from headgate.catalog import TablePatterns, exact_pattern, exact_patterns, expressions
 from headgate.errors import ConfigError
+
+GLOBS = st.builds(
+    "{}{}.{}".format,
+    st.sampled_from(["", "", "!"]),
+    st.sampled_from(["a", "*", "?_", "[ab]*"]),
+    st.sampled_from(["a", "*", "?", "_*", "[!a]*", "[a_]b", "a.*", "[]", "[]a]*", "(a|b)"]),
+)
 
 
 @pytest.mark.parametrize(
@@ -104,3 +112,49 @@ def test_an_exact_pattern_matches_its_table_and_no_longer_name(name: str) -> Non
     assert patterns.matches(db, table)
     assert not patterns.matches(f"{db}x", table)
     assert not patterns.matches(db, f"{table}x")
+
+
+def test_a_wildcard_selects_no_helper_of_a_schema_change() -> None:
+    names = (
+        "orders",
+        "_orders_gho",
+        "_orders_ghc",
+        "_orders_del",
+        "_orders_new",
+        "_orders_old",
+        "_orders",
+        "orders_new",
+    )
+
+    def followed(*patterns: str) -> set[str]:
+        selected = TablePatterns.following(patterns)
+        return {name for name in names if selected.matches("d", name)}
+
+    assert followed("d.*") == followed("*.*") == followed("d.?*") == {"orders", "_orders", "orders_new"}
+    assert followed("d.*", "d._*") == {*names}
+    assert followed("d.*", "d._orders_new", "!d.orders") == {"_orders", "_orders_new", "orders_new"}
+    assert followed("d._orders_del") == {"_orders_del"}
+
+
+@given(st.lists(GLOBS, min_size=1, max_size=3), st.text("ab_.", min_size=1, max_size=4))
+def test_regular_expressions_of_patterns_match_the_same_tables(patterns: list[str], name: str) -> None:
+    """Those that a signal names: the first pattern selects."""
+    patterns = [patterns[0].removeprefix("!"), *patterns[1:]]
+    for table in (name, f"a.{name}", f"b_.{name}", "a.a"):
+        db, dot, rest = table.partition(".")
+        if dot and db and rest:
+            matching = any(re.fullmatch(one, table) for one in expressions(patterns))
+            assert matching == TablePatterns(patterns).matches(db, rest), (patterns, table, expressions(patterns))
+
+
+@pytest.mark.parametrize(
+    ("patterns", "problem"),
+    [
+        ([r"shop\\.orders"], "patterns are globs, not regular expressions: shop.orders"),
+        (["orders"], "not a table pattern"),
+        (["!shop.orders"], "!shop.orders only removes tables: name others before it"),
+    ],
+)
+def test_patterns_that_no_signal_can_name(patterns: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        expressions(patterns)

@@ -103,6 +103,9 @@ def test_stopping() -> None:
     )
     view.update(status(activity=activity("stopping"), batch=batch()))
     assert drawn(view).startswith("stopping; Ctrl-C again ends at once\n")
+    waiting = activity("stopping", 5).model_copy(update={"waits_for": "Spark to end"})
+    view.update(status(activity=waiting, batch=batch()))
+    assert drawn(view).startswith("stopping: waiting for Spark to end, 5 s so far; Ctrl-C again ends at once\n")
     with view:
         pass
     assert drawn(view) == f"up to {GTID}\n"

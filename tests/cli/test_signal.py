@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from headgate.carrier import ControlFolder
 from headgate.cli import app
+from headgate.status import Status
+from tests.cli.test_status import status
 
 
 @pytest.fixture
@@ -34,7 +37,7 @@ def written(pipeline: Path, name: str) -> object:
 
 def test_words_become_a_signal(pipeline: Path) -> None:
     code, out, err = run(
-        str(pipeline), "execute-snapshot", "-t", r"shop\..*", "--condition", r"shop\.orders: status = 1",
+        str(pipeline), "execute-snapshot", "-t", "shop.*", "--condition", "shop.orders: status = 1",
         "--surrogate-key", "code", "--type", "blocking",
     )  # fmt: skip
     assert (code, "pipeline shop is not running; the signal waits" in err) == (0, True)
@@ -97,8 +100,8 @@ def test_an_inbox_that_cannot_be_written(pipeline: Path, monkeypatch: pytest.Mon
         (["dance"], "'dance' is not one of"),
         (["execute-snapshot"], 'no "data-collections"'),
         (["execute-snapshot", "shop.a"], "tables are named with --tables"),
-        (["execute-snapshot", "-t", "*.a"], "not a regular expression"),
-        (["execute-snapshot", "-t", "a.b", "--condition", "x"], "expected REGEX:SQL"),
+        (["execute-snapshot", "-t", r"a\.b"], "patterns are globs, not regular expressions: shop.orders"),
+        (["execute-snapshot", "-t", "a.b", "--condition", "x"], "expected PATTERN:SQL"),
         (["pause-snapshot", "--json", "-"], "leave out action"),
         (["--type", "blocking", "--json", "-"], "leave out type"),
         (["pause-snapshot", "--type", "blocking"], "--type is for execute-snapshot and stop-snapshot"),
@@ -111,3 +114,31 @@ def test_mistakes_are_told_and_nothing_is_written(pipeline: Path, words: list[st
     assert (code, out) == (2, "")
     assert message in err
     assert not (pipeline.parent / "lake").exists()
+
+
+@pytest.mark.parametrize(
+    ("states", "code", "lines"),
+    [
+        (["sent", "taken", "running", "done"], 0, ["taken: log", "running: log", "done: log"]),
+        (["refused"], 1, ["refused: log: bad"]),
+        (["taken", "stopped"], 1, ["taken: log: bad", "stopped: log: bad"]),
+    ],
+)
+def test_wait_ends_with_the_outcome(
+    pipeline: Path, monkeypatch: pytest.MonkeyPatch, states: list[str], code: int, lines: list[str]
+) -> None:
+    """An answer to an earlier signal of the same id is none to this one."""
+    reason = None if code == 0 else "bad"
+    left = iter(states)
+
+    def answered(inbox: ControlFolder) -> Status:
+        (signal,) = inbox.signals().values()
+        now = {"id": "s", "type": "log", "state": next(left), "reason": reason, "at_us": 1}
+        then = {**now, "state": "done", "sent_us": 5}
+        return status(signals=[{**now, "sent_us": signal["submitted_us"]}, then])
+
+    monkeypatch.setattr("headgate.status.read_status", answered)
+    monkeypatch.setattr("headgate.cli._outcome.time.sleep", lambda _: None)
+    done, out, err = run(str(pipeline), "log", "x", "--id", "s", "--wait")
+    shown = [line for line in out.splitlines()[1:] if not line.startswith("sent")]
+    assert (done, shown, err) == (code, lines, "")

@@ -17,8 +17,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from headgate.carrier import ControlFolder
+from headgate.carrier import ControlFolder, Resnapshot
 from headgate.cli import _status, app
+from headgate.control import parse_signal, submit
 from headgate.errors import TargetError
 from headgate.status import Status, pid_namespace
 
@@ -214,3 +215,33 @@ def test_watching_loads_no_spark_and_ends_with_ctrl_c(pipeline: Path) -> None:
         assert json.loads(process.stdout.readline())["condition"] == "stopped"
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
+
+
+def test_signals_and_what_became_of_them(pipeline: Path) -> None:
+    """Those that no batch has taken are read from the inbox; one of the same id is another, if it was sent later."""
+    now = time.time_ns() // 1000
+    answers = [
+        {"id": "one", "type": "execute-snapshot", "state": "running", "tables": ["a.b", "a.c", "a.d"], "sent_us": 5,
+         "at_us": now},
+        {"id": "two", "type": "log", "state": "refused", "reason": "no [b]text", "at_us": now},
+    ]  # fmt: skip
+    put(pipeline, status(signals=answers))
+    inbox = ControlFolder(str(pipeline.parent / "lake" / "_headgate" / "inbox"))
+    submit(inbox, parse_signal({"id": "one", "type": "pause-snapshot"}), 5)
+    submit(inbox, parse_signal({"id": "two", "type": "pause-snapshot"}), now)
+    inbox.send_request("redo-1", Resnapshot(("a.b",), "x"))
+    code, out, _ = run(str(pipeline))
+    lines = [line for line in out.splitlines() if line.startswith("signal ")]
+    assert [line.split(" ago: ")[1] for line in lines] == [
+        "pause-snapshot", "execute-snapshot of a.b, a.c and 1 more", "log: no [b]text",
+    ]  # fmt: skip
+    assert [line.split()[1:3] for line in lines] == [["two", "sent"], ["one", "running"], ["two", "refused"]]
+    value = json.loads(run(str(pipeline), "--json")[1])
+    assert [one["state"] for one in value["signals"]] == ["sent", "running", "refused"]
+    assert code == 0
+
+
+@pytest.mark.parametrize(("state", "code"), [("excluded", 0), ("dropped", 0), ("stale", 1), ("stopped", 1)])
+def test_a_table_whose_life_is_over_is_no_problem(pipeline: Path, state: str, code: int) -> None:
+    put(pipeline, status(tables={"shop.t": {"state": state, "reason": "why"}}, warnings=[]))
+    assert run(str(pipeline))[0] == code

@@ -37,6 +37,8 @@ MOVED = TableResult("s.e", "live", equal=5, undecided=1, undecided_keys=({"a": 1
 NOT_READ = TableResult("s.f", "undecided", remark="a table without a key was written while it was read")
 WAITS = TableResult("s.g", "snapshotting", remark="not compared: it is not complete yet")
 STOPPED = TableResult("s.h", "stopped", remark="an ALTER")
+LEFT_OUT = TableResult("s.j", "excluded", remark="source.tables leaves it out")
+DROPPED = TableResult("s.k", "dropped", remark="DROP TABLE k")
 
 MORE = TableResult("s.i", "live", equal=5, different=9, more=31, remark="more than fit", samples=WRONG.samples[:1])
 
@@ -48,6 +50,7 @@ UNDECIDED = "2 tables could not be compared wholly; their lines have the reasons
     [
         ([EQUAL, LATER], 0, ["all 2 tables are equal: 1,210 rows"]),
         ([EQUAL, LATER, WAITS], 0, ["all 2 tables are equal: 1,210 rows; 1 not compared"]),
+        ([EQUAL, LEFT_OUT, DROPPED], 0, ["all 1 tables are equal: 1,200 rows; 2 not compared"]),
         ([WAITS], 1, ["no table was compared"]),
         ([EQUAL, WRONG], 1, ["1 of 2 tables differ, 0 are stopped or stale"]),
         ([EQUAL, MORE], 1, ["1 of 2 tables differ, 0 are stopped or stale"]),

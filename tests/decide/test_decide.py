@@ -283,7 +283,7 @@ def test_where_a_reading_begins_the_log_of_the_table_is_settled_by_it() -> None:
     assert brought(decided(plain, None, None)) == {"chunk"}
     dropped = FakeBatch(11).snapshot("shop.orders", 11, append=False, first=True).redo("shop.orders")
     dropped.ddl("shop.orders", "DROP TABLE orders", "drop", 5)
-    assert decided(dropped).state.state == "stopped"
+    assert decided(dropped).state.state == "dropped"
 
 
 def test_a_table_that_waits_for_its_reading_is_not_asked_for_again() -> None:
@@ -381,7 +381,7 @@ def test_a_table_that_comes_and_goes_within_a_batch_leaves_nothing() -> None:
 def test_a_name_given_to_another_table_is_read_again() -> None:
     work = decided(swap(9).images(WIDER, [("c", 9, 1, 5, "x")]))
     assert (work.actions, work.state.state, work.reread_reason is not None) == ((), "stale", True)
-    assert [outcome.done for outcome in work.outcomes] == ["stopped", "re-read"]
+    assert [outcome.done for outcome in work.outcomes] == ["dropped", "re-read"]
     assert decided(swap(9), strict=True).state.state == "stopped"
     stopped = TableState("shop.orders", "stopped", held_epoch=3, reason="r")
     renamed = FakeBatch(9).ddl("shop.copy", "RENAME TABLE copy TO orders", "rename", 5, new_name="shop.orders")
@@ -447,21 +447,20 @@ def test_kafka_gets_every_image_unless_the_table_stays_stopped() -> None:
 
 
 @pytest.mark.parametrize("action", ["drop", "rename"])
-def test_drop_and_rename_stop_the_table_with_a_warning(action: str) -> None:
+def test_a_dropped_or_renamed_table_is_dropped_without_a_warning(action: str) -> None:
     work = decided(FakeBatch(9).ddl("shop.orders", f"{action} TABLE orders", action, 5))
-    assert work.state.state == "stopped"
-    assert work.state.reason is not None
-    assert "--resnapshot" in work.state.reason
-    assert work.warnings
-    assert work.reread_reason is None
+    assert (work.state.state, work.state.reason) == ("dropped", f"{action} TABLE orders")
+    assert [outcome.done for outcome in work.outcomes] == ["dropped"]
+    assert (work.warnings, work.reread_reason) == ((), None)
 
 
 def test_created_again_is_read_again() -> None:
     fake = FakeBatch(9).ddl("shop.orders", "DROP TABLE orders", "drop", 5).ddl("shop.orders", "CREATE ...", "create", 6)
     assert (decided(fake).state.state, decided(fake).reread_reason is not None) == ("stale", True)
-    stopped = TableState("shop.orders", "stopped", held_epoch=3, reason="r")
-    later = decided(FakeBatch(9).ddl("shop.orders", "CREATE ...", "create", 6), stopped)
-    assert (later.state.state, later.reread_reason is not None) == ("stale", True)
+    for state in ("stopped", "dropped"):
+        held = TableState("shop.orders", state, held_epoch=3, reason="r")
+        later = decided(FakeBatch(9).ddl("shop.orders", "CREATE ...", "create", 6), held)
+        assert (later.state.state, later.reread_reason is not None) == ("stale", True)
 
 
 def test_a_life_of_a_dropped_table_within_one_batch_is_in_its_changelog() -> None:
@@ -479,15 +478,14 @@ def test_create_if_not_exists_on_a_table_that_exists_does_nothing() -> None:
 
 
 def test_create_if_not_exists_does_not_read_a_table_that_was_stopped_for_another_reason() -> None:
-    def after(reason: str | None, *, dropped: bool = False) -> str:
+    def after(state: str, *, dropped: bool = False) -> str:
         fake = FakeBatch(9).ddl("shop.orders", "DROP TABLE orders", "drop", 5) if dropped else FakeBatch(9)
         fake = fake.ddl("shop.orders", "CREATE TABLE IF NOT EXISTS orders ...", "create", 6, adds=())
-        return decided(fake, TableState("shop.orders", "stopped", held_epoch=3, reason=reason)).state.state
+        return decided(fake, TableState("shop.orders", state, held_epoch=3, reason="r")).state.state
 
-    removed = decided(FakeBatch(9).ddl("shop.orders", "DROP TABLE orders", "drop", 5)).state.reason
-    assert after('drop_column = "stop": ALTER TABLE orders DROP item; read the table again with: …') == "stopped"
-    assert after('drop_column = "stop": …', dropped=True) == "stale"
-    assert after(removed) == "stale"
+    assert after("stopped") == "stopped"
+    assert after("stopped", dropped=True) == "stale"
+    assert after("dropped") == "stale"
 
 
 def test_the_last_truncate_counts() -> None:
@@ -708,7 +706,7 @@ def test_what_they_did_is_read_again_when_it_is_over() -> None:
     begins = FakeBatch(9).snapshot("shop.orders", 9, append=False, first=True, last=True).chunk(ORDERS, [(1, "x")])
     assert decided(begins, unseen=OVER).state.state == "live", "the reading is as of the batch's end"
     dropped = altered().ddl("shop.orders", "DROP TABLE orders", "drop", 3)
-    assert decided(dropped, unseen=OVER).state.state == "stopped"
+    assert decided(dropped, unseen=OVER).state.state == "dropped"
 
 
 def test_a_reading_does_not_free_a_table_whose_rows_still_change_unseen() -> None:
@@ -1078,7 +1076,7 @@ def test_a_history_is_never_replaced(table: FakeTable, form: Form, reason: str) 
         work = decided(batch, target=HISTORY, form=form)
         assert (work.state.state, kinds(work), work.reread_reason) == ("stopped", [], None)
         assert reason in (work.state.reason or "")
-        assert "move that folder away, then read the table again" in (work.state.reason or "")
+        assert "move its folder away, then read the table again" in (work.state.reason or "")
 
 
 def test_a_history_whose_columns_are_dropped_or_changed_is_read_again() -> None:

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate.catalog import AddedColumn
-from headgate.decide import Arrival, Decision, Divergence, Policy, State, TableBefore, decide
+from headgate.decide import Arrival, Decision, Divergence, Policy, TableBefore, decide
 from headgate.decide.states import COMPLETE
-from headgate.lake import Successor, TableState
+from headgate.lake import State, Successor, TableState
 from tests.fix_carrier import UUID, FakeBatch, FakeTable
 
 TABLE = "shop.orders"
@@ -38,7 +38,9 @@ BEFORE: Mapping[str, TableState | None] = {
     "inexact": TableState(TABLE, "inexact", version=4, unlogged="cascades", reason="cascades"),
     "filtered": TableState(TABLE, "filtered", version=4),
     "stale": TableState(TABLE, "stale", version=4, held_epoch=3, reason="altered"),
-    "stopped": TableState(TABLE, "stopped", version=4, held_epoch=3, reason="dropped"),
+    "stopped": TableState(TABLE, "stopped", version=4, held_epoch=3, reason="strict"),
+    "excluded": TableState(TABLE, "excluded", version=4, held_epoch=3, reason="left out"),
+    "dropped": TableState(TABLE, "dropped", version=4, held_epoch=3, reason="dropped"),
 }
 
 
@@ -136,6 +138,13 @@ BRINGS: Mapping[str, Callable[[], Brought]] = {
     "images that nobody can read": lambda: Brought(changes().stop(TABLE, "unreadable")),
     "a first chunk that nobody can read": lambda: Brought(reading(EPOCH).unread(TABLE, "unreadable")),
     "rows change unseen": lambda: Brought(changes(), unseen=Divergence(CASCADE)),
+    "the configuration leaves it out": lambda: Brought(changes(), unseen=Divergence("left out", excluded=True)),
+    "a DROP of what it leaves out": lambda: Brought(
+        statement("DROP TABLE orders", "drop"), unseen=Divergence("left out", excluded=True)
+    ),
+    "a DROP, and rows change unseen": lambda: Brought(
+        statement("DROP TABLE orders", "drop").stop(TABLE, "unreadable"), unseen=Divergence(CASCADE)
+    ),
     "rows have changed unseen": lambda: Brought(changes(), unseen=Divergence(CASCADE, over=True)),
     "rows change unseen, which is accepted": lambda: Brought(changes(), unseen=Divergence(CASCADE, accepted=True)),
 }

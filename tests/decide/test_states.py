@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from headgate.decide import Arrival, Policy, State, TableBefore, decide, suspend
-from headgate.decide.states import SUSPENDED, TRANSITIONS, EventKind, follow
-from headgate.lake import TABLE_STATES, TableState
+from headgate.decide import Arrival, Policy, TableBefore, decide, suspend
+from headgate.decide.states import TRANSITIONS, EventKind, follow
+from headgate.lake import SUSPENDED, TABLE_STATES, State, TableState
 from tests.fix_carrier import FakeBatch, FakeTable
 
 LOG = (
@@ -19,6 +19,8 @@ LOG = (
     EventKind.IGNORES,
     EventKind.LEAVES_OUT,
     EventKind.STOPS,
+    EventKind.REMOVES,
+    EventKind.EXCLUDES,
     EventKind.CHANGES,
 )
 
@@ -60,7 +62,7 @@ def test_nothing_but_a_reading_that_began_later_ends_a_hold() -> None:
     for state, event in product(SUSPENDED, set(EventKind) - {EventKind.ENDS_SUSPENSION, EventKind.BEGINS}):
         after = TRANSITIONS[event].get(state, state)
         assert after in SUSPENDED
-        assert after is state or event in (EventKind.STOPS, EventKind.CHANGES)
+        assert after is state or event in (EventKind.STOPS, EventKind.REMOVES, EventKind.EXCLUDES, EventKind.CHANGES)
 
 
 def test_states_are_those_of_the_ledger() -> None:

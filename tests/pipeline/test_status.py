@@ -168,10 +168,13 @@ def test_what_a_run_does_is_said_from_the_beginning(run: Run) -> None:
         assert phase() == ("running", "retrying", 3)
         writer.starts()
         writer.reads(1)
-        writer.enters("stopping")
+        writer.stops("Spark to end")
         run.waits(1000)
         writer.applies(batch(1, 2))
         assert phase() == ("running", "stopping", 3), "the batch was dropped, whatever it does"
+        activity = run.read().activity
+        assert activity is not None
+        assert activity.waits_for == "Spark to end"
 
 
 def test_waiting_is_what_the_planner_says_of_the_newest_batch(run: Run) -> None:

@@ -125,7 +125,8 @@ def test_target_is_the_source_whatever_happens(
     assert run.offset.position == position(len(server.log))
     assert not run.offset.snapshot.is_pending
     notifications = run.sink.notifications
-    assert run.sink.open == OpenSnapshots(), "every snapshot that was begun was told to its end"
+    assert replace(run.sink.open, answers=()) == OpenSnapshots(), "every snapshot that was begun was told to its end"
+    assert all(answer.is_over for answer in run.sink.open.answers), "and so was every signal"
     assert len({one.event_id for one in notifications}) == len(notifications)
     begun = {one.id for one in notifications if one.type == "STARTED"}
     assert begun == {one.id for one in notifications if one.type == "COMPLETED"}
@@ -881,10 +882,10 @@ def test_tables_that_are_included_later_wait_for_a_signal_and_are_followed_meanw
     run.drain()
     including(run, "d.a,d.b", snapshot_new_tables="false")
     run.drain()
+    info = run.headers[-1]["tables"]["d.b"]
+    assert (info["state"], info["since_epoch"]) == ("snapshotting", None), "other patterns make a batch"
     server.commit(("d.b", "put", 7, 1), ("d.a", "put", 7, 1))
     run.drain()
-    info = run.headers[-1]["tables"]["d.b"]
-    assert (info["state"], info["since_epoch"]) == ("snapshotting", None)
     assert set(run.sink.targets["d.b"].rows) == {7}
     run.restart()
     server.commit(("d.b", "put", 8, 1))
@@ -1292,3 +1293,21 @@ def test_a_table_whose_key_has_changed_begins_again_at_once(tables: int) -> None
     run.restart()
     chunks = run.planner.latest(run.offset).snapshot.chunks
     assert {chunk.table for chunk in chunks if chunk.lo is None} == {*names}
+
+
+def test_a_table_is_forgotten_unless_the_stream_follows_it() -> None:
+    """One is left out, one is gone at the server and new when it comes again."""
+    server = source(("d.a", 3), ("d.b", 3), ("d.c", 3))
+    run = stream(server, tables="d.*")
+    run.drain()
+    run.control.files["finished"] = {"tables": ["d.a", "d.b", "d.c"]}
+    including(run, "d.*,!d.b")
+    for state in server.states:
+        del state["d.c"]
+    names = ["d\\.a", "d\\.b", "d\\.c", "d\\.x"]
+    run.control.files["signals/f"] = {"type": "forget-table", "data": {"data-collections": names}, "submitted_us": 7}
+    run.drain()
+    (action,) = [one for header in run.headers for one in header["actions"] if one["type"] == "forget-table"]
+    assert (action["tables"], action["sent_us"]) == (["d.b", "d.c"], 7)
+    assert action["error"] == "d.a is in source.tables: leave it out first; the lake has no table d\\.x"
+    assert {read.table for read in run.offset.snapshot.tables} & {"d.b", "d.c"} == set()

@@ -33,14 +33,19 @@ def put(inbox: ControlFolder, name: str = "shop", **more: Any) -> Status:
                 "state": "snapshotting", "rows_read": 750000, "chunks_done": 3, "chunks_estimate": 8,
                 "rows_estimate": 2000000,
             },
-            "shop.old": {"state": "stopped", "reason": "DROP TABLE old"},
+            "shop.old": {"state": "stopped", "reason": "ALTER TABLE old"},
+            "shop.gone": {"state": "dropped", "reason": "DROP TABLE gone"},
         },
         "recent": [
             {"batch_id": 11 - i, "epoch": 9 - i, "gtid": f"{UUID}:1-{90211 - i}", "committed_us": now,
              "transactions": 5, "rows": 0, "changes": 7, "tables": 1, "seconds": 0.5}
             for i in range(3)
         ],
-        "warnings": [{"at_us": now, "level": "warning", "text": "shop.old is stopped: DROP TABLE old"}],
+        "signals": [
+            {"id": "s-1", "type": "execute-snapshot", "state": "partly", "reason": "no table x",
+             "tables": ["shop.notes"], "sent_us": now, "at_us": now},
+        ],
+        "warnings": [{"at_us": now, "level": "warning", "text": "shop.old is stopped: ALTER TABLE old"}],
     }  # fmt: skip
     status = Status.model_validate({**value, **more})
     inbox.write("status.json", status.to_dict())

@@ -207,7 +207,7 @@ def refreshes_in_place(browser: Browser, inbox: ControlFolder) -> None:
 
 def sends_signals(browser: Browser, inbox: ControlFolder) -> None:
     """By keyboard: the answer is told in the page, which stays."""
-    browser.run("document.getElementById('tables').value = 'shop\\\\.orders'")
+    browser.run("document.getElementById('tables').value = 'shop.orders'")
     for token, message in (("wrong-wrong-wrong", "Not taken: the token"), (SECRET, "execute-snapshot is in the inbox")):
         browser.run(f"document.getElementById('token').value = '{token}'")
         browser.run("document.getElementById('answer').textContent = ''")

@@ -9,12 +9,15 @@ from fnmatch import translate
 from headgate.errors import ConfigError
 from headgate.names import lower_name
 
-__all__ = ["SYSTEM_SCHEMAS", "TablePatterns", "exact_pattern", "exact_patterns"]
+__all__ = ["SYSTEM_SCHEMAS", "TablePatterns", "exact_pattern", "exact_patterns", "expressions"]
 
 SYSTEM_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
 """Never matched, whatever the patterns are."""
 
 _WILD = frozenset("*?[")
+_HELPERS = ("_*_gh[oc]", "_*_del", "_*_new", "_*_old")
+"""Names of the tables that gh-ost (``go/base/context.go``: gho, ghc, del) and pt-online-schema-change (new, old) make
+while they change another one, and that are renamed or dropped at the end."""
 _ANY = re.compile(translate("*"))
 
 
@@ -33,6 +36,15 @@ class TablePatterns:
     def __init__(self, patterns: Iterable[str]) -> None:
         self.patterns: tuple[str, ...] = tuple(patterns)
         self._rules = [_rule(pattern) for pattern in self.patterns]
+
+    @classmethod
+    def following(cls, patterns: Iterable[str]) -> TablePatterns:
+        """Return the patterns of the tables that a pipeline follows.
+
+        A pattern whose table begins with a wildcard selects no helper of gh-ost or pt-online-schema-change
+        (``_orders_gho``). One that begins with ``_`` does.
+        """
+        return cls(rule for pattern in patterns for rule in (pattern, *_helpers_of(pattern)))
 
     def matches(self, db: str, table: str) -> bool:
         """Return whether the table is selected. Tables of MySQL's system schemas never are."""
@@ -92,6 +104,54 @@ def exact_pattern(name: str) -> str:
 def exact_patterns(names: Iterable[str]) -> TablePatterns:
     """Return patterns that match these ``db.table``; see :func:`exact_pattern`."""
     return TablePatterns(exact_pattern(name) for name in sorted(names))
+
+
+def expressions(patterns: Iterable[str]) -> list[str]:
+    """Return regular expressions that match the whole names ``db.table`` which these patterns select: signals have
+    Debezium's form. A pattern that removes tables does so from those before it.
+
+    :raises ConfigError: not a pattern, or none selects tables.
+    """
+    selecting: list[str] = []
+    for pattern in patterns:
+        if "\\" in pattern:
+            raise ConfigError(f"{pattern!r}: patterns are globs, not regular expressions: shop.orders, shop.order_*")
+        _rule(pattern)
+        db, _, table = pattern.removeprefix("!").partition(".")
+        expression = rf"{_expression(db, '[^.]')}\.{_expression(table, '.')}"
+        if not pattern.startswith("!"):
+            selecting.append(expression)
+        elif not selecting:
+            raise ConfigError(f"{pattern} only removes tables: name others before it, such as 'shop.*'")
+        else:
+            selecting = [rf"(?!{expression}\Z){one}" for one in selecting]
+    return selecting
+
+
+_PARTS = re.compile(r"\[(?P<not>!?)(?P<set>\]?[^\]]+|\])\]|(?P<wild>[*?])|(?P<plain>.)", re.DOTALL)
+
+
+def _expression(glob: str, any_character: str) -> str:
+    """Return a glob as a regular expression."""
+    wild = {"*": f"{any_character}*", "?": any_character}
+    return "".join(
+        f"[{'^' if part['not'] else ''}{_set(part['set'])}]"
+        if part["set"] is not None
+        else wild[part["wild"]]
+        if part["wild"]
+        else re.escape(part["plain"])
+        for part in _PARTS.finditer(glob)
+    )
+
+
+def _set(characters: str) -> str:
+    return re.sub(r"[\[\]^&~|]", r"\\\g<0>", characters)
+
+
+def _helpers_of(pattern: str) -> list[str]:
+    """Return patterns that remove the helpers which this one selects although it does not name them."""
+    db, _, table = pattern.partition(".")
+    return [] if pattern.startswith("!") or table[:1] not in _WILD else [f"!{db}.{helper}" for helper in _HELPERS]
 
 
 def _rule(pattern: str) -> tuple[bool, re.Pattern[str], re.Pattern[str]]:

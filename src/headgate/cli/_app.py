@@ -46,6 +46,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "init": ("headgate.cli._init", "Write a commented pipeline.toml for the tables of a server."),
     "run": ("headgate.cli._run", "Run a pipeline: snapshot the tables, then follow their changes."),
     "signal": ("headgate.cli._signal", "Tell a running pipeline to read tables again, to pause, to resume."),
+    "forget": ("headgate.cli._forget", "Remove a table that is not followed any more from a pipeline's records."),
     "status": ("headgate.cli._status", "Show the status of a pipeline: states, progress, lag, warnings."),
     "ui": ("headgate.cli._ui", "Show the status of pipelines, as a page and for Prometheus."),
     "relay": ("headgate.cli._relay", "Serve the changes of servers to consumers, in Databus's protocol."),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headgate.policies import Policies
 
 __all__ = [
+    "SIGNAL_STYLES",
     "TABLE_STYLES",
     "Format",
     "PasswordEnv",
@@ -53,8 +54,20 @@ TABLE_STYLES: Final = {
     "filtered": "green",
     "stale": "yellow",
     "stopped": "red",
+    "excluded": "dim",
+    "dropped": "dim",
 }
 """Terminal styles of tables' states, as ``rich`` names colours."""
+SIGNAL_STYLES: Final = {
+    "sent": "cyan",
+    "taken": "cyan",
+    "running": "cyan",
+    "done": "dim",
+    "partly": "yellow",
+    "stopped": "yellow",
+    "refused": "red",
+}
+"""Terminal styles of signals' states."""
 _AT_ONCE: Final = 10_000
 """Lines that are joined in memory before a write."""
 

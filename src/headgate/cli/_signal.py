@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headgate.cli._common import warn
-from headgate.errors import ConfigError, HeadgateError, TargetError
+from headgate.cli._common import warn, write_lines
+from headgate.errors import ConfigError
 from headgate.files import file_errors
 
 if TYPE_CHECKING:
-    from headgate.carrier import ControlFolder
     from headgate.control import Signal
 
 __all__ = ["signal"]
@@ -48,8 +47,9 @@ def signal(
         typer.Option(
             "--tables",
             "-t",
-            metavar="REGEX",
-            help="Regular expressions that match the whole of db.table. Repeatable. stop-snapshot without it: all.",
+            metavar="PATTERN",
+            help="Globs on db.table, such as 'shop.*'; '!shop.tmp_*' removes; the last match wins. Repeatable."
+            " stop-snapshot without it: all.",
         ),
     ] = None,
     kind: Annotated[
@@ -58,7 +58,7 @@ def signal(
     ] = None,
     condition: Annotated[
         list[str] | None,
-        typer.Option("--condition", metavar="REGEX:SQL", help="Read only these rows of these tables. Repeatable."),
+        typer.Option("--condition", metavar="PATTERN:SQL", help="Read only these rows of these tables. Repeatable."),
     ] = None,
     surrogate_key: Annotated[
         str | None, typer.Option(metavar="COLUMN", help="Divide the table along this column instead of its key.")
@@ -67,27 +67,30 @@ def signal(
     json_file: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="A signal in Debezium's JSON; - reads stdin.")
     ] = None,
-) -> None:
+    wait: Annotated[bool, typer.Option("--wait", help="Print what becomes of the signal, until its outcome.")] = False,
+) -> int:
     r"""Tell a running pipeline to read tables (again), to stop, pause or resume reading, or to log a line.
 
     The signal is put into the pipeline's inbox, and its id is printed. The pipeline takes it with its next batch, or
-    when it starts. Live changes continue meanwhile, except with --type blocking. A signal that the pipeline cannot
-    apply is logged there as a warning.
+    when it starts. Live changes continue meanwhile, except with --type blocking. headgate status shows what became of
+    it: sent, taken, running, then done, partly, stopped or refused, with the reason. With --wait the exit code is 0 if
+    it is done, else 1.
 
     Examples:
-      headgate signal pipeline.toml execute-snapshot --tables 'shop\.orders' --tables 'shop\.item.*'
+      headgate signal pipeline.toml execute-snapshot --tables shop.orders --tables 'shop.item*' --wait
 
-      headgate signal pipeline.toml execute-snapshot -t 'shop\.orders' --condition 'shop\.orders:status = 1'
+      headgate signal pipeline.toml execute-snapshot -t shop.orders --condition 'shop.orders:status = 1'
 
       headgate signal pipeline.toml pause-snapshot
 
-      headgate signal pipeline.toml stop-snapshot -t 'shop\.orders'
+      headgate signal pipeline.toml stop-snapshot -t shop.orders
 
       headgate signal pipeline.toml log 'here we were: {}'
     """
     from headgate.carrier import ControlFolder
+    from headgate.cli._outcome import is_running, send, wait_for
     from headgate.config import load_config
-    from headgate.control import submit
+    from headgate.control import SignalState
     from headgate.lake import Lake
 
     config = load_config(pipeline)
@@ -102,21 +105,13 @@ def signal(
     }
     parsed_signal = _from_json(json_file, arguments) if json_file is not None else _from_words(**arguments)
     inbox = ControlFolder(Lake.of(config).inbox)
-    with file_errors(f"{inbox.path} cannot be written", TargetError):
-        submit(inbox, parsed_signal)
-    sys.stdout.write(f"{parsed_signal.id}\n")
-    if not _is_running(inbox):
+    sent_us = send(inbox, parsed_signal)
+    write_lines([parsed_signal.id])
+    if wait:
+        return int(wait_for(inbox, config.name, parsed_signal, sent_us).state is not SignalState.DONE)
+    if not is_running(inbox):
         warn(f"pipeline {config.name} is not running; the signal waits in {inbox.path} for its next run")
-
-
-def _is_running(inbox: ControlFolder) -> bool:
-    from headgate.status import read_status
-
-    try:
-        status = read_status(inbox)
-    except (HeadgateError, OSError):  # damaged, or of another version: status reports that
-        return False
-    return status is not None and status.is_alive()
+    return 0
 
 
 def _from_json(file: Path, words: dict[str, Any]) -> Signal:
@@ -149,6 +144,7 @@ def _from_words(
 
     :raises ConfigError: something is missing, or does not belong to this signal.
     """
+    from headgate.catalog import expressions
     from headgate.control import SIGNAL_TYPES, parse_signal
 
     if action is None:
@@ -157,7 +153,7 @@ def _from_words(
         raise ConfigError(f"{action.value} takes no message; tables are named with --tables")
     data: dict[str, Any] = {}
     if tables:
-        data["data-collections"] = tables
+        data["data-collections"] = expressions(tables)
     if condition:
         data["additional-conditions"] = [_condition(one) for one in condition]
     if surrogate_key:
@@ -172,7 +168,9 @@ def _from_words(
 
 
 def _condition(text: str) -> dict[str, str]:
+    from headgate.catalog import expressions
+
     table, colon, condition = text.partition(":")
     if not (table and colon and condition.strip()):
-        raise ConfigError(rf"--condition {text!r}: expected REGEX:SQL, such as 'shop\.orders:status = 1'")
-    return {"data-collection": table, "filter": condition.strip()}
+        raise ConfigError(f"--condition {text!r}: expected PATTERN:SQL, such as 'shop.orders:status = 1'")
+    return {"data-collection": expressions([table])[0], "filter": condition.strip()}

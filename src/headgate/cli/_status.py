@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from headgate.cli._common import TABLE_STYLES, console, on_terminal, write_lines
+from headgate.cli._common import SIGNAL_STYLES, TABLE_STYLES, console, on_terminal, write_lines
 from headgate.errors import HeadgateError, TargetError
 from headgate.files import file_errors
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from headgate.carrier import ControlFolder
-    from headgate.status import BatchStatus, Status
+    from headgate.status import BatchStatus, SignalStatus, Status
 
 __all__ = ["command"]
 
@@ -26,6 +26,7 @@ _SECONDS: Final = 2.0
 """Interval of ``--watch``; a busy pipeline writes about as often."""
 _STYLES: Final = {"running": "cyan", "idle": "green", "failed": "bold red", "not running": "bold red", "stopped": ""}
 _BATCHES: Final = 5
+_SIGNALS: Final = 5
 
 
 def command(
@@ -165,6 +166,8 @@ def _lines(status: Status | None, name: str, lake: str) -> Iterator[str]:
         yield f"  {text}"
     for table, state in status.tables_now().items():
         yield f"  {table} {state.state}: {table_text(state, status.read_progress(table))}"
+    for signal in status.signals[:_SIGNALS]:
+        yield _signal(signal)
     for warning in status.warnings:
         yield f"{warning.level} {_ago(warning.at_us)}: {warning.text}"
 
@@ -193,10 +196,18 @@ def _picture(status: Status | None, name: str, lake: str) -> Group:
         parts.append(tables)
     for batch in status.recent[:_BATCHES]:
         parts.append(Text(_batch(batch), "dim"))
+    for signal in status.signals[:_SIGNALS]:
+        parts.append(Text(_signal(signal), SIGNAL_STYLES[signal.state]))
     for warning in status.warnings:
         style = "red" if warning.level == "error" else "yellow"
         parts.append(Text(f"{warning.level} {_ago(warning.at_us)}: {warning.text}", style))
     return Group(*parts)
+
+
+def _signal(signal: SignalStatus) -> str:
+    from headgate.status import signal_text
+
+    return f"signal {signal.id} {signal.state} {_ago(signal.at_us)}: {signal_text(signal)}"
 
 
 def _ago(at_us: int) -> str:

@@ -34,7 +34,8 @@ def verify(
     """Compare every row of the lake's live and inexact tables with the source, while writers and the pipeline continue.
 
     Both sides are read as of the same moment: the GTID set of the newest batch in the ledger. The exit code is 1 if
-    something differs or could not be compared, or if a table is stopped or waits to be read again.
+    something differs or could not be compared, or if a table is stopped or waits to be read again. Tables that are
+    excluded, or that the source dropped, are not compared.
 
     Tables are compared in threads, in memory that does not grow with them. If so many rows of a table differ that they
     do not fit, the result says how many differ at least.
@@ -114,9 +115,11 @@ def _spelled(value: object) -> str:
 
 
 def _conclude(results: list[TableResult]) -> int:
+    from headgate.lake import TROUBLED
+
     compared = [result for result in results if result.state == "live"]
     wrong = [result for result in compared if result.differences]
-    broken = [result for result in results if result.state in ("stale", "stopped")]
+    broken = [result for result in results if result.state in TROUBLED]
     open_ = [result for result in results if result.undecided or result.state == "undecided"]
     rows = sum(result.equal for result in compared)
     if wrong or broken:

@@ -112,7 +112,7 @@ class LiveView:
         if self._ending and status.activity.phase in ("reading", "applying"):
             doing.insert(0, "stopping when this is done, Ctrl-C again ends at once:")
         elif self._ending:
-            doing = ["stopping; Ctrl-C again ends at once"]
+            doing = [f"{doing[0] if status.activity.waits_for else 'stopping'}; Ctrl-C again ends at once"]
         known = status.lag.seconds is not None  # unknown before the first batch, whose rates are in its activity
         return [*doing, *progress_lines(status), *([figures_text(status)] if known else []), *upto]
 

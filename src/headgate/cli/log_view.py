@@ -172,6 +172,8 @@ def _growth(before: Mapping[str, TableStatus], after: Mapping[str, TableStatus])
     grown = {}
     for name, table in sorted(after.items()):
         known = before.get(name, TableStatus(state=""))
+        if (table.rows, table.changes) < (known.rows, known.changes):  # it was forgotten, and is a new one
+            known = TableStatus(state="")
         rows, changes = table.rows - known.rows, table.changes - known.changes
         if rows or changes:
             grown[name] = rows, changes

@@ -39,14 +39,14 @@ from typing import TYPE_CHECKING
 from headgate.compare._differences import TableResult
 from headgate.compare._renamed_source import Key, viewed
 from headgate.errors import SnapshotError, UnsupportedError
-from headgate.lake import LedgerRow, TableState
+from headgate.lake import LedgerRow, State, TableState
 
 if TYPE_CHECKING:
     from headgate.compare._comparer import Comparer
 
 __all__ = ["verify_table"]
 
-_COMPARED = ("live", "inexact")
+_COMPARED = (State.LIVE, State.INEXACT)
 _TRIES = 10
 """Number of later ledger rows as of which undecided rows are compared again."""
 
@@ -61,10 +61,10 @@ def verify_table(
     """
     state: TableState = row.tables[table]
     if state.state not in _COMPARED or state.version is None:
-        why = "it has a condition" if state.state == "filtered" else "it is not complete yet"
+        why = "it has a condition" if state.state == State.FILTERED else "it is not complete yet"
         return TableResult(table, state.state, remark=state.reason or f"not compared: {why}")
     result, undecided = comparer.compare_table(row, state)
-    result = replace(result, inexact=state.reason if state.state == "inexact" else None)
+    result = replace(result, inexact=state.reason if state.state == State.INEXACT else None)
     if undecided is None:
         return result
     keys = viewed(comparer.source, state.ignored).keys(table, undecided)

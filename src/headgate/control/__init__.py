@@ -11,6 +11,7 @@ from headgate.control._events import BatchFacts, Notification, OpenSnapshots, ba
 from headgate.control._kafka import KafkaChannel
 from headgate.control._kafka_client import KafkaCluster
 from headgate.control._log import LogChannel
+from headgate.control._outcomes import OUTCOMES, SignalAnswer, SignalState
 from headgate.control._signals import (
     SIGNAL_TYPES,
     Condition,
@@ -26,6 +27,7 @@ from headgate.control._topic import KafkaTopic, NoForwarder, SignalForwarder, ch
 from headgate.control._webhook import WebhookChannel
 
 __all__ = [
+    "OUTCOMES",
     "SIGNAL_COLUMNS",
     "SIGNAL_TYPES",
     "BatchFacts",
@@ -41,7 +43,9 @@ __all__ = [
     "OpenSnapshots",
     "Outbox",
     "Signal",
+    "SignalAnswer",
     "SignalForwarder",
+    "SignalState",
     "WebhookChannel",
     "batch_notifications",
     "check_filter",

@@ -30,6 +30,7 @@ PAUSED, RESUMED        ``data_collections``, ``signal``: the id of the signal
 ABORTED                ``data_collections``: the stopped tables, which later events do not list; ``signal``
 COMPLETED              ``data_collections``
 REJECTED               aggregate type "Signal", not Debezium's: ``signal_type``, ``reason``; its valid part takes effect
+DONE                   likewise, of a signal about which nothing else is sent: ``signal_type``, ``reason`` if any
 =====================  ===============================================================================================
 """
 
@@ -40,7 +41,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from headgate.carrier import ReadingProgress
+from headgate.carrier import SINK_SIGNALS, ReadingProgress
+from headgate.control._outcomes import SignalAnswer, SignalAnswers, SignalState
 
 __all__ = ["INCREMENTAL", "INITIAL", "BatchFacts", "Notification", "OpenSnapshots", "batch_notifications"]
 
@@ -128,10 +130,13 @@ class OpenSnapshots:
     """By table: epoch in which its read began, rows so far."""
     missed: tuple[str, ...] = ()
     """Tables with chunks to retry, which the planner does not know yet."""
+    answers: tuple[SignalAnswer, ...] = ()
+    """What became of users' signals, newest first."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {**asdict(self), "rows": dict(sorted(self.rows.items()))}
+        answers = [one.to_dict() for one in self.answers]
+        return {**asdict(self), "rows": dict(sorted(self.rows.items())), "answers": answers}
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> OpenSnapshots:
@@ -143,6 +148,7 @@ class OpenSnapshots:
             ),
             {table: (int(since), int(rows)) for table, (since, rows) in value["rows"].items()},
             tuple(value["missed"]),
+            tuple(map(SignalAnswer.from_dict, value["answers"])),
         )
 
 
@@ -168,11 +174,12 @@ class NotificationBuilder:
         self._rows = dict(before.rows)
         self._missed = set(before.missed)
         self._refused: dict[str, tuple[str, str]] = {}
+        self._answers = SignalAnswers(before.answers, facts.committed_ms)
 
     def state(self) -> OpenSnapshots:
         left = {table for one in self.open for table in one.left}
         rows = {table: counted for table, counted in self._rows.items() if table in left}
-        return OpenSnapshots(tuple(self.open), rows, tuple(sorted(self._missed & left)))
+        return OpenSnapshots(tuple(self.open), rows, tuple(sorted(self._missed & left)), self._answers.kept())
 
     def _add(self, name: str, aggregate: str, kind: str, subject: str = "", **data: str) -> None:
         facts = self.facts
@@ -190,6 +197,7 @@ class NotificationBuilder:
         """Process one signal."""
         name, kind = str(action.get("id")), str(action.get("type"))
         tables = tuple(str(table) for table in action.get("tables") or ())
+        answer = self._answers.take(action, tables) if kind not in (*SINK_SIGNALS, "snapshot-cut") else None
         refused: Mapping[str, Sequence[str]] = action.get("refused") or {}
         self._refused |= {table: (status, reason) for table, (status, reason) in refused.items()}
         if kind == "redo":
@@ -207,6 +215,10 @@ class NotificationBuilder:
             word = "PAUSED" if kind == "pause-snapshot" else "RESUMED"
             for one in self.open or [_OpenSnapshot(name, INCREMENTAL, (), ())]:
                 self._add_for(one, word, name, data_collections=_list(one.tables), signal=name)
+            return
+        if answer is not None and answer.state is SignalState.DONE and not (kind == "stop-snapshot" and tables):
+            more = {} if answer.reason is None else {"reason": answer.reason}
+            self._add(name, SIGNAL, "DONE", signal_type=kind, **more)
 
     def _begin(self, name: str, aggregate: str, tables: tuple[str, ...]) -> None:
         if not tables:
@@ -236,9 +248,12 @@ class NotificationBuilder:
             stopped = [table for table in one.left if table in tables]
             if stopped:
                 self._add_for(one, "ABORTED", signal, data_collections=_list(stopped), signal=signal)
+                self._answers.fail(one.id, f"signal {signal} stopped {_list(stopped)}")
             rest = one.stopped(stopped)
             if rest.left or not stopped:
                 kept.append(rest)
+            else:
+                self._answers.end(one.id, stopped_by=signal)
         self.open = kept
 
     # --- table reads
@@ -284,6 +299,7 @@ class NotificationBuilder:
     def _report_progress(self, table: str, reading: ReadingProgress) -> None:
         for one in self.open:
             if table in one.left:
+                self._answers.read(one.id)
                 self._add_for(
                     one,
                     "IN_PROGRESS",
@@ -306,6 +322,8 @@ class NotificationBuilder:
         _, rows = self._rows.get(table, (0, 0))
         for index, one in enumerate(self.open):
             if table in one.left:
+                if reason is not None:
+                    self._answers.fail(one.id, f"{table}: {reason}")
                 self._scanned(one, table, rows, status, reason)
                 self.open[index] = one.without([table])
 
@@ -326,6 +344,7 @@ class NotificationBuilder:
         """Report and remove snapshots that have no tables left."""
         for one in self.open:
             if not one.left:
+                self._answers.end(one.id)
                 self._add_for(one, "COMPLETED", data_collections=_list(one.tables))
         self.open = [one for one in self.open if one.left]
 

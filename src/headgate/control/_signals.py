@@ -10,6 +10,7 @@ connector"), limited to this table:
 ``pause-snapshot``    no data
 ``resume-snapshot``   no data
 ``log``               ``message``; ``{}`` in it is replaced by the stream's GTID set
+``forget-table``      ``data-collections``; not Debezium's: tables that the pipeline does not follow any more
 ====================  ==================================================================================
 
 A filter is a condition on the table's columns. For BLOCKING it may also be Debezium's SELECT, as far as that is such a
@@ -50,7 +51,7 @@ __all__ = [
     "submit",
 ]
 
-SIGNAL_TYPES: Final = ("execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log")
+SIGNAL_TYPES: Final = ("execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot", "log", "forget-table")
 
 _KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "execute-snapshot": ("additional-condition", "additional-conditions", "data-collections", "surrogate-key", "type"),
@@ -58,6 +59,7 @@ _KNOWN: Final[Mapping[str, tuple[str, ...]]] = {
     "pause-snapshot": ("type",),
     "resume-snapshot": ("type",),
     "log": ("message",),
+    "forget-table": ("data-collections",),
 }
 _REFUSED: Final[Mapping[str, str]] = {
     "schema-changes": "headgate keeps no schema history that schema-changes could correct: the log and"
@@ -177,12 +179,14 @@ def signal_file(name: str) -> str:
     return f"%2E{encoded[1:]}" if encoded.startswith(".") else encoded
 
 
-def submit(inbox: Outbox, signal: Signal) -> str:
+def submit(inbox: Outbox, signal: Signal, sent_us: int | None = None) -> str:
     """Put a signal into a pipeline's inbox and return its id. The signal is safe there when this returns.
 
     Signals of one planning are taken in the order in which they were submitted.
+
+    :param sent_us: when that is, in microseconds since 1970 UTC; default: now. Its answer has the same.
     """
-    value = {**signal.to_dict(), "submitted_us": time.time_ns() // 1000}
+    value = {**signal.to_dict(), "submitted_us": time.time_ns() // 1000 if sent_us is None else sent_us}
     inbox.write(signal_path(signal_file(signal.id)), value)
     return signal.id
 
@@ -245,8 +249,8 @@ def _kind(data: Mapping[str, Any]) -> Literal["INCREMENTAL", "BLOCKING"]:
 def _collections(kind: str, data: Mapping[str, Any]) -> tuple[str, ...]:
     expressions = data.get("data-collections")
     if expressions is None or expressions == []:
-        if kind == "execute-snapshot":
-            raise ConfigError(r'execute-snapshot has no "data-collections": name tables, such as ["shop\\.orders"]')
+        if kind in ("execute-snapshot", "forget-table"):
+            raise ConfigError(rf'{kind} has no "data-collections": name tables, such as ["shop\\.orders"]')
         return ()
     if not isinstance(expressions, (list, tuple)) or not all(isinstance(one, str) for one in expressions):
         raise ConfigError(f"data-collections is {_short(expressions)}; expected a list of regular expressions")

@@ -21,7 +21,6 @@ from headgate.decide._course import StatementOutcome
 from headgate.decide._decide import Decision, decide, reread_reason, suspend
 from headgate.decide._images import LACKS_ROWS
 from headgate.decide._misfits import RESERVED_ANYWHERE, hook_name, refiltered, rehooked
-from headgate.decide.states import State
 
 __all__ = [
     "LACKS_ROWS",
@@ -30,7 +29,6 @@ __all__ = [
     "Decision",
     "Divergence",
     "Policy",
-    "State",
     "StatementOutcome",
     "TableBefore",
     "decide",

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from headgate.carrier import Batch, DdlRow, HeaderTable, Part
 from headgate.config import InconsistentImages, SchemaChangesConfig
-from headgate.decide.states import EventKind, State
-from headgate.lake import Form, Place, Successor, TableState, Target
+from headgate.decide.states import EventKind
+from headgate.lake import Form, Place, State, Successor, TableState, Target
 
 __all__ = ["Arrival", "Case", "Divergence", "Policy", "SnapshotInBatch", "TableBefore"]
 
@@ -25,6 +25,8 @@ class Policy:
     keeps_removed: bool = False  # the current table keeps rows that the source removed: their removal is skipped
     schema_changes: SchemaChangesConfig = field(default_factory=SchemaChangesConfig)  # by kind of change
     place: Place | None = None  # where its Delta tables are, if a route gives it another name
+    folder: str = "its folder"  # of the current table, for messages
+    changelog_folder: str = "the folder of its changelog"  # for messages
     inconsistent_images: InconsistentImages | None = None  # None: unknown columns stop it, else as ``strict`` says
 
     @classmethod
@@ -89,6 +91,8 @@ class Divergence:
     """The cause is gone, so a new snapshot reads its effects."""
     accepted: bool = False
     """The configuration follows the table anyway, as ``inexact``."""
+    excluded: bool = False
+    """The configuration leaves the table out, so nobody reads its changes."""
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from typing import Final
 
 from headgate.carrier import DdlRow
 from headgate.config import InconsistentImages
-from headgate.decide.states import SUSPENDED, EventKind, State, follow
+from headgate.decide.states import EventKind, follow
 from headgate.errors import SchemaChangedError
+from headgate.lake import SUSPENDED, State
 
 __all__ = ["StatementOutcome", "TableCourse", "TableEvent", "remedy"]
 
@@ -20,6 +21,13 @@ _EXPLAINED: Final = {
     (EventKind.IS_INEXACT, State.FILTERED),
 }
 """The ledger has the reason of these events, where they lead to these states."""
+_SUSPENDING: Final = {
+    EventKind.STOPS: "stopped",
+    EventKind.REMOVES: "dropped",
+    EventKind.EXCLUDES: "excluded",
+    EventKind.CHANGES: "re-read",
+}
+"""The events that suspend a table; the outcome of a statement that is one."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class StatementOutcome:
     """The result of one statement for one table."""
 
     ddl: DdlRow
-    done: str  # applied, re-read, held (already suspended), stopped, ignored (by setting, or not a table of ours)
+    done: str  # applied, re-read, held (already suspended), stopped, dropped, ignored (by setting, or no table of ours)
     reason: str | None = None
 
 
@@ -163,7 +171,7 @@ class TableCourse:
     def _cause(self) -> TableEvent | None:
         """The event of this batch that suspends the table; None: there is none, or its suspension ended since."""
         for event in reversed(self.events):
-            if event.kind in (EventKind.STOPS, EventKind.CHANGES):
+            if event.kind in _SUSPENDING:
                 return event
             if event.kind in (EventKind.ENDS_SUSPENSION, EventKind.BEGINS):
                 return None
@@ -182,8 +190,7 @@ class TableCourse:
             return StatementOutcome(ddl, "applied", "the table is read in this batch")
         if event.is_held:
             return StatementOutcome(ddl, "held", event.reason)
-        done = {EventKind.CHANGES: "re-read", EventKind.STOPS: "stopped"}.get(event.kind, "applied")
-        return StatementOutcome(ddl, done, _waiting(event))
+        return StatementOutcome(ddl, _SUSPENDING.get(event.kind, "applied"), _waiting(event))
 
 
 def _waiting(event: TableEvent) -> str | None:

@@ -56,9 +56,9 @@ from headgate.decide._ledger_state import Limits, state_after, suspended_state
 from headgate.decide._plan import CurrentPlan
 from headgate.decide._statements import read_statements
 from headgate.decide.actions import Action, AppendChanges
-from headgate.decide.states import EventKind, State
+from headgate.decide.states import EventKind
 from headgate.errors import DecodeError
-from headgate.lake import TableState
+from headgate.lake import State, TableState
 
 __all__ = ["Decision", "decide", "reread_reason", "suspend"]
 

@@ -12,8 +12,8 @@ from headgate.decide._course import TableCourse, TableEvent, remedy
 from headgate.decide._definitions import names_in_log, union, widest
 from headgate.decide._misfits import Misfit, reserved
 from headgate.decide.actions import AppendChanges
-from headgate.decide.states import EventKind, State
-from headgate.lake import Form
+from headgate.decide.states import EventKind
+from headgate.lake import ENDED, Form, State
 
 __all__ = [
     "LACKS_ROWS",
@@ -49,6 +49,10 @@ def read_unreadable(course: TableCourse, case: Case) -> None:
 def read_gaps(course: TableCourse, case: Case) -> None:
     """Suspend the table if the batch does not bring all rows that changed."""
     unread, unseen = case.arrival.batch.unread.get(course.table), case.arrival.unseen
+    if unseen is not None and unseen.excluded:
+        course.add(TableEvent(EventKind.EXCLUDES, unseen.reason))
+    if course.state in ENDED:
+        return
     if unread is not None:
         course.stop(unread)
     if unseen is None or unseen.accepted:
@@ -114,8 +118,8 @@ def plan_columns(course: TableCourse, case: Case, parts: Sequence[Part], columns
         _meet_misfit(course, case, misfit, columns)
         return ColumnPlan()
     if plan.replace and policy.keeps_removed:
-        reason = "the table must be made again, which would lose the rows that skip keeps: move its folder away"
-        course.stop(f"{reason}, then {remedy(course.table)}")
+        reason = "the table must be made again, which would lose the rows that skip keeps"
+        course.stop(f"{reason}: move {policy.folder} away, then {remedy(course.table)}")
         return ColumnPlan()
     return plan
 
@@ -123,7 +127,8 @@ def plan_columns(course: TableCourse, case: Case, parts: Sequence[Part], columns
 def _meet_misfit(course: TableCourse, case: Case, misfit: Misfit, columns: ColumnView) -> None:
     choice = case.policy.inconsistent_images
     if misfit.lasting:
-        course.stop(f"{misfit}, which its history cannot hold: move that folder away, then {remedy(course.table)}")
+        then = f"move {case.policy.folder} away, then {remedy(course.table)}"
+        course.stop(f"{misfit}, which its history cannot hold: {then}")
     elif misfit.inconsistent and choice is not None and not columns.alters:
         course.contradict(str(misfit), choice)
     else:
@@ -158,7 +163,8 @@ def log_actions(
         try:
             definition = union(images, logged)
         except Misfit as misfit:
-            problem = f"{misfit}, which its changelog cannot hold: move that folder away, then {remedy(course.table)}"
+            then = f"move {case.policy.changelog_folder} away, then {remedy(course.table)}"
+            problem = f"{misfit}, which its changelog cannot hold: {then}"
             continue
         wrong = reserved(definition) if definition is not None else None
         if definition is None or wrong is not None:

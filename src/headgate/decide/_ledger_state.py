@@ -28,8 +28,8 @@ from headgate.carrier import Part
 from headgate.decide._case import Case
 from headgate.decide._course import TableCourse, TableEvent
 from headgate.decide._misfits import hook_name
-from headgate.decide.states import EventKind, State
-from headgate.lake import IgnoredChanges, LeftOut, TableState
+from headgate.decide.states import EventKind
+from headgate.lake import IgnoredChanges, LeftOut, State, TableState
 from headgate.positions import NOTHING, Position, parse_position
 
 __all__ = ["Limits", "state_after", "suspended_state"]

@@ -11,9 +11,9 @@ from headgate.decide import actions as do
 from headgate.decide._case import Case
 from headgate.decide._columns import ColumnPlan
 from headgate.decide.actions import Action, TableContent
-from headgate.decide.states import COMPLETE, EventKind, State
+from headgate.decide.states import COMPLETE, EventKind
 from headgate.errors import DecodeError
-from headgate.lake import Form
+from headgate.lake import Form, State
 
 __all__ = ["CurrentPlan"]
 

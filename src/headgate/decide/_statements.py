@@ -9,7 +9,7 @@ defines its effect:
 | ALTER that only adds columns, NULL or with an exact literal default | columns added and filled | the same |
 | ALTER that drops, renames or widens columns of a complete table (``_columns``) | applied to its rows | ``stopped`` |
 | any other ALTER | suspended as ``stale``, read again | ``stopped`` |
-| DROP, or a RENAME that leaves the name unused | ``stopped``; the target stays as it is | the same |
+| DROP, or a RENAME that leaves the name unused | ``dropped``; the target stays as it is | the same |
 | CREATE after that, or a RENAME of another table to this name | suspended as ``stale``, read again | ``stopped`` |
 | TRUNCATE | everything before it is deleted | the same |
 
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import get_args
 
 from headgate.carrier import DdlRow, SourceType
 from headgate.catalog import AddedColumn, ColumnChange, DroppedColumn, RedefinedColumn, creates_if_absent
@@ -36,13 +36,10 @@ from headgate.decide._case import Case
 from headgate.decide._columns import ColumnView
 from headgate.decide._course import TableCourse, TableEvent, remedy
 from headgate.decide._misfits import shortened
-from headgate.decide.states import EventKind, State
-from headgate.lake import Form
+from headgate.decide.states import EventKind
+from headgate.lake import Form, State
 
 __all__ = ["read_statements"]
-
-_GONE: Final = "if a table has this name again"
-"""In the reason of a table that was removed."""
 
 
 @dataclass
@@ -59,8 +56,7 @@ def read_statements(course: TableCourse, case: Case, columns: ColumnView) -> boo
     # Only a table that headgate has can be removed.
     is_ours = before.row is not None or arrival.header_entry is not None or bool(arrival.parts)
     is_stopped = before.state is State.STOPPED
-    may_exist = is_stopped and before.row is not None and _GONE not in (before.row.reason or "")
-    existence = _Existence(is_stopped, may_exist)
+    existence = _Existence(removed=is_stopped or before.state is State.DROPPED, may_exist=is_stopped)
     for ddl in arrival.batch.ddl:
         if ddl.table == course.table and ddl.action == "alter":
             _read_alter(course, columns, ddl, case)
@@ -80,7 +76,7 @@ def _read(course: TableCourse, existence: _Existence, ddl: DdlRow, *, is_ours: b
             course.add(TableEvent(EventKind.STATEMENT, statement=ddl, is_held=course.suspended_state is not None))
         case "drop" | "rename" if is_ours:
             existence.removed, existence.may_exist = True, False
-            course.stop(f"{text}; {_GONE}, {remedy(course.table)}", ddl)
+            course.add(TableEvent(EventKind.REMOVES, text, ddl))
         case "create" if existence.may_exist and creates_if_absent(ddl.action, ddl.changes):
             course.add(TableEvent(EventKind.STATEMENT, statement=ddl))
         case "create" if existence.removed:

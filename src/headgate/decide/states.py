@@ -1,31 +1,20 @@
-"""The states of a table, and the events of a batch that change them.
+"""The events of a batch that change a table's state (``lake.State``), and the transitions.
 
 A batch brings a table its events in the order of :class:`EventKind`. Exceptions: statements come in log order, and
-``LEAVES_OUT``, ``STOPS`` and ``CHANGES`` also come after ``BEGINS``, for causes that the snapshot does not settle. The
-state after the last event goes to the ledger. Only ``ENDS_SUSPENSION`` and ``BEGINS`` end a suspension. So rows of a
-suspended table are left out until all of it is read again.
+``LEAVES_OUT``, ``STOPS``, ``EXCLUDES`` and ``CHANGES`` also come after ``BEGINS``, for causes that the snapshot does
+not settle. The state after the last event goes to the ledger. Only ``ENDS_SUSPENSION`` and ``BEGINS`` end a suspension.
+So rows of a suspended table are left out until all of it is read again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from typing import Final
 
-__all__ = ["COMPLETE", "SUSPENDED", "TRANSITIONS", "EventKind", "State", "follow"]
+from headgate.lake import SUSPENDED, State
 
-
-class State(StrEnum):
-    """A table's state, by the name in the ledger; ``lake.TableState`` describes what the table then holds."""
-
-    NEW = "new"  # the ledger has no such table; never stored
-    SNAPSHOTTING = "snapshotting"
-    SETTLING = "settling"
-    LIVE = "live"
-    INEXACT = "inexact"
-    FILTERED = "filtered"
-    STALE = "stale"
-    STOPPED = "stopped"
+__all__ = ["COMPLETE", "TRANSITIONS", "EventKind", "follow"]
 
 
 class EventKind(Enum):
@@ -37,6 +26,8 @@ class EventKind(Enum):
     IGNORES = auto()  # an ALTER whose changes of columns the table ignores, all of them
     LEAVES_OUT = auto()  # images that contradict the table are left out, which the configuration accepts
     STOPS = auto()  # a problem that only a user can settle
+    REMOVES = auto()  # a statement that drops the table, or gives it another name
+    EXCLUDES = auto()  # the configuration leaves it out
     CHANGES = auto()  # rows that the log does not show, or columns that do not fit: read the table again
     BEGINS = auto()  # first rows of a full snapshot: exact at the batch's end, whatever the log did
     FOLLOWS = auto()  # the header: no snapshot of this table
@@ -49,8 +40,6 @@ class EventKind(Enum):
     IS_INEXACT = auto()  # ... rows change without images, or images are left out, which the configuration accepts
 
 
-SUSPENDED: Final = frozenset({State.STALE, State.STOPPED})
-"""Suspended tables: they take no images."""
 COMPLETE: Final = frozenset({State.LIVE, State.INEXACT, State.FILTERED})
 """Tables that were read, and have every change of the log since: what is shown to readers in place of an older one."""
 
@@ -67,6 +56,8 @@ TRANSITIONS: Final[Mapping[EventKind, Mapping[State, State]]] = {
     EventKind.IGNORES: _UNCHANGED,
     EventKind.LEAVES_OUT: _UNCHANGED,
     EventKind.STOPS: dict.fromkeys(State, State.STOPPED),
+    EventKind.REMOVES: dict.fromkeys(State, State.DROPPED),
+    EventKind.EXCLUDES: dict.fromkeys(State, State.EXCLUDED),
     EventKind.CHANGES: dict.fromkeys(State, State.STALE),
     EventKind.BEGINS: dict.fromkeys(State, State.SNAPSHOTTING),
     EventKind.FOLLOWS: {**_KEEP, State.NEW: State.LIVE},

@@ -7,13 +7,13 @@ from headgate.lake._delta import DeltaPath, followed_log, schema_of, session_pro
 from headgate.lake._ignored import IgnoredChanges, absent_columns
 from headgate.lake._layout import Lake, short_name
 from headgate.lake._ledger import (
-    TABLE_STATES,
     Ledger,
     LedgerRow,
     LeftOut,
     MergedState,
     Successor,
     TableState,
+    check_lake,
     find_newest,
     ledger_files,
     ledger_notifications,
@@ -28,6 +28,7 @@ from headgate.lake._places import PLACE_FIELDS, SHARDS, Place, Places
 from headgate.lake._properties import MERGED, PIPELINE, TABLE, key_of
 from headgate.lake._replace import ColumnsAfter, Fill, plan_replacement, reshape_files
 from headgate.lake._restart import forget_position
+from headgate.lake._states import ENDED, SUSPENDED, TABLE_STATES, TROUBLED, State
 from headgate.lake._table_kind import (
     DELETED,
     END_GTID,
@@ -49,6 +50,7 @@ from headgate.lake._write_methods import WriteMethod, refusal
 
 __all__ = [
     "DELETED",
+    "ENDED",
     "END_GTID",
     "END_SEQ",
     "IS_CURRENT",
@@ -58,8 +60,10 @@ __all__ = [
     "ROW_HASH",
     "SEEN",
     "SHARDS",
+    "SUSPENDED",
     "TABLE",
     "TABLE_STATES",
+    "TROUBLED",
     "VALID_FROM",
     "VALID_TO",
     "ColumnsAfter",
@@ -77,6 +81,7 @@ __all__ = [
     "MergedTables",
     "Place",
     "Places",
+    "State",
     "StoppedError",
     "Successor",
     "TableChannel",
@@ -91,6 +96,7 @@ __all__ = [
     "append_rows",
     "batch_marker",
     "begin_successor",
+    "check_lake",
     "columns_of",
     "epochs_shown",
     "find_newest",

@@ -75,6 +75,25 @@ def followed_log(path: str) -> TableLog:
     return TableLog(path)
 
 
+def check_owner(path: str, snapshot: Snapshot, pipeline: str, table: str) -> None:
+    """Check that a Delta table is a pipeline's.
+
+    :raises TargetError: it is another one's, or headgate did not make it.
+    """
+    owner, owned = snapshot.properties.get(PIPELINE), snapshot.properties.get(TABLE)
+    if owner is None:
+        raise TargetError(
+            f"{path} is a Delta table that headgate did not make; move it away or choose another target.path",
+            table=table,
+        )
+    if owner != pipeline or owned != table:
+        raise TargetError(
+            f"{path} belongs to pipeline {owner!r}, table {owned!r}, not to pipeline {pipeline!r}; "
+            "choose another target.path or name",
+            table=table,
+        )
+
+
 @dataclass(frozen=True)
 class DeltaPath:
     """One Delta table by path, in one session.
@@ -167,18 +186,7 @@ class DeltaPath:
                     table=table,
                 )
             return None
-        owner, owned = snapshot.properties.get(PIPELINE), snapshot.properties.get(TABLE)
-        if owner is None:
-            raise TargetError(
-                f"{self.path} is a Delta table that headgate did not make; move it away or choose another target.path",
-                table=table,
-            )
-        if owner != pipeline or owned != table:
-            raise TargetError(
-                f"{self.path} belongs to pipeline {owner!r}, table {owned!r}, not to pipeline {pipeline!r}; "
-                "choose another target.path or name",
-                table=table,
-            )
+        check_owner(self.path, snapshot, pipeline, table)
         check_writable(self.path, snapshot, self.spark.conf.get, deletes=deletes)
         return snapshot
 

@@ -32,11 +32,12 @@ from headgate.control import Notification, OpenSnapshots
 from headgate.delta import DataFile, TableLog
 from headgate.errors import CommitConflictError, ConfigError, TargetError
 from headgate.lake._append import append_rows
-from headgate.lake._delta import DeltaPath, spark_schema
+from headgate.lake._delta import DeltaPath, check_owner, followed_log, spark_schema
 from headgate.lake._ignored import IgnoredChanges
 from headgate.lake._layout import Lake
 from headgate.lake._places import Place
 from headgate.lake._properties import PIPELINE, TABLE
+from headgate.lake._states import SUSPENDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
-    "TABLE_STATES",
     "Ledger",
     "LedgerRow",
     "LeftOut",
@@ -62,9 +62,6 @@ __all__ = [
     "read_as_of",
     "versions_of",
 ]
-
-TABLE_STATES = ("snapshotting", "settling", "live", "inexact", "filtered", "stale", "stopped")
-"""The states that :class:`TableState` describes."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +105,8 @@ class TableState:
     | ``filtered`` | the rows that met the table's condition when read, and every change since |
     | ``stale`` | what it held when images stopped; waits to be read again |
     | ``stopped`` | what it held when images stopped; suspended until a user requests a re-read |
+    | ``excluded`` | what it held when ``source.tables`` left it out; included again, it is read again |
+    | ``dropped`` | what it held when the source dropped or renamed it; created again, it is read again |
     """
 
     table: str
@@ -115,12 +114,12 @@ class TableState:
     version: int | None = None  # Delta version of the current table
     changelog_version: int | None = None  # Delta version of the changelog
     since_epoch: int | None = None  # first epoch of the running snapshot
-    held_epoch: int | None = None  # stale, stopped: the epoch that suspended the table; a later re-read resumes it
+    held_epoch: int | None = None  # suspended: since this epoch; a later re-read resumes it
     rows_estimate: int | None = None
     chunks_done: int | None = None
     chunks_estimate: int | None = None
     images: int = 0  # images and snapshot rows of this batch
-    reason: str | None = None  # settling, inexact, stale, stopped: why; for the last two also the remedy
+    reason: str | None = None  # settling, inexact, suspended: why; stopped: also the remedy
     settles_at: str | None = None
     """GTID set still to be applied before rows that were kept or dropped while they were read (window ``keep``,
     ``drop``) are exact; None: nothing."""
@@ -151,7 +150,7 @@ class TableState:
     @property
     def is_suspended(self) -> bool:
         """Whether images of this table are not applied."""
-        return self.state in ("stale", "stopped")
+        return self.state in SUSPENDED
 
     @property
     def is_read(self) -> bool:
@@ -297,6 +296,8 @@ def _column_type(kind: Any) -> str:
     return f"struct<{', '.join(f'{one.name} {_column_type(types[one.name])}' for one in fields(kind))}>"
 
 
+_NAME: Final = "_headgate.ledger"
+"""The ledger's name as a table of its pipeline."""
 _DDL: Final = (
     f"batch_id bigint, epoch bigint, gtid string, committed_at timestamp, tables array<{_column_type(TableState)}>, "
     f"snapshots string, notifications string, merged array<{_column_type(MergedState)}>"
@@ -314,7 +315,7 @@ class Ledger:
         self._pipeline = pipeline
         self._version = -1
         self.last: LedgerRow | None = None
-        if self._delta.check_ours(pipeline, "_headgate.ledger"):
+        if self._delta.check_ours(pipeline, _NAME):
             self._version = self._delta.version()
             self.last = self._newest()
 
@@ -407,8 +408,21 @@ class Ledger:
 
     def _create(self) -> None:
         # A checkpoint of the log takes seconds on a busy machine; it saves readers the replay of small files.
-        properties = {PIPELINE: self._pipeline, TABLE: "_headgate.ledger", "delta.checkpointInterval": "100"}
+        properties = {PIPELINE: self._pipeline, TABLE: _NAME, "delta.checkpointInterval": "100"}
         self._delta.create(spark_schema(_DDL), properties)
+
+
+def check_lake(lake: Lake, pipeline: str, tables: Mapping[str, Place | None]) -> None:
+    """Check, without Spark, that a pipeline may write into a lake: neither its ledger nor a table is another one's.
+
+    :param tables: those to write, and where they are.
+    :raises TargetError: one is, or is a Delta table that headgate did not make.
+    """
+    folders = {folder: table for table, place in tables.items() for folder in lake.delta_tables(table, place).values()}
+    for folder, table in {lake.ledger: _NAME, **folders}.items():
+        snapshot = followed_log(folder).refresh(files=False)
+        if snapshot.version >= 0:
+            check_owner(folder, snapshot, pipeline, table)
 
 
 def ledger_rows(frame: DataFrame, *, limit: int) -> list[LedgerRow]:

@@ -146,7 +146,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         parse_start(config.source.first_position)
     settings = connection_settings(config)
     with Connection.open(settings) as connection:
-        patterns = TablePatterns(config.source.tables)
+        patterns = TablePatterns.following(config.source.tables)
         tables = load_tables(connection.query, patterns)
         names = [table.full_name for table in tables]
         for db in databases_with_dots(connection.query, patterns):
@@ -195,7 +195,7 @@ def _engines(connection: Connection, config: PipelineConfig, new: Collection[str
 
     if config.source.snapshot_mode == "no_data":
         return
-    for name, stats in load_stats(connection.query, TablePatterns(config.source.tables)).items():
+    for name, stats in load_stats(connection.query, TablePatterns.following(config.source.tables)).items():
         row = check_engine(name, stats.engine)
         if name in new and row is not None:
             yield row

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headgate.carrier import ControlFolder, ImageFolder, Resnapshot
+from headgate.catalog import TablePatterns
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, with_snapshot_mode
 from headgate.control import Channel, KafkaChannel, LogChannel, NotificationDispatcher, WebhookChannel
 from headgate.engine import build_session, end_session, find_error, jvm_ended, spark_failure, store_class_archive
@@ -163,8 +164,8 @@ class Pipeline:
         :raises HeadgateError: what ended the run, except :meth:`stop`.
         """
         inbox = ControlFolder(self.lake.inbox)
-        self.lake.check_root()
         try:
+            self.lake.check_root()
             check_interfaces(self.config)
             tables = check_config(self.config)
             check_resnapshot(resnapshot, tables)
@@ -185,7 +186,7 @@ class Pipeline:
                     status.enters("checking")
                     return self._follow(spark, status, tables, once, list(resnapshot), on_progress)
                 finally:
-                    status.enters("stopping")
+                    status.stops("Spark to end")
                     if self._spark is None:
                         end_session(spark, ending=self._stop.is_set())
             except Exception as error:
@@ -425,13 +426,15 @@ class _Run:
         else:
             log.warning("the current batch takes too long and is dropped; the next run applies it again")
         if stop.is_set():
-            self._status.enters("stopping")
+            self._status.stops("Spark to end the query")
         try:
             query.stop()
         except Exception as error:
             if not jvm_ended(self.spark, error, ending=stop.is_set()):
                 raise
             log.warning("Spark's JVM ended at once; the next run applies the current batch again")
+        if stop.is_set():
+            self._status.stops("files that are being folded or removed, and notifications to be sent")
         return None
 
     def _start(self, once: bool) -> StreamingQuery:
@@ -533,6 +536,7 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, last: Ledg
     options = {
         **source.as_options(),
         **config.policies().as_options(),
+        "tables": json.dumps(TablePatterns.following(source.tables).patterns),
         "conditions": json.dumps(config.conditions()),
         "control_path": lake.inbox,
         "slots": str(slots),
@@ -577,5 +581,5 @@ def _lake_lock(lake: Lake) -> Iterator[None]:
                 f"{lake.path} is being written by {error}; stop it or choose another target.path"
             ) from None
         except OSError as error:
-            raise TargetError(f"{lake.path} cannot be written: {error.strerror}") from None
+            raise TargetError(f"{error.filename or lake.lock} cannot be written: {error.strerror}") from None
         yield

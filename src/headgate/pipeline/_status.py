@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from headgate.carrier import Batch, Commits, ControlFile, ControlFolder, Trouble
+from headgate.control import SignalState
 from headgate.errors import HeadgateError
 from headgate.pipeline._figures import CurrentBatch, Freshness, History, Rates, count_transactions, snapshot_status
 from headgate.sinks import BatchReport, Progress
@@ -41,6 +42,7 @@ from headgate.status import (
     KafkaStatus,
     LagStatus,
     Phase,
+    SignalStatus,
     Status,
     TableStatus,
     WarningStatus,
@@ -97,6 +99,7 @@ class StatusWriter(Progress):
         self._phase: Phase = "starting"
         self._phase_us = wall_us()
         self._paused = False
+        self._waits_for: str | None = None
         self._under_way: CurrentBatch | None = None
         self._epoch = 0  # of the newest batch of this query
         self._behind: int | None = None
@@ -143,6 +146,13 @@ class StatusWriter(Progress):
             self._under_way = None
             self._enter(phase)
         self._notify()
+
+    def stops(self, waits_for: str) -> None:
+        """Note that the run ends, and what has to end before."""
+        log.debug("stopping: waiting for %s", waits_for)
+        with self._lock:
+            self._waits_for = waits_for
+        self.enters("stopping")
 
     def starts(self) -> None:
         """Note that a query is about to start: the first one, or another after a failure."""
@@ -261,6 +271,7 @@ class StatusWriter(Progress):
                 "tables": _tables(report, before.tables),
                 "recent": before.recent if known else (short, *before.recent)[:_RECENT],
                 "writes": _writes(report, before.writes),
+                "signals": tuple(map(SignalStatus.of, report.answers)),
             }
         )
 
@@ -308,7 +319,12 @@ class StatusWriter(Progress):
     def _activity(self, tables: dict[str, TableStatus]) -> Activity:
         if self._under_way is not None:
             return self._under_way.activity(self._phase_us, tables)
-        return Activity(phase=self._phase, since_us=self._phase_us, paused=self._paused and self._phase == "waiting")
+        return Activity(
+            phase=self._phase,
+            since_us=self._phase_us,
+            paused=self._paused and self._phase == "waiting",
+            waits_for=self._waits_for if self._phase == "stopping" else None,
+        )
 
     def _transactions_behind(self) -> int | None:
         if self._under_way is not None:
@@ -402,6 +418,7 @@ def _first(before: Status | None, pipeline: str, now_us: int) -> Status:
         as_of_us=before.as_of_us if before else None,
         batch=before.batch if before else None,
         tables={name: table.model_copy(update=reset_counts) for name, table in tables.items()},
+        signals=tuple(one for one in before.signals if one.state is not SignalState.SENT) if before else (),
         recent=before.recent if before else (),
         warnings=before.warnings if before else (),
     )

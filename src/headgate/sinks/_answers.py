@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from headgate.carrier import Batch, ControlFolder, Resnapshot, Settle
 from headgate.catalog import TablePatterns, exact_pattern
 from headgate.control import inbox_files
-from headgate.decide import Decision, State
-from headgate.lake import TableState, short_name
+from headgate.decide import Decision
+from headgate.lake import State, TableState, short_name
 from headgate.positions import NOTHING, Position, parse_position
 
 __all__ = ["PlannerMessages"]

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headgate.carrier import SINK_SIGNALS, Batch, Commits
-from headgate.control import Notification
+from headgate.control import Notification, SignalAnswer
 from headgate.lake import MergedState, TableState, WriteMethod
 
 __all__ = ["BatchReport", "Progress", "log_signals"]
@@ -52,6 +52,8 @@ class BatchReport:
     """How the batch's rows were written to each current table."""
     merged: tuple[MergedState, ...] = ()
     """The merged tables after the batch."""
+    answers: tuple[SignalAnswer, ...] = ()
+    """What became of users' signals, newest first, also of earlier batches."""
 
     @classmethod
     def of(

@@ -27,15 +27,17 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headgate.apply import ChangelogTable, CurrentTable, SchemaHistory, Upserts
 from headgate.carrier import Batch, ControlFolder, decode
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
-from headgate.decide import Arrival, Decision, Divergence, Policy, State, TableBefore, decide, suspend
+from headgate.decide import Arrival, Decision, Divergence, Policy, TableBefore, decide, suspend
 from headgate.errors import TargetError
 from headgate.kafka import KafkaTarget
 from headgate.lake import (
+    ENDED,
+    SUSPENDED,
     DeltaPath,
     Form,
     Lake,
@@ -45,6 +47,7 @@ from headgate.lake import (
     MergedState,
     MergedTables,
     Place,
+    State,
     TableState,
     Target,
     UnenteredBatches,
@@ -54,6 +57,7 @@ from headgate.lake import (
 )
 from headgate.names import split_table
 from headgate.sinks._answers import PlannerMessages
+from headgate.sinks._forgotten import forget_tables
 from headgate.sinks._report import BatchReport, Progress, log_signals
 from headgate.upkeep import Upkeep
 
@@ -93,7 +97,8 @@ class BatchWriter:
         self.lake = lake
         self.pipeline = pipeline
         every = Policy.of(modes)
-        self._policy = cache(policy or (lambda _table: every))
+        configured = policy or (lambda _table: every)
+        self._policy = cache(lambda table: _with_folders(configured(table), lake, table))
         self.inbox = ControlFolder(lake.inbox)
         self.ledger = Ledger(spark, lake, pipeline)
         self._planner_messages = PlannerMessages(self.inbox)
@@ -185,7 +190,7 @@ class BatchWriter:
     def warn_of_stopped(self) -> None:
         """Warn of each stopped table, at the start of every run."""
         for table, state in sorted(self.ledger.tables().items()):
-            if state.state == "stopped":
+            if state.state == State.STOPPED:
                 log.warning("%s is stopped: %s", table, state.reason)
 
     def write(self, frame: DataFrame, batch_id: int) -> BatchReport:
@@ -201,7 +206,7 @@ class BatchWriter:
         if self.ledger.has(batch.header.epoch, batch.header.start_epoch):
             self._planner_messages.hand_back(batch, before)
             report = BatchReport.of(batch, batch_id, before, (), self._notifications(), replayed=True)
-            return replace(report, merged=self._shown())
+            return replace(report, merged=self._shown(), answers=self._open().answers)
         self.ledger.fence(batch.header.epoch)
         if not self._has_written:
             before = self._without_unentered(spark, batch, before)
@@ -212,6 +217,7 @@ class BatchWriter:
         states = self._placed({**before, **{decision.table: decision.state for decision in decisions}})
         self._history.write(batch, decisions)
         self._planner_messages.request(batch, decisions, before)
+        states, actions = forget_tables(batch.header.actions, states)
         shown = self._shown()
         merged = self._merged.show(states, shown, batch.header.epoch)
         delayed = {(one.table, one.reason) for one in merged if one.reason} - {(one.table, one.reason) for one in shown}
@@ -222,7 +228,7 @@ class BatchWriter:
         if self.after_tables is not None:
             self.after_tables(batch)
         states = self.upkeep.commit_pending(states, {decision.table for decision in decisions})
-        row = replace(self._row(batch, batch_id, states), merged=merged)
+        row = replace(self._row(batch, batch_id, states, actions), merged=merged)
         self.ledger.append(row)
         self._has_written = True
         committed_us = time.time_ns() // 1000
@@ -230,7 +236,9 @@ class BatchWriter:
         self.upkeep.note(row, self.ledger.version)
         self.upkeep.commit_pending_internal(self.ledger)
         report = BatchReport.of(batch, batch_id, states, warnings, self._notifications())
-        return replace(report, committed_us=committed_us, write_methods=write_methods, merged=merged)
+        return replace(
+            report, committed_us=committed_us, write_methods=write_methods, merged=merged, answers=row.snapshots.answers
+        )
 
     def _placed(self, states: Mapping[str, TableState]) -> dict[str, TableState]:
         """Return the states with the tables' places: by the configuration, if it was found that they are there."""
@@ -240,11 +248,16 @@ class BatchWriter:
             for table, state in states.items()
         }
 
-    def _row(self, batch: Batch, batch_id: int, states: dict[str, TableState]) -> LedgerRow:
+    def _row(
+        self, batch: Batch, batch_id: int, states: dict[str, TableState], actions: Sequence[Mapping[str, Any]]
+    ) -> LedgerRow:
         now = datetime.now(UTC)
-        before = self.ledger.last.snapshots if self.ledger.last else OpenSnapshots()
-        opened, notifications = batch_notifications(before, self._facts(batch, states, now))
+        before = self._open()
+        opened, notifications = batch_notifications(before, self._facts(batch, states, actions, now))
         return LedgerRow(batch_id, batch.header.epoch, batch.header.gtid, now, states, opened, tuple(notifications))
+
+    def _open(self) -> OpenSnapshots:
+        return self.ledger.last.snapshots if self.ledger.last else OpenSnapshots()
 
     def _notifications(self) -> tuple[Notification, ...]:
         return self.ledger.last.notifications if self.ledger.last else ()
@@ -252,7 +265,9 @@ class BatchWriter:
     def _shown(self) -> tuple[MergedState, ...]:
         return self.ledger.last.merged if self.ledger.last else ()
 
-    def _facts(self, batch: Batch, states: dict[str, TableState], now: datetime) -> BatchFacts:
+    def _facts(
+        self, batch: Batch, states: dict[str, TableState], actions: Sequence[Mapping[str, Any]], now: datetime
+    ) -> BatchFacts:
         """Return the batch's facts for notifications about snapshots."""
         chunks = {
             table: sum(part.images for part in parts if part.kind == "chunk") for table, parts in batch.parts.items()
@@ -261,7 +276,7 @@ class BatchWriter:
             pipeline=self.pipeline,
             epoch=batch.header.epoch,
             committed_ms=int(now.timestamp() * 1000),
-            actions=[action for action in batch.header.actions if isinstance(action, dict)],
+            actions=actions,
             readings=batch.header.readings,
             rows=chunks,
             missed={redo.table for redo in batch.redo},
@@ -311,9 +326,11 @@ class BatchWriter:
         before, pending_rereads = self.ledger.tables(), self._planner_messages.pending_rereads()
         unseen = self.unseen(batch) if self.unseen is not None else {}
         decisions = []
-        only_unseen = {table for table in unseen if table in before and not before[table].is_suspended} - {
-            *batch.tables()
-        }
+        only_unseen = {
+            table
+            for table, cause in unseen.items()
+            if table in before and before[table].state not in (ENDED if cause.excluded else SUSPENDED)
+        } - {*batch.tables()}
         built = {table for table, state in before.items() if state.successor is not None} - {*batch.tables()}
         for table in [*batch.tables(), *sorted(only_unseen | built)]:
             if table not in before and table not in batch.parts and table not in batch.header.tables:
@@ -370,3 +387,10 @@ class BatchWriter:
             decision = replace(decision, state=replace(decision.state, changelog_version=logged))
         self.progress.wrote(decision.table)
         return decision, write_methods
+
+
+def _with_folders(policy: Policy, lake: Lake, table: str) -> Policy:
+    """Return a table's policy with the folders that messages name."""
+    return replace(
+        policy, folder=lake.current(table, policy.place), changelog_folder=lake.changelog(table, policy.place)
+    )

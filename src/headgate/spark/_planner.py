@@ -470,7 +470,11 @@ class Planner:
         self._planned_rows = plan.weight
         self._commit_watermark(plan.chunks, planning.epoch)
         last, hint = self._history.advance(start, end.gtid - planning.had, planning.state, planning.epoch)
-        reports = plan.actions or (notes.fresh and any(read.state is ReadState.DEFERRED for read in plan.reads))
+        reports = (
+            plan.actions
+            or (start.tables and start.tables != self._options.patterns)  # the sinks report tables that are left out
+            or (notes.fresh and any(read.state is ReadState.DEFERRED for read in plan.reads))
+        )
         if end.gtid == planning.had and not plan.chunks and not reports:
             return None
         new_notes = plan.notes(

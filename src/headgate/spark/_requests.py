@@ -23,6 +23,8 @@ and counts as one of all rows. A signal's filter applies in addition.
 (``snapshot_new_tables``). So are tables that only the present patterns match, not the previous offset's: they were not
 followed so far, even if the sinks hold a table of that name. Tables that the patterns no longer match are forgotten.
 
+**forget-table** names tables of the sinks that the stream does not follow: the ledger's next row leaves them out.
+
 **stop-snapshot** ends snapshots. A table whose snapshot of all rows was stopped leaves append mode, because from now
 on the stream has to bring the changes of its unread ranges, too. It stays known, so it is not read as a new table; a
 later execute-snapshot reads all of it.
@@ -106,6 +108,8 @@ def take_signals(
         action: dict[str, Any] = {"id": _signal_id(name, signal), "type": str(signal.get("type")), "tables": []}
         if action["id"] != name:
             action["file"] = name
+        if isinstance(signal.get("submitted_us"), int):
+            action["sent_us"] = signal["submitted_us"]
         try:
             action |= _take(plan, name, signal, tables, server)
         except ConfigError as error:
@@ -205,6 +209,8 @@ def follow_signal(
         return _execute(plan, signal, tables(), server)
     if signal.type == "stop-snapshot":
         return _stop(plan, signal)
+    if signal.type == "forget-table":
+        return _forget(plan, signal, tables())
     if signal.type == "log":
         return {"message": signal.message.replace("{}", plan.settings.position)}
     plan.paused = signal.type == "pause-snapshot"
@@ -288,6 +294,22 @@ def _stop(plan: SnapshotPlan, signal: Signal) -> dict[str, Any]:
     if unmatched:
         action["unmatched"] = unmatched
     return action
+
+
+def _forget(plan: SnapshotPlan, signal: Signal, tables: list[str]) -> dict[str, Any]:
+    """Forget tables that the sinks have and the stream does not follow any more.
+
+    A table that the server no longer has, and the patterns still match, is then a new one if it is created again.
+    """
+    wanted = [table for table in sorted(plan.settings.finished or ()) if signal.names(table)]
+    followed = [table for table in wanted if table in tables]
+    forgotten = [table for table in wanted if table not in followed]
+    for table in forgotten:
+        if plan.reads.get(table) is not None:
+            plan.reads.exclude(table)
+    problems = [f"{table} is in source.tables: leave it out first" for table in followed]
+    problems += [f"the lake has no table {one}" for one in signal.unmatched(wanted)]
+    return {"tables": forgotten, **({"error": "; ".join(problems)} if problems else {})}
 
 
 def _matches(patterns: TablePatterns, table: str) -> bool:

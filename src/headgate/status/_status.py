@@ -10,13 +10,17 @@ from __future__ import annotations
 import os
 import platform
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.carrier import ControlFile, ControlFolder
+from headgate.carrier import SINK_SIGNALS, ControlFile, ControlFolder
+from headgate.control import OUTCOMES, SignalAnswer, SignalState
 from headgate.errors import TargetError
+from headgate.lake import SUSPENDED, TROUBLED, State
 
 __all__ = [
     "Activity",
@@ -27,6 +31,7 @@ __all__ = [
     "KafkaStatus",
     "LagStatus",
     "Phase",
+    "SignalStatus",
     "SnapshotStatus",
     "Status",
     "TableReadProgress",
@@ -50,7 +55,16 @@ Phase = Literal["starting", "checking", "planning", "reading", "applying", "wait
 tables; waits for changes; waits to retry after a failure; ends."""
 
 
-_SORT_RANKS = {"stopped": 0, "stale": 1, "inexact": 2, "snapshotting": 3, "settling": 3}
+_SORT_RANKS: Final[Mapping[str, int]] = {
+    State.STOPPED: 0,
+    State.STALE: 1,
+    State.INEXACT: 2,
+    State.SNAPSHOTTING: 3,
+    State.SETTLING: 3,
+    State.EXCLUDED: 5,
+    State.DROPPED: 5,
+}
+_OTHER_RANK: Final = 4
 
 
 class TableStatus(_Model):
@@ -84,12 +98,17 @@ class TableStatus(_Model):
     @property
     def is_suspended(self) -> bool:
         """Whether it takes no changes."""
-        return self.state in ("stale", "stopped")
+        return self.state in SUSPENDED
+
+    @property
+    def is_troubled(self) -> bool:
+        """Whether a person should look: it takes no changes, and neither source nor configuration ended its life."""
+        return self.state in TROUBLED
 
     @property
     def sort_rank(self) -> int:
         """Sort key for lists of tables: what needs attention comes first."""
-        return _SORT_RANKS.get(self.state, len(_SORT_RANKS))
+        return _SORT_RANKS.get(self.state, _OTHER_RANK)
 
 
 class BatchStatus(_Model):
@@ -193,6 +212,8 @@ class Activity(_Model):
     tables_written: int | None = None
     tables_to_write: int | None = None
     paused: bool = False
+    waits_for: str | None = None
+    """While it is stopping: what has to end before the run does."""
 
 
 class SnapshotStatus(_Model):
@@ -205,6 +226,33 @@ class SnapshotStatus(_Model):
     rows: int
     rows_estimate: int | None = None
     seconds_left: float | None = None
+
+
+class SignalStatus(_Model):
+    """A user's signal and what became of it (``control.SignalAnswer``); times in microseconds since 1970 UTC.
+
+    ``state``: :class:`~headgate.control.SignalState`. ``at_us``: since when it is in it. ``sent_us``: when it was sent,
+    if it says so.
+    """
+
+    id: str
+    type: str
+    state: SignalState
+    reason: str | None = None
+    tables: tuple[str, ...] = ()
+    sent_us: int | None = None
+    at_us: int
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the state is the last one."""
+        return self.state in OUTCOMES
+
+    @classmethod
+    def of(cls, answer: SignalAnswer) -> SignalStatus:
+        """Return the status of a signal that a batch has taken."""
+        values = answer.to_dict()
+        return cls(at_us=1000 * values.pop("at_ms"), **values)
 
 
 class WarningStatus(_Model):
@@ -220,7 +268,8 @@ class Status(_Model):
 
     ``as_of_us``: the lake has everything that the server had committed at this time; None: not known yet. ``writes``:
     by :class:`~headgate.lake.WriteMethod`, how often this run wrote a batch into a current table that way. ``batch``:
-    the newest. ``recent``: the last ones, newest first; a long ``gtid`` of theirs is cut at its beginning.
+    the newest. ``recent``: the last ones, newest first; a long ``gtid`` of theirs is cut at its beginning. ``signals``:
+    those that a batch has taken, newest first; :func:`read_status` adds those that none has.
     """
 
     v: Literal[2] = 2
@@ -246,6 +295,7 @@ class Status(_Model):
     kafka: KafkaStatus | None = None
     snapshot: SnapshotStatus | None = None
     tables: dict[str, TableStatus] = Field(default_factory=dict)
+    signals: tuple[SignalStatus, ...] = ()
     recent: tuple[BatchStatus, ...] = ()
     warnings: tuple[WarningStatus, ...] = ()
 
@@ -284,9 +334,9 @@ class Status(_Model):
         return self.model_copy(update={**update, "tables": tables, "snapshot": snapshot, "freshness": freshness})
 
     def needs_attention(self, now_us: int | None = None) -> bool:
-        """Return whether a person should look: the run failed or is gone, or a table takes no changes."""
-        suspended = any(table.is_suspended for table in self.tables.values())
-        return suspended or self.condition(now_us) in ("failed", "not running")
+        """Return whether a person should look: the run failed or is gone, or a table waits or is stopped."""
+        troubled = any(table.is_troubled for table in self.tables.values())
+        return troubled or self.condition(now_us) in ("failed", "not running")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -313,7 +363,21 @@ def read_status(inbox: ControlFolder, now_us: int | None = None) -> Status | Non
         raise TargetError(
             f"{inbox.path}/{ControlFile.STATUS} is damaged at {location}; remove it, the pipeline writes it again"
         ) from None
-    return status if status.activity is None or status.is_alive(now_us) else status.at_rest()
+    status = status if status.activity is None or status.is_alive(now_us) else status.at_rest()
+    return status.model_copy(update={"signals": (*_waiting(inbox, status), *status.signals)})
+
+
+def _waiting(inbox: ControlFolder, status: Status) -> list[SignalStatus]:
+    """Return the signals in the inbox that no batch has taken, newest first."""
+    known = {(signal.id, signal.sent_us) for signal in status.signals}
+    waiting = []
+    for name, signal in inbox.signals().items():
+        given_us, kind = signal.get("submitted_us"), str(signal.get("type"))
+        sent_us, identity = given_us if isinstance(given_us, int) else None, str(signal.get("id") or unquote(name))
+        if kind not in SINK_SIGNALS and (identity, sent_us) not in known:
+            at_us = status.updated_us if sent_us is None else sent_us
+            waiting.append(SignalStatus(id=identity, type=kind, state=SignalState.SENT, sent_us=sent_us, at_us=at_us))
+    return waiting[::-1]
 
 
 def pid_namespace() -> str:

@@ -9,6 +9,7 @@ from headgate.status._status import (
     IndexStatus,
     KafkaStatus,
     LagStatus,
+    SignalStatus,
     SnapshotStatus,
     Status,
     TableReadProgress,
@@ -31,6 +32,7 @@ __all__ = [
     "progress_lines",
     "progress_text",
     "rates_text",
+    "signal_text",
     "snapshot_text",
     "table_remarks",
     "table_text",
@@ -138,6 +140,13 @@ def snapshot_text(snapshot: SnapshotStatus) -> str:
     )
 
 
+def signal_text(signal: SignalStatus) -> str:
+    """Return what a signal is, and why it is in its state: ``execute-snapshot of shop.orders: …``."""
+    more = f" and {len(signal.tables) - _NAMED} more" if len(signal.tables) > _NAMED else ""
+    tables = f" of {', '.join(signal.tables[:_NAMED])}{more}" if signal.tables else ""
+    return f"{signal.type}{tables}{f': {signal.reason}' if signal.reason else ''}"
+
+
 def table_text(table: TableStatus, progress: TableReadProgress | None = None) -> str:
     """Return the status of a table, without its name and state.
 
@@ -203,6 +212,8 @@ def activity_lines(activity: Activity, now_us: int) -> list[str]:
     if activity.phase == "reading":
         return [", ".join([f"reading {_changes(activity)}", *_tasks(activity), *times])]
     what = _applying(activity) if activity.phase == "applying" else _PHASES[activity.phase]
+    if activity.waits_for is not None:
+        what = f"{what}: waiting for {activity.waits_for}"
     return [", ".join([what, *times])]
 
 

@@ -22,9 +22,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
+from headgate.catalog import expressions
 from headgate.control import Signal, parse_signal, submit
 from headgate.errors import ConfigError, HeadgateError, Transient
-from headgate.status import activity_text, duration, index_text, snapshot_text, table_remarks, table_text
+from headgate.status import activity_text, duration, index_text, signal_text, snapshot_text, table_remarks, table_text
 from headgate.ui._guard import Guard
 from headgate.ui._metrics import CONTENT_TYPE, exposition
 from headgate.ui._pipelines import PipelineView, Watched, watch
@@ -182,7 +183,7 @@ async def _body(request: Request) -> bytes:
 def _from_form(fields: Mapping[str, str]) -> Signal:
     """Return the signal of a filled-in form; ignore fields of other types of signals."""
     kind = fields.get("type", "")
-    tables = [line.strip() for line in fields.get("tables", "").splitlines() if line.strip()]
+    tables = expressions(line.strip() for line in fields.get("tables", "").splitlines() if line.strip())
     data: dict[str, Any] = {}
     if kind in ("execute-snapshot", "stop-snapshot") and tables:
         data["data-collections"] = tables
@@ -220,6 +221,7 @@ def templates() -> Environment:
         plots=plots,
         progress=table_text,
         remarks=table_remarks,
+        signal=signal_text,
         snapshot=snapshot_text,
     )
     environment.globals.update(plot_width=WIDTH, plot_height=HEIGHT)

@@ -200,15 +200,15 @@ def test_tables_that_were_dropped_while_nobody_looked(
         f"INSERT INTO {first} VALUES (3)", f"INSERT INTO {other} VALUES (3)", f"DROP TABLE {first}",
         f"INSERT INTO {other} VALUES (4)",
     )  # fmt: skip
-    assert states() == {first: "stopped", other: "live"}
+    assert states() == {first: "dropped", other: "live"}
     assert ids(lake.changelog(first)) == [1, 2, 3]
     assert ids(lake.current(other)) == [1, 2, 3, 4]
     assert f"there is no table {first} on the server, or the user has no SELECT on it; the log is still" in caplog.text
     mysql_server.execute(f"INSERT INTO {other} VALUES (5)", f"DROP TABLE {other}")
-    assert states() == {first: "stopped", other: "stopped"}
+    assert states() == {first: "dropped", other: "dropped"}
     assert ids(lake.changelog(other)) == [1, 2, 3, 4, 5]
     mysql_server.execute(f"CREATE TABLE {first} (id INT PRIMARY KEY)", f"INSERT INTO {first} VALUES (9)")
-    assert states() == {first: "live", other: "stopped"}
+    assert states() == {first: "live", other: "dropped"}
     assert ids(lake.current(first)) == [9]
     with pytest.raises(ConfigError, match="there is no table"):
         Pipeline(parse_config(text.replace(first, f"{mysql_db}.fist")), spark).run(once=True)

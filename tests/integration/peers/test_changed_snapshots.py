@@ -67,7 +67,7 @@ def test_27_rename_table(stream: Stream) -> None:
     while stream.batch():
         pass
     states = {name.partition(".")[2]: state.state for name, state in stream.states.items()}
-    assert states == {"a": "live", "b": "live", "old_table": "live", "new_table": "stopped"}
+    assert states == {"a": "live", "b": "live", "old_table": "live", "new_table": "dropped"}
     by_key = rows(stream, "a")
     assert len(by_key) == ROWS
     assert {row["c"] for row in by_key.values()} == {"c"}
@@ -125,5 +125,5 @@ def test_changes_do_not_wait_for_a_table_that_is_dropped_before_its_turn(
     while stream.batch():
         pass
     assert (99,) in stream.copies[f"{mysql_db}.sibling"].rows
-    assert stream.states.pop(last).state == "stopped"
+    assert stream.states.pop(last).state == "dropped"
     assert {state.state for state in stream.states.values()} == {"live"}

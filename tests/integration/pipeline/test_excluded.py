@@ -6,14 +6,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
+from headgate import verify
+from headgate.cli import app
 from headgate.lake import read_as_of
+from headgate.status import Status, read_status
 from tests.integration.runs import Runs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headgate_testing import MySQLServer
+
+
+def status_of(runs: Runs) -> Status:
+    status = read_status(runs.inbox)
+    assert status is not None
+    return status
 
 
 @pytest.fixture
@@ -30,8 +40,8 @@ def test_a_table_that_is_left_out_and_included_again(runs: Runs) -> None:
     runs.do("UPDATE kept SET v = 77 WHERE id = 1", "UPDATE left_out SET v = 77 WHERE id = 1")
     runs.run()
     reason = runs.reports[-1].tables[left].reason or ""
-    assert (runs.state(left), runs.state(kept)) == ("stopped", "live")
-    assert reason.startswith("source.tables leaves it out: include it again")
+    assert (runs.state(left), runs.state(kept)) == ("excluded", "live")
+    assert reason == "source.tables leaves it out"
     assert set(read_as_of(runs.spark, runs.lake.path)) == {kept}
     assert runs.rows(left)[1][0] == 1, "its rows stay"
 
@@ -40,3 +50,42 @@ def test_a_table_that_is_left_out_and_included_again(runs: Runs) -> None:
     runs.run()
     assert (runs.state(left), runs.state(kept)) == ("live", "live")
     assert runs.rows(left) == runs.source(left)
+
+
+def test_tables_whose_life_ends_are_no_alarm(runs: Runs, tmp_path: Path) -> None:
+    """One is stopped and then left out, while nothing happens at the source; one is dropped, one gets another name, and
+    gh-ost's and pt-online-schema-change's helpers come and go.
+    """
+    kept, stopped, dropped = runs.table("kept"), runs.table("stopped"), runs.table("dropped")
+    moved = runs.table("moved")
+    runs.more = f'[tables."{stopped}"]\nschema_changes = "strict"'
+    runs.run()
+    runs.do("ALTER TABLE stopped MODIFY v BIGINT")
+    runs.run()
+    assert runs.state(stopped) == "stopped"
+    runs.more, runs.tables = "", f'["{runs.db}.*", "!{stopped}"]'
+    runs.run()
+    assert (runs.state(stopped), status_of(runs).needs_attention()) == ("excluded", False)
+
+    for name in ("_kept_gho", "_kept_ghc", "_kept_del", "_kept_new"):
+        runs.table(name)
+    runs.do("DROP TABLE dropped", "RENAME TABLE moved TO away", "UPDATE kept SET v = 5 WHERE id = 1")
+    runs.run()
+    runs.do("DROP TABLE _kept_ghc", "RENAME TABLE kept TO _kept_old, _kept_new TO kept", "DROP TABLE _kept_old")
+    runs.run()
+    states = {table: state.state for table, state in runs.reports[-1].tables.items()}
+    away = f"{runs.db}.away"
+    assert states == {away: "live", kept: "live", moved: "dropped", dropped: "dropped", stopped: "excluded"}
+    assert runs.rows(kept) == runs.source(kept)
+    status = status_of(runs)
+    assert not status.needs_attention()
+    assert [warning for warning in status.warnings if "dropped" in warning.text or "moved" in warning.text] == []
+    results = {result.table: result for result in verify(runs.config())}
+    assert {table: result.state for table, result in results.items()} == states
+    assert str(results[dropped].remark).startswith("DROP TABLE `dropped`")
+    assert results[stopped].remark == "source.tables leaves it out"
+    file = tmp_path / "pipeline.toml"
+    file.write_text(runs.text())
+    done = CliRunner().invoke(app, ["verify", str(file)])
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "all 2 tables are equal: 300 rows; 3 not compared")
+    assert CliRunner().invoke(app, ["status", str(file)]).exit_code == 0

@@ -348,7 +348,14 @@ def test_a_changelog_that_cannot_hold_a_type_stops_its_table_alone(bench: Bench)
     report = bench.write(live(2, ("c", 10, 3, 3), table=retyped).live(items.name).images(items, [("c", 11, 1, "x")]))
     assert (report.tables[NAME].state, report.tables[items.name].state) == ("stopped", "live")
     assert [op for op, *_ in bench.log()] == ["r"]
-    assert "move that folder away" in report.warnings[0]
+    folder = Path(bench.lake.changelog(NAME))
+    remedy = f"move {folder} away, then read the table again with: headgate run --resnapshot '{NAME}'"
+    assert report.warnings[0].endswith(remedy)
+    folder.rename(folder.with_name("away"))
+    again = FakeBatch(3).live(items.name).snapshot(NAME, 3, append=False, first=True, last=True)
+    report = bench.write(again.chunk(retyped, [(1, 1), (3, 3)]))
+    assert report.tables[NAME].state == "live"
+    assert [op for op, *_ in bench.log()] == ["r", "r"], "a new changelog begins"
 
 
 def test_chunks_and_images_of_the_same_keys_are_upserted_in_one_commit(bench: Bench) -> None:
@@ -447,6 +454,15 @@ def test_what_is_handed_back(bench: Bench) -> None:
     assert bench.writer.inbox.read("hint.json") == hint
 
 
+def test_a_dropped_table_keeps_its_rows_and_is_no_alarm(bench: Bench) -> None:
+    bench.write(first_read((1, "a")))
+    report = bench.write(FakeBatch(2).live(NAME).ddl(NAME, "DROP TABLE orders", "drop", 5))
+    assert (report.tables[NAME].state, report.warnings) == ("dropped", ())
+    bench.restart()
+    bench.write(live(3, ("c", 10, 2, "b")))
+    assert bench.rows() == [(1, "a")]
+
+
 def _delta(bench: Bench, path: str) -> None:
     bench.spark.range(3).write.format("delta").save(path)
 
@@ -522,6 +538,6 @@ def test_tables_that_a_stream_which_begins_anew_does_not_find(bench: Bench) -> N
     bench.write(first_read((1, "a")))
     batch = FakeBatch(2, full_restart=True).snapshot("shop.other", 2, append=True, first=True, last=True)
     report = bench.write(batch.chunk(FakeTable("shop.other"), [(1, "x")]))
-    assert {name: state.state for name, state in report.tables.items()} == {NAME: "stopped", "shop.other": "live"}
+    assert {name: state.state for name, state in report.tables.items()} == {NAME: "dropped", "shop.other": "live"}
     assert "missing, or not followed" in str(report.tables[NAME].reason)
     assert bench.rows() == [(1, "a")]

@@ -118,7 +118,7 @@ def test_a_table_that_would_be_made_again_stops_and_keeps_its_rows(runs: Runs) -
     runs.run()
     state = newest(runs.lake).tables[name]
     assert state.state == "stopped"
-    assert "would lose the rows that skip keeps: move its folder away" in str(state.reason)
+    assert f"would lose the rows that skip keeps: move {runs.lake.current(name)} away" in str(state.reason)
     assert sorted(runs.rows(name)) == [1, 2, 3, 4, 5]
     Path(runs.lake.current(name)).rename(Path(runs.lake.path) / "kept")
     Pipeline(runs.config(), runs.spark).run(once=True, resnapshot=[name])

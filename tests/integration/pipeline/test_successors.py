@@ -212,7 +212,7 @@ def test_a_further_alter_gives_the_new_table_up(bench: Bench) -> None:
 def test_a_dropped_table_keeps_its_rows(bench: Bench) -> None:
     bench.write(batches(RETYPED)[0])
     state = bench.write(FakeBatch(3).ddl(NAME, "DROP TABLE orders", "drop", 5)).tables[NAME]
-    assert (state.state, state.successor) == ("stopped", None)
+    assert (state.state, state.successor) == ("dropped", None)
     assert bench.rows() == OLD_ROWS
 
 

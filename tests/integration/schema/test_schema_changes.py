@@ -106,7 +106,7 @@ class Change:
     change: tuple[str, ...]  # what happens in one batch
     later: tuple[str, ...] = ()  # what happens in a later one
     outcome: str = "re-read"  # of its statements in the history: all that there are
-    state: str = "live"  # in the end; a stopped table keeps the rows it had before
+    state: str = "live"  # in the end; a suspended table keeps the rows it had before
     needs: tuple[str, ...] = ()  # what has to be there before
 
     def sql(self, statement: str) -> str:
@@ -135,7 +135,7 @@ def tell(
             story.sql(f"INSERT INTO {{t}} VALUES {story.first}"),
         )
     assert set(follower.run().values()) == {"live"}
-    before = follower.sources([story.name for story in changes if story.state == "stopped"])
+    before = follower.sources([story.name for story in changes if story.state != "live"])
     states = {**{story.name: story.state for story in changes}, **dict.fromkeys(made, "live")}
     for story in changes:
         follower.do(*map(story.sql, story.change))
@@ -381,9 +381,9 @@ INSERT INTO {t} VALUES (8, 80)
 
 
 NAMES = [
-    Change("pt", TWO, ROWS, (*WRITES, *PT), ("DELETE FROM {t} WHERE id = 13",), "re-read stopped"),
-    Change("gh", TWO, ROWS, (*WRITES, *GHOST), ("UPDATE {t} SET c = 4 WHERE id = 3",), "re-read stopped"),
-    Change("away", TWO, ROWS, ("ALTER TABLE {t} RENAME TO other_away",), (), "stopped", state="stopped"),
+    Change("pt", TWO, ROWS, (*WRITES, *PT), ("DELETE FROM {t} WHERE id = 13",), "dropped re-read"),
+    Change("gh", TWO, ROWS, (*WRITES, *GHOST), ("UPDATE {t} SET c = 4 WHERE id = 3",), "dropped re-read"),
+    Change("away", TWO, ROWS, ("ALTER TABLE {t} RENAME TO other_away",), (), "dropped", state="dropped"),
     Change(
         "given",
         TWO,
@@ -394,7 +394,7 @@ NAMES = [
             "INSERT INTO {t} VALUES (3, 'three', 3)",
         ),
         ("INSERT INTO {t} VALUES (4, 'four', 4)",),
-        "re-read stopped",
+        "dropped re-read",
     ),
     Change(
         "strict",

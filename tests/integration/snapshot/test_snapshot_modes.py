@@ -201,7 +201,7 @@ def test_when_needed_reads_again_what_the_log_no_longer_tells(runs: Runs) -> Non
     for table in (a, b, new):
         assert runs.state(table) == "live"
         assert runs.rows(table) == runs.source(table)
-    assert runs.state(gone) == "stopped"
+    assert runs.state(gone) == "dropped"
     assert [one.aggregate_type for one in runs.notifications() if one.type == "STARTED"] == ["Initial Snapshot"] * 2
 
 
@@ -230,7 +230,7 @@ def test_starting_over_gets_past_a_change_that_no_run_can_read(runs: Runs) -> No
     shutil.rmtree(runs.lake.checkpoint)
     shutil.rmtree(runs.lake.inbox)
     runs.run()
-    assert {table: runs.state(table) for table in (one, two, gone)} == {one: "live", two: "live", gone: "stopped"}
+    assert {table: runs.state(table) for table in (one, two, gone)} == {one: "live", two: "live", gone: "dropped"}
     runs.do("UPDATE one SET v = -2 WHERE id = 3", "DELETE FROM two WHERE id = 4")
     runs.run()
     for table in (one, two):

@@ -41,7 +41,7 @@ class ForeignKeys:
     def __init__(self, config: PipelineConfig, settings: ConnectionSettings) -> None:
         self._config = config
         self._settings = settings
-        self._followed = TablePatterns(config.source.tables)
+        self._followed = TablePatterns.following(config.source.tables)
         self._server: str | None = None
         """The server last queried about all tables."""
 

@@ -34,6 +34,6 @@ def _worse(one: Divergence, other: Divergence) -> Divergence:
     return min(one, other, key=_severity)
 
 
-def _severity(cause: Divergence) -> tuple[bool, bool]:
-    """Return a sort key: what stops a table first, then what reads it again, then what makes it inexact."""
-    return cause.accepted, cause.over
+def _severity(cause: Divergence) -> tuple[bool, bool, bool]:
+    """Return a sort key: what leaves a table out first, then what stops it, what reads it again, makes it inexact."""
+    return not cause.excluded, cause.accepted, cause.over

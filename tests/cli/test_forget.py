@@ -1,0 +1,128 @@
+"""``headgate forget``: what it refuses, what it sends, and what it deletes."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from headgate.carrier import ControlFolder
+from headgate.cli import app
+from headgate.lake import LedgerRow, Place, TableState
+from headgate.status import Status, pid_namespace
+
+STATES = {
+    "shop.orders": TableState("shop.orders", "live", version=3),
+    "shop.stopped": TableState("shop.stopped", "stopped", version=3),
+    "shop.old": TableState("shop.old", "dropped", version=3, changelog_version=2),
+    "shop.named": TableState("shop.named", "dropped", version=3),
+    "shop.part": TableState("shop.part", "dropped", version=3, place=Place("shop.all", shard="a")),
+    "other.t": TableState("other.t", "excluded", version=1),
+}
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "pipeline.toml"
+    file.write_text(
+        'name = "shop"\n[source]\nurl = "mysql://u@127.0.0.1:1"\ntables = ["shop.*", "shop.named"]\n'
+        f'[target]\npath = "{tmp_path / "lake"}"\n'
+    )
+    row = LedgerRow(1, 9, "u:1", None, STATES)  # type: ignore[arg-type]
+    monkeypatch.setattr("headgate.lake.newest_row", lambda _: row)
+    monkeypatch.setattr("headgate.cli._outcome.time.sleep", lambda _: None)
+    return file
+
+
+def inbox(pipeline: Path) -> ControlFolder:
+    return ControlFolder(str(pipeline.parent / "lake" / "_headgate" / "inbox"))
+
+
+def run(*args: str, stdin: str | None = None) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["forget", *args], input=stdin)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def running(monkeypatch: pytest.MonkeyPatch, state: str, reason: str | None = None) -> None:
+    """A pipeline runs, and each signal is in this state."""
+
+    def read(folder: ControlFolder) -> Status:
+        now = time.time_ns() // 1000
+        answers: list[dict[str, Any]] = [
+            {"id": one["id"], "type": one["type"], "state": state, "reason": reason, "sent_us": one["submitted_us"],
+             "at_us": now, "tables": ["shop.old"]}
+            for one in folder.signals().values()
+        ]  # fmt: skip
+        return Status.model_validate(
+            {"pipeline": "shop", "pid": os.getpid(), "host": platform.node(), "pid_namespace": pid_namespace(),
+             "started_us": now, "updated_us": now, "state": "idle", "signals": answers}
+        )  # fmt: skip
+
+    monkeypatch.setattr("headgate.status.read_status", read)
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("old", "old is no table's name: write db.table"),
+        ("shop.what", "has no table shop.what; it has other.t, shop.named, shop.old, shop.orders, shop.part and 1"),
+        ("shop.orders", 'the pipeline follows it: leave it out first ("!shop.orders"), then repeat'),
+        ("shop.stopped", "shop.stopped is in source.tables"),
+        ("shop.named", "shop.named is in source.tables"),
+        ("shop.part", "the rows of shop.part are part of shop.all in the lake"),
+    ],
+)
+def test_what_is_refused_at_once(pipeline: Path, table: str, problem: str) -> None:
+    code, out, err = run(str(pipeline), table)
+    assert (code, out) == (2, "")
+    assert problem in err
+    assert inbox(pipeline).signals() == {}
+
+
+def test_the_pipeline_forgets_it(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running(monkeypatch, "done")
+    assert run(str(pipeline), "shop.old") == (0, "done: forget-table of shop.old\n", "")
+    (signal,) = inbox(pipeline).signals().values()
+    assert (signal["type"], signal["data"]) == ("forget-table", {"data-collections": [r"shop\.old"]})
+
+
+def test_it_waits_for_a_run(pipeline: Path) -> None:
+    code, out, err = run(str(pipeline), "other.t")
+    assert (code, out) == (0, "")
+    assert "pipeline shop is not running; it forgets other.t with the first batch of its next run" in err
+    assert len(inbox(pipeline).signals()) == 1
+
+
+def test_a_pipeline_that_refuses(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    running(monkeypatch, "refused", "it is live")
+    (pipeline.parent / "lake" / "shop" / "old").mkdir(parents=True)
+    code, out, _ = run(str(pipeline), "shop.old", "--delete-data", "--yes")
+    assert (code, out) == (1, "refused: forget-table of shop.old: it is live\n")
+    assert (pipeline.parent / "lake" / "shop" / "old").is_dir()
+
+
+@pytest.mark.parametrize("answer", ["y\n", "n\n", None])
+def test_data_are_deleted_after_a_question(pipeline: Path, monkeypatch: pytest.MonkeyPatch, answer: str | None) -> None:
+    running(monkeypatch, "done")
+    folders = [pipeline.parent / "lake" / "shop" / "old", pipeline.parent / "lake" / "_changelog" / "shop" / "old"]
+    for folder in folders:
+        (folder / "_delta_log").mkdir(parents=True)
+        (folder / "_delta_log" / "0.json").write_text("{}")
+        (folder / "a.parquet").write_text("x")
+    yes = ["--yes"] if answer is None else []
+    code, out, _ = run(str(pipeline), "shop.old", "--delete-data", *yes, stdin=answer)
+    deleted = answer != "n\n"
+    assert ([folder.exists() for folder in folders], code) == ([not deleted] * 2, 0 if deleted else 1)
+    assert (f"deleted: {folders[1]}" in out) == deleted
+    assert bool(inbox(pipeline).signals()) == deleted
+
+
+def test_data_are_deleted_only_beside_a_run(pipeline: Path) -> None:
+    code, _, err = run(str(pipeline), "shop.old", "--delete-data", "--yes")
+    assert (code, "--delete-data needs pipeline shop to run" in err) == (2, True)
+    assert inbox(pipeline).signals() == {}
