@@ -159,9 +159,10 @@ class CurrentTable:
                 self._change_columns(action, epoch)
             case do.TakeOver():
                 self._take_over()
-            case do.Truncate() | do.DropStrays() | do.Sweep():
-                if self.delta.exists():
-                    self._delete(action, epoch)
+            case do.Truncate() | do.DropStrays() | do.Sweep() if self.delta.exists():
+                self._delete(action, epoch)
+            case do.Append() | do.AppendVersions() | do.Upsert() if not any(part.images for part in action.parts):
+                pass
             case do.Append():
                 self._append(action, epoch)
             case do.UpsertPartial():
@@ -252,24 +253,18 @@ class CurrentTable:
     # --- rows
 
     def _append(self, action: do.Append, epoch: int) -> None:
-        if not any(part.images for part in action.parts):
-            return
         columns, rows = row_columns(action.definition, self._form), image_rows(action, self._form)
         marker = Marker(f"headgate/{self.pipeline}/{self.table}", epoch)
         self._write_methods.add(WriteMethod.APPEND)
         append_once(self.delta, action.parts, rows, columns, marker)
 
     def _append_versions(self, action: do.AppendVersions, epoch: int) -> None:
-        if not any(part.images for part in action.parts):
-            return
         marker = Marker(f"headgate/{self.pipeline}/{self.table}/history", epoch)
         changes = version_changes(action, marker)
         self._write_methods.add(WriteMethod.UPSERT)
         self._writer.apply_versions(self.delta, changes)
 
     def _upsert(self, action: do.Upsert) -> None:
-        if not any(part.images for part in action.parts):
-            return
         self._write_methods.add(WriteMethod.UPSERT)
         self._writer.apply(self.delta, changed_rows(self.delta.spark, action, self._form))
 

@@ -147,7 +147,7 @@ def find_rows(table: Snapshot, keyed: KeyedTable, change: RowChange) -> tuple[di
 
     :raises OSError: a file cannot be read.
     """
-    rows_by_file, lookup = {}, KeyLookup(np.zeros(0, np.bool_))
+    rows_by_file, lookup = {}, KeyLookup()
     for file in filter(change.touches, table.files.values()):
         rows = keyed.select(file, change.columns, change.chosen)
         if len(rows):

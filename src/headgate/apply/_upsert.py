@@ -119,7 +119,14 @@ class Upserts:
         base = self._folded(delta, find_base, changes.key)
 
         def plan(base: CommitBase) -> CommitPlan | None:
-            return None if base.has(changes.marker) else self._plan_versions(delta, base, changes)
+            if base.has(changes.marker):
+                return None
+            keyed, lookup = self._keyed(delta, base, changes.key), KeyLookup()
+            rows = settled_rows(base.snapshot, keyed, changes, base.schema, lookup)
+            added = write_rows(rows, base, delta.path, (*changes.key, "_seq", *Ending.statistics))
+            about = {"outputMode": "Update", "epochId": str(changes.marker.version)}
+            actions = [*added, changes.marker.action()]
+            return _plan(base, keyed, lookup, actions, ("STREAMING UPDATE", about), _files(added))
 
         self._commit(delta, find_base, plan, base=base)
         self._begin_fold(delta, base, changes.key, Form.HISTORY)
@@ -139,7 +146,7 @@ class Upserts:
                 return None
             if not now.fits(base):
                 raise CommitConflictError(f"{delta.path}: another program changed the columns")
-            keyed, lookup = self._keyed(delta, now, ()), KeyLookup(np.zeros(0, np.bool_))
+            keyed, lookup = self._keyed(delta, now, ()), KeyLookup()
             if changes.empties:
                 lookup.deleted_rows.update(dict.fromkeys(now.snapshot.files))
             delete_copies(now.snapshot, keyed, changes, lookup)
@@ -178,15 +185,6 @@ class Upserts:
         """Start to fold the table's small files as of now, if there are enough of them."""
         layout = FoldLayout(base.schema, base.codec, tuple(key), form.divides)
         self._folds.begin(delta.path, delta.known(files=True), layout)
-
-    def _plan_versions(self, delta: DeltaPath, base: CommitBase, changes: VersionChanges) -> CommitPlan | None:
-        """Write the rows of the changes, and plan their commit."""
-        keyed, lookup = self._keyed(delta, base, changes.key), KeyLookup(np.zeros(0, np.bool_))
-        rows = settled_rows(base.snapshot, keyed, changes, base.schema, lookup)
-        added = write_rows(rows, base, delta.path, (*changes.key, "_seq", *Ending.statistics))
-        about = {"outputMode": "Update", "epochId": str(changes.marker.version)}
-        actions = [*added, changes.marker.action()]
-        return _plan(base, keyed, lookup, actions, ("STREAMING UPDATE", about), _files(added))
 
     def change_rows(self, delta: DeltaPath, change: RowChange, key: Sequence[str]) -> None:
         """Write rows again, changed.

@@ -78,7 +78,7 @@ class KeyLookup:
     :param skipped_keys: bool[keys]: keys whose row is not below the change.
     """
 
-    skipped_keys: Any
+    skipped_keys: Any = field(default_factory=lambda: np.zeros(0, np.bool_))
     deleted_rows: dict[str, Positions | None] = field(default_factory=dict)
     """By file: all its deleted rows, earlier ones included; None: every row."""
 
@@ -126,7 +126,7 @@ class KeyedTable:
             sequences = Sequences.of(batch.column(_SEQ))
             return sequences.below_bound(bound) & (sequences.epoch >= since)
 
-        lookup = KeyLookup(np.zeros(0, np.bool_))
+        lookup = KeyLookup()
         for file in table.files.values():
             epochs = file.bounds((_SEQ, "epoch"), pa.int64())
             if epochs is not None and ((epochs[0], 0, 0, 0) >= bound or epochs[1] < since):  # no part is below 0
