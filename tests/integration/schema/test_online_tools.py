@@ -7,12 +7,13 @@ before the writers.
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pymysql
 import pytest
@@ -20,6 +21,7 @@ import pytest
 from headgate.gtid import GtidSet
 from headgate.replication import Ddl, LogBlock
 from headgate_testing import MySQLServer, wait_until
+from tests.integration.beside import beside
 from tests.integration.changes import Log
 from tests.integration.schema.test_schema_changes import Follower
 
@@ -134,45 +136,27 @@ class Ghost(Log):
 
 
 class Writers:
-    """Sessions that write the table all the while, whatever it looks like."""
+    """What sessions do that write the table all the while, whatever it looks like."""
 
     def __init__(self, server: MySQLServer, db: str) -> None:
         self.server, self.db = server, db
-        self.counts = [0] * WRITERS
-        self._failures = list[BaseException]()
-        self._stop = threading.Event()
-        self._threads = [threading.Thread(target=self._run, args=(number,)) for number in range(WRITERS)]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-        assert self._failures == []
+        self.counts, self._numbers = [0] * WRITERS, itertools.count()
 
     def go_on(self, count: int = 10) -> None:
         """Wait until each has committed so many more changes."""
         goals = [before + count for before in self.counts]
+        wait_until(
+            lambda: all(now >= goal for now, goal in zip(self.counts, goals, strict=True)),
+            "the writers wait",
+            seconds=SECONDS,
+        )
 
-        def has_gone_on() -> bool:
-            assert not self._failures, self._failures
-            return all(now >= goal for now, goal in zip(self.counts, goals, strict=True))
-
-        wait_until(has_gone_on, "the writers wait", seconds=SECONDS)
-
-    def _run(self, number: int) -> None:
-        chance = random.Random(number)
-        try:
-            with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
-                while not self._stop.wait(0.002):
-                    self._change(chance, cursor)
-                    self.counts[number] += 1
-        except BaseException as error:  # noqa: BLE001 - raised where the block ends
-            self._failures.append(error)
+    def write(self, chance: random.Random, stop: threading.Event) -> None:
+        number = next(self._numbers)
+        with self.server.connect(database=self.db) as connection, connection.cursor() as cursor:
+            while not stop.wait(0.002):
+                self._change(chance, cursor)
+                self.counts[number] += 1
 
     def _change(self, chance: random.Random, cursor: Any) -> None:
         one, other, text = chance.randrange(IDS), chance.randrange(IDS), f"w{chance.random():.6f}"
@@ -230,7 +214,8 @@ def replayed(items: list[Any]) -> tuple[list[str], dict[str, dict[int, dict[str,
 def test_the_log_of_gh_ost_beside_writers_is_the_table(mysql_server: MySQLServer, mysql_db: str) -> None:
     start = GtidSet.parse(mysql_server.gtid_executed)
     fill(mysql_server, mysql_db)
-    with Writers(mysql_server, mysql_db) as writers:
+    writers = Writers(mysql_server, mysql_db)
+    with beside(writers.write, WRITERS):
         ghost = Ghost(mysql_server, mysql_db)
         ghost.copy()
         writers.go_on()
@@ -255,7 +240,8 @@ def test_a_table_that_gh_ost_changes_beside_writers_equals_its_source(
 ) -> None:
     fill(mysql_server, mysql_db)
     follower = Follower(spark, mysql_server, mysql_db, tmp_path)
-    with Writers(mysql_server, mysql_db) as writers:
+    writers = Writers(mysql_server, mysql_db)
+    with beside(writers.write, WRITERS):
         assert follower.run() == {"t": "live"}
         ghost = Ghost(mysql_server, mysql_db)
         ghost.copy()
