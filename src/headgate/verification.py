@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headgate.config import PipelineConfig
     from headgate.lake import LedgerRow
 
-__all__ = ["Verification", "View", "check_comparable", "verify"]
+__all__ = ["Verification", "VerificationProgress", "check_comparable", "verify"]
 
 _TRIES: Final = 10
 """At most so many ledger rows are tried for a table."""
@@ -25,7 +25,7 @@ _NEXT_BATCH_SECONDS: Final = 60.0
 """Longest wait for the next batch of a running pipeline."""
 
 
-class View(Protocol):
+class VerificationProgress(Protocol):
     """Display of a comparison's progress; :meth:`add` is called from any thread."""
 
     def begin(self, estimates: Mapping[str, int]) -> None:
@@ -35,8 +35,8 @@ class View(Protocol):
         """Count more rows as read, on either side."""
 
 
-class _NoView:
-    """A view that shows nothing."""
+class _NoProgress:
+    """A progress that is not shown."""
 
     def begin(self, estimates: Mapping[str, int]) -> None:
         pass
@@ -66,7 +66,7 @@ def verify(config: PipelineConfig, *, samples: int = 20) -> list[TableResult]:
     shop.orders live 3 0
     """
     check_comparable(config)
-    return [result for result, _ in Verification(config, _NoView(), samples).results()]
+    return [result for result, _ in Verification(config, _NoProgress(), samples).results()]
 
 
 def check_comparable(config: PipelineConfig) -> None:
@@ -94,7 +94,7 @@ class Verification:
     :param samples: how many differing rows to show of a table.
     """
 
-    def __init__(self, config: PipelineConfig, view: View, samples: int) -> None:
+    def __init__(self, config: PipelineConfig, view: VerificationProgress, samples: int) -> None:
         from headgate.lake import Lake
         from headgate.pipeline import read_source
 

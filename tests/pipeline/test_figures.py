@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.carrier import Batch, Commits, Header, Part
-from headgate.pipeline._figures import CurrentBatch, Freshness, History, Rates, count_transactions, snapshot_status
+from headgate.pipeline._figures import (
+    CurrentBatch,
+    FigureHistory,
+    Freshness,
+    Rates,
+    count_transactions,
+    snapshot_status,
+)
 from headgate.positions import LogPlace
 from headgate.spark import BatchPlan, PlannedTable
 from headgate.status import HistoryStatus, TableStatus
@@ -169,14 +176,14 @@ def test_thousands_of_record_batches_in_one_batch() -> None:
 
 
 def test_a_point_of_the_history_has_the_greatest_lag_of_its_five_seconds() -> None:
-    history = History(HistoryStatus())
+    history = FigureHistory(HistoryStatus())
     assert history.status() == HistoryStatus()
     for second, lag in enumerate([None, 1.0, 4.0, 0.0, 2.0, 0.5, None]):
         history.add(NOW_US + second * 1_000_000, lag, float(second))
     status = history.status()
     assert status.at_us == (NOW_US + 4_000_000, NOW_US + 6_000_000)
     assert (status.lag_seconds, status.changes_per_second) == ((4.0, 0.5), (4.0, 6.0))
-    goes_on = History(status)
+    goes_on = FigureHistory(status)
     goes_on.add(NOW_US + 7_000_000, 3.0, 0.0)
     assert goes_on.status().lag_seconds == (4.0, 3.0), "the next run has the points of the one before"
     goes_on.add(NOW_US + 5_000_000, 1.0, 0.0)
@@ -185,7 +192,7 @@ def test_a_point_of_the_history_has_the_greatest_lag_of_its_five_seconds() -> No
 
 @given(st.lists(st.integers(0, 30_000_000), max_size=400))
 def test_a_history_is_bounded(steps: list[int]) -> None:
-    history, at_us = History(HistoryStatus()), NOW_US
+    history, at_us = FigureHistory(HistoryStatus()), NOW_US
     for step in steps:
         at_us += step
         history.add(at_us, 1.0, 0.0)

@@ -669,7 +669,7 @@ def test_headers_are_read_from_the_last_one_on(monkeypatch: pytest.MonkeyPatch) 
     """One dump reads both, and begins at the older one. Of many it reads the highest in the newest file that has new
     ones, and what is behind it.
     """
-    monkeypatch.setattr("headgate.spark._history._FEW", 1)
+    monkeypatch.setattr("headgate.spark._server_history._FEW", 1)
     server = source(("d.a", 1))
     server.commit(("d.a", "put", 1, 1))
     run = stream(server)

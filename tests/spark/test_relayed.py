@@ -11,8 +11,8 @@ from headgate.catalog import TablePatterns
 from headgate.errors import IncompleteReadError
 from headgate.mysql import ConnectionSettings
 from headgate.relay.archive import LogFile, LogHead, Series
-from headgate.spark._history import HistoryCheck
 from headgate.spark._relayed import RelayedServer
+from headgate.spark._server_history import HistoryCheck
 from tests.spark.model import OTHER, UUID, gtids
 
 

@@ -21,9 +21,9 @@ from headgate.stores import (
     check_bucket,
     check_scheme,
     folder_of,
-    grant,
-    is_granted,
+    has_credentials,
     is_remote,
+    share_credentials,
     store_errors,
 )
 from headgate.stores._access import open_client
@@ -35,26 +35,26 @@ NOWHERE = {**KEYS, "fs.s3a.endpoint": "http://127.0.0.1:9", "fs.s3a.attempts.max
 
 def test_what_one_process_is_told_it_passes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
-    passed = grant("s3a://b/lake", NOWHERE.get)
-    grant("s3a://other/lake", dict[str, str]().get)
+    passed = share_credentials("s3a://b/lake", NOWHERE.get)
+    share_credentials("s3a://other/lake", dict[str, str]().get)
     assert list(passed) == [VARIABLE]
-    assert is_granted("s3a://b/lake/t", passed)
-    assert not is_granted("s3a://other/lake", passed)
+    assert has_credentials("s3a://b/lake/t", passed)
+    assert not has_credentials("s3a://other/lake", passed)
     monkeypatch.setenv(VARIABLE, passed[VARIABLE])
     client, path = open_client("s3a://b/lake/t")
     assert isinstance(client, S3Store)
     assert path == "lake/t"
     assert open_client("s3://b")[0] is client
-    assert grant("/a/lake", KEYS.get) == {}
-    known = json.loads(grant("s3a://b/lake", KEYS.get)[VARIABLE])
+    assert share_credentials("/a/lake", KEYS.get) == {}
+    known = json.loads(share_credentials("s3a://b/lake", KEYS.get)[VARIABLE])
     assert known["s3://b"] == {"access_key_id": "mine", "secret_access_key": "hidden"}
 
 
 def test_clients_of_other_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
     container = "abfss://c@acc.dfs.core.windows.net/lake"
-    grant("gs://b/lake", {"fs.gs.auth.type": "UNAUTHENTICATED"}.get)
-    grant(container, {"fs.azure.account.key.acc.dfs.core.windows.net": "aGlkZGVu"}.get)
+    share_credentials("gs://b/lake", {"fs.gs.auth.type": "UNAUTHENTICATED"}.get)
+    share_credentials(container, {"fs.azure.account.key.acc.dfs.core.windows.net": "aGlkZGVu"}.get)
     for path, kind in (
         ("gs://b/lake", GCSStore),
         (container, AzureStore),
@@ -86,11 +86,13 @@ def test_paths_that_are_not_refused() -> None:
 def test_roles_and_profiles_need_boto3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.setitem(__import__("sys").modules, "boto3", None)
-    grant("s3a://with-role/l", {"fs.s3a.assumed.role.arn": "arn:aws:iam::1:role/r", "fs.s3a.endpoint.region": "a"}.get)
+    share_credentials(
+        "s3a://with-role/l", {"fs.s3a.assumed.role.arn": "arn:aws:iam::1:role/r", "fs.s3a.endpoint.region": "a"}.get
+    )
     with pytest.raises(ConfigError, match="AWS's profiles and assumed roles need boto3: pip install boto3"):
         open_client("s3a://with-role/l")
     monkeypatch.setenv("AWS_PROFILE", "mine")
-    grant("s3a://with-profile/l", {"fs.s3a.endpoint.region": "a"}.get)
+    share_credentials("s3a://with-profile/l", {"fs.s3a.endpoint.region": "a"}.get)
     with pytest.raises(ConfigError, match="need boto3"):
         open_client("s3a://with-profile/l")
 
@@ -137,7 +139,7 @@ def test_missing_files_and_local_errors_stay_what_they_are() -> None:
 
 def test_whatever_is_asked_of_a_store_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
-    grant("s3a://b", {**NOWHERE, "fs.s3a.path.style.access": "true"}.get)
+    share_credentials("s3a://b", {**NOWHERE, "fs.s3a.path.style.access": "true"}.get)
     files, control, lake = files_of("s3a://b/l/t"), ControlFolder("s3a://b/l/inbox"), Lake("s3a://b/l")
     for ask in (
         lambda: files.read("a"), lambda: files.identity("a"), lambda: files.has_folder("a"),
@@ -163,7 +165,7 @@ def test_whatever_is_asked_of_a_store_that_does_not_answer(monkeypatch: pytest.M
 
 def test_a_bucket_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "")
-    grant("s3a://b", {**NOWHERE, "fs.s3a.path.style.access": "true"}.get)
+    share_credentials("s3a://b", {**NOWHERE, "fs.s3a.path.style.access": "true"}.get)
     with pytest.raises(StorageError, match=r"^s3a://b/lake cannot be reached"):
         check_bucket("s3a://b/lake")
 
@@ -190,4 +192,4 @@ def test_a_fork_of_a_process_that_has_used_a_store_is_refused(tmp_path: Path) ->
 def test_settings_of_a_store_of_tests_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     environment: dict[str, Any] = {}
     monkeypatch.setenv(VARIABLE, "")
-    assert grant("file:/a/lake", KEYS.get) == environment
+    assert share_credentials("file:/a/lake", KEYS.get) == environment

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.stores import VARIABLE, folder_of, grant
+from headgate.stores import VARIABLE, folder_of, share_credentials
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -55,7 +55,7 @@ def gcs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         settings = {
             "fs.gs.storage.root.url": url, "google.cloud.auth.service.account.json.keyfile": str(keyfile),
         }  # fmt: skip
-        grant("gs://bucket", settings.get)
+        share_credentials("gs://bucket", settings.get)
         yield "gs://bucket"
         server.shutdown()
         thread.join()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headgate.errors import ConfigError
-from headgate.stores import VARIABLE, grant, is_granted
+from headgate.stores import VARIABLE, has_credentials, share_credentials
 
 KEYS = {"fs.s3a.access.key": "mine", "fs.s3a.secret.key": "hidden"}
 OURS = {"access_key_id": "mine", "secret_access_key": "hidden"}
@@ -25,7 +25,7 @@ def nothing_granted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def arguments_of(uri: str, settings: dict[str, str]) -> dict[str, Any]:
     """The arguments of the client for a URI's bucket, with these settings of Spark."""
-    (arguments,) = json.loads(grant(uri, settings.get)[VARIABLE]).values()
+    (arguments,) = json.loads(share_credentials(uri, settings.get)[VARIABLE]).values()
     return dict(arguments)
 
 
@@ -38,15 +38,15 @@ def arguments_of(uri: str, settings: dict[str, str]) -> dict[str, Any]:
     ],
 )
 def test_buckets_of_uris(uri: str, others: list[str], name: str) -> None:
-    granted = grant(uri, dict[str, str]().get)
+    granted = share_credentials(uri, dict[str, str]().get)
     assert list(json.loads(granted[VARIABLE])) == [name]
-    assert all(is_granted(other, granted) for other in [uri, *others])
-    assert not any(is_granted(other, granted) for other in ("s3://c", "gs://c", f"abfss://d@{HOST}", "/b"))
+    assert all(has_credentials(other, granted) for other in [uri, *others])
+    assert not any(has_credentials(other, granted) for other in ("s3://c", "gs://c", f"abfss://d@{HOST}", "/b"))
 
 
 @pytest.mark.parametrize("uri", ["file:/a/b", "file:///a/b", "hdfs://n:8020/lake", "/a/b"])
 def test_other_paths_have_no_client(uri: str) -> None:
-    assert grant(uri, KEYS.get) == {}
+    assert share_credentials(uri, KEYS.get) == {}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headgate.delta import RETENTION_PROPERTIES, TableLog, files_of, write_files
-from headgate.delta import _history as history_module
+from headgate.delta import _file_history as history_module
 from headgate.upkeep import _file_removal as file_removal_module
 from headgate.upkeep._file_removal import FileRemover
 from tests.delta.commits import commit

@@ -2,7 +2,7 @@
 
 ====================  =============================================================================
 ``_current``          a current table or history: a loop over its actions; ``_changelog``: a changelog
-``_history``          the history of schemas
+``_schema_history``   the history of schemas
 ``_expand``           stored images as typed rows, in tasks or in this process
 ``_images``           images aligned, folded and paired; ``_pieces``: divided by key; ``_partial``,
                       ``_complete``: those that leave columns out; ``_keyless``, ``_row_hash``: tables
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from headgate.apply._changelog import ChangelogTable
 from headgate.apply._current import CurrentTable
-from headgate.apply._history import SchemaHistory
+from headgate.apply._schema_history import SchemaHistory
 from headgate.apply._upsert import Upserts
 
 __all__ = ["ChangelogTable", "CurrentTable", "SchemaHistory", "Upserts"]

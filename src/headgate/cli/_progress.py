@@ -37,7 +37,7 @@ class ProgressDisplay:
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            _Rows(),
+            _RowsColumn(),
             TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
@@ -69,7 +69,7 @@ class ProgressDisplay:
         self._progress.stop()
 
 
-class _Rows(ProgressColumn):
+class _RowsColumn(ProgressColumn):
     """``12,345 rows  6,789/s``"""
 
     def render(self, task: Task) -> Text:
@@ -165,7 +165,7 @@ class _VerifyBar(VerifyView):
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
-            _Rows(),
+            _RowsColumn(),
             TimeRemainingColumn(),
             console=console,
             transient=True,

@@ -108,7 +108,7 @@ class Comparer:
         equal = int(theirs.counts[~differing].sum())
         if not differing.any():
             return TableResult(state.table, "live", equal), None
-        with _Gathered(self._memory, len(differing)) as gathered:
+        with _HeldRows(self._memory, len(differing)) as gathered:
             self._gather(gathered, sides, source, target, lambda keys: _chosen(ours.of(keys), differing))
             result, undecided = self._compared(state.table, sides, *gathered.sides(sides), equal)
             left = differing.copy()
@@ -133,7 +133,7 @@ class Comparer:
         def choose(digests: Digests) -> npt.NDArray[np.int64]:
             return np.where(lows[np.searchsorted(lows[:-1], digests[0])] == digests[0], 0, -1)
 
-        with _Gathered(self._memory, 1) as gathered:
+        with _HeldRows(self._memory, 1) as gathered:
             source: list[Read] = [partial(sides.converted, rows.to_batches)]
             self._gather(gathered, sides, source, _reads(version, sides), choose)
             if not gathered.end:
@@ -178,7 +178,7 @@ class Comparer:
             yield batch
 
     def _gather(
-        self, gathered: _Gathered, sides: Sides, source: Sequence[Read], target: Sequence[Read], choose: Choose
+        self, gathered: _HeldRows, sides: Sides, source: Sequence[Read], target: Sequence[Read], choose: Choose
     ) -> None:
         """Hold the chosen rows of both sides, as far as the memory lasts."""
 
@@ -327,7 +327,7 @@ Held: TypeAlias = "list[tuple[pa.RecordBatch, npt.NDArray[np.int64]]]"
 """Rows, and the bucket of each."""
 
 
-class _Gathered:
+class _HeldRows:
     """Rows of both sides that are held to be compared one to one: all of the buckets below ``end``. If the memory is
     full, ``end`` is halved, and the rows of the other buckets are dropped.
     """

@@ -20,9 +20,9 @@ from headgate.delta._definition import (
     unsupported_requirements,
     with_properties,
 )
+from headgate.delta._file_history import FileHistory, data_files_in
 from headgate.delta._files import Listed, discard_files, files_of, open_parquet
 from headgate.delta._fold import Fold, FoldLayout, choose_files, prepare_fold
-from headgate.delta._history import FileHistory, data_files_in
 from headgate.delta._log import LOG, DataFile, Snapshot, TableLog, checkpointed_version, snapshot_at
 from headgate.delta._log_files import old_log_files, version_at
 from headgate.delta._mapping import MAPPING_FEATURE, ColumnNames, is_mapped, is_mapped_otherwise

@@ -10,7 +10,7 @@ already, there are none. If it was written again since (the replay of a batch), 
 **Its folder** is hidden from others, so that no VACUUM of the table removes files of a successor that is being built:
 ``_successor_<epoch>_<8 hexadecimal digits>``. A successor that is built again gets another folder. One whose log is
 gone is *retired*: files in its folder are then as any others in the table's folder, so those that no version of the
-table has are orphans (``_history``).
+table has are orphans (``_file_history``).
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def _columns(shared: Snapshot | None, layout: UnionLayout, parts: Sequence[Union
 
     :param shared: the union, if it has parts of other writers, too.
     """
-    columns = _Columns(layout)
+    columns = _UnionColumns(layout)
     if shared is not None:
         columns.take("the merged table", [one for one in _fields(shared) if one["name"] != layout.column])
     for part in parts:
@@ -162,7 +162,7 @@ def _columns(shared: Snapshot | None, layout: UnionLayout, parts: Sequence[Union
     return columns.to_json()
 
 
-class _Columns:
+class _UnionColumns:
     """The columns of some tables, each once."""
 
     def __init__(self, layout: UnionLayout) -> None:

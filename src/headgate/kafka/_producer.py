@@ -45,7 +45,7 @@ _FULL_SECONDS: Final = 0.005
 """Pause while the queue is full."""
 
 
-class _Value(c.Structure):
+class _VariadicUnit(c.Structure):
     """``rd_kafka_vu_t``, without the members of its union that are not used, which has 64 bytes."""
 
     _fields_ = (
@@ -71,7 +71,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, Sequence[Any]]]] = {
     "topic_new": (c.c_void_p, (c.c_void_p, c.c_char_p, c.c_void_p)),
     "topic_destroy": (None, (c.c_void_p,)),
     "produce_batch": (c.c_int, (c.c_void_p, c.c_int32, c.c_int, c.c_void_p, c.c_int)),
-    "produceva": (c.c_void_p, (c.c_void_p, c.POINTER(_Value), c.c_size_t)),
+    "produceva": (c.c_void_p, (c.c_void_p, c.POINTER(_VariadicUnit), c.c_size_t)),
     "poll": (c.c_int, (c.c_void_p, c.c_int)),
     "outq_len": (c.c_int, (c.c_void_p,)),
     "purge": (c.c_int, (c.c_void_p, c.c_int)),
@@ -195,16 +195,16 @@ class Producer:
         name, content = header or ("", b"")
         texts = topic.encode(), name.encode()  # live until the call has ended
         parts = [
-            _Value(_TOPIC, _address(texts[0])),
-            _Value(_PARTITION, partition & 0xFFFFFFFF),
-            _Value(_VALUE, _address(value), len(value or b"")),
-            _Value(_KEY, _address(key), len(key or b"")),
-            _Value(_FLAGS, _COPY),
-            _Value(_HEADER, _address(texts[1]), _address(content), len(content)),
+            _VariadicUnit(_TOPIC, _address(texts[0])),
+            _VariadicUnit(_PARTITION, partition & 0xFFFFFFFF),
+            _VariadicUnit(_VALUE, _address(value), len(value or b"")),
+            _VariadicUnit(_KEY, _address(key), len(key or b"")),
+            _VariadicUnit(_FLAGS, _COPY),
+            _VariadicUnit(_HEADER, _address(texts[1]), _address(content), len(content)),
         ][: None if header else -1]
         while True:
             try:
-                self._call("produceva", (_Value * len(parts))(*parts), len(parts))
+                self._call("produceva", (_VariadicUnit * len(parts))(*parts), len(parts))
             except KafkaException as error:
                 self._wait_for_room(error.args[0].code())
             else:

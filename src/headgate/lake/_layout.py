@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from headgate.errors import TargetError
 from headgate.lake._places import Place
 from headgate.names import path_segment, split_table
-from headgate.stores import check_bucket, check_scheme, grant, is_remote
+from headgate.stores import check_bucket, check_scheme, is_remote, share_credentials
 
 if TYPE_CHECKING:
     from headgate.config import PipelineConfig
@@ -55,7 +55,7 @@ class Lake:
         """Return the lake of a pipeline, and give this process access to it as the configuration's ``[spark]`` says."""
         lake = cls.at(config.target.path or "")
         for path in (lake.path, *(route.path for route in config.routes.values() if route.path)):
-            grant(cls.at(path).path, lambda name: config.spark.get(f"spark.hadoop.{name}"))
+            share_credentials(cls.at(path).path, lambda name: config.spark.get(f"spark.hadoop.{name}"))
         return lake
 
     @property

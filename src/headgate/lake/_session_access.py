@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headgate.stores import grant, is_granted, is_remote
+from headgate.stores import has_credentials, is_remote, share_credentials
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,7 +17,7 @@ def share_access(spark: SparkSession, path: str) -> None:
     if not is_remote(path):
         return
     context = spark.sparkContext
-    if is_granted(path, context.environment):
+    if has_credentials(path, context.environment):
         return
     hadoop: Any = spark._jsparkSession.sessionState().newHadoopConf()
     text: Any = spark._jvm.java.lang.String  # type: ignore[union-attr]
@@ -27,4 +27,4 @@ def share_access(spark: SparkSession, path: str) -> None:
         characters = hadoop.getPassword(name)
         return None if characters is None else str(text.valueOf(characters))
 
-    context.environment.update(grant(path, setting))
+    context.environment.update(share_credentials(path, setting))

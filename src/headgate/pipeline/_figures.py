@@ -21,7 +21,7 @@ from headgate.status import Activity, FreshnessStatus, HistoryStatus, SnapshotSt
 if TYPE_CHECKING:
     from headgate.spark import BatchPlan
 
-__all__ = ["CurrentBatch", "Freshness", "History", "Rates", "RatesNow", "count_transactions", "snapshot_status"]
+__all__ = ["CurrentBatch", "FigureHistory", "Freshness", "Rates", "RatesNow", "count_transactions", "snapshot_status"]
 
 _RATE_SECONDS = 60.0
 """Rates are averages over this time, or over the run's life if that is shorter."""
@@ -182,7 +182,7 @@ def _percentile(counts: Any, share: float) -> float | None:
     return round(float(low + (_LIMITS[index] - low) * part), 3)
 
 
-class History:
+class FigureHistory:
     """Lag and rate of the last ten minutes.
 
     :param before: the history of the previous run.

@@ -33,7 +33,14 @@ from typing import TYPE_CHECKING, Any, Self
 from headgate.carrier import Batch, Commits, ControlFile, ControlFolder, Trouble
 from headgate.control import SignalState
 from headgate.errors import HeadgateError
-from headgate.pipeline._figures import CurrentBatch, Freshness, History, Rates, count_transactions, snapshot_status
+from headgate.pipeline._figures import (
+    CurrentBatch,
+    FigureHistory,
+    Freshness,
+    Rates,
+    count_transactions,
+    snapshot_status,
+)
 from headgate.sinks import BatchReport, Progress
 from headgate.status import (
     Activity,
@@ -114,7 +121,7 @@ class StatusWriter(Progress):
         self._written = clock()
         self._warned = False
         self._status = _first(None, pipeline, wall_us())
-        self._history = History(self._status.history)
+        self._history = FigureHistory(self._status.history)
 
     def __enter__(self) -> Self:
         self._take_over()
@@ -235,7 +242,7 @@ class StatusWriter(Progress):
             before = None  # damaged, or of another version: it is replaced
         if before is not None and before.pipeline == self._pipeline:
             self._status = _first(before, self._pipeline, self._wall_us())
-            self._history = History(before.history)
+            self._history = FigureHistory(before.history)
 
     def _take(self, report: BatchReport) -> None:
         committed, before = report.committed_us or self._wall_us(), self._status

@@ -9,7 +9,8 @@ What a plan guarantees
   prefix of that in log order. The settings that this needs (``mysql/_required.py``) come with each state of the server,
   so they are checked at every planning, and before each batch is handed out, on the server that answers then.
 - **The same history.** The server has all that was read (else the planner waits, if it may be catching up), has not
-  purged what is still to be read, and the newest transaction read has the same commit time (``spark/_history.py``).
+  purged what is still to be read, and the newest transaction read has the same commit time
+  (``spark/_server_history.py``).
 - **No state outside the offset** except caches: a planner that takes over continues from the offset alone.
 
 Stages of a plan, each a value: the requests (``_Requests``), the present server (``_Planning``), the tables to read
@@ -37,11 +38,11 @@ from headgate.offsets import ChunkSpec, Hint, ReadState, SnapshotState, SourceOf
 from headgate.positions import NamedStart, Position, parse_position, parse_start
 from headgate.retrying import RetryPolicy
 from headgate.spark._end import BatchEnd, EndChooser
-from headgate.spark._history import HistoryCheck
 from headgate.spark._notes import Notes, sent_times
 from headgate.spark._pace import Pace
 from headgate.spark._requests import take_requests
 from headgate.spark._server import Server, ServerState, check_position
+from headgate.spark._server_history import HistoryCheck
 from headgate.spark._snapshots import PlanSettings, SnapshotPlan
 
 if TYPE_CHECKING:

@@ -5,7 +5,15 @@ this machine use the operating system, URIs obstore. Other URIs than those of S3
 (:func:`check_scheme`).
 """
 
-from headgate.stores._access import VARIABLE, check_bucket, check_scheme, grant, is_granted, is_remote, store_errors
+from headgate.stores._access import (
+    VARIABLE,
+    check_bucket,
+    check_scheme,
+    has_credentials,
+    is_remote,
+    share_credentials,
+    store_errors,
+)
 from headgate.stores._folder import FileIdentity, Folder, Listed, folder_of
 
 __all__ = [
@@ -16,8 +24,8 @@ __all__ = [
     "check_bucket",
     "check_scheme",
     "folder_of",
-    "grant",
-    "is_granted",
+    "has_credentials",
     "is_remote",
+    "share_credentials",
     "store_errors",
 ]

@@ -2,8 +2,8 @@
 
 Spark reaches a store through Hadoop, by ``fs.*`` settings or by the store's own environment. The driver translates its
 session's settings to arguments of obstore's client (``_settings``) and passes them to its own process and to all of
-Spark's Python processes (:func:`grant`). So they are set once, and a path alone is enough to open it in any of these
-processes.
+Spark's Python processes (:func:`share_credentials`). So they are set once, and a path alone is enough to open it in any
+of these processes.
 
 They travel in an environment variable, as ``AWS_SECRET_ACCESS_KEY`` would: never in options, plans, logs or messages.
 If the settings have no credentials, each process uses the store's default chain.
@@ -38,10 +38,10 @@ __all__ = [
     "VARIABLE",
     "check_bucket",
     "check_scheme",
-    "grant",
-    "is_granted",
+    "has_credentials",
     "is_remote",
     "open_client",
+    "share_credentials",
     "store_errors",
 ]
 
@@ -103,7 +103,7 @@ def open_client(path: str) -> tuple[ObjectStore, str]:
         raise EngineError(f"{path}: a forked process cannot reach object stores: start a new one")
     _used = True
     bucket, key = parse_uri(path)
-    arguments = _granted(os.environ.get(VARIABLE, "")).get(str(bucket))
+    arguments = _shared(os.environ.get(VARIABLE, "")).get(str(bucket))
     return _client(bucket, json.dumps(arguments, sort_keys=True)), key
 
 
@@ -149,12 +149,12 @@ def check_bucket(path: str) -> None:
         next(iter(client.list(f"{key}/_headgate", chunk_size=1)), None)
 
 
-def is_granted(path: str, environment: Mapping[str, str]) -> bool:
+def has_credentials(path: str, environment: Mapping[str, str]) -> bool:
     """Return whether a process with this environment has settings for the bucket of a path."""
-    return str(parse_uri(path)[0]) in _granted(environment.get(VARIABLE, ""))
+    return str(parse_uri(path)[0]) in _shared(environment.get(VARIABLE, ""))
 
 
-def grant(path: str, settings: Settings) -> dict[str, str]:
+def share_credentials(path: str, settings: Settings) -> dict[str, str]:
     """Make this process reach the bucket of a path with these settings.
 
     :return: the environment that lets other processes do so; empty if the path is not in an object store.
@@ -163,13 +163,13 @@ def grant(path: str, settings: Settings) -> dict[str, str]:
     bucket, _ = parse_uri(path)
     if not is_remote(path) or bucket.kind in ("", "file"):
         return {}
-    known = {**_granted(os.environ.get(VARIABLE, "")), str(bucket): arguments_of(bucket, settings)}
+    known = {**_shared(os.environ.get(VARIABLE, "")), str(bucket): arguments_of(bucket, settings)}
     os.environ[VARIABLE] = json.dumps(known)
     return {VARIABLE: os.environ[VARIABLE]}
 
 
 @lru_cache(maxsize=16)
-def _granted(text: str) -> Mapping[str, Mapping[str, Any]]:
+def _shared(text: str) -> Mapping[str, Mapping[str, Any]]:
     arguments_by_bucket: Mapping[str, Mapping[str, Any]] = json.loads(text or "{}")
     return arguments_by_bucket
 

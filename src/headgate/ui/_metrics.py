@@ -20,10 +20,10 @@ CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 
 def exposition(views: Iterable[PipelineView]) -> bytes:
     """Return all metrics of these pipelines in Prometheus' text format. All have the label ``pipeline``."""
-    return generate_latest(_Figures(list(views)))
+    return generate_latest(_StatusMetrics(list(views)))
 
 
-class _Figures(Collector):
+class _StatusMetrics(Collector):
     """Each metric is declared where its value is read: name, which ends in the unit, help, value, labels."""
 
     def __init__(self, views: list[PipelineView]) -> None:

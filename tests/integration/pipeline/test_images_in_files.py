@@ -14,7 +14,7 @@ from headgate.errors import EngineError
 from headgate.lake import Lake
 from headgate.pipeline import Pipeline
 from headgate.sinks import BatchReport
-from headgate.stores import VARIABLE, folder_of, grant
+from headgate.stores import VARIABLE, folder_of, share_credentials
 from headgate_testing import MySQLServer, ObjectStore
 from tests.fix_carrier import FakeTable
 from tests.integration.databases import pipeline_config
@@ -62,7 +62,7 @@ def test_chunks_and_changes(
 def test_a_folder_in_an_object_store(object_store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "{}")
     settings, path = object_store.hadoop_settings, f"{object_store.create_bucket('images')}/lake/images"
-    grant(path, lambda name: settings.get(f"hadoop.{name}"))
+    share_credentials(path, lambda name: settings.get(f"hadoop.{name}"))
     batch = FakeTable().batch(1, [("c", pos, pos, "x" * 99) for pos in range(50)])
     folder = ImageFolder(path, least_bytes=1)
     stored = [folder.serialised(batch) for _ in range(2)]
@@ -72,6 +72,6 @@ def test_a_folder_in_an_object_store(object_store: ObjectStore, monkeypatch: pyt
     folder.clear()
     with pytest.raises(EngineError, match=f"images cannot be read: {path}/"):
         next(open_images(stored))
-    grant("s3a://missing/lake", lambda name: settings.get(f"hadoop.{name}"))
+    share_credentials("s3a://missing/lake", lambda name: settings.get(f"hadoop.{name}"))
     with pytest.raises(EngineError, match="images cannot be written: s3a://missing/lake/"):
         ImageFolder("s3a://missing/lake", least_bytes=1).serialised(batch)

@@ -290,7 +290,7 @@ def killed_before_ledger(runs: KafkaRuns, monkeypatch: pytest.MonkeyPatch) -> No
         def write(*_: Any) -> None:
             raise Killed
 
-        patched.setattr("headgate.apply._history.SchemaHistory.write", write)
+        patched.setattr("headgate.apply._schema_history.SchemaHistory.write", write)
         with pytest.raises(HeadgateError, match="Killed"):
             runs.run()
 

@@ -20,7 +20,7 @@ from deltalake import DeltaTable, QueryBuilder
 
 from headgate.delta import TableLog, files_of, snapshot_at
 from headgate.lake import Lake
-from headgate.stores import VARIABLE, grant
+from headgate.stores import VARIABLE, share_credentials
 from headgate_testing import LossyStore, MySQLServer, ObjectStore, s3_jars
 from tests.integration.elsewhere import Elsewhere, with_jars
 from tests.integration.pipeline.killing import RUN, batches_in, headgate, kill
@@ -100,7 +100,7 @@ def test_a_store_that_loses_answers(
     assert {loss for method, loss in lost if method == "COMMIT"} != set()
     monkeypatch.setenv(VARIABLE, "{}")
     lake, direct = Lake(f"{bucket}/lake"), object_store.hadoop_settings
-    grant(lake.path, lambda name: direct.get(f"hadoop.{name}"))
+    share_credentials(lake.path, lambda name: direct.get(f"hadoop.{name}"))
     for table, key in (("numbers", "id"), ("names", "a")):
         folder = lake.current(f"{mysql_db}.{table}")
         names = {"numbers": "id, v", "names": 'a, "the b", n'}[table]

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, QueryBuilder
 from headgate.cli import app
 from headgate.delta import LOG, files_of
 from headgate.lake import Lake
-from headgate.stores import VARIABLE, grant
+from headgate.stores import VARIABLE, share_credentials
 from headgate.upkeep import Maintenance, UpkeepTimes
 from headgate_testing import MySQLServer, ObjectStore, s3_jars
 from tests.integration.elsewhere import Elsewhere, with_jars
@@ -40,7 +40,7 @@ def test_a_lake_on_s3(
     assert "all 3 tables are equal" in pipeline.command("verify")
     monkeypatch.setenv(VARIABLE, "{}")
     lake = Lake(f"{bucket}/some/lake")
-    grant(lake.path, lambda name: settings.get(f"hadoop.{name}"))
+    share_credentials(lake.path, lambda name: settings.get(f"hadoop.{name}"))
     table = DeltaTable(lake.current("all.numbers"), storage_options=object_store.delta_rs_options)
     rows = pa.table(QueryBuilder().register("t", table).execute("SELECT id, v, _shard FROM t").read_all()).to_pylist()
     source = mysql_server.query(f"SELECT id, v FROM {mysql_db}.numbers ORDER BY id")
@@ -78,7 +78,7 @@ def test_old_files_of_a_lake_on_s3_go(
     monkeypatch.setenv(VARIABLE, "{}")
     settings = object_store.hadoop_settings
     path = f"{object_store.create_bucket('old-files')}/some/lake"
-    grant(path, lambda name: settings.get(f"hadoop.{name}"))
+    share_credentials(path, lambda name: settings.get(f"hadoop.{name}"))
     made = Written(path, times=AT_ONCE, options=object_store.delta_rs_options)
     made.write(STILL, [7])
     most = 0

@@ -130,7 +130,7 @@ def test_the_newest_transaction_is_the_last_in_the_log(
     server: MySQLServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
     """Its number is not the highest: members of a group assign numbers in blocks, and users choose some."""
-    monkeypatch.setattr("headgate.spark._history._FEW", few)
+    monkeypatch.setattr("headgate.spark._server_history._FEW", few)
     server.execute("CREATE DATABASE d", "CREATE TABLE d.t (id INT PRIMARY KEY)")
     stream = Stream(server, "d", tmp_path)
     stream.finish()

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.delta import TableLog, creation, open_parquet, write_files
 from headgate.errors import CommitConflictError, TargetError
-from headgate.stores import VARIABLE, Folder, check_bucket, folder_of, grant
+from headgate.stores import VARIABLE, Folder, check_bucket, folder_of, share_credentials
 from headgate_testing import BlobStore, ObjectStore
 from tests.delta.commits import commit
 
@@ -29,13 +29,13 @@ def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "s3":
         store: ObjectStore = request.getfixturevalue("object_store")
         path, settings = store.create_bucket(name), store.hadoop_settings
-        grant(path, lambda key: settings.get(f"hadoop.{key}"))
+        share_credentials(path, lambda key: settings.get(f"hadoop.{key}"))
     else:
         blobs: BlobStore = request.getfixturevalue("blob_store")
         path = blobs.create_container(name)
         for variable, value in blobs.environment.items():
             monkeypatch.setenv(variable, value)
-        grant(path, blobs.hadoop_settings.get)
+        share_credentials(path, blobs.hadoop_settings.get)
     return path
 
 

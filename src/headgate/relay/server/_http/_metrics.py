@@ -137,12 +137,12 @@ def commands(relay: Relay) -> list[Command]:
     """Return the command ``/metrics``."""
 
     async def metrics(_request: Request, _parameters: Parameters) -> Response:
-        return Response(generate_latest(_Figures(relay)), headers={"content-type": CONTENT_TYPE_LATEST})
+        return Response(generate_latest(_RelayMetrics(relay)), headers={"content-type": CONTENT_TYPE_LATEST})
 
     return [Command("/metrics", metrics)]
 
 
-class _Figures(Collector):
+class _RelayMetrics(Collector):
     def __init__(self, relay: Relay) -> None:
         self._relay = relay
 

@@ -90,7 +90,7 @@ class CompiledFilters(NamedTuple):
 # --- one schema version -----------------------------------------------------------------------------------------------
 
 
-class _Field(NamedTuple):
+class _ComparedField(NamedTuple):
     number: int
     layout: int
     avro: Any
@@ -102,7 +102,7 @@ class _Field(NamedTuple):
     """In the Avro schema."""
 
 
-def _fields_of(schema: Schema) -> list[_Field]:
+def _fields_of(schema: Schema) -> list[_ComparedField]:
     fields = []
     for index, field in enumerate(schema.value["fields"]):
         avro, branch = field["type"], -1
@@ -111,16 +111,16 @@ def _fields_of(schema: Schema) -> list[_Field]:
             branch = avro.index("null") if "null" in avro else -1
             avro = next(one for one in avro if one != "null")
         column = field_attributes(field.get("meta")).get("dbFieldName", field["name"])
-        fields.append(_Field(index, _layout(avro), avro, is_union, branch, column, field["name"]))
+        fields.append(_ComparedField(index, _layout(avro), avro, is_union, branch, column, field["name"]))
     return fields
 
 
-def _find(fields: Sequence[_Field], name: str) -> _Field | None:
+def _find(fields: Sequence[_ComparedField], name: str) -> _ComparedField | None:
     """Return the field of MySQL's column name, else of the Avro name, else of that in another letter case; None: there
     is none. Other columns may have such a name: ``user_id`` and ``userid`` are ``userId`` and ``userid`` in Avro.
     """
 
-    def ranks(one: _Field) -> tuple[bool, ...]:
+    def ranks(one: _ComparedField) -> tuple[bool, ...]:
         return lower_name(one.column) == lower_name(name), one.name == name, one.name.lower() == name.lower()
 
     return max((one for one in fields if any(ranks(one))), key=ranks, default=None)
@@ -146,7 +146,7 @@ def _layout(avro: Any) -> int:
 class _Program:
     """A compiled predicate for one schema version."""
 
-    def __init__(self, fields: Sequence[_Field], text: bytearray, floats: list[float]) -> None:
+    def __init__(self, fields: Sequence[_ComparedField], text: bytearray, floats: list[float]) -> None:
         self._fields, self._text, self._floats = fields, text, floats
         self.steps: list[tuple[int, int, int, int, int]] = []
         self.slots: dict[int, int] = {}
@@ -184,7 +184,7 @@ class _Program:
     def _step(self, kind: int, slot: int = 0, comparison: int = 0, first: int = 0, second: int = 0) -> None:
         self.steps.append((kind, slot, comparison, first, second))
 
-    def _test(self, column: Name, add: Callable[[_Field, int], None], *, otherwise: int = 2) -> None:
+    def _test(self, column: Name, add: Callable[[_ComparedField, int], None], *, otherwise: int = 2) -> None:
         """:param otherwise: the truth if only another version of the schema has the column."""
         field = _find(self._fields, column.text)
         if field is None:
@@ -192,7 +192,7 @@ class _Program:
         else:
             add(field, self.slots.setdefault(field.number, len(self.slots)))
 
-    def _like(self, field: _Field, slot: int, pattern: str) -> None:
+    def _like(self, field: _ComparedField, slot: int, pattern: str) -> None:
         if field.avro != "string":
             raise ValueError(f"LIKE needs a column of text, which {field.column} is not")
         marks = {"%": rows.ANY, "_": rows.ONE}
@@ -201,7 +201,7 @@ class _Program:
             self._text += marks.get(part) or part[-1].encode("utf-8", "surrogatepass")
         self._step(rows.LIKE, slot, 0, begin, len(self._text))
 
-    def _compare(self, field: _Field, slot: int, comparison: int, value: Decimal | str | bytes) -> None:
+    def _compare(self, field: _ComparedField, slot: int, comparison: int, value: Decimal | str | bytes) -> None:
         if field.layout == rows.BYTES:
             data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
             if not isinstance(data, bytes) or (field.avro == "bytes") != isinstance(value, bytes):
@@ -313,7 +313,7 @@ def compile_filters(
 NO_ROW_FILTERS: Final = compile_filters({}, lambda _: ())
 
 
-def _kept(schema: Schema, fields: Sequence[_Field], columns: Sequence[str] | None) -> list[bool]:
+def _kept(schema: Schema, fields: Sequence[_ComparedField], columns: Sequence[str] | None) -> list[bool]:
     if columns is None:
         return [True] * len(fields)
     wanted, key = [_find(fields, name) for name in columns], key_fields(schema.value)
