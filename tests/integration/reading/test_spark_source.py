@@ -340,7 +340,7 @@ def test_passwords_are_refused_as_options(spark: SparkSession, options: dict[str
     bad = [{**options, "table": orders, "password": "hunter2"}]
     bad.append({**options, "table": orders, "url": options["url"].replace("@", ":hunter2@")})
     for settings in bad:
-        with pytest.raises(Exception, match="Spark shows options|leave the password out of the URL") as caught:
+        with pytest.raises(Exception, match=r"Spark shows options|leave the password out of the URL") as caught:
             spark.read.format("mysql-cdc").options(**settings).load()
         assert "hunter2" not in str(caught.value)
 

@@ -9,17 +9,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from headgate.config import ScnKind
 from headgate.errors import ConfigError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
 from headgate.relay.client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry, Share, Subscription
 from headgate.relay.client._callbacks import _Lane
 from headgate.relay.client._reading import Reader, Trail
 from headgate.relay.databus import StreamPosition, checkpoint_json
 from headgate.relay.server import LogicalSource, PhysicalSource
-from headgate.relay.server._scn import KINDS, ScnKind
 from headgate.retrying import Failures
 from headgate_testing import wait_until
 from tests.relay.client.story import switch
@@ -477,7 +477,7 @@ def switching(first: Served, second: Served, sources: Any = (PERSON.name,)) -> K
     return consumer
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(ScnKind))
 def test_relays_of_one_history_agree(kind: ScnKind, tmp_path: Path) -> None:
     """Two relays on one log: whatever the kind, a consumer may go from one to the other."""
     config = config_of(kind, tmp_path)
@@ -528,7 +528,7 @@ def test_a_replica_that_missed_a_transaction(kind: ScnKind, seen: bool, tmp_path
 
 
 @pytest.mark.parametrize("sources", [(), (PERSON.name,)])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(ScnKind))
 def test_another_transaction_under_the_same_number(kind: ScnKind, sources: Any, tmp_path: Path) -> None:
     """A replica that was written to, or an image that was restored: the same GTID and place, another row."""
     config = config_of(kind, tmp_path)
@@ -542,7 +542,7 @@ def test_another_transaction_under_the_same_number(kind: ScnKind, sources: Any, 
             switching(first, second, sources)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(ScnKind))
 def test_a_replica_that_lacks_the_newest(kind: ScnKind, tmp_path: Path) -> None:
     """What the consumer had last never comes to the second relay, but later ones do."""
     config = config_of(kind, tmp_path)

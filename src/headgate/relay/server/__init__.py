@@ -30,12 +30,10 @@ from headgate.relay.server._buffer import BufferLimits
 from headgate.relay.server._http._app import create_app
 from headgate.relay.server._load import load_relay
 from headgate.relay.server._relay import Relay
-from headgate.relay.server._scn import KINDS, ScnKind
 from headgate.relay.server._sources import LogicalSource, PhysicalSource, RelayConfig, RelayLimits, RelayTimes
 from headgate.relay.server._tenants import Tenant
 
 __all__ = [
-    "KINDS",
     "BufferLimits",
     "LogicalSource",
     "PhysicalSource",
@@ -43,7 +41,6 @@ __all__ = [
     "RelayConfig",
     "RelayLimits",
     "RelayTimes",
-    "ScnKind",
     "Tenant",
     "create_app",
     "load_relay",

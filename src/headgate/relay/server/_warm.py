@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from headgate.catalog import TableDef
 from headgate.columns import TableCodec
+from headgate.config import SchemaTypes
 from headgate.errors import HeadgateError
 from headgate.kernels import NULL, RowBlock
 from headgate.policies import Policies
@@ -28,7 +29,7 @@ from headgate.relay.server._buffer import EventBuffer
 from headgate.relay.server._events._choice import choice_of
 from headgate.relay.server._events._decode import RowDecoder
 from headgate.relay.server._events._json import json_lines
-from headgate.relay.server._events._schemas import Registry, Types
+from headgate.relay.server._events._schemas import Registry
 from headgate.relay.server._events._where import SourceFilter, compile_filters
 from headgate.relay.server._scn import Scn
 from headgate.relay.server._writers import SourceOf
@@ -40,7 +41,9 @@ _BUFFER_BYTES = 1 << 20
 _GTID = "00000000-0000-0000-0000-000000000000:1"
 
 
-def warm(tables: Iterable[TableDef], policies: Policies, source_of: SourceOf, types: Types, *, version: int) -> None:
+def warm(
+    tables: Iterable[TableDef], policies: Policies, source_of: SourceOf, types: SchemaTypes, *, version: int
+) -> None:
     """Load the loops for events of these tables; skip tables that have only kinds of columns seen before."""
     registry = Registry(None, types)  # private: consumers never see it
     seen: set[tuple[object, ...]] = set()
