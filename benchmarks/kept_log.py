@@ -38,7 +38,7 @@ def relay(load: Workloads, start: GtidSet, folder: Path) -> Iterator[LogOfRelay]
     """``headgate relay`` that keeps the log after ``start``."""
     file = folder / "relay.toml"
     file.write_text(
-        f'state = "state"\nport = 0\n[log]\ndisk_bytes = 100000000000\n[[physical]]\nid = 1\nname = "bench"\n'
+        f'state = "state"\nport = 0\nlog_disk_bytes = 100000000000\n[[physical]]\nid = 1\nname = "bench"\n'
         f'url = "{load.mysql.url}/?tls=disabled"\n[[physical.sources]]\nid = 1\nname = "none"\ntable = "{DB}.none"\n'
     )
     command = [sys.executable, "-m", "headgate.cli", "relay", "--sources", str(file), "--from", str(start)]
@@ -54,7 +54,7 @@ def copy(load: Workloads, start: GtidSet) -> int:
     """Copy the bulk workload, as the relay's thread does; bytes."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        with contextlib.closing(LogSpool(folder, 1 << 40)) as spool:
+        with contextlib.closing(LogSpool(folder, 1 << 40, wait_seconds=20)) as spool:
             spool.begin(start)
             for item in copy_log(load.settings, start, tables=TablePatterns([f"{DB}.*"])):
                 spool.store(item)

@@ -76,7 +76,7 @@ class RelayProcess:
         self.mysql = mysql
         file = folder / "relay.toml"
         file.write_text(
-            f'state = "state"\n[buffer]\nmemory_bytes = {memory_bytes}\n[[physical]]\nid = 1\nname = "bench"\n'
+            f'state = "state"\nmemory_bytes = {memory_bytes}\n[[physical]]\nid = 1\nname = "bench"\n'
             f'url = "{mysql.url}"\n'
             f'[[physical.sources]]\nid = 1\nname = "bench.Orders"\ntable = "{table}"\n'
         )

@@ -1,4 +1,5 @@
-"""Writes docs/configuration.md, and the options in docs/spark.md, from the descriptions in the code.
+"""Writes docs/configuration.md, the options in docs/spark.md and the keys in docs/relay.md, from the descriptions in
+the code.
 
 ``python tools/generate_configuration.py`` writes them; tests compare them with what this would write.
 """
@@ -19,6 +20,7 @@ from headgate.config import (
     NotificationsConfig,
     NotificationTopicConfig,
     PipelineConfig,
+    RelaySettings,
     SchemaChangesConfig,
     SignalsConfig,
     SourceConfig,
@@ -31,6 +33,7 @@ from headgate.spark import OPTION_HELP, Options
 
 PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
 SPARK_PAGE = PAGE.with_name("spark.md")
+RELAY_PAGE = PAGE.with_name("relay.md")
 
 HEAD = """\
 # pipeline.toml
@@ -63,6 +66,8 @@ or file that the file names.
 descriptions there. -->
 """
 
+_HEAD_OF_KEYS = "| key | value | default | meaning |\n|---|---|---|---|"
+
 SECTIONS: tuple[tuple[str, type[BaseModel]], ...] = (
     ("The file", PipelineConfig),
     ("`[source]`", SourceConfig),
@@ -86,10 +91,20 @@ def page() -> str:
 
 def spark_page() -> str:
     """docs/spark.md with the current table of options."""
-    begin, _, rest = SPARK_PAGE.read_text(encoding="utf-8").partition("\n| option | meaning |\n|---|---|\n")
-    _, _, end = rest.partition("\n\n")
-    rows = "\n".join(f"| `{name}` | {text}{_default_option(name)} |" for name, text in sorted(OPTION_HELP.items()))
-    return f"{begin}\n| option | meaning |\n|---|---|\n{rows}\n\n{end}"
+    rows = [f"| `{name}` | {text}{_default_option(name)} |" for name, text in sorted(OPTION_HELP.items())]
+    return _with_rows(SPARK_PAGE, "| option | meaning |\n|---|---|", rows)
+
+
+def relay_page() -> str:
+    """docs/relay.md with the current table of keys."""
+    return _with_rows(RELAY_PAGE, _HEAD_OF_KEYS, _rows(RelaySettings))
+
+
+def _with_rows(page: Path, head: str, rows: list[str]) -> str:
+    """The page with these rows below the head of its table."""
+    begin, _, rest = page.read_text(encoding="utf-8").partition(f"\n{head}\n")
+    _, _, end = f"\n{rest}".partition("\n\n")
+    return "\n".join([begin, head, *rows, "", end])
 
 
 def _default_option(name: str) -> str:
@@ -100,27 +115,31 @@ def _default_option(name: str) -> str:
 
 
 def _section(title: str, model: type[BaseModel]) -> str:
-    rows = [
+    summary = (model.__doc__ or "").split("\n\n", 1)[0]
+    return f"\n## {title}\n\n{summary}\n\n" + "\n".join([_HEAD_OF_KEYS, *_rows(model)]) + "\n"
+
+
+def _rows(model: type[BaseModel]) -> list[str]:
+    return [
         f"| `{field.alias or name}` | {_type(field.annotation)} | {_default(field)} | {field.description} |"
         for name, field in model.model_fields.items()
     ]
-    table = ["| key | value | default | meaning |", "|---|---|---|---|", *rows]
-    summary = (model.__doc__ or "").split("\n\n", 1)[0]
-    return f"\n## {title}\n\n{summary}\n\n" + "\n".join(table) + "\n"
 
 
 def _type(kind: object) -> str:
     arguments = [one for one in typing.get_args(kind) if one is not type(None) and one is not Ellipsis]
     origin = typing.get_origin(kind)
     if origin is typing.Literal:
-        return " or ".join(f'`"{value}"`' for value in arguments)
+        return " or ".join(f'`"{value}"`' if isinstance(value, str) else f"`{value}`" for value in arguments)
     if origin in (types.UnionType, typing.Union, typing.Annotated):
         return _type(arguments[0])
     if origin is tuple:
         return f"list of {_type(arguments[0])}"
     if origin is dict or (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return "section"
-    return {str: "text", int: "whole number", float: "number", bool: "`true`, `false`"}[typing.cast("type", kind)]
+    return {str: "text", Path: "text", int: "whole number", float: "number", bool: "`true`, `false`"}[
+        typing.cast("type", kind)
+    ]
 
 
 def _default(field: FieldInfo) -> str:
@@ -138,3 +157,4 @@ def _default(field: FieldInfo) -> str:
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
     SPARK_PAGE.write_text(spark_page(), encoding="utf-8")
+    RELAY_PAGE.write_text(relay_page(), encoding="utf-8")

@@ -174,6 +174,16 @@ class MaskKey:
     env: str | None = None
     file: str | None = None
 
+    @classmethod
+    def of(cls, env: str | None, file: str | None) -> MaskKey | None:
+        """Return the key of the settings ``mask_key_env`` and ``mask_key_file``; None: there is none.
+
+        :raises ValueError: there are two.
+        """
+        if env and file:
+            raise ValueError("mask_key_env and mask_key_file are both set; keep one")
+        return cls(env, file) if env or file else None
+
 
 _HOOK: Final = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*)(?:@([A-Za-z0-9][A-Za-z0-9_.-]{0,49}))?")
 

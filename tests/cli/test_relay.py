@@ -45,7 +45,7 @@ def run(*words: str) -> tuple[int, str, str]:
 @pytest.mark.parametrize(
     ("code", "more", "message"),
     [
-        (2, ["--scn", "guess"], "--scn is 'guess'; expected gtid-generation, binlog-offset, relay-generated, "),
+        (2, ["--scn", "guess"], "'guess' is not one of gtid-generation, binlog-offset, relay-generated"),
         (2, ["--scn", "application"], "application and source-generated need scn_column"),
         (2, ["--disk-bytes", "1000000000"], "needs a state folder"),
         (2, ["--event-version", "3"], "event-version"),

@@ -43,6 +43,15 @@ def test_the_defaults_of_both_are_the_same() -> None:
     }  # fmt: skip
 
 
+def test_a_topic_of_signals_has_the_pipelines_key() -> None:
+    values = {"name": "shop", "source": {"url": "mysql://u@h", "tables": ["d.*"]}, "target": {"path": "/lake"}}
+    for kafka in ({"bootstrap": "h:1", "topic": "t"}, {"bootstrap": "h:1", "topic": "t", "settings_file": "/s"}):
+        config = PipelineConfig.model_validate({**values, "signals": {"kafka": kafka}})
+        topic = Options.parse(source_options(config, Lake.of(config), slots=1)).signal_topic
+        assert topic is not None
+        assert topic.model_dump(exclude_none=True) == {**kafka, "key": "shop"}
+
+
 def test_a_start_is_for_pipelines_and_streams() -> None:
     assert (parsed(start="earliest").start, parsed(snapshot_mode="no_data").start) == ("earliest", "current")
     assert [parsed(snapshot_mode=mode).snapshot_mode for mode in ("no_data", "always")] == ["no_data", "initial"]

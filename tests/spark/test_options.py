@@ -62,7 +62,7 @@ def test_one_table_is_meant_exactly() -> None:
         ({"table": "a.b"}, "both options table and tables"),
         ({"tables": ""}, 'option "tables": expected at least one pattern'),
         ({"tables": "orders"}, "not a table pattern"),
-        ({"tables": '["a.b", 1]'}, 'option "tables": expected a text'),
+        ({"tables": '["a.b", 1]'}, r'option "tables\.1": expected a text'),
         ({"tables": '["a.b" "c.d"]'}, "not a JSON list"),
         ({"tables": "!a.b"}, "at least one pattern"),
         ({"start": "yesterday"}, 'option "start": .* expected current, earliest, a time or a GTID set'),
@@ -84,6 +84,9 @@ def test_one_table_is_meant_exactly() -> None:
         ({"conditions": '{"a.b": ";"}'}, 'option "conditions": .*semicolons'),
         ({"conditions": "[]"}, 'option "conditions": expected a JSON object'),
         ({"signal_topic": '{"bootstrap": "h", "topic": "t", "key": "k"}'}, 'needs option "control_path"'),
+        ({"signal_topic": '{"bootstrap": "h", "topic": "t"}'}, r'option "signal_topic\.key" is missing'),
+        ({"signal_topic": '{"bootstrap": "h", "topik": "t", "key": "k"}'}, r'unknown option "signal_topic\.topik"; d'),
+        ({"signal_topic": "{"}, 'option "signal_topic": Expecting'),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(values: dict[str, str], message: str) -> None:

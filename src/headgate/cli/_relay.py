@@ -6,13 +6,15 @@ import gc
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import typer
 
 from headgate.cli._common import Format, warn, write_lines
 from headgate.cli._interrupt import on_interrupt
+from headgate.cli._settings import setting
 from headgate.cli.log_lines import LogFormatOption, LogLevel, LogLevelOption, log_to_stderr
+from headgate.config import RelaySettings, ScnKind
 from headgate.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -46,10 +48,8 @@ def command(
     properties: Annotated[
         Path | None, typer.Option("--properties", metavar="FILE", help="Databus's relay properties, for the JSON.")
     ] = None,
-    port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="The port (by default the file's, else 11115); 0: any.")
-    ] = None,
-    host: Annotated[str | None, typer.Option(help="The address to listen on, by default 127.0.0.1.")] = None,
+    port: Annotated[int | None, setting(RelaySettings, "port", overrides=True)] = None,
+    host: Annotated[str | None, setting(RelaySettings, "host", overrides=True)] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -58,12 +58,8 @@ def command(
             help="A token that every request needs. Several: [\\[tenants]] in relay.toml.",
         ),
     ] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", metavar="FILE", help="Serve HTTPS with this certificate (chain), PEM.")
-    ] = None,
-    tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key, PEM, unless it is in the same file.")
-    ] = None,
+    tls_cert: Annotated[Path | None, setting(RelaySettings, "tls_cert")] = None,
+    tls_key: Annotated[Path | None, setting(RelaySettings, "tls_key")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve every client, on any address, without a token.")
     ] = False,
@@ -82,37 +78,14 @@ def command(
             "--anew", help="Begin at --from despite a saved state, after the log was reset or purged. SCNs continue."
         ),
     ] = False,
-    state: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder for positions, SCNs and the buffer's files.")
-    ] = None,
-    schemas: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="The folder of Avro schemas, read and written; by default in the state folder."
-        ),
-    ] = None,
-    scn: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND",
-            help="gtid-generation (default), binlog-offset, relay-generated, application or source-generated.",
-        ),
-    ] = None,
-    scn_column: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="Source of the last two kinds: a column, or db.table.column.")
-    ] = None,
-    event_version: Annotated[
-        int | None, typer.Option(min=1, max=2, help="Version of Databus's events; consumers that request 1 get 1.")
-    ] = None,
-    before_images: Annotated[
-        bool, typer.Option("--before-images", help="Updates also hold the row before them, in events of version 2.")
-    ] = False,
-    disk_bytes: Annotated[
-        int | None, typer.Option(min=0, help="Bytes of each buffer to keep in files, for restarts and slow consumers.")
-    ] = None,
-    log_disk_bytes: Annotated[
-        int | None, typer.Option(min=0, help="Bytes of each server's log to keep, for pipelines that read it here.")
-    ] = None,
+    state: Annotated[Path | None, setting(RelaySettings, "state")] = None,
+    schemas: Annotated[Path | None, setting(RelaySettings, "schemas")] = None,
+    scn: Annotated[ScnKind | None, setting(RelaySettings, "scn", overrides=True)] = None,
+    scn_column: Annotated[str | None, setting(RelaySettings, "scn_column")] = None,
+    event_version: Annotated[Literal[1, 2] | None, setting(RelaySettings, "event_version", overrides=True)] = None,
+    before_images: Annotated[bool, setting(RelaySettings, "before_images", "--before-images")] = False,
+    disk_bytes: Annotated[int | None, setting(RelaySettings, "disk_bytes", overrides=True)] = None,
+    log_disk_bytes: Annotated[int | None, setting(RelaySettings, "log_disk_bytes")] = None,
     log_level: LogLevelOption = LogLevel.info,
     log_format: LogFormatOption = Format.text,
 ) -> None:
@@ -140,7 +113,7 @@ def command(
         "host": host,
         "state": state,
         "schemas": schemas,
-        "scn": _kind(scn),
+        "scn": scn,
         "scn_column": scn_column,
         "event_version": 2 if before_images and event_version is None else event_version,
         "before_images": before_images or None,
@@ -154,14 +127,6 @@ def command(
     _check_exposure(config, insecure=insecure)
     log_to_stderr(log_level, log_format)
     _serve(config, start, reset=reset)
-
-
-def _kind(name: str | None) -> str | None:
-    from headgate.relay.server import KINDS
-
-    if name is not None and name not in KINDS:
-        raise ConfigError(f"--scn is {name!r}; expected {', '.join(KINDS)}")
-    return name
 
 
 def _with_token(config: RelayConfig, file: Path) -> tuple[Tenant, ...]:

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -40,6 +40,8 @@ from headgate.cli._common import (
     printed_policies,
     write_lines,
 )
+from headgate.cli._settings import setting
+from headgate.config import LockHold, SourceSettings, Watermark, is_table
 from headgate.errors import ChunkRetryError, ConfigError, SnapshotRefusedError
 
 if TYPE_CHECKING:
@@ -56,6 +58,7 @@ __all__ = ["command"]
 _ATTEMPTS: Final = 20
 """Attempts, each at another E, until the command gives up on a disturbed table."""
 _CHUNKS_AT_ONCE: Final = 16
+_DEFAULTS: Final[Mapping[str, Any]] = {name: one.default for name, one in SourceSettings.model_fields.items()}
 
 
 class _Format(StrEnum):
@@ -65,17 +68,6 @@ class _Format(StrEnum):
 class _Window(StrEnum):
     rewind = "rewind"
     keep = "keep"
-
-
-class _Watermark(StrEnum):
-    gtid = "gtid"
-    signal_table = "signal-table"
-    lock = "lock"
-
-
-class _Hold(StrEnum):
-    setup = "setup"
-    read = "read"
 
 
 def command(
@@ -90,7 +82,7 @@ def command(
         ),
     ],
     output: Annotated[_Format, typer.Option("--format", help="JSON lines.")] = _Format.json,  # noqa: ARG001 - one so far
-    chunk_rows: Annotated[int, typer.Option(min=1, help="Rows that are read by one SELECT.")] = 250_000,
+    chunk_rows: Annotated[int, setting(SourceSettings, "chunk_rows")] = _DEFAULTS["chunk_rows"],
     window: Annotated[
         _Window,
         typer.Option(
@@ -99,20 +91,12 @@ def command(
             " images cannot revert them; the changes that tail prints from the GTID set on make them right."
         ),
     ] = _Window.rewind,
-    watermark: Annotated[
-        _Watermark,
-        typer.Option(
-            help="What makes rows exact: gtid alone, table locks in addition (for keyless tables), or a row"
-            " written to --signal-table, which also works with gtid_mode=OFF."
-        ),
-    ] = _Watermark.gtid,
+    watermark: Annotated[Watermark, setting(SourceSettings, "watermark")] = _DEFAULTS["watermark"],
     signal_table: Annotated[
         str | None, typer.Option(metavar="DB.TABLE", help="A table with columns id, type, data, for watermarks.")
     ] = None,
-    lock_hold: Annotated[
-        _Hold, typer.Option(help="Lock tables until a view of them is open, or until their rows are read.")
-    ] = _Hold.setup,
-    lock_wait_seconds: Annotated[int, typer.Option(min=1, max=240, help="Time limit of a table lock.")] = 10,
+    lock_hold: Annotated[LockHold, setting(SourceSettings, "lock_hold")] = _DEFAULTS["lock_hold"],
+    lock_wait_seconds: Annotated[int, setting(SourceSettings, "lock_wait_seconds")] = _DEFAULTS["lock_wait_seconds"],
     rules: RulesFile = None,
     password_file: PasswordFile = None,
     password_env: PasswordEnv = None,
@@ -131,8 +115,8 @@ def command(
     """
     settings = connection_settings(url, password_file=password_file, password_env=password_env)
     patterns = patterns_of(tables)
-    marks = signal_table if watermark is _Watermark.signal_table else None
-    if watermark is _Watermark.signal_table and not all((signal_table or "").partition(".")):
+    marks = signal_table if watermark == "signal-table" else None
+    if watermark == "signal-table" and not is_table(signal_table or ""):
         raise ConfigError("--watermark signal-table needs --signal-table DB.TABLE")
 
     from headgate.catalog import load_stats, load_tables
@@ -147,7 +131,7 @@ def command(
             raise no_match(patterns)
         uuid = check_settings(connection, patterns, kinds=kinds_of_watermark(watermark.value)).server_uuid
         _check_engines(stats)
-        locks = TableLocks(lock_hold.value, lock_wait_seconds) if watermark is _Watermark.lock else None
+        locks = TableLocks(lock_hold, lock_wait_seconds) if watermark == "lock" else None
         policies = replace(printed_policies(rules, connection, patterns), window=window.value)
         reader = _SnapshotReader(settings, connection, uuid, chunk_rows, policies, locks, marks)
         with _progress(stats) as progress:

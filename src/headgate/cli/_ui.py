@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from headgate.cli._common import write_lines
 from headgate.cli._interrupt import on_interrupt
+from headgate.cli._settings import setting
+from headgate.config import UiConfig
 from headgate.extras import require_extra
 
 if TYPE_CHECKING:
@@ -21,12 +23,14 @@ if TYPE_CHECKING:
 
 __all__ = ["check_runnable", "command", "page_app", "serving"]
 
+_HOST: Final = UiConfig.model_fields["host"].default
+
 
 def command(
     pipelines: Annotated[
         list[Path], typer.Argument(help="The pipeline files; the pipelines need not run.", show_default=False)
     ],
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    host: Annotated[str, setting(UiConfig, "host")] = _HOST,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any that is free.")] = 8321,
     token_file: Annotated[
         Path | None,

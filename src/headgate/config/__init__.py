@@ -20,45 +20,59 @@ how to add a key.
 
 from __future__ import annotations
 
-from headgate.config._explain import explain
+from headgate.config._explain import checked, explain
 from headgate.config._file import ConfigFile, check_change, write_config
 from headgate.config._interfaces import (
     KafkaChannelConfig,
     NotificationsConfig,
     NotificationTopicConfig,
     SignalsConfig,
+    SignalTopicConfig,
     UiConfig,
     WebhookConfig,
 )
-from headgate.config._model import Model
+from headgate.config._model import SECTION, FilePath, LocalPath, Model, RulesByTable, is_table
 from headgate.config._parse import load_config, parse_config, with_snapshot_mode
 from headgate.config._pipeline import PipelineConfig
+from headgate.config._relay import SCNS_OF_COLUMNS, RelaySettings, SchemaTypes, ScnKind
 from headgate.config._routes import SHARD_COLUMN, RouteConfig
 from headgate.config._schema_changes import ChangePolicy, SchemaChangesConfig
 from headgate.config._source import (
     PASSWORD_NAMES,
     InconsistentImages,
+    LockHold,
     SnapshotMode,
     SourceConfig,
     SourceSettings,
     TableConfig,
+    Watermark,
 )
 from headgate.config._target import KafkaTargetConfig, TargetConfig
 
 __all__ = [
     "PASSWORD_NAMES",
+    "SCNS_OF_COLUMNS",
+    "SECTION",
     "SHARD_COLUMN",
     "ChangePolicy",
     "ConfigFile",
+    "FilePath",
     "InconsistentImages",
     "KafkaChannelConfig",
     "KafkaTargetConfig",
+    "LocalPath",
+    "LockHold",
     "Model",
     "NotificationTopicConfig",
     "NotificationsConfig",
     "PipelineConfig",
+    "RelaySettings",
     "RouteConfig",
+    "RulesByTable",
     "SchemaChangesConfig",
+    "SchemaTypes",
+    "ScnKind",
+    "SignalTopicConfig",
     "SignalsConfig",
     "SnapshotMode",
     "SourceConfig",
@@ -66,9 +80,12 @@ __all__ = [
     "TableConfig",
     "TargetConfig",
     "UiConfig",
+    "Watermark",
     "WebhookConfig",
     "check_change",
+    "checked",
     "explain",
+    "is_table",
     "load_config",
     "parse_config",
     "with_snapshot_mode",

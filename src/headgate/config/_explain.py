@@ -4,26 +4,57 @@ from __future__ import annotations
 
 import difflib
 import re
-from typing import Any, Final, get_args
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
+from pydantic.dataclasses import is_pydantic_dataclass
+from pydantic.fields import FieldInfo
 
-__all__ = ["explain"]
+from headgate.config._model import FOLDER
+from headgate.errors import ConfigError
+
+__all__ = ["checked", "explain"]
+
+AnyModel = TypeVar("AnyModel", bound=BaseModel)
 
 
-def explain(error: ValidationError, root: type[BaseModel], *, is_option: bool = False) -> str:
+def checked(
+    model: type[AnyModel],
+    values: Mapping[str, Any],
+    *,
+    where: str = "",
+    folder: Path | None = None,
+    is_option: bool = False,
+) -> AnyModel:
+    """Return a section or a whole file with these values.
+
+    :param where: begin of messages.
+    :param folder: start of relative paths; None: paths stay as they are.
+    :param is_option: name the option of Spark, whose values have no quotes, instead of the file's key.
+    :raises ConfigError: a mistake, in one line.
+    """
+    try:
+        return model.model_validate(values, context=None if folder is None else {FOLDER: folder})
+    except ValidationError as error:
+        raise ConfigError(f"{where}{explain(error, model, is_option=is_option)}") from None
+
+
+def explain(error: ValidationError, root: type, *, is_option: bool = False) -> str:
     """Return the first mistake to correct, in one line: an unknown key, because a missing or wrong one may be meant by
     it.
 
     :param root: the model of the whole file, or of all options.
-    :param is_option: name the option of Spark, whose values have no quotes, instead of the file's key.
+    :param is_option: as of :func:`checked`.
     """
     mistakes = error.errors()
-    first = next((one for one in mistakes if one["type"] == "extra_forbidden"), mistakes[0])
+    first = next((one for one in mistakes if one["type"] in _UNKNOWN), mistakes[0])
     path = [str(part) for part in first["loc"]]
-    where = f'option "{path[0]}"' if is_option and path else ".".join(path)
-    if first["type"] == "extra_forbidden":
-        return f"unknown key {where}{_hint(root, path)}"
+    where = ".".join(path)
+    where = f'option "{where}"' if is_option and path else where
+    if first["type"] in _UNKNOWN:
+        return f"unknown {'' if is_option else 'key '}{where}{_hint(root, path)}"
     if first["type"] == "missing":
         description = _description(root, path)
         return f"{where} is missing{description and ': '}{description}"
@@ -33,11 +64,15 @@ def explain(error: ValidationError, root: type[BaseModel], *, is_option: bool = 
     return f"{where}: {text}" if where else text
 
 
+_UNKNOWN: Final = ("extra_forbidden", "unexpected_keyword_argument")
 _UNQUOTED: Final = ", without quotes"
 _EXPECTED: Final = {
     "tuple_type": 'expected a list, such as ["…", "…"]',
+    "too_short": "expected a list that is not empty",
     "dict_type": "expected a section with keys",
+    "dataclass_type": "expected a section with keys",
     "model_type": "expected a section with keys",
+    "string_too_short": "expected a text that is not empty",
     "string_type": 'expected a text in quotes, such as "…"',
     "bool_type": f"expected true or false{_UNQUOTED}",
     "bool_parsing": f"expected true or false{_UNQUOTED}",
@@ -60,36 +95,41 @@ def _expected(begin: re.Match[str]) -> str:
     return "expected a number " if begin.group(1) else "expected "
 
 
-def _hint(root: type[BaseModel], path: list[str]) -> str:
+def _hint(root: type, path: list[str]) -> str:
     """Return what an unknown key may have meant."""
     if len(path) == 3 and path[0] == "tables" and "." not in path[1]:
         name = ".".join(path[1:])
         return f'; put the table name in quotes: [tables."{name}"]'
     if "." in path[-1]:
         return "; docs/from-debezium.md has Debezium's options, and what each is here"
-    known = sorted(field.alias or name for name, field in _model_at(root, path[:-1]).model_fields.items())
+    known = sorted(field.alias or name for name, field in _fields(_model_at(root, path[:-1])).items())
     if path == ["source", "password"]:
         return "; a file holds no password: set HEADGATE_PASSWORD, password_env or password_file"
     near = difflib.get_close_matches(path[-1], known, 1)
     return f"; did you mean {near[0]}?" if near else f" (known there: {', '.join(known)})"
 
 
-def _description(root: type[BaseModel], path: list[str]) -> str:
-    field = _model_at(root, path[:-1]).model_fields.get(path[-1])
+def _description(root: type, path: list[str]) -> str:
+    field = _fields(_model_at(root, path[:-1])).get(path[-1])
     return ((field and field.description) or "").replace("`", "")
 
 
-def _model_at(root: type[BaseModel], path: list[str]) -> type[BaseModel]:
+def _fields(model: type) -> Mapping[str, FieldInfo]:
+    fields: Mapping[str, FieldInfo] = getattr(model, "__pydantic_fields__", None) or getattr(model, "model_fields", {})
+    return fields
+
+
+def _model_at(root: type, path: list[str]) -> type:
     """Return the section at a path; the numbers of a list and the names of tables are skipped."""
     model = root
     for part in path:
-        field = next((one for name, one in model.model_fields.items() if part in (name, one.alias)), None)
+        field = next((one for name, one in _fields(model).items() if part in (name, one.alias)), None)
         model = (field and _model_in(field.annotation)) or model
     return model
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def _model_in(annotation: Any) -> type | None:
     """Return the section in ``Section | None``, ``tuple[Section, ...]`` or ``dict[str, Section]``."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or is_pydantic_dataclass(annotation)):
         return annotation
     return next((model for one in get_args(annotation) if (model := _model_in(one)) is not None), None)

@@ -12,6 +12,7 @@ __all__ = [
     "KafkaChannelConfig",
     "NotificationTopicConfig",
     "NotificationsConfig",
+    "SignalTopicConfig",
     "SignalsConfig",
     "UiConfig",
     "WebhookConfig",
@@ -44,6 +45,12 @@ class KafkaChannelConfig(Model):
         description="file of further settings of librdkafka, one `name=value` a line, passwords among them; a relative"
         " path starts at the working directory",
     )
+
+
+class SignalTopicConfig(KafkaChannelConfig):
+    """A Kafka topic with signals, as the option `signal_topic`."""
+
+    key: str = Field(min_length=1, description="the key of this pipeline's messages: its name")
 
 
 class NotificationTopicConfig(KafkaChannelConfig):
@@ -97,3 +104,8 @@ class SignalsConfig(Model):
         default=None,
         description="a topic with one partition; messages whose key is the pipeline's name are its signals",
     )
+
+    def topic(self, pipeline: str) -> SignalTopicConfig | None:
+        """Return the topic, and the key of the messages for the pipeline of this name; None: there is no topic."""
+        kafka = self.kafka
+        return None if kafka is None else SignalTopicConfig.model_validate({**dict(kafka), "key": pipeline})

@@ -5,12 +5,24 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationInfo
 
-__all__ = ["FOLDER", "FilePath", "Model", "check_variable", "is_table", "split_url"]
+from headgate.policies import checked_rules
+
+__all__ = [
+    "FOLDER",
+    "SECTION",
+    "FilePath",
+    "LocalPath",
+    "Model",
+    "RulesByTable",
+    "check_variable",
+    "is_table",
+    "split_url",
+]
 
 FOLDER: Final = "folder"
 """Key in the context of a validation: the folder (an absolute ``Path``) at which relative paths start."""
@@ -18,10 +30,14 @@ FOLDER: Final = "folder"
 _URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-class Model(BaseModel):
-    """A frozen section of a configuration file. An unknown key is an error, which does not show values."""
+SECTION: Final = ConfigDict(extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+"""How sections are checked: an unknown key is an error, and errors do not show values."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+
+class Model(BaseModel):
+    """A frozen section of a configuration file."""
+
+    model_config = ConfigDict(**SECTION, frozen=True)
 
 
 def _absolute(path: str, info: ValidationInfo) -> str:
@@ -34,6 +50,13 @@ def _absolute(path: str, info: ValidationInfo) -> str:
 FilePath: TypeAlias = Annotated[str, AfterValidator(_absolute)]
 """A path, or a URI (``s3://…``, ``file:/…``). Parsing a file makes its relative paths absolute; values that are made
 otherwise stay as they are."""
+
+
+LocalPath: TypeAlias = Annotated[Path, AfterValidator(lambda path, info: Path(_absolute(str(path), info)))]
+"""A path of this machine, made absolute as a ``FilePath``."""
+
+RulesByTable: TypeAlias = Annotated[dict[str, dict[str, Any]], AfterValidator(checked_rules)]
+"""``[columns]``: pattern on ``db.table`` → pattern on columns → rule, as :func:`parse_rules` takes them."""
 
 
 def is_table(text: str) -> bool:

@@ -6,10 +6,7 @@ import logging
 import os
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from headgate.config._explain import explain
-from headgate.config._model import FOLDER
+from headgate.config._explain import checked
 from headgate.config._pipeline import PipelineConfig
 from headgate.config._source import SnapshotMode, SourceConfig
 from headgate.errors import ConfigError
@@ -50,10 +47,7 @@ def parse_config(text: str, *, where: str = "pipeline.toml", folder: Path | None
         value = parse_toml(text)
     except ValueError as error:
         raise ConfigError(f"{where} is not TOML: {error}") from None
-    try:
-        return PipelineConfig.model_validate(value, context={FOLDER: folder or Path.cwd()})
-    except ValidationError as error:
-        raise ConfigError(f"{where}: {explain(error, PipelineConfig)}") from None
+    return checked(PipelineConfig, value, where=f"{where}: ", folder=folder or Path.cwd())
 
 
 def with_snapshot_mode(config: PipelineConfig, mode: SnapshotMode | None) -> PipelineConfig:
@@ -64,7 +58,4 @@ def with_snapshot_mode(config: PipelineConfig, mode: SnapshotMode | None) -> Pip
     if mode is None:
         return config
     values = {**config.source.model_dump(by_alias=True, exclude_unset=True), "snapshot_mode": mode}
-    try:
-        return config.model_copy(update={"source": SourceConfig.model_validate(values)})
-    except ValidationError as error:
-        raise ConfigError(f"snapshot_mode {mode}: {explain(error, SourceConfig)}") from None
+    return config.model_copy(update={"source": checked(SourceConfig, values, where=f"snapshot_mode {mode}: ")})

@@ -7,12 +7,12 @@ from typing import Any, Final
 from pydantic import Field, field_validator, model_validator
 
 from headgate.config._interfaces import NotificationsConfig, SignalsConfig, UiConfig
-from headgate.config._model import Model, is_table
+from headgate.config._model import Model, RulesByTable, is_table
 from headgate.config._routes import RouteConfig
 from headgate.config._schema_changes import SchemaChangesConfig
 from headgate.config._source import SourceConfig, TableConfig
 from headgate.config._target import TargetConfig
-from headgate.policies import Operation, Policies, checked_rules, parse_rules
+from headgate.policies import Operation, Policies, parse_rules
 
 __all__ = ["PipelineConfig"]
 
@@ -48,7 +48,7 @@ class PipelineConfig(Model):
     notifications: NotificationsConfig = Field(
         default_factory=NotificationsConfig, description="channels for the progress of snapshots; by default none"
     )
-    columns: dict[str, dict[str, Any]] = Field(
+    columns: RulesByTable = Field(
         default_factory=dict,
         description='[rules for columns](columns.md): `[columns."shop.*"]` has lines such as `email = "hash"`; names of'
         " tables and columns may have wildcards, and the last match counts",
@@ -148,8 +148,6 @@ class PipelineConfig(Model):
         if twice:
             raise ValueError(f"spark.{twice[0]} is set twice, with its prefix and without it")
         return {key if key.startswith("spark.") else f"spark.{key}": value for key, value in flat.items()}
-
-    _check_rules = field_validator("columns")(checked_rules)
 
     @model_validator(mode="after")
     def _check_mask_key(self) -> PipelineConfig:

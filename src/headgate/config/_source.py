@@ -18,9 +18,20 @@ from headgate.config._target import Deletes
 from headgate.names import lower_name
 from headgate.policies import MaskKey
 
-__all__ = ["PASSWORD_NAMES", "InconsistentImages", "SnapshotMode", "SourceConfig", "SourceSettings", "TableConfig"]
+__all__ = [
+    "PASSWORD_NAMES",
+    "InconsistentImages",
+    "LockHold",
+    "SnapshotMode",
+    "SourceConfig",
+    "SourceSettings",
+    "TableConfig",
+    "Watermark",
+]
 
 InconsistentImages = Literal["reread", "stop", "fail", "skip"]
+LockHold = Literal["setup", "read"]
+Watermark = Literal["gtid", "signal-table", "lock"]
 SnapshotMode = Literal["initial", "initial_only", "no_data", "when_needed", "always"]
 
 PASSWORD_NAMES: Final = frozenset({"password", "passwd", "pwd", "secret", "pass"})
@@ -60,13 +71,13 @@ class SourceSettings(Model):
         " in parallel with the live changes; `start` reads all of it as of the log position where the stream began, and"
         " live changes wait until it is done",
     )
-    watermark: Literal["gtid", "signal-table", "lock"] = Field(
+    watermark: Watermark = Field(
         "gtid",
         description="what makes the rows of a snapshot exact: `gtid` needs only read access; `lock` also locks the"
         " tables of a chunk, which tables without a key need if they are written all the time; `signal-table` writes a"
         " row to `signal_table`, and also works on servers with `gtid_mode=OFF`",
     )
-    lock_hold: Literal["setup", "read"] = Field(
+    lock_hold: LockHold = Field(
         "setup",
         description="tables are locked until a read view of them is open (`setup`), or until their rows are read"
         " (`read`)",
@@ -164,9 +175,9 @@ class SourceSettings(Model):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
-        for env, file in (("password_env", "password_file"), ("mask_key_env", "mask_key_file")):
-            if getattr(self, env) is not None and getattr(self, file) is not None:
-                raise ValueError(f"{env} and {file} are both set; keep one")
+        if self.password_env is not None and self.password_file is not None:
+            raise ValueError("password_env and password_file are both set; keep one")
+        MaskKey.of(self.mask_key_env, self.mask_key_file)
         if self.watermark == "signal-table" and self.signal_table is None:
             raise ValueError("watermark = signal-table needs signal_table, as db.table")
         if self.watermark == "signal-table" and self.relay is not None:
@@ -180,7 +191,7 @@ class SourceSettings(Model):
     @property
     def mask_key(self) -> MaskKey | None:
         """Where the key of rules ``hash`` is."""
-        return MaskKey(self.mask_key_env, self.mask_key_file) if self.mask_key_env or self.mask_key_file else None
+        return MaskKey.of(self.mask_key_env, self.mask_key_file)
 
     def as_options(self) -> dict[str, str]:
         """Return the options of ``mysql-cdc`` for what differs from the defaults."""

@@ -29,7 +29,6 @@ beginning.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import threading
 import time
@@ -39,6 +38,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.carrier import ControlFile, ControlFolder, signal_path
+from headgate.config import SignalTopicConfig
 from headgate.control._kafka_client import KafkaCluster
 from headgate.control._signals import outside_signal
 from headgate.errors import ConfigError, ConnectError, HeadgateError, Transient
@@ -73,27 +73,10 @@ class KafkaTopic:
     topic: str
     key: str
 
-    def to_json(self) -> str:
-        """Return the value of an option of the Spark source, without secrets."""
-        value = {"bootstrap": self.cluster.bootstrap, "topic": self.topic, "key": self.key}
-        more = {"settings_file": self.cluster.settings_file} if self.cluster.settings_file is not None else {}
-        return json.dumps({**value, **more}, sort_keys=True)
-
     @classmethod
-    def from_json(cls, text: str) -> KafkaTopic:
-        """Create a topic from the result of :meth:`to_json`.
-
-        :raises ConfigError: the text has another form.
-        """
-        names = {"bootstrap", "topic", "key", "settings_file"}
-        try:
-            parsed = parse_json(text)
-        except ValueError:
-            parsed = None
-        known = isinstance(parsed, dict) and names - {"settings_file"} <= parsed.keys() <= names
-        if not known or not all(isinstance(value, str) and value for value in parsed.values()):
-            raise ConfigError('expected {"bootstrap": …, "topic": …, "key": …} and perhaps "settings_file"')
-        return cls(KafkaCluster(parsed["bootstrap"], parsed.get("settings_file")), parsed["topic"], parsed["key"])
+    def of(cls, config: SignalTopicConfig) -> KafkaTopic:
+        """Return the topic of a configuration."""
+        return cls(KafkaCluster(config.bootstrap, config.settings_file), config.topic, config.key)
 
 
 def check_topic(topic: KafkaTopic) -> None:

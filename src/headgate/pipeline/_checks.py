@@ -21,7 +21,6 @@ from headgate.status import read_status
 
 if TYPE_CHECKING:
     from headgate.catalog import TableDef
-    from headgate.control import KafkaTopic
     from headgate.mysql import Connection, ConnectionSettings, Prerequisite
     from headgate.policies import Policies
 
@@ -34,7 +33,6 @@ __all__ = [
     "connection_settings",
     "find_hooks",
     "followed_tables",
-    "signal_topic",
 ]
 
 log = logging.getLogger("headgate")
@@ -244,12 +242,12 @@ def _relay(connection: Connection, config: PipelineConfig) -> Prerequisite:
 
 
 def _check_signal_topic(config: PipelineConfig) -> None:
-    from headgate.control import check_topic
+    from headgate.control import KafkaTopic, check_topic
 
-    topic = signal_topic(config)
+    topic = config.signals.topic(config.name)
     try:
         if topic is not None:
-            check_topic(topic)
+            check_topic(KafkaTopic.of(topic))
     except ConnectError as error:
         log.warning("%s: signals from the topic are delayed", error)
 
@@ -416,13 +414,3 @@ def connection_settings(config: PipelineConfig) -> ConnectionSettings:
 
     source = config.source
     return ConnectionSettings.from_url(source.url, password_env=source.password_env, password_file=source.password_file)
-
-
-def signal_topic(config: PipelineConfig) -> KafkaTopic | None:
-    """Return the Kafka topic with signals; None if there is none."""
-    from headgate.control import KafkaCluster, KafkaTopic
-
-    kafka = config.signals.kafka
-    if kafka is None:
-        return None
-    return KafkaTopic(KafkaCluster(kafka.bootstrap, kafka.settings_file), kafka.topic, config.name)

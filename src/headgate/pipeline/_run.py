@@ -32,14 +32,7 @@ from headgate.files import LockedError, try_lock
 from headgate.lake import Lake, LedgerRow, TableChannel, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
 from headgate.pipeline._checkpoint import remove_torn_files, sync_end
-from headgate.pipeline._checks import (
-    check_config,
-    check_interfaces,
-    check_resnapshot,
-    connection_settings,
-    find_hooks,
-    signal_topic,
-)
+from headgate.pipeline._checks import check_config, check_interfaces, check_resnapshot, connection_settings, find_hooks
 from headgate.pipeline._image_folder import image_folder, remove_other_images
 from headgate.pipeline._retry_budget import RetryBudget
 from headgate.pipeline._status import StatusWriter, record_failure
@@ -530,7 +523,7 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, last: Ledg
 
     :param last: the newest batch of the lake.
     """
-    source, topic = config.source, signal_topic(config)
+    source, topic = config.source, config.signals.topic(config.name)
     every_change = not {"changelog", "kafka"}.isdisjoint(config.target.mode)
     all_images = every_change or "history" in config.target.mode
     options = {
@@ -547,7 +540,7 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, last: Ledg
         "append": json.dumps(not every_change),
         "snapshot_mode": source.snapshot_mode if source.snapshot_mode in ("initial_only", "no_data") else "initial",
         "start": source.first_position,
-        "signal_topic": topic.to_json() if topic is not None else None,
+        "signal_topic": topic and topic.model_dump_json(exclude_none=True),
     }
     return {name: value for name, value in options.items() if value}
 

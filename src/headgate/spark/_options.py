@@ -20,14 +20,13 @@ from pydantic import (
     Field,
     InstanceOf,
     PlainValidator,
-    ValidationError,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
-from headgate.config import PASSWORD_NAMES, SourceSettings, explain
-from headgate.control import KafkaTopic, check_filter
+from headgate.config import PASSWORD_NAMES, SignalTopicConfig, SourceSettings, checked
+from headgate.control import check_filter
 from headgate.errors import ConfigError
 from headgate.parsing import parse_json
 from headgate.policies import DEFAULT, Policies
@@ -146,7 +145,7 @@ class Options(SourceSettings):
         " `no_data`: follow changes, read on a signal. For streams that start with a snapshot, or have this and a"
         " start",
     )
-    signal_topic: Annotated[KafkaTopic, _by(KafkaTopic.from_json)] | None = Field(
+    signal_topic: Annotated[SignalTopicConfig, BeforeValidator(parse_json)] | None = Field(
         None,
         description='signals from a Kafka topic: {"bootstrap": …, "topic": …, "key": …, "settings_file": …}; the file'
         " is optional and holds settings of librdkafka, name=value in each line; needs control_path",
@@ -169,10 +168,7 @@ class Options(SourceSettings):
         values = {name: text for name, text in texts.items() if name in cls.model_fields}
         if "table" in values:
             values.setdefault("images", "keys")
-        try:
-            parsed = cls.model_validate(values)
-        except ValidationError as error:
-            raise ConfigError(explain(error, cls, is_option=True)) from None
+        parsed = checked(cls, values, is_option=True)
         policies = parse_policies(texts, parsed.signal_table, parsed.mask_key)
         return parsed.model_copy(update={"policies": policies})._check_policies()
 

@@ -97,7 +97,7 @@ class _ReaderBase:
     def planner(self) -> Planner:
         """Return a new planner with a separate connection."""
         from headgate.carrier import ControlFolder
-        from headgate.control import NoForwarder, SignalForwarder
+        from headgate.control import KafkaTopic, NoForwarder, SignalForwarder
         from headgate.spark._planner import Planner
         from headgate.spark._relayed import server_of
 
@@ -105,7 +105,7 @@ class _ReaderBase:
         folder = ControlFolder(path) if path else None
         forwarder: SignalForwarder | NoForwarder | None = None
         if folder is not None:
-            forwarder = NoForwarder(folder) if topic is None else SignalForwarder(topic, folder)
+            forwarder = NoForwarder(folder) if topic is None else SignalForwarder(KafkaTopic.of(topic), folder)
         return Planner(self._parsed, server_of(self._parsed), folder, forwarder=forwarder)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -169,7 +169,7 @@ def through_kills(server: MySQLServer, db: str, tmp_path: Path, kills: int) -> N
     make_tables(server, db)
     file = tmp_path / "relay.toml"
     file.write_text(
-        f'state = "state"\n[log]\ndisk_bytes = 10000000\n[[physical]]\nid = 1\nname = "t"\nurl = "{server.url}"\n'
+        f'state = "state"\nlog_disk_bytes = 10000000\n[[physical]]\nid = 1\nname = "t"\nurl = "{server.url}"\n'
         f'[[physical.sources]]\nid = 40\nname = "test.T"\ntable = "{db}.nothing"\n'
     )
     start, over = server.gtid_executed, threading.Event()

@@ -314,7 +314,7 @@ def killed(server: MySQLServer, db: str, tmp_path: Path, kills: int, *more: str)
     server.execute(f"CREATE TABLE {db}.t (id INT PRIMARY KEY AUTO_INCREMENT, n INT, part INT)")
     file = tmp_path / "relay.toml"
     file.write_text(
-        f'state = "state"\n[buffer]\nmemory_bytes = 1000000\n[[physical]]\nid = 1\nname = "t"\nurl = "{server.url}"\n'
+        f'state = "state"\nmemory_bytes = 1000000\n[[physical]]\nid = 1\nname = "t"\nurl = "{server.url}"\n'
         f'[[physical.sources]]\nid = 40\nname = "test.T"\ntable = "{db}.t"\n'
     )
     consumer = Consumer(0, "40")

@@ -16,19 +16,20 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, get_args
 from urllib.parse import quote
 
 import fastavro
 import numpy as np
 import pytest
 
+from headgate.config import SCNS_OF_COLUMNS, ScnKind
 from headgate.gtid import Gtid, GtidSet
 from headgate.mysql import ConnectionSettings
 from headgate.policies import Policies
 from headgate.relay.client import CheckpointFile, ClientTuning, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay.databus import CHECKPOINT_SOURCE, BootstrapPoint, Schema, event_fields
-from headgate.relay.server import KINDS, LogicalSource, Relay, RelayConfig, ScnKind, create_app
+from headgate.relay.server import LogicalSource, Relay, RelayConfig, create_app
 from headgate.relay.server.bootstrap import ChunkSupplier
 from headgate.web.serving import Serving
 from headgate_testing import MySQLServer
@@ -411,7 +412,7 @@ def killed(server: MySQLServer, path: Path, kills: int, seed: int, *options: str
     create_tables(server)
     file = path / "relay.toml"
     file.write_text(
-        f'state = "state"\n[buffer]\nmemory_bytes = 1000000\n[[physical]]\nid = 1\nname = "exact"\n'
+        f'state = "state"\nmemory_bytes = 1000000\n[[physical]]\nid = 1\nname = "exact"\n'
         f'url = "{server.url}"\n'
         + "".join(
             f'[[physical.sources]]\nid = {one.id}\nname = "{one.name}"\ntable = "{one.table}"\n' for one in SOURCES
@@ -534,7 +535,7 @@ def test_parts_of_a_table_of_large_rows(mysql_server: MySQLServer, mysql_db: str
     assert max(counts) <= 40
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(ScnKind))
 def test_every_kind_of_scn(mysql_server: MySQLServer, tmp_path: Path, kind: ScnKind) -> None:
     """Client and relay end and come again; the consumer has what the source has at the target, and at the end."""
     server = mysql_server
@@ -544,7 +545,7 @@ def test_every_kind_of_scn(mysql_server: MySQLServer, tmp_path: Path, kind: ScnK
     start, source = GtidSet.parse(server.gtid_executed), physical(server, *sources)
     config = RelayConfig(
         physical=(source,), state=tmp_path / "relay", disk_bytes=1 << 26, memory_bytes=1 << 24, scn=kind,
-        scn_column="exact.ledger.id" if kind in ("application", "source-generated") else None,
+        scn_column="exact.ledger.id" if kind in SCNS_OF_COLUMNS else None,
     )  # fmt: skip
     tables, checkpoints, scns = Tables(), CheckpointFile(tmp_path / "consumer", "c"), list[int]()
     turns = iter([False, True, False, False, True])

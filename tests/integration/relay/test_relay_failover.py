@@ -266,7 +266,7 @@ def run(tmp_path: Path, kills: int, failovers: set[int]) -> None:
         proxy = stack.enter_context(Proxy(primary.host, primary.port))
         file = tmp_path / "relay.toml"
         file.write_text(
-            f'state = "state"\nevent_version = 2\nbefore_images = true\n[buffer]\nmemory_bytes = 1000000\n'
+            f'state = "state"\nevent_version = 2\nbefore_images = true\nmemory_bytes = 1000000\n'
             f'disk_bytes = 200000000\n[[physical]]\nid = 1\nname = "t"\nurl = "{proxy.url}"\n'
             f'[[physical.sources]]\nid = 40\nname = "test.T"\ntable = "d.t"\n'
         )

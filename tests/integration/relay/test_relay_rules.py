@@ -12,7 +12,7 @@ import pytest
 
 from headgate.errors import ConfigError, UnsupportedError
 from headgate.gtid import GtidSet
-from headgate.policies import MaskKey, parse_rules
+from headgate.policies import parse_rules
 from headgate.relay.client import Consumer as ClientConsumer
 from headgate.relay.client import Event, RelayClient
 from headgate.relay.server import LogicalSource, Relay, RelayConfig, create_app
@@ -59,7 +59,7 @@ def served(n: int) -> dict[str, Any]:
 def config(tmp_path: Path) -> dict[str, Any]:
     (tmp_path / "mask.key").write_text(KEY)
     return {
-        "columns": parse_rules(RULES), "mask_key": MaskKey(file=str(tmp_path / "mask.key")), "event_version": 2,
+        "columns": RULES, "mask_key_file": str(tmp_path / "mask.key"), "event_version": 2,
         "state": tmp_path / "relay", "schemas": tmp_path / "schemas", "before_images": True, "disk_bytes": 1 << 24,
         "memory_bytes": 1 << 20,
     }  # fmt: skip

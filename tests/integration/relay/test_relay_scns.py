@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from headgate.relay.server import KINDS, LogicalSource, ScnKind
+from headgate.config import ScnKind
+from headgate.relay.server import LogicalSource
 from headgate_testing import MySQLServer
 from tests.integration.relay.test_relay import DEADLINE_SECONDS, Consumer, do, relaying
 
@@ -33,7 +34,7 @@ def relays(server: MySQLServer, folder: Path, **more: Any) -> Iterator[dict[ScnK
                     **more,
                 )
             )
-            for kind in KINDS
+            for kind in get_args(ScnKind)
         }
 
 

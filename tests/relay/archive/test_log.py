@@ -332,8 +332,7 @@ def test_answers_that_are_none() -> None:
 def test_the_file(tmp_path: Path) -> None:
     text = """
 state = "state"
-[log]
-disk_bytes = 5000000
+log_disk_bytes = 5000000
 [[physical]]
 id = 1
 name = "shop"

@@ -9,10 +9,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from headgate.config import ScnKind
 from headgate.errors import ConfigError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
 from headgate.relay.client import (
     CheckpointFile,
@@ -27,7 +28,7 @@ from headgate.relay.client import (
 )
 from headgate.relay.client._callbacks import _Lane
 from headgate.relay.databus import StreamPosition, checkpoint_json
-from headgate.relay.server import KINDS, LogicalSource, PhysicalSource, ScnKind
+from headgate.relay.server import LogicalSource, PhysicalSource
 from headgate.retrying import Failures
 from headgate_testing import wait_until
 from tests.relay.client.story import switch
@@ -502,14 +503,14 @@ FIRST_LOG = [(1, 100), (2, 200), (3, 300)]
 HISTORIES: dict[str, tuple[list[tuple[int, int]], dict[int, int], list[int], Any]] = {
     "the same, and more": ([*FIRST_LOG, (9, 900)], {}, [1, 2, 3, 9], ()),
     "without transaction 2": ([(1, 100), (3, 200), (4, 300), (9, 400)], {}, [1, 2, 3, 4, 9], COUNTING),
-    "another row under a number": ([*FIRST_LOG, (9, 900)], {3: 7}, [], KINDS),
-    "without the newest": ([(1, 100), (2, 200), (9, 400)], {}, [], KINDS),
+    "another row under a number": ([*FIRST_LOG, (9, 900)], {3: 7}, [], get_args(ScnKind)),
+    "without the newest": ([(1, 100), (2, 200), (9, 400)], {}, [], get_args(ScnKind)),
 }
 """Of the second relay: transactions and their places; keys that differ from the number; what a consumer gets of both
 relays; the kinds of SCN with which the relays have different histories."""
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(ScnKind))
 @pytest.mark.parametrize("history", HISTORIES)
 @pytest.mark.parametrize("sources", [(), (PERSON.name,)])
 def test_a_consumer_goes_on_only_where_the_history_is_the_same(

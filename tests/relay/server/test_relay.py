@@ -14,7 +14,6 @@ from headgate.columns import rules_mark
 from headgate.errors import ConfigError, ConnectError, ScnNotFoundError, ServerBehindError
 from headgate.gtid import GtidSet
 from headgate.mysql import ConnectionSettings
-from headgate.policies import parse_rules
 from headgate.relay.archive import LogFeeder
 from headgate.relay.databus import StreamPosition
 from headgate.relay.server import EventBuffer, Relay, RelayConfig, _feeder
@@ -72,7 +71,7 @@ def test_a_relay_that_begins_elsewhere_tells_all_consumers(
     config = RelayConfig(
         physical=(physical(1, "person", PERSON),), state=tmp_path, scn=kind,
         scn_column="id" if kind == "application" else None, memory_bytes=MEMORY, disk_bytes=1 << 20,
-        columns=parse_rules({"or_test.person": {"deleted": "null"}}),
+        columns={"or_test.person": {"deleted": "null"}},
     )  # fmt: skip
     buffer = EventBuffer(MEMORY, folder=tmp_path / "partition-1", disk_bytes=1 << 20)
     put(buffer, range(base + 1, base + 13))

@@ -117,12 +117,12 @@ def test_rules_in_the_file(tmp_path: Path) -> None:
     for old, new, message in (
         ('"hash"', '"rot13"', "is not a rule for a column"),
         ('mask_key_file = "mask.key"', 'mask_key_file = "a"\nmask_key_env = "b"', "keep one"),
-        ("[buffer]", "[log]\ndisk_bytes = 2000000\n[buffer]", "the binlog archive has every value"),
+        ("disk_bytes = ", "log_disk_bytes = 2000000\ndisk_bytes = ", "the binlog archive has every value"),
     ):
         file.write_text(more.replace(old, new))
         with pytest.raises(ConfigError, match=message):
             load_relay([file])
-    file.write_text(more.replace('"hash"', '"boolean"').replace("[buffer]", "[log]\ndisk_bytes = 2000000\n[buffer]"))
+    file.write_text("log_disk_bytes = 2000000\n" + more.replace('"hash"', '"boolean"'))
     assert load_relay([file]).log_disk_bytes == 2_000_000, "nothing is hidden"
     assert RelayConfig(physical=config.physical).policies.columns == ()
 

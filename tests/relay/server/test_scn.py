@@ -7,14 +7,16 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.config import ScnKind
 from headgate.errors import ConfigError, ScnOrderError
-from headgate.relay.server import KINDS, GenerationMap, Scn, ScnKind, WholeTransactions, scn_after_reset
+from headgate.relay.server import GenerationMap, Scn, WholeTransactions, scn_after_reset
 
 A, B = "3e11fa47-71ca-11e1-9e33-c80aa9429562", "4e11fa47-71ca-11e1-9e33-c80aa9429562"
 NUMBER = 1 << 48
@@ -234,7 +236,7 @@ def test_a_map_that_is_none(tmp_path: Path) -> None:
             GenerationMap(file)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", get_args(ScnKind))
 def test_after_an_error_the_numbers_go_on_from_before_it(kind: ScnKind) -> None:
     scn = Scn(kind)
     first = give(scn, f"{A}:1", values=[1])

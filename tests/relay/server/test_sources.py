@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from headgate.config import RelaySettings
 from headgate.errors import ConfigError
 from headgate.relay.server import LogicalSource, RelayConfig, SourceNames, load_relay
 from tests.relay.server.serving import physical
+from tools import generate_configuration
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "or_person" / "conf"
 SOURCES = json.loads((EXAMPLE / "sources-or-person.json").read_text())
@@ -66,9 +68,9 @@ def with_source(**more: Any) -> dict[str, Any]:
     ("value", "message"),
     [
         ("{", "is not JSON"), ({}, "sources is missing"), ([], "no physical source"), (5, "sources.json"),
-        ({**SOURCES, "sources": []}, "sources is empty"), ({**SOURCES, "id": 0}, "the id 0"),
+        ({**SOURCES, "sources": []}, "sources: expected a list"), ({**SOURCES, "id": 0}, "id: expected a num"),
         ({**SOURCES, "uri": "http://u:secret@h"}, "the uri is not"), ({**SOURCES, "uri": "mysql://u@h:x"}, "the uri"),
-        ({**SOURCES, "uri": "mysql://u%2Fsecret@h/x"}, "the uri is not"), (with_source(id=40_000), "the id 40000"),
+        ({**SOURCES, "uri": "mysql://u%2Fsecret@h/x"}, "the uri is not"), (with_source(id=40_000), "id: expected"),
         (with_source(uri="person"), "'person' is not db.table"), (with_source(partitionFunction="hash:1"), "'hash:1'"),
         ([SOURCES, SOURCES], "physical source id 1 is used twice"),
         ([SOURCES, {**SOURCES, "id": 2}], "source id 40 is used twice"),
@@ -95,8 +97,12 @@ def test_properties(tmp_path: Path) -> None:
     text = "! no\n# no\n\ndatabus.relay.container.httpPort = 8080\ndatabus.relay.eventBuffer.\\\n  maxSize=1000000\nx\n"
     config = of(tmp_path, SOURCES, text)
     assert (config.port, config.memory_bytes) == (8080, 1_000_000)
-    for line in ("container.httpPort=x", "container.httpPort=65536", "eventBuffer.queuePolicy=BLOCK_ON_WRITE"):
-        with pytest.raises(ConfigError, match=line.partition("=")[0].replace(".", r"\.")):
+    for line, message in (
+        ("container.httpPort=x", r"relay\.properties: port: expected a whole number"),
+        ("container.httpPort=65536", r"relay\.properties: port: expected a number less than or equal to 65535"),
+        ("eventBuffer.queuePolicy=BLOCK_ON_WRITE", r"eventBuffer\.queuePolicy"),
+    ):
+        with pytest.raises(ConfigError, match=message):
             of(tmp_path, SOURCES, f"databus.relay.{line}")
     with pytest.raises(ConfigError, match=r"nowhere\.properties cannot be read"):
         load_relay([EXAMPLE / "sources-or-person.json"], tmp_path / "nowhere.properties")
@@ -109,7 +115,6 @@ schemas = "/schemas"
 scn = "binlog-offset"
 event_version = 2
 types = "databus"
-[buffer]
 memory_bytes = 1000000
 disk_bytes = 2000000
 [[physical]]
@@ -130,7 +135,7 @@ partition = 3
     [
         ("scn =", "snc =", r"unknown key snc; did you mean scn\?"),
         ("table =", "tabel =", r"unknown key physical\.0\.sources\.0\.tabel; did you mean table\?"),
-        ("disk_bytes =", "disk_byte =", r"unknown key buffer\.disk_byte; did you mean disk_bytes\?"),
+        ("disk_bytes =", "disk_byte =", r"unknown key disk_byte; did you mean disk_bytes\?"),
         ('table = "shop.*"', "", r"physical\.0\.sources\.0\.table is missing$"),
     ],
 )
@@ -157,7 +162,7 @@ def test_toml(tmp_path: Path) -> None:
     for old, new, message in (
         ("port = 0", "prot = 0", "prot"), ('"binlog-offset"', '"guess"', "scn"),
         ('table = "shop.*"', 'table = "x"', "'x'"),
-        ("[buffer]", "[buffer", "is not TOML"), ('state = "state"', "", "needs a state folder"),
+        ("[[physical]]", "[[physical", "is not TOML"), ('state = "state"', "", "needs a state folder"),
         ("id = 7", "id = 70000", r"sources\.0\.id"), ("mysql://", "http://", "MySQL URL"),
     ):  # fmt: skip
         file.write_text(TOML.replace(old, new))
@@ -165,6 +170,18 @@ def test_toml(tmp_path: Path) -> None:
             load_relay([file])
     with pytest.raises(ConfigError, match="do not give properties"):
         load_relay([file], EXAMPLE / "relay_or_person.properties")
+
+
+def test_the_page_has_every_key() -> None:
+    written = generate_configuration.RELAY_PAGE.read_text(encoding="utf-8")
+    assert written == generate_configuration.relay_page(), "run python tools/generate_configuration.py"
+    assert all(f"\n| `{name}` | " in written for name in RelaySettings.model_fields)
+
+
+def test_a_password_file_starts_at_the_files_folder(tmp_path: Path) -> None:
+    file = tmp_path / "relay.toml"
+    file.write_text(TOML.replace('password_env = "DB_PASSWORD"', 'password_file = "pw"'))
+    assert load_relay([file]).physical[0].settings.secret.file == str(tmp_path / "pw")
 
 
 def test_a_patterns_tables_keep_their_ids(tmp_path: Path) -> None:

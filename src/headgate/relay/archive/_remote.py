@@ -1,4 +1,4 @@
-"""Client of a relay's binlog archive (``headgate relay`` with ``[log]``), over HTTP.
+"""Client of a relay's binlog archive (``headgate relay`` with ``log_disk_bytes``), over HTTP.
 
 ``POST /log`` requests a range and answers with the bytes that the server would have sent, ending in an EOF packet; see
 docs/relay.md, "The log itself". Errors have the form of the relay's other errors; the header ``x-dbus-error-cause`` has
@@ -196,7 +196,7 @@ def relay_prerequisite(connection: Connection, relay: LogOfRelay) -> Prerequisit
     try:
         head = relay.head()
     except HeadgateError as error:
-        remedy = "start it with [log] disk_bytes, and configure its address and, if required, its token"
+        remedy = "start it with log_disk_bytes, and configure its address and, if required, its token"
         return Prerequisite("relay", expected, error.message, "fail", remedy)
     if not head.server_uuid:
         return Prerequisite("relay", expected, "has read nothing yet", "warn", "wait until it has")

@@ -44,14 +44,13 @@ from headgate.relay.server._http._gate import Gate
 from headgate.relay.server._load import load_relay
 from headgate.relay.server._names import SourceNames
 from headgate.relay.server._relay import Relay
-from headgate.relay.server._scn import KINDS, GenerationMap, Scn, ScnKind, WholeTransactions, scn_after_reset
+from headgate.relay.server._scn import GenerationMap, Scn, WholeTransactions, scn_after_reset
 from headgate.relay.server._segments import Windows
 from headgate.relay.server._sources import LogicalSource, PhysicalSource, RelayConfig, RelayLimits, RelayTimes
 from headgate.relay.server._tenants import Tenant
 
 __all__ = [
     "INBOUND_CONNECTIONS",
-    "KINDS",
     "OUTBOUND_CONNECTIONS",
     "REQUESTS",
     "SERVER",
@@ -74,7 +73,6 @@ __all__ = [
     "RelayLimits",
     "RelayTimes",
     "Scn",
-    "ScnKind",
     "SourceNames",
     "SubjectKind",
     "Tenant",

@@ -16,18 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+from pydantic import ValidationError
+
+from headgate.config import checked, explain
 from headgate.errors import ConfigError
 from headgate.files import file_errors
 from headgate.mysql import ConnectionSettings, Secret
 from headgate.parsing import parse_json
-from headgate.relay.server._sources import (
-    LARGEST_ID,
-    LARGEST_PORT,
-    LogicalSource,
-    PhysicalSource,
-    RelayConfig,
-    check_table,
-)
+from headgate.relay.server._sources import LogicalSource, PhysicalSource, RelayConfig
 from headgate.relay.server._toml import relay_of_toml
 
 __all__ = ["load_relay"]
@@ -35,6 +31,13 @@ __all__ = ["load_relay"]
 _URI_PATH: Final = re.compile(r"/([0-9]+)/[0-9a-zA-Z._-]+")
 _OVERWRITES: Final = "OVERWRITE_ON_WRITE"
 """Databus's name of what the buffer does when it is full."""
+_PROPERTIES: Final = {
+    "container.httpPort": "port",
+    "eventBuffer.maxSize": "memory_bytes",
+    "schemaRegistry.fileSystem.schemaDir": "schemas",
+    "dataSources.sequenceNumbersHandler.file.scnDir": "state",
+}
+"""Databus's names of settings."""
 _CONSTANT: Final = re.compile(r"constant:([0-9]+)")
 
 
@@ -52,7 +55,10 @@ def load_relay(files: Sequence[Path], properties: Path | None = None) -> RelayCo
             raise ConfigError(f"{tomls[0]} has all sources: do not give other files")
         return relay_of_toml(_read_text(tomls[0]), tomls[0])
     physical = [one for file in files for one in _physical_sources(file)]
-    return _config_of(physical, {} if properties is None else _properties(_read_text(properties)))
+    if properties is None:
+        return checked(RelayConfig, {"physical": physical})
+    values = _settings_of(_properties(_read_text(properties)))
+    return checked(RelayConfig, {**values, "physical": physical}, where=f"{properties}: ")
 
 
 def _read_text(file: Path) -> str:
@@ -68,36 +74,23 @@ def _physical_sources(file: Path) -> list[PhysicalSource]:
         raise ConfigError(f"{file} is not JSON: {error}") from None
     try:
         return [_physical(one) for one in (value if isinstance(value, list) else [value])]
+    except ValidationError as error:
+        raise ConfigError(f"{file}: {explain(error, PhysicalSource)}") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         missing = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
         raise ConfigError(f"{file}: {missing}") from None
 
 
-def _config_of(physical: Sequence[PhysicalSource], properties: Mapping[str, str]) -> RelayConfig:
+def _settings_of(properties: Mapping[str, str]) -> dict[str, str]:
     prefix = "databus.relay."
     settings = {name.removeprefix(prefix): one for name, one in properties.items() if name.startswith(prefix)}
-    schemas = settings.get("schemaRegistry.fileSystem.schemaDir")
-    state = settings.get("dataSources.sequenceNumbersHandler.file.scnDir")
     policy = settings.get("eventBuffer.queuePolicy", _OVERWRITES)
     if policy != _OVERWRITES:
         raise ConfigError(
             f"eventBuffer.queuePolicy is {policy}, but the relay never waits for consumers: set {_OVERWRITES}, and let "
             "those that are too far behind bootstrap"
         )
-    return RelayConfig(
-        physical=tuple(physical),
-        port=_number(settings, "container.httpPort", 11115, LARGEST_PORT),
-        schemas=None if schemas is None else Path(schemas),
-        state=None if state is None else Path(state),
-        memory_bytes=_number(settings, "eventBuffer.maxSize", 256 << 20, 1 << 62),
-    )
-
-
-def _number(properties: Mapping[str, str], name: str, default: int, most: int) -> int:
-    text = properties.get(name, str(default))
-    if not text.isdecimal() or int(text) > most:
-        raise ConfigError(f"{name} is {text!r}, which is not a number from 0 to {most}")
-    return int(text)
+    return {key: settings[name] for name, key in _PROPERTIES.items() if name in settings}
 
 
 def _properties(text: str) -> dict[str, str]:
@@ -113,16 +106,9 @@ def _properties(text: str) -> dict[str, str]:
 
 def _physical(value: Any) -> PhysicalSource:
     sources = tuple(_logical(one) for one in value["sources"])
-    if not sources:
-        raise ValueError("sources is empty")
     shown = {**value, "uri": _without_password(str(value["uri"]))}
-    return PhysicalSource(_id(value["id"]), str(value["name"]), _settings(str(value["uri"])), sources, shown)
-
-
-def _id(value: Any) -> int:
-    if not isinstance(value, int) or not 1 <= value <= LARGEST_ID:
-        raise ValueError(f"the id {value!r} is not a number from 1 to {LARGEST_ID}")
-    return value
+    settings = _settings(str(value["uri"]))
+    return PhysicalSource(id=value["id"], name=value["name"], settings=settings, sources=sources, shown=shown)
 
 
 def _logical(value: Any) -> LogicalSource:
@@ -130,7 +116,7 @@ def _logical(value: Any) -> LogicalSource:
     constant = _CONSTANT.fullmatch(function)
     if constant is None:
         raise ValueError(f"the partition function {function!r} is not constant:N, the only one for MySQL")
-    return LogicalSource(_id(value["id"]), str(value["name"]), check_table(str(value["uri"])), int(constant[1]))
+    return LogicalSource(id=value["id"], name=value["name"], table=value["uri"], partition=int(constant[1]))
 
 
 def _settings(uri: str) -> ConnectionSettings:

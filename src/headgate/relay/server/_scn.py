@@ -37,20 +37,17 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from headgate.config import ScnKind
 from headgate.errors import ConfigError, ScnOrderError
 from headgate.files import lock_file, read_json, write_json
 
-__all__ = ["KINDS", "OF_COLUMNS", "GenerationMap", "Scn", "ScnKind", "WholeTransactions", "scn_after_reset"]
+__all__ = ["GenerationMap", "Scn", "WholeTransactions", "scn_after_reset"]
 
-ScnKind: TypeAlias = Literal["gtid-generation", "binlog-offset", "relay-generated", "application", "source-generated"]
-KINDS: Final[tuple[ScnKind, ...]] = get_args(ScnKind)
-OF_COLUMNS: Final[tuple[ScnKind, ...]] = ("application", "source-generated")
-"""Kinds that take their numbers from a column."""
 
 _OFFSET_BITS: Final = 32
 _NUMBER_BITS: Final = 48

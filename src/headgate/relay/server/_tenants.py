@@ -5,44 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import quote
 
+from pydantic import AfterValidator, Field, InstanceOf
+from pydantic.dataclasses import dataclass as checked_dataclass
 from starlette.requests import Request
 
-from headgate.errors import ConfigError
+from headgate.config import SECTION
 from headgate.web import Token
 
-__all__ = ["Client", "NotAllowedError", "Tenant", "client_of"]
+__all__ = ["Client", "NotAllowedError", "Tenant", "TenantSettings", "client_of"]
 
 _LONGEST_NAME: Final = 200
 """Most characters of a tenant's name, percent-encoded: its groups have a folder of that name."""
 
 
-@dataclass(frozen=True)
-class Tenant:
-    """A client with a token.
+def _check_name(name: str) -> str:
+    if not name or "/" in name or len(quote(name, safe="")) > _LONGEST_NAME:
+        raise ValueError(f"{name!r} is not a tenant name")
+    return name
 
-    :raises ConfigError: a limit that is not positive, or a name that is empty, too long, or has ``/``.
-    """
 
-    name: str
-    token: Token
-    sources: tuple[str, ...] | None = None
+@checked_dataclass(frozen=True, config=SECTION)
+class TenantSettings:
+    """Settings of a tenant, of the same names in the TOML file."""
+
+    name: Annotated[str, AfterValidator(_check_name)]
+    sources: tuple[str, ...] | None = Field(default=None, kw_only=True)
     """Names of logical sources, or patterns of them; None: all, and every command."""
-    concurrent: int | None = None
+    concurrent: int | None = Field(default=None, kw_only=True, gt=0)
     """Most concurrent requests; None: any number."""
-    requests_per_second: float | None = None
+    requests_per_second: float | None = Field(default=None, kw_only=True, gt=0)
     """On average over a second."""
-    bytes_per_second: float | None = None
+    bytes_per_second: float | None = Field(default=None, kw_only=True, gt=0)
     """Of answers' bodies: above it the next request gets 429 and a body pauses."""
 
-    def __post_init__(self) -> None:
-        if not self.name or "/" in self.name or len(quote(self.name, safe="")) > _LONGEST_NAME:
-            raise ConfigError(f"{self.name!r} is not a tenant name")
-        for limit in (self.concurrent, self.requests_per_second, self.bytes_per_second):
-            if limit is not None and limit <= 0:
-                raise ConfigError(f"a limit of the tenant {self.name} is {limit}, not above 0")
+
+@checked_dataclass(frozen=True, config=SECTION)
+class Tenant(TenantSettings):
+    """A client with a token."""
+
+    token: InstanceOf[Token]
 
 
 class NotAllowedError(Exception):

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from headgate.catalog import TableDef
 from headgate.columns import TableCodec
+from headgate.config import SchemaTypes
 from headgate.errors import HeadgateError
 from headgate.kernels import NULL, RowBlock
 from headgate.policies import Policies
@@ -27,15 +28,7 @@ from headgate.relay.server._assemble import Assembler, Finished
 from headgate.relay.server._buffer import EventBuffer
 from headgate.relay.server._scn import Scn
 from headgate.relay.server._writers import SourceOf
-from headgate.relay.server.events import (
-    Registry,
-    RowDecoder,
-    SourceFilter,
-    Types,
-    choice_of,
-    compile_filters,
-    json_lines,
-)
+from headgate.relay.server.events import Registry, RowDecoder, SourceFilter, choice_of, compile_filters, json_lines
 from headgate.replication import GTID_TYPE, META_FIELDS, ImageBatch, LogBlock, canonical_schema, op_array, seq_array
 
 __all__ = ["warm"]
@@ -44,7 +37,9 @@ _BUFFER_BYTES = 1 << 20
 _GTID = "00000000-0000-0000-0000-000000000000:1"
 
 
-def warm(tables: Iterable[TableDef], policies: Policies, source_of: SourceOf, types: Types, *, version: int) -> None:
+def warm(
+    tables: Iterable[TableDef], policies: Policies, source_of: SourceOf, types: SchemaTypes, *, version: int
+) -> None:
     """Load the loops for events of these tables; skip tables that have only kinds of columns seen before."""
     registry = Registry(None, types)  # private: consumers never see it
     seen: set[tuple[object, ...]] = set()

@@ -121,7 +121,7 @@ class _Log:
         if len(matches) > 1:
             raise ConfigError(f"the relay has several physical sources, name one (relay_source): {names}")
         if matches[0].log_feeder is None:
-            raise ConfigError("the relay does not keep the log: give it [log] disk_bytes, or --log-disk-bytes")
+            raise ConfigError("the relay does not keep the log: start it with log_disk_bytes")
         return matches[0].log_feeder
 
 

@@ -29,20 +29,20 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from headgate.catalog import BINARIES, Column, TableDef
 from headgate.columns import with_type_of_values
+from headgate.config import SchemaTypes
 from headgate.errors import ConfigError
 from headgate.files import file_errors, write_text
 from headgate.names import lower_name
 from headgate.parsing import parse_json
 from headgate.relay.databus import Schema, avro_text
 
-__all__ = ["METADATA", "Registry", "Types", "field_attributes", "generate"]
+__all__ = ["METADATA", "Registry", "field_attributes", "generate"]
 
-Types: TypeAlias = Literal["exact", "databus"]
 """How columns become Avro types in new schemas: every value exactly, by Avro's logical types, or as in Databus's own
 generator (DECIMAL → double, dates → milliseconds since 1970, BIGINT UNSIGNED → long)."""
 
@@ -104,7 +104,7 @@ def column_type(column: Column) -> str:
     return column.type.upper() + (" UNSIGNED" if column.unsigned else "")
 
 
-def generate(source: str, version: int, table: TableDef, types: Types) -> dict[str, Any]:
+def generate(source: str, version: int, table: TableDef, types: SchemaTypes) -> dict[str, Any]:
     """Return the schema of a definition: nullable fields with default null, in the table's order."""
     namespace, _, short = source.rpartition(".")
     names = _names(table)
@@ -205,7 +205,7 @@ class Registry:
     :raises ConfigError: a file in the folder is not an Avro record, or the folder cannot be written.
     """
 
-    def __init__(self, folder: Path | None, types: Types = "exact", *, before_images: bool = False) -> None:
+    def __init__(self, folder: Path | None, types: SchemaTypes = "exact", *, before_images: bool = False) -> None:
         self._folder, self.types, self._with_before_images = folder, types, before_images
         self._lock = threading.Lock()
         self._known: dict[str, dict[int, Schema]] = {}
