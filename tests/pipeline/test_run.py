@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import textwrap
 import threading
 import time
@@ -18,7 +17,6 @@ import pytest
 
 from headgate import errors
 from headgate.carrier import ControlFolder, Waiting
-from headgate.cli._run import _on_hangup
 from headgate.config import ConfigFile, PipelineConfig, SnapshotMode, parse_config
 from headgate.engine import find_error, spark_failure
 from headgate.errors import (
@@ -506,21 +504,15 @@ def test_a_package_for_notifications_is_missing(monkeypatch: pytest.MonkeyPatch)
         check_interfaces(parse_config(TEXT + '[notifications.kafka]\nbootstrap = "k:1"\ntopic = "t"\n'))
 
 
-def test_hangup_has_the_file_read_again(file: ConfigFile) -> None:
+def test_a_request_has_the_file_read_again(file: ConfigFile) -> None:
     """Also where its size and time tell nothing, as on a file system with coarse times."""
     pipeline, looks = Pipeline(file.config, file=file), file.path.stat()
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
-    try:
-        with _on_hangup(pipeline.reload):
-            file.path.write_text(TEXT.replace("a.*", "b.*"))
-            os.utime(file.path, ns=(looks.st_atime_ns, looks.st_mtime_ns))
-            assert not pipeline.reloaded()
-            signal.raise_signal(signal.SIGHUP)
-            assert pipeline.reloaded()
-        assert pipeline.config.source.tables == ("b.*",)
-        assert signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    file.path.write_text(TEXT.replace("a.*", "b.*"))
+    os.utime(file.path, ns=(looks.st_atime_ns, looks.st_mtime_ns))
+    assert not pipeline.reloaded()
+    pipeline.reload()
+    assert pipeline.reloaded()
+    assert pipeline.config.source.tables == ("b.*",)
 
 
 def test_a_hangup_that_comes_while_one_looks_is_not_forgotten(file: ConfigFile) -> None:
@@ -536,16 +528,6 @@ def test_a_hangup_that_comes_while_one_looks_is_not_forgotten(file: ConfigFile) 
     os.utime(file.path, ns=(looks.st_atime_ns, looks.st_mtime_ns))
     assert not pipeline.reloaded()
     assert pipeline.reloaded()
-
-
-def test_hangup_stays_ignored_where_it_is(file: ConfigFile) -> None:
-    """``nohup headgate run …``"""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        with _on_hangup(lambda: pytest.fail("reloaded")):
-            signal.raise_signal(signal.SIGHUP)
-    finally:
-        signal.signal(signal.SIGHUP, before)
 
 
 def test_without_a_file_nothing_is_reloaded() -> None:
