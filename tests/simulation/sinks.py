@@ -19,6 +19,7 @@ from headgate.decide.actions import Action, AppendChanges
 from headgate.delta import CommitPlan, Snapshot
 from headgate.errors import CommitConflictError
 from headgate.lake import PIPELINE, TABLE, DeltaPath, Lake, Ledger, LedgerRow, Marker, Target
+from headgate.lake._properties import BEGUN
 from headgate.sinks import BatchWriter
 from headgate.sinks._answers import PlannerMessages
 from headgate.sinks._report import Progress
@@ -231,7 +232,7 @@ class ChangelogTable:
         _commit(self.delta, plan)
 
 
-def keep_until(delta: DeltaPath, epoch: int, column: str) -> None:
+def keep_until(delta: DeltaPath, epoch: int, column: str, *, unless: Callable[[Snapshot], bool]) -> None:
     """Stand for ``headgate.lake._replace.keep_until``: delete the rows of later epochs."""
     del column
     world = _of(delta)
@@ -243,7 +244,7 @@ def keep_until(delta: DeltaPath, epoch: int, column: str) -> None:
 
     def plan(table: Snapshot) -> Sequence[Mapping[str, Any]]:
         actions: list[Mapping[str, Any]] = []
-        for file in table.files.values():
+        for file in () if unless(table) else table.files.values():
             before = world.store.data[file.path]
             after = kept(before)
             if after != before:
@@ -288,8 +289,9 @@ class _Ledger(Ledger):
         newest: Sequence[Any] = max(rows, key=itemgetter(1))
         return _row({field.name: value for field, value in zip(fields(LedgerRow), newest, strict=True)})
 
-    def _create(self) -> None:
-        self._delta.create(_Schema(), {PIPELINE: PIPELINE_NAME, TABLE: "_headgate.ledger"})  # type: ignore[arg-type]
+    def _create(self, epoch: int) -> None:
+        properties = {PIPELINE: PIPELINE_NAME, TABLE: "_headgate.ledger", BEGUN: str(epoch)}
+        self._delta.create(_Schema(), properties)  # type: ignore[arg-type]
 
 
 class _Nothing:

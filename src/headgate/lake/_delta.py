@@ -30,7 +30,7 @@ from headgate.delta import (
     with_properties,
 )
 from headgate.errors import TargetError
-from headgate.lake._marker import Marker
+from headgate.lake._marker import Marker, check_order
 from headgate.lake._properties import PIPELINE, TABLE
 from headgate.lake._session_access import share_access
 from headgate.lake._write_methods import check_writable
@@ -79,7 +79,7 @@ def followed_log(path: str) -> TableLog:
 class DeltaPath:
     """One Delta table by path, in one session.
 
-    :param marker: of the batch that writes the table: each commit gets it.
+    :param marker: of the batch that writes the table: each commit gets it, and none is planned after a later batch's.
     """
 
     spark: SparkSession
@@ -103,9 +103,11 @@ class DeltaPath:
 
         :param files: with its data files.
         :param deletes: by deletion vectors, as of a current table.
-        :raises TargetError: headgate cannot write the table.
+        :raises TargetError: headgate cannot write the table, or a later batch has written it.
         """
         table = self.snapshot(files=files)
+        if self.marker is not None:
+            check_order(self.path, table.transactions, self.marker)
         check_writable(self.path, table, self.spark.conf.get, deletes=deletes)
         return table
 

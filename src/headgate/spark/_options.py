@@ -216,6 +216,7 @@ class Options:
         "GTID set that the sinks have applied (the ledger's newest): where a stream without a checkpoint resumes",
     )
     epoch: int = _option(_number(0), "epoch of the newest batch that the sinks have applied (the ledger's newest)", 0)
+    written_epoch: int = _option(_number(0), "epoch of the newest batch that wrote to a sink, applied or not", 0)
     meta: bool = _option(_flag, 'batch reads of one table: "false" leaves out _op, _seq, _gtid, _ts, _table', True)
     append: bool = _option(
         _flag, 'leave out changes of key ranges that the first snapshot has not read yet ("true")', True
