@@ -17,6 +17,7 @@ import pytest
 from headgate.carrier import Batch
 from headgate.delta import TableLog
 from headgate.delta._commit import CommitOutcome
+from headgate.errors import CommitConflictError
 from headgate.lake import Ledger
 from headgate.offsets import Hint
 from headgate.snapshot import Window
@@ -67,6 +68,28 @@ def test_a_first_batch_that_is_lost_leaves_nothing() -> None:
     episode.world.behind_us = 600_000_000
     episode._rest()
     assert episode.pipeline is pipeline, "it went on"
+
+
+def test_a_driver_that_is_overtaken_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands still while it writes tables. A signal of its batch, which the other has processed, would be back."""
+    episode = Episode(1)
+    episode.world.heat = 0
+    driver, requests = Driver(episode.world, episode.pipeline), list[Any]()
+    while driver.batch():
+        pass
+    other = Driver(episode.world, episode.pipeline)
+    episode.world.traffic(9)
+    episode.world.main.settle()
+
+    def overtaken(*_: Any) -> Any:
+        assert other.batch()
+        return [], {}
+
+    monkeypatch.setattr(driver.writer, "_write_tables", overtaken)
+    monkeypatch.setattr(driver.writer._planner_messages, "request", lambda *about: requests.append(about))
+    with pytest.raises(CommitConflictError, match="an earlier attempt"):
+        driver.batch()
+    assert not requests
 
 
 # --- mends that are taken out

@@ -10,6 +10,8 @@ The order is the guarantee:
    target that is not ours, contradictory images) writes nothing.
 4. The tables are written, several at once, then the messages are sent to Kafka (``kafka._target``), then the schema
    history. Each step is repeatable; messages may come twice, unless they are sent in transactions.
+   Before what no marker guards, messages and requests, the ledger is looked at again: another driver may have taken
+   this one's place while it wrote the tables.
 5. Requests to the planner (read a chunk or a table again), and signals from the log, go to the inbox. The planner takes
    them only after this batch, and a replay writes the same files.
 6. The ledger row commits the batch, with its notifications (``control/_events.py``).
@@ -225,6 +227,7 @@ class BatchWriter:
         decided = self._decide(spark, batch)
         self.ledger.begin(batch.header.epoch)
         decisions, write_methods = self._write_tables(spark, batch, decided)
+        self.ledger.fence(batch.header.epoch)  # a batch that was written meanwhile would be sent, and requested, again
         if self._kafka is not None:
             self._kafka.send(batch, {one.table: one.messages for one in decisions if one.messages})
         states = self._placed({**before, **{decision.table: decision.state for decision in decisions}})
