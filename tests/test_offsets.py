@@ -38,8 +38,9 @@ def progress(finished: bool) -> st.SearchStrategy[SnapshotProgress]:
     return st.builds(SnapshotProgress, numbers, bounds, bounds, numbers, st.just(finished), numbers, numbers)
 
 
-no_read = st.builds(TableRead, texts, st.sampled_from([one for one in ReadState if one is not ReadState.READING]))
-ranges = st.builds(TableRead, texts, st.just(ReadState.READING), progress(False), requests, flags)
+READING = (ReadState.BEGUN, ReadState.READING)
+no_read = st.builds(TableRead, texts, st.sampled_from([one for one in ReadState if one not in READING]))
+ranges = st.builds(TableRead, texts, st.sampled_from(READING), progress(False), requests, flags)
 retries = st.lists(chunks, min_size=1, max_size=2).map(tuple)
 retried = st.builds(
     TableRead, texts, st.just(ReadState.READING), st.none() | progress(True), requests, st.just(False), retries

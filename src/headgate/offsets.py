@@ -215,6 +215,7 @@ class ReadState(StrEnum):
 
     QUEUED = "queued"  # waits for its first chunk, and was never read
     QUEUED_AGAIN = "queued again"  # waits for its first chunk; until then, the rows that the sinks have stay valid
+    BEGUN = "begun"  # as READING, but never read before this batch, which reads no range of it yet
     READING = "reading"  # a range or a chunk to retry is not handed out yet
     READ = "read"  # every chunk was handed out, and the sinks have not confirmed that they have the table
     DEFERRED = "deferred"  # as FOLLOWED, but never read, which this batch's header says
@@ -222,6 +223,7 @@ class ReadState(StrEnum):
 
 
 _QUEUED: Final = (ReadState.QUEUED, ReadState.QUEUED_AGAIN)
+_READING: Final = (ReadState.BEGUN, ReadState.READING)
 _IDLE: Final = (ReadState.DEFERRED, ReadState.FOLLOWED)
 
 
@@ -244,9 +246,8 @@ class TableRead:
     """Chunks without a result, to be handed out again."""
 
     def __post_init__(self) -> None:
-        is_reading = self.state is ReadState.READING
         has_chunks = self.has_ranges or bool(self.retries)
-        if is_reading != has_chunks or (self.progress and not is_reading and self.state is not ReadState.READ):
+        if self.is_reading != has_chunks or (self.progress and not (self.is_reading or self.state is ReadState.READ)):
             raise OffsetFormatError(f"damaged offset: {self.table} is {self.state}, with {self.progress}")
 
     @property
@@ -260,6 +261,11 @@ class TableRead:
         return self.state in _QUEUED
 
     @property
+    def is_reading(self) -> bool:
+        """Whether ranges or chunks of it are still to be handed out, and its first chunk is or was next."""
+        return self.state in _READING
+
+    @property
     def is_idle(self) -> bool:
         """Whether it is not read, and waits for a signal."""
         return self.state in _IDLE
@@ -267,7 +273,7 @@ class TableRead:
     @property
     def is_pending(self) -> bool:
         """Whether chunks of it are still to be handed out."""
-        return self.is_queued or self.state is ReadState.READING
+        return self.is_queued or self.is_reading
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values, without those that are not set."""

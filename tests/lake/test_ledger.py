@@ -21,7 +21,8 @@ class Table:
 
     def create(self, columns: Any, properties: dict[str, str]) -> None:
         self.columns = columns
-        assert properties["headgate.table"] == "_headgate.ledger"
+        assert (properties["headgate.table"], properties["headgate.begun"]) == ("_headgate.ledger", "7")
+        self.newest = 0
 
     def version(self) -> int:
         return self.newest
@@ -36,7 +37,7 @@ def test_the_columns_are_those_of_the_records(monkeypatch: pytest.MonkeyPatch) -
     """A field of a record is a column: what is not written here has not been decided."""
     monkeypatch.setattr("headgate.lake._ledger.spark_schema", str)
     table, versions = Table(-1), "version bigint, changelog_version bigint"
-    ledger_at(table)._create()
+    ledger_at(table).begin(7)
     shard = f"struct<table string, shard string, {versions}>"
     assert table.columns == (
         "batch_id bigint, epoch bigint, gtid string, committed_at timestamp, "

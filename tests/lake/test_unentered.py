@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from headgate.delta import CommitPlan, write_files
+from headgate.errors import TargetError
 from headgate.lake import DeltaPath, Marker, TableState, UnenteredBatches, batch_marker
 from tests.lake.tables import make_table
 
@@ -30,7 +32,7 @@ def table(path: Path, epoch: int | None = None) -> DeltaPath:
 def write(delta: DeltaPath, *values: int) -> None:
     """Append rows."""
     files = [*write_files(pa.table({"id": values}, schema=ROWS).to_batches(), delta.path, ROWS, "snappy")]
-    delta.commit(lambda: CommitPlan(delta.snapshot(files=True), files, "WRITE", {}, blind=True))
+    delta.commit(lambda: CommitPlan(delta.writable(files=True), files, "WRITE", {}, blind=True))
 
 
 def values(delta: DeltaPath) -> list[int]:
@@ -54,9 +56,39 @@ def test_a_lost_batch_is_undone_and_the_next_one_is_kept(folder: Path, caplog: p
     assert "batch 2 is not in the ledger" in caplog.text
     assert values(current) == [1]
     assert lost.restored(current, 3) == 3, "nothing is left to undo"
+    with pytest.raises(TargetError, match="in batch 5, after batch 2: two pipelines run on one target"):
+        write(table(folder, 2), 2)
     write(current, 5)
     assert lost.restored(current, 3) == 3, "a replay of the batch keeps what it wrote"
     assert values(current) == [1, 5]
+
+
+def test_a_driver_that_another_one_has_overtaken_neither_writes_nor_undoes(folder: Path) -> None:
+    write(table(folder, 5), 5)
+    with pytest.raises(TargetError, match="in batch 5, after batch 2"):
+        write(table(folder, 2), 2)
+    with pytest.raises(TargetError, match="in batch 5, after batch 2"):
+        UnenteredBatches("shop", newest=1, epoch=2).restored(table(folder), 1)
+    assert values(table(folder)) == [1, 5]
+
+
+def test_what_another_driver_has_restored_meanwhile_stays(folder: Path) -> None:
+    """Both write the same batch; this one has looked at the table before."""
+    write(table(folder, 2), 2)
+    looked, lost = table(folder), UnenteredBatches("shop", newest=1, epoch=5)
+    other = replace(looked, marker=batch_marker("shop", 5))
+    commit = DeltaPath.commit
+
+    def restored(delta: DeltaPath, plan: Any, **more: Any) -> Any:
+        monkeypatch.undo()
+        assert lost.restored(looked, 1) == 3
+        write(other, 5)
+        return commit(delta, plan, **more)
+
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr(DeltaPath, "commit", restored)
+    assert lost.restored(looked, 1) == 1
+    assert values(looked) == [1, 5]
 
 
 def test_what_the_ledger_has_stays(folder: Path) -> None:

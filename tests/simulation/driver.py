@@ -18,10 +18,10 @@ from headgate.spark import Options, Planner, Task, plan_tasks
 from tests.simulation.planning import SimulatedServer
 from tests.simulation.reading import read_task
 from tests.simulation.sinks import Spark, Writer
-from tests.simulation.source import Server
+from tests.simulation.source import TABLES, UUIDS, Counts, Server
 from tests.simulation.world import World
 
-__all__ = ["Driver", "Fault", "Pipeline"]
+__all__ = ["Driver", "Fault", "Pipeline", "counts_of"]
 
 SLOTS: Final = 2
 
@@ -58,7 +58,7 @@ class Pipeline:
     judged: int = 0
     """The world's number of rewrites at which ``had`` was compared with the source last, and was intact."""
 
-    def options(self, epoch: int, applied: str | None) -> Options:
+    def options(self, epoch: int, written_epoch: int, applied: str | None) -> Options:
         plain = {
             "url": "mysql://u@h",
             "tables": "d.*",
@@ -71,6 +71,7 @@ class Pipeline:
             "snapshot_cut": self.cut,
             "append": "false" if "changelog" in self.modes else "true",
             "epoch": str(epoch),
+            "written_epoch": str(written_epoch),
         }
         return Options.parse({**plain, **({"applied": applied} if applied else {})})
 
@@ -86,6 +87,11 @@ class Pipeline:
                     return False
             self.judged = world.rewritten
         return True
+
+    def forget_after(self, offset: SourceOffset) -> None:
+        """Count transactions after an offset as not read."""
+        counts = counts_of(offset.gtid)
+        self.had = {key: us for key, us in self.had.items() if key[1] <= counts[key[0]]}
 
     def note_plan(self, world: World, part: Position, before: Server) -> dict[tuple[int, int], int]:
         """Return the transactions of a set that is planned: origin and number → commit time.
@@ -108,8 +114,9 @@ class Driver:
         followed_log.cache_clear()
         self.writer = Writer(pipeline.lake, pipeline.modes)
         self.writer.resume()
-        last = self.writer.ledger.last
-        options = pipeline.options(last.epoch if last else 0, last.gtid if last else None)
+        self.writer.check_targets(Spark(), TABLES)  # type: ignore[arg-type]
+        last, newest = self.writer.ledger.last, self.writer.newest_epoch(Spark())  # type: ignore[arg-type]
+        options = pipeline.options(last.epoch if last else 0, newest, last.gtid if last else None)
         self.planner = Planner(
             options,
             SimulatedServer(world),
@@ -166,9 +173,12 @@ class Driver:
             if self._start.signals["full_restart"]:
                 pipeline.had.clear()
                 pipeline.judged, pipeline.is_mixed = self.world.rewritten, False
-                self.world.known_rewrites = self.world.rewritten
+                self.world.known_rewrites, before = self.world.rewritten, self.world.main
                 pipeline.has_gap = self.writer.ledger.last is not None
+            pipeline.forget_after(self._start)  # what lost batches read is not read
             pipeline.had |= pipeline.note_plan(self.world, self._start.position, before)
+            if pipeline.offsets:  # the first batch ends before the new beginning
+                pipeline.forget_after(SourceOffset.from_json(pipeline.offsets[-1]))
             if self.writer.ledger.last is None:
                 pipeline.begins.append(self._start.gtid)
         return self._start
@@ -204,8 +214,21 @@ class Driver:
     def write(self, batch: Batch, tasks: list[Task]) -> None:
         """Apply a batch, which is not evaluated again."""
         del tasks
-        self.world.freeze = None  # tables have no fence but the ledger's, before and after them
         report = self.writer._write(Spark(), batch, self._number)  # type: ignore[arg-type]
         if report.replayed:
             self.world.count("batch repeated")
         self.world.count("table decided", len(batch.tables()))
+
+
+def counts_of(text: str) -> Counts:
+    """Return a GTID set without holes, from its text."""
+    counts = [0, 0]
+    for piece in text.split(",") if text else ():
+        uuid, _, numbers = piece.partition(":")
+        if ":" in numbers:
+            raise Fault(f"the GTID set {text} has holes")
+        first, _, last = numbers.partition("-")
+        if first != "1":
+            raise Fault(f"the GTID set {text} has holes")
+        counts[UUIDS.index(uuid)] = int(last or first)
+    return counts[0], counts[1]

@@ -43,6 +43,7 @@ STEPS: Final = 60
 """Steps of an episode."""
 _HEATS: Final = (0, 1, 1, 2, 4)
 _SIGNALS: Final = ("execute-snapshot", "execute-snapshot", "stop-snapshot", "pause-snapshot", "resume-snapshot")
+_BEHIND_US: Final = 600_000_000
 _PATIENCE: Final = 60
 """So many batches in a row may fail at rest."""
 
@@ -60,6 +61,10 @@ class _Serial:
         pass
 
     map = staticmethod(map)
+
+
+def _kill(_: object) -> None:
+    raise Killed
 
 
 def _sleep(seconds: float) -> None:
@@ -149,9 +154,11 @@ class Episode:
         what = choose.below(100)
         if what < 36:
             world.traffic(5 + choose.below(60))
-        elif what < 80:
+        elif what < 80 and (self.pipeline.done or choose.below(6)):
             self.batch()
-        elif what < 83:
+        elif what < 81:
+            self._lose_batch()
+        elif what < 84:
             self._signal()
         elif what < 88:
             world.statement()
@@ -170,14 +177,18 @@ class Episode:
             world.rotate()
             world.sleep(1.0)
 
-    def batch(self) -> bool | None:
-        """Let the pipeline run a batch; return False if it has nothing to do, None if it failed."""
+    def batch(self, *, dies: bool = False) -> bool | None:
+        """Let the pipeline run a batch; return False if it has nothing to do, None if it failed.
+
+        :param dies: between the tables and the ledger row.
+        """
         world = self.world
         world.freeze = self._freeze
         try:
             if self._driver is None:
                 self._driver = Driver(world, self.pipeline)
                 world.count("start")
+            self._driver.writer.after_tables = _kill if dies else None
             done = self._driver.batch()
         except Killed:
             self._driver = done = None
@@ -254,11 +265,20 @@ class Episode:
         name = signal_path(f"user-{self._signals}")
         self.world.store.write(self.pipeline.lake.inbox, name, json.dumps(signal).encode())
 
+    def _lose_batch(self) -> None:
+        """Run a batch that gets into the tables, and not into the ledger, and remove Spark's checkpoint."""
+        self.batch(dies=True)
+        self._lose_checkpoint()
+
     def _lose_checkpoint(self) -> None:
-        """Remove Spark's checkpoint."""
+        """Remove Spark's checkpoint; the next process may be on a machine whose clock is behind."""
+        world = self.world
+        world.behind_us = world.choose.pick((0, 0, _BEHIND_US))
+        if not self.oracle.has_rows and not world.store.late:
+            self.pipeline.begins = []  # nothing of what the lost batches wrote may be left
         self._driver, self.pipeline.done = None, 0
         self.pipeline.offsets, self.pipeline.eras, self.pipeline.plans = [], [], []
-        self.world.count("checkpoint lost")
+        world.count("checkpoint lost")
 
     # --- the end
 

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.simulation.driver import Fault, Pipeline
-from tests.simulation.source import TABLES, UUIDS, Counts
+from tests.simulation.driver import Fault, Pipeline, counts_of
+from tests.simulation.source import TABLES
 from tests.simulation.world import World
 
 __all__ = ["Oracle"]
@@ -59,6 +59,11 @@ class Oracle:
         return rows
 
     # --- after each batch
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the ledger had a row at the last look."""
+        return bool(self._rows)
 
     def observe(self) -> None:
         """Judge the rows that the ledger got since the last look."""
@@ -146,17 +151,3 @@ class Oracle:
                 f"the changelog of {name} has {len(logged)} images, the source {len(expected)}; at {wrong}:"
                 f" {logged[wrong : wrong + 3]}, not {expected[wrong : wrong + 3]}"
             )
-
-
-def counts_of(text: str) -> Counts:
-    """Return a GTID set without holes, from its text."""
-    counts = [0, 0]
-    for piece in text.split(",") if text else ():
-        uuid, _, numbers = piece.partition(":")
-        if ":" in numbers:
-            raise Fault(f"the GTID set {text} has holes")
-        first, _, last = numbers.partition("-")
-        if first != "1":
-            raise Fault(f"the GTID set {text} has holes")
-        counts[UUIDS.index(uuid)] = int(last or first)
-    return counts[0], counts[1]

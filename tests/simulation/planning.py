@@ -14,6 +14,7 @@ from headgate.offsets import Hint
 from headgate.positions import Position, parse_position
 from headgate.replication import TransactionHeader
 from headgate.spark import ServerState
+from headgate.spark._server import DirectLog
 from tests.simulation.source import TABLES, UUIDS, Server, gtids
 from tests.simulation.world import World
 
@@ -31,7 +32,7 @@ def definition(table: str) -> TableDef:
     return _DEFINITIONS[table]
 
 
-class SimulatedServer:
+class SimulatedServer(DirectLog):
     """One connection, which is replaced when it breaks."""
 
     def __init__(self, world: World) -> None:
@@ -85,18 +86,6 @@ class SimulatedServer:
         rows = server.states[server.visible].get(table, {})
         keys = sorted((key for key in rows if low < key <= high), reverse="DESC" in sql)
         return [(str(keys[offset]),)] if offset < len(keys) else []
-
-    def reach(self, had: Position, end: Position) -> Position:
-        del had
-        return end
-
-    def reads_windows(self, end: Position) -> bool:
-        del end
-        return True
-
-    def log_uuid(self, had: Position, end: Position) -> str | None:
-        del had, end
-        return None
 
     def log_file(self) -> str:
         server = self._ask()

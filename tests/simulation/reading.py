@@ -77,9 +77,9 @@ def _log(world: World, task: Task, part: LogRange) -> list[Message]:
         indexes = received(server, wanted, None)  # the hint led elsewhere
     if not _is_complete(server, wanted, indexes):
         raise IncompleteReadError("the range is not complete")
+    _still(world, connection)
     if any(index < server.purged for index in indexes):
         raise BinlogPurgedError("the log was purged", needed=part.wanted, purged=str(server.purged_set()))
-    _still(world, connection)
     world.count("transaction delivered", len(indexes))
     unread = {item.table: item for item in part.unread}
     messages: list[Message] = []

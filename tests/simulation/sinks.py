@@ -19,6 +19,7 @@ from headgate.decide.actions import Action, AppendChanges
 from headgate.delta import CommitPlan, Snapshot
 from headgate.errors import CommitConflictError
 from headgate.lake import PIPELINE, TABLE, DeltaPath, Lake, Ledger, LedgerRow, Marker, Target
+from headgate.lake._properties import BEGUN
 from headgate.sinks import BatchWriter, PlannerMessages, Progress
 from tests.simulation.world import World
 
@@ -229,7 +230,7 @@ class ChangelogTable:
         _commit(self.delta, plan)
 
 
-def keep_until(delta: DeltaPath, epoch: int, column: str) -> None:
+def keep_until(delta: DeltaPath, epoch: int, column: str, *, unless: Callable[[Snapshot], bool]) -> None:
     """Stand for ``headgate.lake._replace.keep_until``: delete the rows of later epochs."""
     del column
     world = _of(delta)
@@ -241,7 +242,7 @@ def keep_until(delta: DeltaPath, epoch: int, column: str) -> None:
 
     def plan(table: Snapshot) -> Sequence[Mapping[str, Any]]:
         actions: list[Mapping[str, Any]] = []
-        for file in table.files.values():
+        for file in () if unless(table) else table.files.values():
             before = world.store.data[file.path]
             after = kept(before)
             if after != before:
@@ -284,8 +285,9 @@ class _Ledger(Ledger):
         newest: Sequence[Any] = max(rows, key=itemgetter(1))
         return LedgerRow.of({field.name: value for field, value in zip(fields(LedgerRow), newest, strict=True)})
 
-    def _create(self) -> None:
-        self._delta.create(_Schema(), {PIPELINE: PIPELINE_NAME, TABLE: "_headgate.ledger"})  # type: ignore[arg-type]
+    def _create(self, epoch: int) -> None:
+        properties = {PIPELINE: PIPELINE_NAME, TABLE: "_headgate.ledger", BEGUN: str(epoch)}
+        self._delta.create(_Schema(), properties)  # type: ignore[arg-type]
 
 
 class _Nothing:

@@ -15,7 +15,8 @@ from unittest.mock import patch
 import pytest
 
 from headgate.carrier import Batch
-from headgate.delta import CommitOutcome
+from headgate.delta import CommitOutcome, TableLog
+from headgate.errors import CommitConflictError
 from headgate.lake import Ledger
 from headgate.offsets import Hint
 from headgate.snapshot import Window
@@ -23,7 +24,7 @@ from headgate.spark import Planner
 from tests.simulation import reading
 from tests.simulation.__main__ import main
 from tests.simulation.driver import Driver
-from tests.simulation.episode import Fault, run_episode, seeds_of, shrink, simulated
+from tests.simulation.episode import Episode, Fault, run_episode, seeds_of, shrink, simulated
 from tests.simulation.source import Server
 
 STEPS = 20_000
@@ -51,6 +52,43 @@ def test_a_simulated_pipeline_is_exact() -> None:
 
 def test_equal_seeds_give_equal_episodes() -> None:
     assert run_episode(3) == run_episode(3)
+
+
+def test_a_first_batch_that_is_lost_leaves_nothing() -> None:
+    """Also if the next process's clock is behind: then its batches come after the lost one all the same."""
+    episode = next(one for one in map(Episode, range(99)) if "changelog" in one.pipeline.modes)
+    pipeline = episode.pipeline
+    driver = episode._driver = Driver(episode.world, pipeline)
+    driver._begin()
+    episode.world.traffic(30)
+    episode.world.main.settle()
+    episode._lose_batch()
+    assert TableLog(pipeline.lake.changelog("d.a", None)).refresh().files, "the lost batch has written it"
+    episode.world.behind_us = 600_000_000
+    episode._rest()
+    assert episode.pipeline is pipeline, "it went on"
+
+
+def test_a_driver_that_is_overtaken_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands still while it writes tables. A signal of its batch, which the other has processed, would be back."""
+    episode = Episode(1)
+    episode.world.heat = 0
+    driver, requests = Driver(episode.world, episode.pipeline), list[Any]()
+    while driver.batch():
+        pass
+    other = Driver(episode.world, episode.pipeline)
+    episode.world.traffic(9)
+    episode.world.main.settle()
+
+    def overtaken(*_: Any) -> Any:
+        assert other.batch()
+        return [], {}
+
+    monkeypatch.setattr(driver.writer, "_write_tables", overtaken)
+    monkeypatch.setattr(driver.writer._planner_messages, "request", lambda *about: requests.append(about))
+    with pytest.raises(CommitConflictError, match="an earlier attempt"):
+        driver.batch()
+    assert not requests
 
 
 # --- mends that are taken out
@@ -119,6 +157,11 @@ def _no_markers() -> AbstractContextManager[Any]:
     return patch("tests.simulation.sinks.has_marker", lambda table, marker: False)
 
 
+def _no_order_of_batches() -> AbstractContextManager[Any]:
+    """A driver that another one has overtaken still writes tables."""
+    return patch("headgate.lake._delta.check_order", lambda *_: None)
+
+
 def _stale_tables_are_forgotten() -> AbstractContextManager[Any]:
     """A table that waits to be read again is not named to a stream that lost its checkpoint."""
     return patch("headgate.carrier.ControlFolder.stale", lambda self: frozenset())
@@ -135,6 +178,7 @@ def _stale_tables_are_forgotten() -> AbstractContextManager[Any]:
         _bad_hints,
         _no_undoing_of_lost_batches,
         _no_markers,
+        _no_order_of_batches,
         pytest.param(_stale_tables_are_forgotten, marks=pytest.mark.long),
     ],
 )

@@ -32,6 +32,8 @@ class World:
         self.choose = Chooser(seed)
         self.figures: Counter[str] = Counter()
         self.now_us = 1_000_000_000
+        self.behind_us = 0
+        """How far the clock of the pipeline's machine is behind."""
         self.store = Store(self)
         rows: dict[str, dict[int, int]] = {
             table: dict.fromkeys(range(self.choose.below(_KEYS)), 0) for table in TABLES[:2]
@@ -73,7 +75,7 @@ class World:
 
     def wall_us(self) -> int:
         self.now_us += 1
-        return self.now_us
+        return self.now_us - self.behind_us
 
     def sleep(self, seconds: float) -> None:
         self.now_us += int(seconds * 1e6)

@@ -231,6 +231,10 @@ def test_epochs_are_at_least_the_wall_clock_and_the_ledger() -> None:
     assert run.offset.epoch == 0
     assert run.batch()
     assert run.headers[0]["epoch"] == int(run.clock.now * 1000)
+    run = stream(source(("d.a", 3)), written_epoch="99999999999999")
+    assert run.batch()
+    assert run.headers[0]["epoch"] == 100000000000000, "a lost batch wrote tables before the clock went back"
+    assert run.headers[0]["start_epoch"] == 0
 
 
 def test_small_tables_share_a_batch_and_large_ones_their_slots() -> None:

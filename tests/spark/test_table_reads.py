@@ -17,22 +17,28 @@ from headgate.spark.table_reads import TRANSITIONS, ReadEvent, TableReads, next_
 T = "d.t"
 LEGAL = """
 ADD            no record    → queued
+ANNOUNCE       begun        → reading
 ANNOUNCE       deferred     → followed
-BEGIN          queued       → reading
+BEGIN          queued       → begun
 BEGIN          queued again → reading
 DEFER          no record    → deferred
+END            begun        → no record
 END            queued       → no record
 END            queued again → no record
 END            read         → no record
 END            reading      → no record
+EXCLUDE        begun        → no record
 EXCLUDE        deferred     → no record
 EXCLUDE        followed     → no record
 EXCLUDE        queued       → no record
 EXCLUDE        queued again → no record
 EXCLUDE        read         → no record
 EXCLUDE        reading      → no record
+HAND_OUT       begun        → reading
 HAND_OUT       reading      → reading
+HAND_OUT_LAST  begun        → read
 HAND_OUT_LAST  reading      → read
+READ_AGAIN     begun        → queued
 READ_AGAIN     deferred     → queued
 READ_AGAIN     followed     → queued again
 READ_AGAIN     no record    → queued again
@@ -48,8 +54,8 @@ RETRY          reading      → reading
 STOP           queued again → followed
 STOP           read         → followed
 STOP           reading      → followed
+STOP_UNNAMED   begun        → deferred
 STOP_UNNAMED   queued       → deferred
-STOP_UNNAMED   reading      → deferred
 """
 PARTIAL = SnapshotRequest(("s",), "v = 1", partial=True)
 BEGUN = SnapshotProgress(7, ("9",))
@@ -61,6 +67,7 @@ RECORDS: dict[ReadState | None, TableRead | None] = {
     None: None,
     ReadState.QUEUED: TableRead(T, ReadState.QUEUED, append=True),
     ReadState.QUEUED_AGAIN: TableRead(T, ReadState.QUEUED_AGAIN),
+    ReadState.BEGUN: TableRead(T, ReadState.BEGUN, BEGUN, append=True),
     ReadState.READING: TableRead(T, ReadState.READING, BEGUN, append=True),
     ReadState.READ: TableRead(T, ReadState.READ, FINISHED, append=True),
     ReadState.DEFERRED: TableRead(T, ReadState.DEFERRED),
@@ -106,9 +113,6 @@ def test_each_event_in_each_state(before: ReadState | None, event: ReadEvent) ->
     if event is ReadEvent.ANNOUNCE:
         reads.next_batch()
     else:
-        if event is ReadEvent.STOP_UNNAMED and before is ReadState.READING:
-            reads = of(RECORDS[ReadState.QUEUED])
-            reads.begin(T, BEGUN, append=False)
         HAPPENS[event](reads)
     read = reads.get(T)
     assert (read and read.state) == TRANSITIONS[event][before]

@@ -129,7 +129,7 @@ def command(
         stats = load_stats(connection.query, patterns)
         if not stats:
             raise no_match(patterns)
-        uuid = check_settings(connection, patterns, kinds=kinds_of_watermark(watermark.value)).server_uuid
+        uuid = check_settings(connection, patterns, kinds=kinds_of_watermark(watermark)).server_uuid
         _check_engines(stats)
         locks = TableLocks(lock_hold, lock_wait_seconds) if watermark == "lock" else None
         policies = replace(printed_policies(rules, connection, patterns), window=window.value)

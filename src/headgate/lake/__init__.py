@@ -21,7 +21,7 @@ from headgate.lake._ledger import (
     read_as_of,
     versions_of,
 )
-from headgate.lake._marker import Marker, batch_marker
+from headgate.lake._marker import Marker, batch_marker, newest_batch
 from headgate.lake._merged import MergedTables, epochs_shown
 from headgate.lake._notifications import TableChannel
 from headgate.lake._places import PLACE_FIELDS, SHARDS, Place, Places
@@ -109,6 +109,7 @@ __all__ = [
     "ledger_files",
     "ledger_notifications",
     "may_have_open",
+    "newest_batch",
     "newest_row",
     "plan_replacement",
     "read_as_of",

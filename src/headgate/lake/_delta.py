@@ -30,7 +30,7 @@ from headgate.delta import (
     with_properties,
 )
 from headgate.errors import TargetError
-from headgate.lake._marker import Marker
+from headgate.lake._marker import Marker, check_order
 from headgate.lake._properties import PIPELINE, TABLE
 from headgate.lake._session_access import share_access
 from headgate.lake._write_methods import check_writable
@@ -98,7 +98,7 @@ def check_owner(path: str, snapshot: Snapshot, pipeline: str, table: str) -> Non
 class DeltaPath:
     """One Delta table by path, in one session.
 
-    :param marker: of the batch that writes the table: each commit gets it.
+    :param marker: of the batch that writes the table: each commit gets it, and none is planned after a later batch's.
     """
 
     spark: SparkSession
@@ -133,7 +133,7 @@ class DeltaPath:
         :param deletes: by deletion vectors, as of a current table.
         :param newest: False: the version that is known, if headgate can write it. If it is not the newest, the commit
             conflicts.
-        :raises TargetError: headgate cannot write the table.
+        :raises TargetError: headgate cannot write the table, or a later batch has written it.
         """
         if not newest:
             with suppress(TargetError):  # another program may have made it writable since
@@ -141,6 +141,8 @@ class DeltaPath:
         return self._checked(self.snapshot(files=files), deletes=deletes)
 
     def _checked(self, table: Snapshot, *, deletes: bool) -> Snapshot:
+        if self.marker is not None:
+            check_order(self.path, table.transactions, self.marker)
         check_writable(self.path, table, self.spark.conf.get, deletes=deletes)
         return table
 

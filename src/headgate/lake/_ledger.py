@@ -36,7 +36,7 @@ from headgate.lake._delta import DeltaPath, check_owner, followed_log, spark_sch
 from headgate.lake._ignored import IgnoredChanges
 from headgate.lake._layout import Lake
 from headgate.lake._places import Place
-from headgate.lake._properties import PIPELINE, TABLE
+from headgate.lake._properties import BEGUN, PIPELINE, TABLE
 from headgate.lake._states import SUSPENDED
 
 if TYPE_CHECKING:
@@ -305,8 +305,9 @@ _DDL: Final = (
 
 
 class Ledger:
-    """Writer of the ledger, one per running pipeline. The first row creates the table: a run that cannot begin leaves
-    nothing behind.
+    """Writer of the ledger, one per running pipeline. The first batch creates the table before it writes others
+    (:meth:`begin`): a run that cannot begin leaves nothing behind, and a ledger without a row says that such a batch
+    did not end.
     """
 
     def __init__(self, spark: SparkSession, lake: Lake, pipeline: str) -> None:
@@ -345,6 +346,15 @@ class Ledger:
             )
         return epoch == newest
 
+    def entered_epoch(self) -> int | None:
+        """Return the epoch of the newest row. All later batches that wrote tables were lost. Without a row: the last
+        epoch before the ledger began. None: there is no ledger, so nothing is known of what tables have.
+        """
+        if self.last is not None:
+            return self.last.epoch
+        begun = self._delta.snapshot().properties.get(BEGUN) if self._version >= 0 else None
+        return None if begun is None else int(begun) - 1
+
     def fence(self, epoch: int) -> None:
         """Raise an error if the ledger was written since we last did.
 
@@ -360,6 +370,16 @@ class Ledger:
             raise CommitConflictError(f"{self._delta.path}: a commit of an earlier attempt arrived late")
         self._expect(self._version)
 
+    def begin(self, epoch: int) -> None:
+        """Create the ledger, if there is none, before a batch writes tables.
+
+        :raises CommitConflictError: another program creates it.
+        """
+        if self._version < 0:
+            self._create(epoch)
+            self._expect(0)
+            self._version = 0
+
     def append(self, row: LedgerRow) -> None:
         """Commit the batch.
 
@@ -370,11 +390,6 @@ class Ledger:
         notifications = json.dumps([one.to_dict() for one in row.notifications]) if row.notifications else None
         merged = [asdict(one) for one in row.merged] or None
         values = [(row.batch_id, row.epoch, row.gtid, row.committed_at, tables, opened, notifications, merged)]
-        if self._version < 0:
-            self.fence(row.epoch)
-            self._create()
-            self._expect(0)
-            self._version = 0
         try:
             append_rows(self._delta, values, _DDL, at=self._version)
         except CommitConflictError:
@@ -406,9 +421,9 @@ class Ledger:
                 "pipelines run on one target; stop one of them"
             )
 
-    def _create(self) -> None:
+    def _create(self, epoch: int) -> None:
         # A checkpoint of the log takes seconds on a busy machine; it saves readers the replay of small files.
-        properties = {PIPELINE: self._pipeline, TABLE: _NAME, "delta.checkpointInterval": "100"}
+        properties = {PIPELINE: self._pipeline, TABLE: _NAME, BEGUN: str(epoch), "delta.checkpointInterval": "100"}
         self._delta.create(spark_schema(_DDL), properties)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headgate.errors import TargetError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Marker", "batch_marker", "newest_batch"]
+__all__ = ["Marker", "batch_marker", "check_order", "newest_batch"]
 
 
 @dataclass(frozen=True)
@@ -24,8 +26,25 @@ class Marker:
 
 
 def batch_marker(pipeline: str, epoch: int) -> Marker:
-    """Return the marker of all commits of a batch. It prevents none of them."""
+    """Return the marker of all commits of a batch. It prevents none of them, but those of earlier batches
+    (:func:`check_order`).
+    """
     return Marker(f"{_applications(pipeline)}batch", epoch)
+
+
+def check_order(path: str, transactions: Mapping[str, int], marker: Marker) -> None:
+    """Check that no later batch has written a table: the fence against a driver that continues after another one has
+    taken its place. That one's ledger row would be refused, but its commits before that would bring deleted rows back.
+
+    :param transactions: of the version on which a commit of the marker's batch is planned, by application.
+    :raises TargetError: a later batch has written it.
+    """
+    newest = transactions.get(marker.application, marker.version)
+    if newest > marker.version:
+        raise TargetError(
+            f"another program wrote {path} in batch {newest}, after batch {marker.version}: two pipelines run on one"
+            " target; stop one of them"
+        )
 
 
 def newest_batch(pipeline: str, transactions: Mapping[str, int]) -> int:

@@ -46,7 +46,7 @@ from headgate.errors import TargetError
 from headgate.lake._delta import followed_log
 from headgate.lake._layout import Lake
 from headgate.lake._ledger import MergedState, ShownShard, TableState
-from headgate.lake._marker import Marker
+from headgate.lake._marker import Marker, check_order
 from headgate.lake._properties import MERGED, key_of, key_property
 from headgate.lake._write_methods import check_union
 
@@ -117,8 +117,9 @@ class MergedTables:
 
         :param gone: values of the shard column that no table has any more.
         :raises DifferentColumnsError: their columns have no common form.
-        :raises TargetError: headgate cannot write the merged table.
+        :raises TargetError: headgate cannot write the merged table, or a later batch has written it.
         """
+        marker = Marker(self._application, epoch)
         wanted = {one.table: version for one in shards if (version := getattr(one, column)) is not None}
         shown = merged.shown(column)
         if column == "version" and any(one.is_read and one.version is None and one.table in shown for one in shards):
@@ -142,9 +143,11 @@ class MergedTables:
                 )
             if union.version >= 0:
                 check_union(folder, union)
+            check_order(folder, union.transactions, marker)
             unchanged = same if union.version == getattr(merged, column) else []
             actions = union_actions(union, layout, [*parts.values()], gone, unchanged)
-            return self._plan(union, actions, epoch) if actions else None
+            about = {"outputMode": "Update", "epochId": str(epoch)}
+            return CommitPlan(union, [*actions, marker.action()], "STREAMING UPDATE", about) if actions else None
 
         done = commit(followed_log(folder), plan)
         version = union.version if done is None else done.version
@@ -171,11 +174,6 @@ class MergedTables:
         known = shown.get(state.table)
         changed = {} if known is None else changed_files(folder, known, table.version)
         return UnionPart(place.shard, place.folder, table, changed)
-
-    def _plan(self, union: Snapshot, actions: Sequence[Mapping[str, Any]], epoch: int) -> CommitPlan:
-        about = {"outputMode": "Update", "epochId": str(epoch)}
-        marker = Marker(self._application, epoch).action()
-        return CommitPlan(union, [*actions, marker], "STREAMING UPDATE", about)
 
 
 def _properties(shard_column: str, parts: Iterable[UnionPart]) -> dict[str, str]:

@@ -10,10 +10,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-__all__ = ["MERGED", "PIPELINE", "TABLE", "key_of", "key_property"]
+__all__ = ["BEGUN", "MERGED", "PIPELINE", "TABLE", "key_of", "key_property"]
 
 PIPELINE: Final = "headgate.pipeline"
 TABLE: Final = "headgate.table"
+BEGUN: Final = "headgate.begun"
+"""Of the ledger: the epoch of the first batch that began to write with it, in the ledger or lost."""
 MERGED: Final = "headgate.merged"
 """``true`` for a table that consists of other tables' files, which are removed with those; else missing."""
 _KEY: Final = "headgate.key"

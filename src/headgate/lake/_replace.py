@@ -161,10 +161,13 @@ def reshape_files(delta: DeltaPath, after: ColumnsAfter, always: Sequence[str]) 
     delta.commit(plan)
 
 
-def keep_until(delta: DeltaPath, epoch: int, column: str) -> None:
+def keep_until(
+    delta: DeltaPath, epoch: int, column: str, *, unless: Callable[[Snapshot], bool] = lambda _: False
+) -> None:
     """Delete the rows of later epochs, in one commit, from a table that may have no deletion vectors.
 
     :param column: has the epoch of a row's batch, or is a struct with it.
+    :param unless: returns whether nothing is to be deleted from a version.
     :raises CommitConflictError: other programs changed the table, again and again.
     :raises TargetError: headgate cannot write the table.
     """
@@ -176,6 +179,8 @@ def keep_until(delta: DeltaPath, epoch: int, column: str) -> None:
 
     def plan() -> CommitPlan | None:
         base = inspect_base(delta, "", (), files=True)
+        if unless(base.snapshot):
+            return None
         path = (column, "epoch") if pa.types.is_struct(base.schema.field(column).type) else (column,)
         bounds = [(file, file.bounds(path, pa.int64())) for file in base.snapshot.files.values()]
         files = [file for file, known in bounds if known is None or known[1] > epoch]

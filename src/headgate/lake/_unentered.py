@@ -9,8 +9,9 @@ each table that a lost batch wrote first gets the content of its version in the 
 **Which tables.** Each commit of a batch has a marker with its epoch (``batch_marker``). A batch after the ledger's
 newest that is not the one to write is lost.
 
-**Repeatable.** A restored table keeps the lost batch's marker. So after another kill it is restored again, unless the
-next batch has written it: then it has the marker of that one, whose replay restores nothing.
+**Repeatable.** The commit that restores a table has the marker of the batch to write. So after another kill a replay of
+that batch restores nothing; if its checkpoint is lost, too, it is a lost batch itself. And a driver that still writes
+the lost batch is refused.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from typing import TYPE_CHECKING
 
 from headgate.delta import CommitPlan, restoration, snapshot_at
 from headgate.lake._delta import DeltaPath
-from headgate.lake._marker import newest_batch
+from headgate.lake._marker import batch_marker, newest_batch
 from headgate.lake._replace import keep_until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from headgate.lake._ledger import TableState
 
 __all__ = ["UnenteredBatches"]
@@ -36,7 +39,7 @@ log = logging.getLogger("headgate")
 class UnenteredBatches:
     """Batches of a pipeline that the ledger lacks.
 
-    :param newest: epoch of the ledger's newest row.
+    :param newest: epoch of the ledger's newest row, or before the first one (``Ledger.entered_epoch``).
     :param epoch: of the batch to write.
     """
 
@@ -67,25 +70,34 @@ class UnenteredBatches:
 
         :param version: in the ledger; None: no batch of the ledger has written the table, so their rows are deleted.
         :param column: has the epoch of a row's batch, or is a struct with it.
-        :raises TargetError: the version cannot be restored, or headgate cannot write the table.
+        :raises TargetError: the version cannot be restored, headgate cannot write the table, or a later batch has.
         """
-        lost = newest_batch(self.pipeline, delta.transactions())
-        if lost <= self.newest or lost == self.epoch:
+        lost = self._lost(delta.transactions())
+        if lost is None:
             return version
+        delta = replace(delta, marker=batch_marker(self.pipeline, self.epoch))
         log.warning("%s: batch %d is not in the ledger, and its checkpoint is lost: undone", delta.path, lost)
         if version is None:
-            keep_until(delta, self.newest, column)
+            keep_until(delta, self.newest, column, unless=lambda table: self._lost(table.transactions) is None)
             return None
-        return _restore(delta, version)
+        return self._restore(delta, version)
 
+    def _lost(self, transactions: Mapping[str, int]) -> int | None:
+        """Return the epoch of the lost batch that wrote a version of a table last; None: none did."""
+        newest = newest_batch(self.pipeline, transactions)
+        return None if newest <= self.newest or newest == self.epoch else newest
 
-def _restore(delta: DeltaPath, version: int) -> int:
-    """Restore a version of a table, and return the newest one."""
+    def _restore(self, delta: DeltaPath, version: int) -> int:
+        """Restore a version of a table, and return the one that has its content. Another driver may have restored the
+        table, and written the batch, since the last look.
+        """
 
-    def plan() -> CommitPlan | None:
-        table = delta.writable(files=True)
-        actions = restoration(table, snapshot_at(delta.path, version))
-        return CommitPlan(table, actions, "RESTORE", {"version": str(version)}) if actions else None
+        def plan() -> CommitPlan | None:
+            table = delta.writable(files=True)
+            if self._lost(table.transactions) is None:
+                return None
+            actions = restoration(table, snapshot_at(delta.path, version))
+            return CommitPlan(table, actions, "RESTORE", {"version": str(version)}) if actions else None
 
-    delta.commit(plan)
-    return delta.known().version
+        done = delta.commit(plan)
+        return version if done is None else done.version

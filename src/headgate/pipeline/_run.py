@@ -434,7 +434,8 @@ class _Run:
         from headgate.spark import register
 
         register(self.spark)
-        options = source_options(self.config, self.lake, slots=self._slots, last=self.writer.ledger.last)
+        newest, last = self.writer.newest_epoch(self.spark), self.writer.ledger.last
+        options = source_options(self.config, self.lake, slots=self._slots, last=last, written_epoch=newest)
         if self.images is not None:
             options["images_path"] = self.images.path
         stream = self.spark.readStream.format("mysql-cdc").options(**options).load()
@@ -518,10 +519,13 @@ def _freshness(config: PipelineConfig, lake: Lake) -> float:
     return (_FRESHNESS if lake.is_local else _STORE_FRESHNESS) if wanted is None else wanted / 1000
 
 
-def source_options(config: PipelineConfig, lake: Lake, *, slots: int, last: LedgerRow | None = None) -> dict[str, str]:
+def source_options(
+    config: PipelineConfig, lake: Lake, *, slots: int, last: LedgerRow | None = None, written_epoch: int = 0
+) -> dict[str, str]:
     """Return the options of the Spark source. Secrets are passed by name, never by value.
 
     :param last: the newest batch of the lake.
+    :param written_epoch: of the newest batch that wrote a table.
     """
     source, topic = config.source, config.signals.topic(config.name)
     every_change = not {"changelog", "kafka"}.isdisjoint(config.target.mode)
@@ -535,6 +539,7 @@ def source_options(config: PipelineConfig, lake: Lake, *, slots: int, last: Ledg
         "slots": str(slots),
         "applied": last.gtid if last is not None else None,
         "epoch": str(last.epoch if last is not None else 0),
+        "written_epoch": str(written_epoch),
         "images": "all" if all_images else "keys",
         # Changelogs and messages need every change, also of rows that the snapshot has yet to read: chunks are merged.
         "append": json.dumps(not every_change),

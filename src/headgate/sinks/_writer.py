@@ -10,6 +10,8 @@ The order is the guarantee:
    target that is not ours, contradictory images) writes nothing.
 4. The tables are written, several at once, then the messages are sent to Kafka (``kafka._target``), then the schema
    history. Each step is repeatable; messages may come twice, unless they are sent in transactions.
+   Before what no marker guards, messages and requests, the ledger is looked at again: another driver may have taken
+   this one's place while it wrote the tables.
 5. Requests to the planner (read a chunk or a table again), and signals from the log, go to the inbox. The planner takes
    them only after this batch, and a replay writes the same files.
 6. The ledger row commits the batch, with its notifications (``control/_events.py``).
@@ -53,6 +55,7 @@ from headgate.lake import (
     UnenteredBatches,
     WriteMethod,
     batch_marker,
+    newest_batch,
     session_properties,
 )
 from headgate.names import split_table
@@ -149,6 +152,18 @@ class BatchWriter:
         befores = {table: TableBefore(states.get(table), self.targets.get(table)) for table in sorted(self._checked)}
         return [table for table, before in befores.items() if before.lacks_rows(self._policy(table))]
 
+    def newest_epoch(self, spark: SparkSession) -> int:
+        """Return the epoch of the newest batch that wrote a checked table, in the ledger or not; 0: none."""
+        folders = [self.lake.schema_history]
+        for table in self._checked:
+            state, place = self.ledger.table(table), self._policy(table).place
+            folders += self.lake.delta_tables(table, place).values()
+            if state is not None and state.successor is not None:
+                folders.append(f"{self.lake.current(table, place)}/{state.successor.folder}")
+        for merged in self._shown():
+            folders += self.lake.delta_tables(merged.table, merged.place).values()
+        return max(newest_batch(self.pipeline, DeltaPath(spark, folder).transactions()) for folder in folders)
+
     def _check_place(self, spark: SparkSession, table: str, place: Place | None) -> None:
         """Raise ``TargetError`` if the table was written to another place and has not been moved."""
         known = self.ledger.table(table)
@@ -211,7 +226,10 @@ class BatchWriter:
         if not self._has_written:
             before = self._without_unentered(spark, batch, before)
         batch.name_dropped_tables(before)
-        decisions, write_methods = self._write_tables(spark, batch, self._decide(spark, batch))
+        decided = self._decide(spark, batch)
+        self.ledger.begin(batch.header.epoch)
+        decisions, write_methods = self._write_tables(spark, batch, decided)
+        self.ledger.fence(batch.header.epoch)  # a batch that was written meanwhile would be sent, and requested, again
         if self._kafka is not None:
             self._kafka.send(batch, {one.table: one.messages for one in decisions if one.messages})
         states = self._placed({**before, **{decision.table: decision.state for decision in decisions}})
@@ -291,9 +309,10 @@ class BatchWriter:
         :param before: the tables in the last ledger row.
         :returns: these, as they are now.
         """
-        if self.ledger.last is None:
+        entered = self.ledger.entered_epoch()
+        if entered is None:
             return before
-        unentered = UnenteredBatches(self.pipeline, self.ledger.last.epoch, batch.header.epoch)
+        unentered = UnenteredBatches(self.pipeline, entered, batch.header.epoch)
         self.check_targets(spark, [*batch.parts])
         after = dict(before)
         for table in sorted(self._checked):

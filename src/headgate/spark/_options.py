@@ -137,6 +137,7 @@ class Options(SourceSettings):
     epoch: int = Field(
         0, ge=0, description="epoch of the newest batch that the sinks have applied (the ledger's newest)"
     )
+    written_epoch: int = Field(0, ge=0, description="epoch of the newest batch that wrote to a sink, applied or not")
     meta: bool = Field(True, description="batch reads of one table: `false` leaves out _op, _seq, _gtid, _ts, _table")
     append: bool = Field(True, description="leave out changes of key ranges that the first snapshot has not read yet")
     snapshot_mode: Literal["initial", "initial_only", "no_data"] | None = Field(

@@ -531,7 +531,8 @@ class Planner:
         return self._server.executed() == had
 
     def _epoch(self, previous: int, now_us: int) -> int:
-        return max(previous + 1, self._options.epoch + 1, now_us // 1000)
+        """Return the next batch's epoch. It is after all that sinks have, also if the clock went back meanwhile."""
+        return max(previous + 1, self._options.epoch + 1, self._options.written_epoch + 1, now_us // 1000)
 
     def _begin(self, start: SourceOffset, state: ServerState) -> Hint | None:
         """Return the last recorded binlog position that has exactly ``start``'s set, if this server's log has it."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headgate.mysql import Connection, ConnectionSettings
     from headgate.replication import TransactionHeader
 
-__all__ = ["Server", "ServerState", "SourceServer", "check_executed", "check_position", "newest_file"]
+__all__ = ["DirectLog", "Server", "ServerState", "SourceServer", "check_executed", "check_position", "newest_file"]
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,23 @@ def check_position(had: Position, state: ServerState, server: Server, planned_on
         )
 
 
-class SourceServer:
+class DirectLog:
+    """The part of :class:`Server` about the log, of one that has all changes after any position: without a relay."""
+
+    def reach(self, had: Position, end: Position) -> Position:
+        del had
+        return end
+
+    def reads_windows(self, end: Position) -> bool:
+        del end
+        return True
+
+    def log_uuid(self, had: Position, end: Position) -> str | None:
+        del had, end
+        return None
+
+
+class SourceServer(DirectLog):
     """:class:`Server` on real connections.
 
     :param patterns: the followed tables: the server's log must have their changes.
@@ -240,18 +256,6 @@ class SourceServer:
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         return self._connection().query(sql)
-
-    def reach(self, had: Position, end: Position) -> Position:
-        del had
-        return end
-
-    def reads_windows(self, end: Position) -> bool:
-        del end
-        return True
-
-    def log_uuid(self, had: Position, end: Position) -> str | None:
-        del had, end
-        return None
 
     def log_file(self) -> str:
         return str(self._connection().log_status()[0])

@@ -203,7 +203,7 @@ def _snapshot_progress(end: SourceOffset) -> dict[str, ReadingProgress]:
             if not read.is_idle:
                 by_table[read.table] = ReadingProgress("done" if complete else "waits")
             continue
-        state: Literal["read", "reading"] = "reading" if read.state is ReadState.READING else "read"
+        state: Literal["read", "reading"] = "reading" if read.is_reading else "read"
         if progress is None:  # chunks of an earlier read, retried
             by_table[read.table] = ReadingProgress(state)
         else:

@@ -5,6 +5,7 @@ state        the table                                                   leaves 
 ============ =========================================================== ====================================
 queued       waits for its first chunk, and was never read               BEGIN, READ_AGAIN, STOP_UNNAMED, END
 queued again waits for its first chunk; what the sinks have stays valid  BEGIN, READ_AGAIN, STOP, END
+begun        as reading; was never read, and no chunk is handed out yet  HAND_OUT, ANNOUNCE, STOP_UNNAMED, END, …
 reading      a range, or a chunk to retry, is not handed out yet         HAND_OUT_LAST, READ_AGAIN, STOP, END
 read         every chunk was handed out; the sinks must confirm that     END, RETRY, READ_AGAIN, STOP
 deferred     was never read, and this batch's header says so             ANNOUNCE, READ_AGAIN, RETRY
@@ -21,7 +22,7 @@ they did before it. If they do not have it, it is *followed*. Chunks of it that 
 
 The header names tables that are *queued* or *deferred* as not complete yet: otherwise the sinks would take their first
 change for the beginning of a complete table. So a table that was never named is *queued* when it is requested, and
-*deferred* when its read is stopped, also if that is while its first chunk is planned.
+*deferred* when its read is stopped, also if that is while its first chunk is planned (*begun*).
 
 **Paused** is a state of the stream (``Notes.paused``): no chunks are handed out, but each event happens as it comes.
 
@@ -53,7 +54,7 @@ class ReadEvent(Enum):
 
     ADD = auto()  # a table appears that was never read
     DEFER = auto()  # ... and is read when a signal names it
-    ANNOUNCE = auto()  # the batch whose header names a deferred table is over
+    ANNOUNCE = auto()  # the batch whose header names a deferred table, or one that was begun, is over
     READ_AGAIN = auto()  # all of it, or the rows of a filter, are requested; or its ranges are no longer valid
     BEGIN = auto()  # its greatest key was frozen: its first chunk is next
     HAND_OUT = auto()  # a chunk is read in this batch, and others are left
@@ -66,24 +67,26 @@ class ReadEvent(Enum):
 
 
 _QUEUED: Final = (ReadState.QUEUED, ReadState.QUEUED_AGAIN)
-_RUNNING: Final = (*_QUEUED, ReadState.READING, ReadState.READ)
+_READING: Final = (ReadState.BEGUN, ReadState.READING)
+_RUNNING: Final = (*_QUEUED, *_READING, ReadState.READ)
+_UNNAMED: Final = (ReadState.QUEUED, ReadState.BEGUN)
 
 TRANSITIONS: Final[Mapping[ReadEvent, Mapping[ReadState | None, ReadState | None]]] = {
     ReadEvent.ADD: {None: ReadState.QUEUED},
     ReadEvent.DEFER: {None: ReadState.DEFERRED},
-    ReadEvent.ANNOUNCE: {ReadState.DEFERRED: ReadState.FOLLOWED},
+    ReadEvent.ANNOUNCE: {ReadState.DEFERRED: ReadState.FOLLOWED, ReadState.BEGUN: ReadState.READING},
     ReadEvent.READ_AGAIN: {
         **dict.fromkeys((None, *ReadState), ReadState.QUEUED_AGAIN),
-        **dict.fromkeys((ReadState.QUEUED, ReadState.DEFERRED), ReadState.QUEUED),
+        **dict.fromkeys((*_UNNAMED, ReadState.DEFERRED), ReadState.QUEUED),
     },
-    ReadEvent.BEGIN: dict.fromkeys(_QUEUED, ReadState.READING),
-    ReadEvent.HAND_OUT: {ReadState.READING: ReadState.READING},
-    ReadEvent.HAND_OUT_LAST: {ReadState.READING: ReadState.READ},
+    ReadEvent.BEGIN: {ReadState.QUEUED: ReadState.BEGUN, ReadState.QUEUED_AGAIN: ReadState.READING},
+    ReadEvent.HAND_OUT: dict.fromkeys(_READING, ReadState.READING),
+    ReadEvent.HAND_OUT_LAST: dict.fromkeys(_READING, ReadState.READ),
     ReadEvent.RETRY: dict.fromkeys(
         (None, ReadState.READING, ReadState.READ, ReadState.DEFERRED, ReadState.FOLLOWED), ReadState.READING
     ),
     ReadEvent.STOP: dict.fromkeys((ReadState.QUEUED_AGAIN, ReadState.READING, ReadState.READ), ReadState.FOLLOWED),
-    ReadEvent.STOP_UNNAMED: dict.fromkeys((ReadState.QUEUED, ReadState.READING), ReadState.DEFERRED),
+    ReadEvent.STOP_UNNAMED: dict.fromkeys(_UNNAMED, ReadState.DEFERRED),
     ReadEvent.END: dict.fromkeys(_RUNNING, None),
     ReadEvent.EXCLUDE: dict.fromkeys(ReadState, None),
 }
@@ -111,7 +114,6 @@ class TableReads:
 
     def __init__(self, reads: Iterable[TableRead] = ()) -> None:
         self._reads = {read.table: read for read in reads}
-        self._begun: set[str] = set()  # never read before this batch, of which it hands out no range yet
 
     def __iter__(self) -> Iterator[TableRead]:
         """Iterate over the records as they are now."""
@@ -143,7 +145,7 @@ class TableReads:
     def next_batch(self) -> None:
         """Begin another batch: the one that announced tables, or handed out last chunks, is over."""
         for read in self:
-            if read.state is ReadState.DEFERRED:
+            if read.state in TRANSITIONS[ReadEvent.ANNOUNCE]:
                 self._change(read.table, ReadEvent.ANNOUNCE)
             elif read.state is ReadState.READ:
                 self._reads[read.table] = replace(read, append=False)
@@ -188,8 +190,6 @@ class TableReads:
 
     def begin(self, table: str, progress: SnapshotProgress, *, append: bool) -> None:
         """Begin with a queued table."""
-        if self._reads[table].state is ReadState.QUEUED:
-            self._begun.add(table)
         self._change(table, ReadEvent.BEGIN, progress=progress, append=append)
 
     def hand_out(self, table: str, progress: SnapshotProgress) -> None:
@@ -198,7 +198,6 @@ class TableReads:
         :param progress: after it.
         """
         is_last = progress.finished and not self._reads[table].retries
-        self._begun.discard(table)
         self._change(table, ReadEvent.HAND_OUT_LAST if is_last else ReadEvent.HAND_OUT, progress=progress)
 
     def take_retries(self, count: int) -> list[ChunkSpec]:
@@ -228,9 +227,8 @@ class TableReads:
 
         :param is_complete: whether the sinks have the table.
         """
-        event = ReadEvent.END if is_complete else ReadEvent.STOP
-        if not is_complete and (table in self._begun or self._reads[table].state is ReadState.QUEUED):
-            event = ReadEvent.STOP_UNNAMED
+        event = ReadEvent.STOP_UNNAMED if self._reads[table].state in _UNNAMED else ReadEvent.STOP
+        event = ReadEvent.END if is_complete else event
         self._change(table, event, **_CLEARED)
 
     def drop(self, table: str) -> None:

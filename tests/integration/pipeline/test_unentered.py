@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headgate.decide import Policy
-from headgate.lake import DeltaPath, _unentered
+from headgate.lake import DeltaPath, UnenteredBatches
 from headgate.sinks import BatchWriter
 from tests.fix_carrier import Crash, FakeBatch, FakeTable, crash_before_ledger
 from tests.integration.outside import lake_dicts, operations
@@ -119,6 +119,20 @@ def test_a_table_that_the_ledger_lacks(spark: SparkSession, tmp_path: Path) -> N
     lakes.assert_equal(NAME, new.name)
 
 
+def test_a_first_batch_that_is_lost(spark: SparkSession, tmp_path: Path) -> None:
+    """The ledger has no row."""
+    lakes = make(spark, tmp_path, "current", "changelog")
+
+    def batch(epoch: int, *values: tuple[int, str]) -> FakeBatch:
+        made = FakeBatch(epoch, start_epoch=0).snapshot(NAME, epoch, append=False, first=True, last=True)
+        return made.images(ORDERS, [("c", epoch, 5, "e")]).chunk(ORDERS, values)
+
+    lakes.lose(batch(2, (1, "a"), (2, "b")), NAME)
+    assert lakes.with_loss.writer.newest_epoch(spark) == 2
+    lakes.write(lambda: batch(10, (1, "a")))
+    lakes.assert_equal(NAME)
+
+
 def test_a_lost_statement(spark: SparkSession, tmp_path: Path) -> None:
     lakes = make(spark, tmp_path, "current", "changelog")
 
@@ -140,16 +154,16 @@ def test_killed_while_it_is_undone(spark: SparkSession, tmp_path: Path, monkeypa
     image = ("c", 10, 4, "d")
     lakes.write(lambda: first_read((1, "a")))
     lakes.lose(live(2, image), NAME)
-    restore, restored = _unentered._restore, []
+    restore, restored = UnenteredBatches._restore, list[str]()
 
-    def killed(delta: DeltaPath, version: int) -> int:
+    def killed(batches: UnenteredBatches, delta: DeltaPath, version: int) -> int:
         restored.append(delta.path)
         if len(restored) > 1:
             raise Crash
-        return restore(delta, version)
+        return restore(batches, delta, version)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_unentered, "_restore", killed)
+        patch.setattr(UnenteredBatches, "_restore", killed)
         with pytest.raises(Crash):
             lakes.with_loss.write(resumed(10, image, after=1))
     lakes.with_loss.restart()

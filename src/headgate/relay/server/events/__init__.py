@@ -24,7 +24,7 @@ from headgate.relay.server.events._choice import (
 )
 from headgate.relay.server.events._decode import RowDecoder
 from headgate.relay.server.events._json import json_lines
-from headgate.relay.server.events._schemas import METADATA, Registry, Types, field_attributes, generate, key_fields
+from headgate.relay.server.events._schemas import METADATA, Registry, field_attributes, generate, key_fields
 from headgate.relay.server.events._where import NO_ROW_FILTERS, CompiledFilters, SourceFilter, compile_filters
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
     "RowDecoder",
     "RowEncoder",
     "SourceFilter",
-    "Types",
     "choice_of",
     "compile_filters",
     "digest_of",
