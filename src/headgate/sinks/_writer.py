@@ -27,10 +27,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.apply import ChangelogTable, CurrentTable, SchemaHistory
 from headgate.carrier import Batch, ControlFolder, decode
+from headgate.config import KafkaTargetConfig, TargetConfig
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
 from headgate.decide import Arrival, Decision, Divergence, Policy, State, TableBefore, decide, read_again, stop
 from headgate.errors import TargetError
@@ -61,12 +62,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from headgate.apply import Upserts
-    from headgate.config import KafkaTargetConfig
     from headgate.status import IndexStatus, KafkaStatus
 
 __all__ = ["BatchWriter"]
 
 log = logging.getLogger("headgate")
+
+
+_RETENTION_HOURS: Final[int] = TargetConfig.model_fields["retention_hours"].default
 
 
 class BatchWriter:
@@ -88,7 +91,7 @@ class BatchWriter:
         *,
         policy: Callable[[str], Policy] | None = None,
         threads: int = 2,
-        retention_hours: float = 6,
+        retention_hours: float = _RETENTION_HOURS,
         kafka: KafkaTargetConfig | None = None,
     ) -> None:
         self.lake = lake
