@@ -52,7 +52,7 @@ def test_other_answers_are_no_delivery(receiver: Receiver, code: int) -> None:
 
 
 def test_nobody_there_and_no_answer(receiver: Receiver, tmp_path: Path) -> None:
-    channel = WebhookChannel(receiver.url.replace("/hook", ""), token_file=str(tmp_path / "none"))
+    channel = WebhookChannel(receiver.url.replace("/hook", ""), token_file=str(tmp_path / "none"), timeout_seconds=60)
     with pytest.raises(NotificationError, match="token_file cannot be read"):
         channel.send(5, [ONE])
     (tmp_path / "none").write_text("secret-1\nsecret-2\n")
@@ -63,7 +63,7 @@ def test_nobody_there_and_no_answer(receiver: Receiver, tmp_path: Path) -> None:
         WebhookChannel(silent.url, timeout_seconds=0.05).send(5, [ONE])  # it listens, and nobody serves
     with socket.socket() as held:  # nobody listens there, and nobody can begin to
         held.bind(("127.0.0.1", 0))
-        nobody = WebhookChannel(f"http://127.0.0.1:{held.getsockname()[1]}")
+        nobody = WebhookChannel(f"http://127.0.0.1:{held.getsockname()[1]}", timeout_seconds=60)
         with pytest.raises(NotificationError, match="cannot be reached"):
             nobody.send(5, [ONE])
 

@@ -28,8 +28,8 @@ __all__ = ["command"]
 
 _T = TypeVar("_T")
 
-_PARTITIONS, _LEASE_SECONDS = 8, 10.0
-"""Defaults of a group."""
+_PARTITIONS: Final = 8
+"""Of a new group, by default."""
 _MEMORY_CHARACTERS: Final = 16 << 20
 """Characters of an open transaction that are held in memory."""
 
@@ -121,7 +121,7 @@ def command(
 
       headgate consume http://localhost:11115 --group billing --partitions 16
     """
-    from headgate.relay.client import CHECKPOINT_SECONDS, Access, CheckpointFile, RelayClient, Retry
+    from headgate.relay.client import Access, CheckpointFile, RelayClient, Retry
 
     shared: dict[str, Any] = {
         "access": Access(_token(token_file), ca_file),
@@ -134,13 +134,13 @@ def command(
             raise ConfigError(
                 "with --group the relay stores the checkpoints: remove --checkpoints, --checkpoint-seconds, --windows"
             )
-        shared["lease_seconds"] = _LEASE_SECONDS if lease is None else lease
+        shared |= {} if lease is None else {"lease_seconds": lease}
         _consume_in_group(urls, group, partitions or _PARTITIONS, sources or (), shared)
         return
     if partitions is not None or lease is not None:
         raise ConfigError("--partitions and --lease-seconds are for a group: add --group NAME")
     store = None if checkpoints is None else CheckpointFile(checkpoints, name)
-    shared["checkpoint_seconds"] = CHECKPOINT_SECONDS if every is None else every
+    shared |= {} if every is None else {"checkpoint_seconds": every}
     client: RelayClient
     lines = _Lines(write_lines)
     printer = lines.printer(stop=lambda: client.stop(), windows=windows)  # noqa: PLW0108 - it is assigned below

@@ -39,7 +39,7 @@ class WebhookChannel:
 
     name = "webhook"
 
-    def __init__(self, url: str, *, token_file: str | None = None, timeout_seconds: float = 10) -> None:
+    def __init__(self, url: str, *, timeout_seconds: float, token_file: str | None = None) -> None:
         self._url, self._token_file, self._timeout = url, token_file, timeout_seconds
         self._opener = urllib.request.build_opener(_NoRedirect, urllib.request.HTTPSHandler(context=client_context()))
 

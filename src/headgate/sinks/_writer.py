@@ -29,10 +29,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.apply import ChangelogTable, CurrentTable, SchemaHistory, Upserts
 from headgate.carrier import Batch, ControlFolder, decode
+from headgate.config import KafkaTargetConfig, TargetConfig
 from headgate.control import BatchFacts, Notification, OpenSnapshots, batch_notifications
 from headgate.decide import Arrival, Decision, Divergence, Policy, TableBefore, decide, suspend
 from headgate.errors import TargetError
@@ -67,12 +68,14 @@ from headgate.upkeep import Upkeep
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headgate.config import KafkaTargetConfig
     from headgate.status import IndexStatus, KafkaStatus
 
 __all__ = ["BatchWriter"]
 
 log = logging.getLogger("headgate")
+
+
+_RETENTION_HOURS: Final[int] = TargetConfig.model_fields["retention_hours"].default
 
 
 class BatchWriter:
@@ -94,7 +97,7 @@ class BatchWriter:
         *,
         policy: Callable[[str], Policy] | None = None,
         threads: int = 2,
-        retention_hours: float = 6,
+        retention_hours: float = _RETENTION_HOURS,
         kafka: KafkaTargetConfig | None = None,
     ) -> None:
         self.lake = lake

@@ -48,9 +48,9 @@ _GONE = 1146
 class TableLocks:
     """Settings of table locks."""
 
-    hold: Literal["setup", "read"] = "setup"
+    hold: Literal["setup", "read"]
     """When locks are released: once the read view is open (``setup``), or once the rows have been read (``read``)."""
-    wait_seconds: int = 10
+    wait_seconds: int
     """Longest wait for a lock."""
 
 

@@ -327,7 +327,7 @@ def test_without_the_rewind_they_are_not(mysql_server: MySQLServer) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("seed", "count"), [(4, 15), pytest.param(41, 60, marks=LONG)])
 def test_snapshots_under_table_locks_are_exact(mysql_server: MySQLServer, seed: int, count: int) -> None:
-    _, wrong = run(mysql_server, mysql_server, seed, count, locks=TableLocks(wait_seconds=60))
+    _, wrong = run(mysql_server, mysql_server, seed, count, locks=TableLocks("setup", 60))
     assert wrong == []
 
 

@@ -35,6 +35,9 @@ def log(mysql_server: MySQLServer) -> Iterator[Log]:
     mysql_server.execute("DROP DATABASE locks")
 
 
+LOCKS = TableLocks("setup", 10)
+
+
 def read(log: Log, *chunks: ChunkSpec, locks: TableLocks | None, settings: ConnectionSettings | None = None) -> Any:
     return read_chunks(
         ChunkRead(settings or log.settings, chunks, log.start, log.server.server_uuid, epoch=1, planned_us=0),
@@ -67,11 +70,11 @@ def test_a_table_without_a_key_is_turned_back(log: Log) -> None:
     )  # fmt: skip
     (redo,) = read(log, ChunkSpec("locks.bare", 0), locks=None)
     assert isinstance(redo, Redo)
-    rows = plain(list(read(log, ChunkSpec("locks.bare", 0), locks=TableLocks())))
+    rows = plain(list(read(log, ChunkSpec("locks.bare", 0), locks=LOCKS)))
     assert counted(rows) == then
     assert {row["_op"] for row in rows} == {"r"}
     log.do("TRUNCATE TABLE bare")
-    (redo,) = read(log, ChunkSpec("locks.bare", 0), locks=TableLocks())
+    (redo,) = read(log, ChunkSpec("locks.bare", 0), locks=LOCKS)
     assert "truncated" in redo.reason
 
 
@@ -79,7 +82,7 @@ def test_chunks_of_keyed_tables_are_turned_back(log: Log) -> None:
     then = counted(log.chunk("t"))
     log.do("UPDATE t SET id = id + 50 WHERE id < 5", "DELETE FROM t WHERE id = 9", "INSERT INTO t VALUES (-1, 'x')")
     chunks = [ChunkSpec("locks.t", 0, None, ("8",)), ChunkSpec("locks.gone", 0), ChunkSpec("locks.t", 1, ("8",), None)]
-    items = list(read(log, *chunks, locks=TableLocks()))
+    items = list(read(log, *chunks, locks=LOCKS))
     assert [item.chunk.table for item in items if isinstance(item, Redo)] == ["locks.gone"]
     assert counted(plain([item for item in items if not isinstance(item, Redo)])) == then
 
@@ -97,7 +100,7 @@ def test_a_table_without_a_key_under_permanent_writes(log: Log) -> None:
     with beside(write, 2):
         for _ in range(6):
             log.mark()
-            rows = plain(list(read(log, ChunkSpec("locks.bare", 0), locks=TableLocks(wait_seconds=60))))
+            rows = plain(list(read(log, ChunkSpec("locks.bare", 0), locks=TableLocks("setup", 60))))
             taken.append((log.start, counted(rows)))
             while log.executed() == log.start:
                 pass
@@ -115,12 +118,12 @@ def test_a_lock_that_is_waited_for_in_vain(log: Log) -> None:
     with log.server.connect(database="locks", autocommit=False) as other, other.cursor() as cursor:
         cursor.execute("INSERT INTO bare VALUES (1, 'open')")
         with pytest.raises(ChunkRetryError, match=r"locks\.bare, locks\.t could not be locked within 1 s") as caught:
-            list(read(log, ChunkSpec("locks.bare", 0), ChunkSpec("locks.t", 0), locks=TableLocks(wait_seconds=1)))
+            list(read(log, ChunkSpec("locks.bare", 0), ChunkSpec("locks.t", 0), locks=TableLocks("setup", 1)))
         assert isinstance(caught.value, Transient)
         assert writes(log, "t"), "nothing is left locked"
         assert writes(log, "bare")
         other.rollback()
-    assert counted(plain(list(read(log, ChunkSpec("locks.bare", 0), locks=TableLocks(wait_seconds=1)))))
+    assert counted(plain(list(read(log, ChunkSpec("locks.bare", 0), locks=TableLocks("setup", 1)))))
 
 
 @pytest.mark.parametrize(("hold", "passes"), [("setup", True), ("read", False)])
@@ -134,7 +137,7 @@ def test_how_long_tables_are_locked(log: Log, hold: Any, passes: bool, monkeypat
 
     then = counted(log.chunk("bare"))
     monkeypatch.setattr(SELECT, selecting)
-    items = read(log, ChunkSpec("locks.bare", 0), locks=TableLocks(hold))
+    items = read(log, ChunkSpec("locks.bare", 0), locks=TableLocks(hold, 10))
     images = [next(items)]
     assert during == [passes]
     assert writes(log, "bare")
@@ -150,12 +153,12 @@ def test_tasks_share_a_table(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     def selecting(connection: Connection, sql: str, **options: Any) -> Any:
         if not inner:
             inner.append(None)
-            inner.extend(read(log, ChunkSpec("locks.t", 1, ("9",), None), locks=TableLocks("read")))
+            inner.extend(read(log, ChunkSpec("locks.t", 1, ("9",), None), locks=TableLocks("read", 10)))
         return select_blocks(connection, sql, **options)
 
     log.do("UPDATE t SET v = 'changed' WHERE id > 5")
     monkeypatch.setattr(SELECT, selecting)
-    outer = list(read(log, ChunkSpec("locks.t", 0, None, ("9",)), locks=TableLocks("read")))
+    outer = list(read(log, ChunkSpec("locks.t", 0, None, ("9",)), locks=TableLocks("read", 10)))
     assert counted(plain([*outer, *inner[1:]])) == then
 
 
@@ -168,8 +171,8 @@ def test_an_account_without_the_privilege(log: Log, monkeypatch: pytest.MonkeyPa
     settings = ConnectionSettings.from_url(f"mysql://unlocking@{log.server.host}:{log.server.port}")
     try:
         with pytest.raises(AccessError, match="LOCK TABLES"):
-            list(read(log, ChunkSpec("locks.t", 0), locks=TableLocks(), settings=settings))
+            list(read(log, ChunkSpec("locks.t", 0), locks=LOCKS, settings=settings))
         log.server.execute("GRANT LOCK TABLES ON locks.* TO unlocking")
-        assert counted(plain(list(read(log, ChunkSpec("locks.t", 0), locks=TableLocks(), settings=settings))))
+        assert counted(plain(list(read(log, ChunkSpec("locks.t", 0), locks=LOCKS, settings=settings))))
     finally:
         log.server.execute("DROP USER unlocking")

@@ -40,7 +40,7 @@ SMALL = SegmentSizes(smallest=700, between_marks=300)
 
 def new_archive(folder: Path, disk_bytes: int, **more: Any) -> LogSpool:
     """Return an archive; a new one begins before every transaction."""
-    spool = LogSpool(folder, disk_bytes, **more)
+    spool = LogSpool(folder, disk_bytes, **{"wait_seconds": 20.0, **more})
     if not spool.has_begun:
         spool.begin(GtidSet())
     return spool
@@ -520,7 +520,7 @@ def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:
     assert (spool.gtid, spool.head().begin, spool.head().file, spool.last) == (gtids(7), gtids(7), "", None)
     assert read(spool, 7) == ([], None)
     spool.close()
-    spool = LogSpool(folder, 1 << 20)
+    spool = LogSpool(folder, 1 << 20, wait_seconds=20)
     assert spool.has_begun
     assert spool.gtid == gtids(7)
     server = Server(A, number=7)
@@ -528,7 +528,7 @@ def test_a_folder_without_a_log_begins_where_it_is_told(folder: Path) -> None:
     feed(spool, A, server.dump(7), 100)
     assert spool.last == Last(f"{SOURCE}:8", TIME_US)
     spool.close()
-    spool = LogSpool(folder, 1 << 20, reset=True)
+    spool = LogSpool(folder, 1 << 20, wait_seconds=20, reset=True)
     spool.begin(gtids(9))
     assert (spool.gtid, spool.head().series) == (gtids(9), ())
     spool.close()

@@ -82,8 +82,8 @@ class LogSpool:
         folder: Path,
         disk_bytes: int,
         *,
+        wait_seconds: float,
         reset: bool = False,
-        wait_seconds: float = 20.0,
         sizes: SegmentSizes | None = None,
     ) -> None:
         self._sizes = sizes = sizes or SegmentSizes()

@@ -15,7 +15,7 @@
 """
 
 from headgate.relay.client._checkpoints import CheckpointFile, CheckpointStore
-from headgate.relay.client._client import CHECKPOINT_SECONDS, RelayClient
+from headgate.relay.client._client import RelayClient
 from headgate.relay.client._consumer import Consumer, Event, Result, Subscription
 from headgate.relay.client._member import ConsumerOf, GroupMember
 from headgate.relay.client._reading import Reader, Share
@@ -23,7 +23,6 @@ from headgate.relay.client._retry import ClientTuning, Retry
 from headgate.relay.client._transport import Access, RelayTransport
 
 __all__ = [
-    "CHECKPOINT_SECONDS",
     "Access",
     "CheckpointFile",
     "CheckpointStore",

@@ -42,11 +42,11 @@ from headgate.relay.client._transport import Access, RelayTransport
 from headgate.relay.client.states import ClientState, Outcome, Pause, decide
 from headgate.relay.databus import FIRST, BootstrapPoint, StreamPosition, without_schema_ids
 
-__all__ = ["CHECKPOINT_SECONDS", "RelayClient"]
+__all__ = ["RelayClient"]
 
 log = logging.getLogger("headgate")
 
-CHECKPOINT_SECONDS: Final = 0.1
+_CHECKPOINT_SECONDS: Final = 0.1
 """The default. Replacing and syncing a file after each window limits a consumer to some hundred windows a second."""
 _AFTER_BOOTSTRAP: Final = (1.0,)
 
@@ -99,7 +99,7 @@ class RelayClient:
         *,
         access: Access | None = None,
         retry: Retry | None = None,
-        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        checkpoint_seconds: float = _CHECKPOINT_SECONDS,
         filters: Mapping[str, Mapping[str, Any]] | None = None,
         share: Share | None = None,
         before_images: bool = False,
