@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headgate.lake import Place, TableState
-from headgate.sinks._forgotten import forget_tables
+from headgate.sinks import forget_tables
 
 
 def test_only_tables_whose_life_is_over_are_forgotten() -> None:

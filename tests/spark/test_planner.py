@@ -1308,6 +1308,7 @@ def test_a_table_is_forgotten_unless_the_stream_follows_it() -> None:
     including(run, "d.*,!d.b")
     for state in server.states:
         del state["d.c"]
+    run.sink.targets["d.c"].live = False
     names = ["d\\.a", "d\\.b", "d\\.c", "d\\.x"]
     run.control.files["signals/f"] = {"type": "forget-table", "data": {"data-collections": names}, "submitted_us": 7}
     run.drain()

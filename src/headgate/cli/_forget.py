@@ -33,7 +33,7 @@ def forget(
     lake stay, and are no longer maintained; --delete-data deletes them, too, when a running pipeline has forgotten the
     table. If the table comes back, it is a new one.
 
-    The exit code is 1 if the pipeline refuses.
+    The exit code is 1 if the pipeline refuses, or the answer to the question is no.
 
     Examples:
       headgate forget pipeline.toml shop.old_orders
@@ -56,8 +56,9 @@ def forget(
         raise ConfigError(
             f"--delete-data needs pipeline {config.name} to run, which forgets the table first: start it, then repeat"
         )
-    if folders and not yes:
-        typer.confirm(f"Delete {' and '.join(folders)}? Older batches of the ledger need them", abort=True)
+    question = f"Delete {' and '.join(folders)}? Older batches of the ledger need them"
+    if folders and not yes and not typer.confirm(question):
+        return 1
     signal = parse_signal({"type": "forget-table", "data": {"data-collections": [re.escape(table)]}})
     sent_us = send(inbox, signal)
     if not running:
