@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headgate.catalog import TablePatterns
 from headgate.config import PipelineConfig, SourceSettings
 from headgate.errors import ConfigError
 from headgate.lake import Lake
@@ -33,13 +34,14 @@ def parsed(**source: Any) -> Options:
 @pytest.mark.parametrize("name", SourceSettings.model_fields)
 def test_a_key_is_an_option_of_its_name(name: str) -> None:
     more = {other: CHANGED[other] for other in [NEEDED.get(name)] if other is not None}
-    assert getattr(parsed(**more, **{name: CHANGED[name]}), name) == CHANGED[name], "list the new key"
+    expected = TablePatterns.following(CHANGED[name]).patterns if name == "tables" else CHANGED[name]
+    assert getattr(parsed(**more, **{name: CHANGED[name]}), name) == expected, "list the new key"
 
 
 def test_the_defaults_of_both_are_the_same() -> None:
     expected = Options.parse({"url": "mysql://u@h", "tables": "d.*"})
-    assert parsed().model_dump(exclude={"snapshot_mode"}) == {
-        **expected.model_dump(exclude={"snapshot_mode"}), "images": "keys", "control_path": "/lake/_headgate/inbox",
+    assert parsed().model_dump(exclude={"snapshot_mode", "tables"}) == {
+        **expected.model_dump(exclude={"snapshot_mode", "tables"}), "images": "keys", "control_path": "/lake/_headgate/inbox",
     }  # fmt: skip
 
 
