@@ -134,6 +134,8 @@ def test_a_wildcard_selects_no_helper_of_a_schema_change() -> None:
     assert followed("d.*", "d._*") == {*names}
     assert followed("d.*", "d._orders_new", "!d.orders") == {"_orders", "_orders_new", "orders_new"}
     assert followed("d._orders_del") == {"_orders_del"}
+    assert followed("d._orders_new", "d.*") == {"orders", "_orders", "_orders_new", "orders_new"}
+    assert followed("d._orders_new", "d.*", "!d.*_new") == {"orders", "_orders"}
 
 
 @given(st.lists(GLOBS, min_size=1, max_size=3), st.text("ab_.", min_size=1, max_size=4))

@@ -8,13 +8,24 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headgate.delta import RETENTION_PROPERTIES, TableLog, _commit, checkpointed_version, write_checkpoint, write_files
-from headgate.errors import CommitConflictError
+from headgate.delta import (
+    RETENTION_PROPERTIES,
+    CommitPlan,
+    TableLog,
+    _commit,
+    _log,
+    checkpointed_version,
+    write_checkpoint,
+    write_files,
+)
+from headgate.delta import commit as commit_plan
+from headgate.errors import CommitConflictError, StorageError
 from tests.delta.commits import commit
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})
@@ -60,6 +71,44 @@ def test_of_many_writers_one_makes_a_version(tmp_path: Path) -> None:
     assert versions <= len(made) < versions + 4
     assert DeltaTable(path).to_pyarrow_table().num_rows == 2 + 2 * len(made)
     assert not list(Path(path, "_delta_log").glob(".*"))
+
+
+@pytest.mark.parametrize("files", [True, False])
+def test_a_commit_is_known_although_another_thread_read_the_log(tmp_path: Path, files: bool) -> None:
+    """The first read with files, by the upkeep, replaces the snapshot on which an append was planned."""
+    path = str(tmp_path / "t")
+    write_deltalake(path, ROWS)
+    log = TableLog(path)
+    read = log.refresh(files=False)
+    log.refresh(files=files)
+    commit_plan(
+        log, lambda: CommitPlan(read, list(write_files(ROWS.to_batches(), path, ROWS.schema, "snappy")), "W", {})
+    )
+    known = log.known(files=files)
+    assert known.version == 1
+    assert known == TableLog(path).refresh(files=files)
+
+
+def test_a_commit_is_known_although_its_identity_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(tmp_path / "t")
+    write_deltalake(path, ROWS)
+    log = TableLog(path)
+    read, identity_of = log.refresh(), _log.commit_identity
+    answers: list[Exception | None] = [None, StorageError("403")]
+
+    def identity(folder: str, version: int) -> Any:
+        if answers and (error := answers.pop(0)) is not None:
+            raise error
+        return identity_of(folder, version)
+
+    monkeypatch.setattr(_log, "commit_identity", identity)
+    commit_plan(
+        log, lambda: CommitPlan(read, list(write_files(ROWS.to_batches(), path, ROWS.schema, "snappy")), "W", {})
+    )
+    assert not answers
+    assert log.known() == TableLog(path).refresh()
 
 
 def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,3 +92,13 @@ def test_what_could_not_be_removed_is_tried_again(
     assert [kept.listings_after(hours) for hours in (0.5, 0.6, 2)] == [0, 1, 0]
     assert not orphan.exists()
     assert kept.keeper.removed.files == 1
+
+
+def test_files_of_a_table_whose_log_is_gone_stay(kept: Kept) -> None:
+    """Its folder may be restored at the moment, or its log moved aside."""
+    files = set(Path(kept.path).glob("*.parquet"))
+    for path in files:
+        os.utime(path, (kept.now, kept.now))
+    Path(kept.path, "_delta_log").rename(Path(kept.path).with_name("aside"))
+    kept.listings_after(30)
+    assert set(Path(kept.path).glob("*.parquet")) == files

@@ -81,7 +81,7 @@ Request: TypeAlias = Redo | Resnapshot | Settle
 
 _TYPES: Final[Mapping[type, str]] = {Redo: "redo", Resnapshot: "resnapshot", Settle: "settle"}
 SINK_SIGNALS: Final = tuple(_TYPES.values())
-"""Types of the signals that are requests of the sinks and ``run --resnapshot`` to the stream."""
+"""Types of the signals that are requests of the sinks, or of a run, to the stream: no user may send them."""
 
 
 @dataclass(frozen=True)

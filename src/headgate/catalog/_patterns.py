@@ -42,9 +42,12 @@ class TablePatterns:
         """Return the patterns of the tables that a pipeline follows.
 
         A pattern whose table begins with a wildcard selects no helper of gh-ost or pt-online-schema-change
-        (``_orders_gho``). One that begins with ``_`` does.
+        (``_orders_gho``). One that begins with ``_`` does, behind it; one that names the table does anywhere.
         """
-        return cls(rule for pattern in patterns for rule in (pattern, *_helpers_of(pattern)))
+        listed = cls(patterns)
+        rules = [rule for pattern in listed.patterns for rule in (pattern, *_helpers_of(pattern))]
+        named = [name for name in listed.patterns if _WILD.isdisjoint(name) and listed.matches(*name.split(".", 1))]
+        return cls([*rules, *(name for name in named if name.split(".", 1)[1].startswith("_"))])
 
     def matches(self, db: str, table: str) -> bool:
         """Return whether the table is selected. Tables of MySQL's system schemas never are."""

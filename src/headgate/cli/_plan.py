@@ -16,7 +16,6 @@ from headgate.errors import ChosenKeyError, UnsupportedError
 from headgate.kafka import TopicNames
 from headgate.lake import Lake, Places, check_lake, refusal
 from headgate.mysql import Connection
-from headgate.names import split_table
 from headgate.pipeline import (
     check_config,
     check_interfaces,
@@ -44,20 +43,16 @@ def print_plan(config: PipelineConfig, resnapshot: Sequence[str] = ()) -> None:
     """
     lake = Lake.of(config)
     lake.check_root()
-    included, patterns = TablePatterns(config.source.tables), TablePatterns.following(config.source.tables)
+    patterns = TablePatterns.following(config.source.tables)
     with Connection.open(connection_settings(config)) as connection:
         tables = load_tables(connection.query, patterns)
-        stats = load_stats(connection.query, included)
+        stats = load_stats(connection.query, patterns)
     check_patterns(config.source.tables, [table.full_name for table in tables], followed_tables(lake))
     find_hooks(config)
     out = console(width=None if on_terminal() else _WIDTH)
     out.print(f"pipeline {escape(config.name)}: {len(tables)} tables into {escape(lake.path)}, mode ", end="")
     out.print(escape(", ".join(config.target.mode)))
     out.print(_overview(config, lake, tables, stats))
-    helpers = [name for name in sorted(stats) if not patterns.matches(*split_table(name))]
-    if helpers:
-        out.print(f"left out, as gh-ost or pt-online-schema-change makes them: {escape(', '.join(helpers))}; ", end="")
-        out.print("to follow one, name it in source.tables")
     for table in tables:
         out.print(_columns(config, table))
     check_interfaces(config)

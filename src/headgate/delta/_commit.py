@@ -168,10 +168,14 @@ def _make(folder: str, plan: CommitPlan) -> CommitOutcome:
         **({"readVersion": plan.read.version} if plan.read.version >= 0 else {}),
     }
     text = "".join(f"{line}\n" for line in (json.dumps({"commitInfo": about}), *plan.lines))
-    name = commit_name(plan.version)
+    name, tried = commit_name(plan.version), False
     with files_of(folder).new_file(name, text.encode(), first=plan.version == 0) as create:
 
         def settle() -> CommitOutcome:
+            nonlocal tried
+            if tried and not plan.read.is_in(folder):
+                raise CommitUnknownError(f"{folder}: replaced while the outcome of version {plan.version} was unknown")
+            tried = True
             try:
                 create()
             except Exception as error:

@@ -63,8 +63,8 @@ class FileHistory:
 
     @property
     def is_removable(self) -> bool:
-        """Whether all files of its versions are known: none is elsewhere, and the protocol has no other kinds."""
-        return not self._elsewhere and self._features <= _FEATURES
+        """Whether all files of its versions are known: it has a log, none is elsewhere, and the protocol has no others."""
+        return self.version >= 0 and not self._elsewhere and self._features <= _FEATURES
 
     @property
     def data_files(self) -> int:

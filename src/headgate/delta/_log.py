@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
@@ -27,7 +27,7 @@ from headgate.delta._actions import checked_action, parse_action
 from headgate.delta._files import FileIdentity, files_of, is_inside, is_visible, open_parquet
 from headgate.delta._mapping import MAPPING_FEATURE, UNMAPPED, ColumnNames, NamedFile, names_of, without_mapping
 from headgate.delta._statistics import Statistics
-from headgate.errors import TargetError
+from headgate.errors import HeadgateError, TargetError
 from headgate.parsing import parse_json
 
 __all__ = [
@@ -241,7 +241,9 @@ class Snapshot:
 
     def is_in(self, folder: str) -> bool:
         """Return whether the table still has this version as :class:`TableLog` read it: no other table replaced it."""
-        return self.version < 0 or commit_identity(folder, self.version) == self.identity
+        if self.version < 0:
+            return True
+        return self.identity is not None and commit_identity(folder, self.version) == self.identity
 
 
 class TableLog:
@@ -283,12 +285,18 @@ class TableLog:
     def advance(self, read: Snapshot, actions: Iterable[Mapping[str, Any]]) -> None:
         """Follow a commit that this process has made after the version ``read``, without reading it.
 
-        If another thread has read the log since, nothing is to do.
+        Another thread may have read the log since: with files, or with this commit. If it knows another version, or the
+        store does not answer, the log is read when it is wanted next.
         """
         with self._lock:
-            if read is self._snapshot:
-                made = read.after(read.version + 1, actions, files=self._with_files)
-                self._snapshot = replace(made, identity=commit_identity(self.folder, made.version))
+            known, version = self._snapshot, read.version + 1
+            if known.version >= version:
+                return
+            self._snapshot = Snapshot()
+            if (known.version, known.identity) == (read.version, read.identity):
+                made = known.after(version, actions, files=self._with_files)
+                with suppress(HeadgateError, OSError):
+                    self._snapshot = replace(made, identity=commit_identity(self.folder, version))
 
     def _load(self) -> Snapshot:
         """Load the newest checkpoint of the classic kinds, if any."""

@@ -7,15 +7,15 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headgate.carrier import ABSENT, ControlFolder, check_names
-from headgate.config import PipelineConfig
+from headgate.config import PipelineConfig, SourceConfig
 from headgate.control import check_filter
 from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServerError, HeadgateError
 from headgate.extras import require_extra
 from headgate.lake import Lake, Place, Places
-from headgate.names import lower_name, quote_name
+from headgate.names import lower_name, quote_name, split_table
 from headgate.positions import parse_start
 from headgate.status import read_status
 
@@ -136,7 +136,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         not for its column, `rows`, `key` or a hook not for its table; a setting or a privilege is missing: the first
         one, and how many more there are.
     """
-    from headgate.catalog import TablePatterns, check_visible, databases_with_dots, hides_columns, load_tables
+    from headgate.catalog import TablePatterns, check_visible, hides_columns, load_tables
     from headgate.columns import check_chosen_keys, check_row_filters, check_rules, excluded_by_name, with_chosen_key
     from headgate.mysql import Connection, cascades, kinds_of_watermark, prerequisites, try_select
 
@@ -147,11 +147,7 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
         patterns = TablePatterns.following(config.source.tables)
         tables = load_tables(connection.query, patterns)
         names = [table.full_name for table in tables]
-        for db in databases_with_dots(connection.query, patterns):
-            pattern = f"!{db.replace('.', '?')}.*"
-            log.warning('database %s is not followed: its name has a dot; exclude it by "%s"', db, pattern)
-        for warning in check_patterns(config.source.tables, names, known):
-            log.warning("%s; the log is still followed", warning)
+        _warn_of_tables(connection, config.source, names, known)
         if config.source.signal_table is not None:
             _check_signal_table(connection, config.source.signal_table)
         kinds = kinds_of_watermark(config.source.watermark)
@@ -184,6 +180,24 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
     rows += _unreadable(config, names, rows)
     _raise_first([row for row in rows if row.status == "fail"], settings.url)
     return names
+
+
+_WHY_LEFT_OUT: Final = "as gh-ost or pt-online-schema-change names its tables; to follow one, name it in source.tables"
+
+
+def _warn_of_tables(connection: Connection, source: SourceConfig, names: Sequence[str], known: Collection[str]) -> None:
+    """Log what a user may miss among the tables that the patterns select."""
+    from headgate.catalog import TablePatterns, databases_with_dots, load_stats
+
+    followed = TablePatterns.following(source.tables)
+    for db in databases_with_dots(connection.query, followed):
+        pattern = f"!{db.replace('.', '?')}.*"
+        log.warning('database %s is not followed: its name has a dot; exclude it by "%s"', db, pattern)
+    selected = sorted(load_stats(connection.query, TablePatterns(source.tables)))
+    if left_out := [table for table in selected if not followed.matches(*split_table(table))]:
+        log.warning("left out: %s, %s", ", ".join(left_out), _WHY_LEFT_OUT)
+    for warning in check_patterns(source.tables, names, known):
+        log.warning("%s; the log is still followed", warning)
 
 
 def _engines(connection: Connection, config: PipelineConfig, new: Collection[str]) -> Iterator[Prerequisite]:

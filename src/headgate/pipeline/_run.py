@@ -350,11 +350,11 @@ class _Run:
         )
         self.writer.progress = status
         status.indexes, status.kafka = self.writer.indexes, self.writer.kafka
-        self._rewritten = ChangedSettings(self.config, self.writer)
+        self._changed_settings = ChangedSettings(self.config, self.writer)
         settings = connection_settings(self.config)
         detectors = (
             ForeignKeys(self.config, settings),
-            self._rewritten,
+            self._changed_settings,
             Skips(self.config, self.writer),
             UnfollowedTables(self.config, self.writer),
             HiddenColumns(self.config, self.writer, settings),
@@ -383,7 +383,7 @@ class _Run:
         In the last case (None, and ``superseded``) the next query resumes from the checkpoint, with the new one.
         """
         self._freshness = 0.0 if once else _freshness(self.config, self.lake)
-        self._rewritten.request_rereads()
+        self._changed_settings.request_rereads()
         query = self._start(once)
         try:
             self.writer.start()

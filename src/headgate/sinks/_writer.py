@@ -60,8 +60,8 @@ from headgate.lake import (
     session_properties,
 )
 from headgate.names import split_table
-from headgate.sinks._answers import PlannerMessages
 from headgate.sinks._forgotten import forget_tables
+from headgate.sinks._planner_messages import PlannerMessages
 from headgate.sinks._report import BatchReport, Progress, log_signals
 from headgate.upkeep import Upkeep
 

@@ -34,7 +34,7 @@ class Run(Stream):
     """A stream, of which signals request snapshots, and what it tells of them."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **{"chunk_rows": "100", "poll_ms": "1", "start": "current", **options})
+        super().__init__(*arguments, **{"chunk_rows": "100", "poll_ms": "10", "start": "current", **options})
         self.reads: dict[str, list[tuple[Any, ...]]] = {}
         """The keys of rows in chunks, by table."""
         self.headers: list[dict[str, Any]] = []

@@ -70,7 +70,7 @@ class PlannerMessages:
             self._report_finished(states)
 
     def _report_finished(self, states: Mapping[str, TableState]) -> None:
-        # For the planner, suspended tables are finished too: only a signal starts a re-read. A stream that has lost its
+        # For the planner, suspended tables are finished too: their re-read was requested. A stream that has lost its
         # checkpoint has lost the requests that it took, too, so it must know which tables wait for one.
         tables = sorted(table for table, state in states.items() if state.is_read or state.is_suspended)
         finished = tables, [table for table in tables if states[table].state == State.STALE]
