@@ -447,11 +447,13 @@ def test_kafka_gets_every_image_unless_the_table_stays_stopped() -> None:
 
 
 @pytest.mark.parametrize("action", ["drop", "rename"])
-def test_a_dropped_or_renamed_table_is_dropped_without_a_warning(action: str) -> None:
+def test_a_dropped_or_renamed_table_is_dropped_with_a_warning_once(action: str) -> None:
     work = decided(FakeBatch(9).ddl("shop.orders", f"{action} TABLE orders", action, 5))
     assert (work.state.state, work.state.reason) == ("dropped", f"{action} TABLE orders")
     assert [outcome.done for outcome in work.outcomes] == ["dropped"]
-    assert (work.warnings, work.reread_reason) == ((), None)
+    warning = f"shop.orders is dropped, and its rows stay: {action} TABLE orders"
+    assert (work.warnings, work.reread_reason) == ((warning,), None)
+    assert decided(FakeBatch(10).images(ORDERS, [("c", 2, 1, "x")]), work.state).warnings == ()
 
 
 def test_created_again_is_read_again() -> None:

@@ -591,7 +591,7 @@ def test_the_writer_of_each_try_is_closed(file: ConfigFile, monkeypatch: pytest.
         (1.0, 0.5, 0.5, False, 0, 0.0),
         (1.0, 3.0, 3.1, False, 0, 0.0),
         (10.0, 1.0, 1.5, False, 0, 7.0),
-        (10.0, 1.0, 1.5, False, None, 7.0),  # a log without GTIDs
+        (10.0, 1.0, 1.5, False, None, 0.0),  # a log without GTIDs has more
         (10.0, 1.0, 1.5, False, 3, 0.0),
         (10.0, 1.0, 1.5, True, 0, 0.0),
         (10.0, 1.0, 86_400.0, False, 0, 0.0),  # planned by an earlier run
@@ -615,7 +615,7 @@ def test_a_run_that_ends_does_not_wait_for_changes() -> None:
         written.append(batch)
         return BatchReport(batch, batch, "", {}, planned_us=round(time.time() * 1e6))
 
-    run._write = write
+    run._write, run.config = write, SimpleNamespace(source=SimpleNamespace(snapshot_share=1.0))
     run._freshness = 0.2
     begun = time.monotonic()
     run._batch(None, 1)

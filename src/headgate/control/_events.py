@@ -94,7 +94,7 @@ class BatchFacts:
     missed: Collection[str] = ()
     """Tables with a chunk that gave no rows and is retried."""
     suspended: Mapping[str, tuple[str, str | None]] = field(default_factory=dict)
-    """Tables that take no rows after this batch: (``stale`` or ``stopped``, reason)."""
+    """Tables that take no rows after this batch: (their state, reason)."""
 
 
 @dataclass(frozen=True, slots=True)

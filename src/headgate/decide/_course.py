@@ -161,6 +161,8 @@ class TableCourse:
         texts = [f"{self.table}: left out {one.changes or 'some'} changes: {one.reason}" for one in self.left_out]
         if self.state is State.STOPPED and self.reason != self.reason_before:
             texts.append(f"{self.table} is stopped: {self.reason}")
+        if self.state is State.DROPPED and self.before is not State.DROPPED:
+            texts.append(f"{self.table} is dropped, and its rows stay: {self.reason}")
         if self.reread_reason is not None:
             texts.append(f"{self.table} is read again: {self.reread_reason}")
         if self.state is State.INEXACT and self.before is not State.INEXACT:

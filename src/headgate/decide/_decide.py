@@ -1,9 +1,10 @@
 """Decide what a batch means for one table: a pure decision, made before anything is written.
 
 A table's state and the batch's content for it give its next state (``states``) and a list of actions (``actions``).
-``stale`` and ``stopped`` tables are *suspended* (``held``): their images are left out until a re-read that began later
-brings the whole table. (If the columns changed, a successor is made for these rows.) No lasting change is lost: all in
-the suspended table is read again as of a later position. Tables in every other state take images.
+``stale``, ``stopped``, ``excluded`` and ``dropped`` tables are *suspended* (``held``): their images are left out until
+a re-read that began later brings the whole table. (If the columns changed, a successor is made for these rows.) No
+lasting change is lost: all in the suspended table is read again as of a later position. Tables in every other state
+take images.
 
 Statements of the log suspend a table as ``_statements`` describes. So do these:
 

@@ -63,7 +63,7 @@ class FileHistory:
 
     @property
     def is_removable(self) -> bool:
-        """Whether all files of its versions are known: it has a log, none is elsewhere, and the protocol has no others."""
+        """Whether all files of its versions are known: a log names them, none is elsewhere, no other kind exists."""
         return self.version >= 0 and not self._elsewhere and self._features <= _FEATURES
 
     @property

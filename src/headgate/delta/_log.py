@@ -261,8 +261,10 @@ class TableLog:
         :param files: with its data files.
         :raises TargetError: the log is damaged.
         """
-        snapshot = self._snapshot
-        return snapshot if snapshot.version >= 0 and (self._with_files or not files) else self.refresh(files=files)
+        with self._lock:  # of both fields, which a refresh changes together
+            if self._snapshot.version >= 0 and (self._with_files or not files):
+                return self._snapshot
+        return self.refresh(files=files)
 
     def refresh(self, *, files: bool = True) -> Snapshot:
         """Return the newest version.

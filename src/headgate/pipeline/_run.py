@@ -29,7 +29,7 @@ from headgate.control import Channel, KafkaChannel, LogChannel, NotificationDisp
 from headgate.engine import build_session, end_session, find_error, jvm_ended, spark_failure, store_class_archive
 from headgate.errors import BinlogPurgedError, EngineError, HeadgateError, TargetError, Transient
 from headgate.files import LockedError, try_lock
-from headgate.lake import Lake, LedgerRow, TableChannel, forget_position, ledger_notifications
+from headgate.lake import Lake, LedgerRow, State, TableChannel, TableState, forget_position, ledger_notifications
 from headgate.pipeline._catalog_names import CatalogNames, check_catalog
 from headgate.pipeline._checkpoint import remove_torn_files, sync_end
 from headgate.pipeline._checks import check_config, check_interfaces, check_resnapshot, connection_settings, find_hooks
@@ -459,7 +459,8 @@ class _Run:
         """Write one batch; return when the next one may begin."""
         begun = time.monotonic()
         report = self._write(frame, batch_id)
-        self._ending.wait(rest_seconds(report, self._freshness, time.monotonic() - begun, time.time()))
+        if not (self.config.source.snapshot_share < 1 and any(map(_is_being_read, report.tables.values()))):
+            self._ending.wait(rest_seconds(report, self._freshness, time.monotonic() - begun, time.time()))
 
     def _write(self, frame: DataFrame, batch_id: int) -> BatchReport:
         with self._idle:
@@ -508,10 +509,15 @@ def rest_seconds(report: BatchReport, freshness: float, elapsed: float, now: flo
     :param elapsed: seconds in which the batch was written.
     :param now: the time, in seconds since 1970 UTC, of the clock by which the batch was planned.
     """
-    if report.rows or report.behind:
+    if report.rows or report.behind != 0:
         return 0.0
     cost = max(elapsed, now - report.planned_us / 1e6)
     return max(0.0, freshness - 2 * cost)
+
+
+def _is_being_read(state: TableState) -> bool:
+    """Return whether the next batches have to read rows of the table: a pause would count as time of live changes."""
+    return state.state == State.SNAPSHOTTING or state.successor is not None
 
 
 def _freshness(config: PipelineConfig, lake: Lake) -> float:

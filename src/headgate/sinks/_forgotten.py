@@ -46,7 +46,7 @@ def _problem(state: TableState | None) -> str | None:
     if state is None:
         return None
     if state.state not in ENDED:
-        return f"it is {state.state}, not {' or '.join(sorted(ENDED))}"
+        return f"it is {state.state}, not {' or '.join(sorted(ENDED))}: leave it out of source.tables first"
     if state.place is not None and state.place.shard is not None:
         return f"its rows are part of {state.place.table}"
     return None

@@ -71,9 +71,10 @@ class PlannerMessages:
 
     def _report_finished(self, states: Mapping[str, TableState]) -> None:
         # For the planner, suspended tables are finished too: their re-read was requested. A stream that has lost its
-        # checkpoint has lost the requests that it took, too, so it must know which tables wait for one.
+        # checkpoint has lost the requests that it took, too, and the patterns that left tables out, so it must know
+        # which tables it has to read if the patterns include them.
         tables = sorted(table for table, state in states.items() if state.is_read or state.is_suspended)
-        finished = tables, [table for table in tables if states[table].state == State.STALE]
+        finished = tables, [table for table in tables if states[table].state in (State.STALE, State.EXCLUDED)]
         if finished != self._finished:
             self._inbox.record_finished(*finished)
             self._finished = finished

@@ -478,11 +478,12 @@ class Planner:
         )
         if end.gtid == planning.had and not plan.chunks and not reports:
             return None
+        left = planning.state.executed - end.gtid
         new_notes = plan.notes(
             server_uuid=planning.state.uuid,
             begin=planning.begin,
             cuts=end.cuts,
-            behind=(planning.state.executed - end.gtid).transactions(),
+            behind=left.transactions() if left else 0,
             signal_table=None if self._options.table else self._options.signal_table,
             sent=sent_times(plan.taken, planning.requests.signals),
         )
