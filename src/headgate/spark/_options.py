@@ -169,7 +169,7 @@ class Options(SourceSettings):
         values = {name: text for name, text in texts.items() if name in cls.model_fields}
         if "table" in values:
             values.setdefault("images", "keys")
-        parsed = checked(cls, values, is_option=True)
+        parsed = checked(cls, values, name_of='option "{}"'.format)
         policies = parse_policies(texts, parsed.signal_table, parsed.mask_key)
         return parsed.model_copy(update={"policies": policies})._check_policies()
 

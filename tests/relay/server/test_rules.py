@@ -138,9 +138,9 @@ def test_marks_of_rules(policies: Policies, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_buffer_made_by_other_rules_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    hidden, state = parse_rules({"or_test.person": {"deleted": "null"}}), tmp_path / "partition-1.json"
+    hidden, state = {"or_test.person": {"deleted": "null"}}, tmp_path / "partition-1.json"
     kept = []
-    for rules in ((), (), hidden, hidden):
+    for rules in ({}, {}, hidden, hidden):
         with served(state=tmp_path, disk_bytes=1 << 20, memory_bytes=256 << 10, columns=rules) as relay:
             kept.append(relay.relay.partitions[1].buffer.info().max_scn > 0)
             relay.put(block(people([1], gtids=[f"{UUID}:{len(kept)}"], pos=[100])))
