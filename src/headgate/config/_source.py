@@ -83,7 +83,7 @@ class SourceSettings(Model):
         " (`read`)",
     )
     lock_wait_seconds: int = Field(
-        10, ge=1, le=240, description="seconds to wait for a table lock; then the batch is retried"
+        10, ge=1, le=240, description="seconds to wait for a table lock before the read is retried"
     )
     snapshot_locking_mode: Literal["minimal", "extended", "none"] | None = Field(
         None,

@@ -146,6 +146,10 @@ partition = 3
         ("scn =", "snc =", r"unknown key snc; did you mean scn\?"),
         ("table =", "tabel =", r"unknown key physical\[0\]\.sources\[0\]\.tabel; did you mean table\?"),
         ("disk_bytes =", "disk_byte =", r"unknown key disk_byte; did you mean disk_bytes\?"),
+        ("= 1000000", "= 0", r"relay\.toml: memory_bytes: expected a number greater than or equal to 262144$"),
+        ("= 2000000", "= 999999", r"relay\.toml: disk_bytes \(999999\) is less than memory_bytes \(1000000\)$"),
+        ("= 2000000", "= 1", r"relay\.toml: disk_bytes \(1\) is less than memory_bytes"),
+        ("port = 0", "log_disk_bytes = 1048575", r"relay\.toml: log_disk_bytes \(1048575\) is less than 1048576"),
         ('table = "shop.*"', "", r"physical\[0\]\.sources\[0\]\.table is missing$"),
     ],
 )
