@@ -9,7 +9,7 @@ from fnmatch import translate
 from headgate.errors import ConfigError
 from headgate.names import lower_name
 
-__all__ = ["SYSTEM_SCHEMAS", "TablePatterns", "exact_pattern", "exact_patterns", "expressions"]
+__all__ = ["SYSTEM_SCHEMAS", "TablePatterns", "as_globs", "exact_pattern", "exact_patterns", "expressions"]
 
 SYSTEM_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
 """Never matched, whatever the patterns are."""
@@ -149,6 +149,38 @@ def _expression(glob: str, any_character: str) -> str:
 
 def _set(characters: str) -> str:
     return re.sub(r"[\[\]^&~|]", r"\\\g<0>", characters)
+
+
+def as_globs(expression: str) -> str:
+    """Return an expression of :func:`expressions` as the patterns that it was made of, for messages:
+    ``shop.*, !shop.tmp_*``. Any other expression, such as a user's, stays as it is.
+    """
+    *removing, selecting = expression.split(r"\Z)")
+    globs = [_glob(selecting), *(f"!{_glob(one.removeprefix('(?!'))}" for one in reversed(removing))]
+    try:
+        return ", ".join(globs) if expressions(globs) == [expression] else expression
+    except ConfigError:  # no patterns
+        return expression
+
+
+def _glob(expression: str) -> str:
+    """Return the pattern if the expression was made of one, else any text."""
+    db, dot, table = expression.partition(r"\.")
+    return f"{_NAME_PARTS[0].sub(_glob_part, db)}{dot[1:]}{_NAME_PARTS[1].sub(_glob_part, table)}"
+
+
+_NAME_PARTS = [
+    re.compile(rf"(?P<wild>{any_character}\*?)|\[(?P<not>\^?)(?P<set>(?:\\.|[^\]\\])+)\]|\\(?P<escaped>.)", re.DOTALL)
+    for any_character in (r"\[\^\.\]", r"\.")
+]
+"""Those of a database's name and of a table's that are not the character itself."""
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def _glob_part(part: re.Match[str]) -> str:
+    if part["wild"]:
+        return "*" if part["wild"].endswith("*") else "?"
+    return part["escaped"] or f"[{'!' if part['not'] else ''}{_ESCAPED.sub(lambda one: one[1], part['set'])}]"
 
 
 def _helpers_of(pattern: str) -> list[str]:
