@@ -43,7 +43,8 @@ class SourceSettings(Model):
 
     url: str = Field(description="`mysql://user@host:3306/?tls=required`, without a password")
     tables: tuple[str, ...] = Field(
-        description="globs (`*`, `?`, `[…]`) on `db.table`, case-sensitive; `!` removes; the last match wins"
+        description="globs (`*`, `?`, `[…]`) on `db.table`, case-sensitive; `!` removes; the last match wins; wildcards"
+        " leave out working tables of gh-ost and pt-online-schema-change"
     )
     password_env: str | None = Field(
         None,

@@ -91,7 +91,9 @@ class Options(SourceSettings):
     """The parsed options. :meth:`parse` reports what is wrong with them in one line."""
 
     tables: Annotated[tuple[str, ...], BeforeValidator(_patterns)] = Field(
-        (), description="patterns on db.table, comma-separated or a JSON list"
+        (),
+        description="patterns on db.table, comma-separated or a JSON list; wildcards also select working tables of"
+        " gh-ost and pt-online-schema-change, which a pipeline leaves out",
     )
     table: str | None = Field(None, description="one table, typed columns")
     control_path: str | None = Field(
