@@ -106,7 +106,7 @@ def load_loops(tables: Sequence[TableDef], version: int) -> None:
 
 def relay_config(*sources: PhysicalSource, **config: Any) -> RelayConfig:
     """Return a relay's settings, with buffers of any size, also one below the least that users may set."""
-    sizes = {name: config.pop(name) for name in ("memory_bytes", "disk_bytes") if name in config}
+    sizes: dict[str, Any] = {name: config.pop(name) for name in ("memory_bytes", "disk_bytes") if name in config}
     return RelayConfig(physical=sources, **config).model_copy(update=sizes)
 
 
