@@ -108,7 +108,7 @@ def test_properties(tmp_path: Path) -> None:
         ("container.httpPort=x", r"relay\.properties: databus\.relay\.container\.httpPort: expected a whole number$"),
         ("container.httpPort=65536", r"container\.httpPort: expected a number less than or equal to 65535"),
         ("eventBuffer.maxSize=1g", r"databus\.relay\.eventBuffer\.maxSize: expected a whole number$"),
-        ("eventBuffer.queuePolicy=BLOCK_ON_WRITE", r"eventBuffer\.queuePolicy"),
+        ("eventBuffer.queuePolicy=BLOCK_ON_WRITE", r"relay\.properties: databus\.relay\.eventBuffer\.queuePolicy is"),
     ):
         with pytest.raises(ConfigError, match=message):
             of(tmp_path, SOURCES, f"databus.relay.{line}")

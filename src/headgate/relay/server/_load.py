@@ -58,7 +58,7 @@ def load_relay(files: Sequence[Path], properties: Path | None = None) -> RelayCo
     physical = [one for file in files for one in _physical_sources(file)]
     if properties is None:
         return checked(RelayConfig, {"physical": physical})
-    values = _settings_of(_properties(_read_text(properties)))
+    values = _settings_of(properties)
     checked(RelaySettings, values, where=f"{properties}: ", name_of=lambda key: f"{_PREFIX}{_PROPERTIES[key]}")
     return checked(RelayConfig, {**values, "physical": physical})
 
@@ -81,12 +81,14 @@ def _physical_sources(file: Path) -> list[PhysicalSource]:
     return [one.source(raw) for one, raw in zip(parsed, value if isinstance(value, list) else [value], strict=True)]
 
 
-def _settings_of(properties: Mapping[str, str]) -> dict[str, str]:
+def _settings_of(file: Path) -> dict[str, str]:
+    """Return the settings in a properties file, by their names here."""
+    properties = _properties(_read_text(file))
     settings = {name.removeprefix(_PREFIX): one for name, one in properties.items() if name.startswith(_PREFIX)}
     policy = settings.get("eventBuffer.queuePolicy", _OVERWRITES)
     if policy != _OVERWRITES:
         raise ConfigError(
-            f"{_PREFIX}eventBuffer.queuePolicy is {policy}, but the relay never waits for consumers: set"
+            f"{file}: {_PREFIX}eventBuffer.queuePolicy is {policy}, but the relay never waits for consumers: set"
             f" {_OVERWRITES}, and let those that are too far behind bootstrap"
         )
     return {key: settings[name] for key, name in _PROPERTIES.items() if name in settings}
