@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.catalog import TablePatterns, exact_pattern, exact_patterns, expressions
+from headgate.catalog import TablePatterns, as_globs, exact_pattern, exact_patterns, expressions
 from headgate.errors import ConfigError
 
 GLOBS = st.builds(
@@ -147,6 +147,33 @@ def test_regular_expressions_of_patterns_match_the_same_tables(patterns: list[st
         if dot and db and rest:
             matching = any(re.fullmatch(one, table) for one in expressions(patterns))
             assert matching == TablePatterns(patterns).matches(db, rest), (patterns, table, expressions(patterns))
+
+
+@given(st.lists(GLOBS, min_size=1, max_size=4))
+def test_expressions_are_shown_as_the_patterns_they_are_made_of(patterns: list[str]) -> None:
+    patterns = [patterns[0].removeprefix("!"), *patterns[1:]]
+    shown = [
+        ", ".join([one, *(later for later in patterns[number:] if later.startswith("!"))])
+        for number, one in enumerate(patterns)
+        if not one.startswith("!")
+    ]
+    assert [as_globs(one) for one in expressions(patterns)] == shown
+
+
+@given(
+    st.text("ab.*?[]!^-&~|(){}+ $é", min_size=1, max_size=4), st.text("ab.*?[]!^-&~|(){}+ $é", min_size=1, max_size=6)
+)
+def test_expressions_of_all_characters_are_shown_as_patterns(db: str, table: str) -> None:
+    pattern = f"a{db}.{table}"
+    assert as_globs(expressions([pattern])[0]) == pattern
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [r"shop\.(a|b)", "shop.*", ".*", r"shop[.]orders", r"[ab]{2}\.x+", "", r"(?!x)", r"a\.b\Z)c", r"\w+\.\d"],
+)
+def test_expressions_of_users_stay_as_they_are(expression: str) -> None:
+    assert as_globs(expression) == expression
 
 
 @pytest.mark.parametrize(

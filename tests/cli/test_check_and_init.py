@@ -56,7 +56,7 @@ def written(tables: list[TableDef], chosen: list[str], target: str = "./lake") -
         [
             _init._head(server, ServerFacts({"version": "9.7.4"})),
             _init._source(url, server, chosen),
-            _init._table_list(tables, stats),
+            _init._table_list(tables, stats, TablePatterns(chosen)),
             _init._target(target),
             _init._rest(tables),
         ]
@@ -90,6 +90,16 @@ def test_a_target_that_begins_with_a_tilde_of_nobody() -> None:
 
 def test_many_tables_do_not_bury_the_settings() -> None:
     tables = [TableDef("db", f"t{n}", (Column("id", "int"),), (0,)) for n in range(100)]
-    listed = _init._table_list(tables, {})
+    listed = _init._table_list(tables, {}, TablePatterns(["db.*"]))
     assert listed.count("\n") == 2 + _init._LISTED + 1
     assert "and 60 more" in listed
+
+
+def test_tables_that_a_pipeline_leaves_out_are_noted() -> None:
+    tables = [TableDef("db", name, (Column("id", "int"),), (0,)) for name in ("t", "_t_gho", "_u_new")]
+    patterns = TablePatterns(["db.*", "db._u_new"])
+    listed = _init._table_list(tables, {}, patterns)
+    assert "# Left out: db._t_gho, named as gh-ost or" in listed
+    (row,) = [row for row in _check._patterns(patterns, tables) if row.status == "info"]
+    assert (row.actual, "to follow one, name it in source.tables" in row.remedy) == ("db._t_gho", True)
+    assert [row.status for row in _check._patterns(TablePatterns(["db._*"]), tables)] == ["ok"]

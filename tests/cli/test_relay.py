@@ -15,9 +15,12 @@ from typer.testing import CliRunner
 
 from headgate.cli import app
 from headgate.cli._consume import _Lines, _WindowLines
+from headgate.cli._settings import setting
+from headgate.config import Model, RelaySettings, SourceSettings
 from headgate.errors import ScnNotFoundError
 from headgate.relay.client import ClientTuning, Reader, RelayClient
 from headgate.relay.databus import FIRST, StreamPosition, checkpoint_json
+from headgate.relay.server import RelayConfig
 from tests.certificates import make_certificates
 from tests.relay.client.test_mishaps import Memory
 from tests.relay.server.rows import UUID, block, people
@@ -48,6 +51,8 @@ def run(*words: str) -> tuple[int, str, str]:
         (2, ["--scn", "guess"], "'guess' is not one of gtid-generation, binlog-offset, relay-generated"),
         (2, ["--scn", "application"], "application and source-generated need scn_column"),
         (2, ["--disk-bytes", "1000000000"], "needs a state folder"),
+        (2, ["--disk-bytes", "1000", "--state", "state"], "disk_bytes (1000) is less than memory_bytes (268435456)"),
+        (2, ["--log-disk-bytes", "1", "--state", "state"], "log_disk_bytes (1) is less than 1048576; 0: no archive"),
         (2, ["--event-version", "3"], "event-version"),
         (2, ["--before-images", "--event-version", "1"], "before_images needs events of version 2"),
         (2, ["--properties", "nowhere"], "do not give properties"),
@@ -61,6 +66,42 @@ def test_what_a_relay_refuses(tmp_path: Path, code: int, more: list[str], messag
     assert (got, out) == (code, "")
     assert error.startswith("error: ")
     assert message in error
+
+
+def test_options_switch_off_what_the_file_keeps_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[RelayConfig] = []
+    monkeypatch.setattr("headgate.cli._relay._serve", lambda config, *_, **__: served.append(config))
+    file = tmp_path / "relay.toml"
+    file.write_text(f'state = "state"\ndisk_bytes = {1 << 30}\nlog_disk_bytes = {1 << 30}\n{TOML}')
+    for options in ([], ["--log-disk-bytes", "0"], ["--disk-bytes", "0"]):
+        assert run("relay", "-Y", str(file), *options)[0] == 0
+    assert [(one.disk_bytes >> 30, one.log_disk_bytes >> 30) for one in served] == [(1, 1), (1, 0), (0, 1)]
+
+
+def test_help_at_80_columns() -> None:
+    result = CliRunner().invoke(app, ["relay", "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
+    text = " ".join(" ".join(line.strip("│ ").split()) for line in result.stdout.splitlines())
+    for part in (
+        "--scn KIND What SCNs are made of: gtid-generation, binlog-offset, relay-generated,",
+        "--scn-column COLUMN Column or db.table.column",
+        "--event-version 1|2 Version of Databus's events",
+        "--state DIR Folder for positions",
+        "--tls-key FILE Key of the certificate",
+        "--log-level LEVEL Log lines from this level on (debug, info, warning, error)",
+        "0: no files. [default: (the file's, else 0)]",
+        "0: no archive. [default: (the file's, else 0)]",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("model", [RelaySettings, SourceSettings])
+def test_help_of_a_setting_names_options(model: type[Model]) -> None:
+    """Not keys of a file."""
+    for name in model.model_fields:
+        shown = setting(model, name).help
+        assert not {*re.findall(r"\b\w+_\w+\b", shown)} & {*model.model_fields}, name
+    assert "--signal-table" in setting(SourceSettings, "watermark").help
+    assert "batch" not in setting(SourceSettings, "lock_wait_seconds").help
 
 
 def test_a_port_that_others_reach_needs_a_token(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_one_table_is_meant_exactly() -> None:
         ({"table": "a.b"}, "both options table and tables"),
         ({"tables": ""}, 'option "tables": expected at least one pattern'),
         ({"tables": "orders"}, "not a table pattern"),
-        ({"tables": '["a.b", 1]'}, r'option "tables\.1": expected a text'),
+        ({"tables": '["a.b", 1]'}, r'option "tables\[1\]": expected a text'),
         ({"tables": '["a.b" "c.d"]'}, "not a JSON list"),
         ({"tables": "!a.b"}, "at least one pattern"),
         ({"start": "yesterday"}, 'option "start": .* expected current, earliest, a time or a GTID set'),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.catalog import expressions
 from headgate.control import OpenSnapshots
 from headgate.errors import (
     BinlogPurgedError,
@@ -396,14 +397,17 @@ def test_signals_that_make_no_sense_are_answered_and_done_with(signal: dict[str,
 def test_a_condition_for_no_table_does_not_have_others_read_whole() -> None:
     run = stream(source(("d.a", 3), ("d.b", 3)))
     run.drain()
-    conditions = [{"data-collection": one, "filter": "v = 0"} for one in ("d.a", "d.bb")]
-    data = {"data-collections": ["d.a", "d.b"], "additional-conditions": conditions}
+    conditions = [{"data-collection": one, "filter": "v = 0"} for one in ("d.a", r"d\.bb")]
+    unmatched = expressions(["d.[x-z]*", "!d.tmp_*"])
+    data = {"data-collections": ["d.a", "d.b", *unmatched], "additional-conditions": conditions}
     run.control.files["signals/x"] = {"type": "execute-snapshot", "data": data}
     assert run.batch()
     (action,) = run.headers[-1]["actions"]
     assert action["tables"] == ["d.a"]
     assert action["refused"]["d.b"][0] == "SKIPPED"
     assert "the signal's condition for d.bb is for none of its tables" in action["error"]
+    assert "no table of this pipeline matches d.[x-z]*, !d.tmp_*" in action["error"]
+    assert action["unmatched"] == unmatched
     run.drain()
 
 
@@ -1314,5 +1318,5 @@ def test_a_table_is_forgotten_unless_the_stream_follows_it() -> None:
     run.drain()
     (action,) = [one for header in run.headers for one in header["actions"] if one["type"] == "forget-table"]
     assert (action["tables"], action["sent_us"]) == (["d.b", "d.c"], 7)
-    assert action["error"] == "d.a is in source.tables: leave it out first; the lake has no table d\\.x"
+    assert action["error"] == "d.a is in source.tables: leave it out first; the lake has no table d.x"
     assert {read.table for read in run.offset.snapshot.tables} & {"d.b", "d.c"} == set()

@@ -30,7 +30,14 @@ from headgate.catalog._information_schema import (
     load_tables,
 )
 from headgate.catalog._log import ambiguous, fit_table, table_from_table_map
-from headgate.catalog._patterns import TablePatterns, exact_pattern, exact_patterns, expressions
+from headgate.catalog._patterns import (
+    HELPERS_LEFT_OUT,
+    TablePatterns,
+    as_globs,
+    exact_pattern,
+    exact_patterns,
+    expressions,
+)
 from headgate.catalog._redefinitions import is_text_type, keeps_values
 from headgate.catalog._table import BINARIES, INTEGERS, TEMPORALS, TEXTS, Column, TableDef
 from headgate.catalog._visible import check_visible, hidden_reason, hides_columns
@@ -38,6 +45,7 @@ from headgate.catalog._visible import check_visible, hidden_reason, hides_column
 __all__ = [
     "ALIAS",
     "BINARIES",
+    "HELPERS_LEFT_OUT",
     "INTEGERS",
     "MULTI_BYTE",
     "NO_CODE",
@@ -58,6 +66,7 @@ __all__ = [
     "TableStats",
     "added_columns",
     "ambiguous",
+    "as_globs",
     "check_visible",
     "code_table",
     "creates_if_absent",

@@ -9,7 +9,15 @@ from fnmatch import translate
 from headgate.errors import ConfigError
 from headgate.names import lower_name
 
-__all__ = ["SYSTEM_SCHEMAS", "TablePatterns", "exact_pattern", "exact_patterns", "expressions"]
+__all__ = [
+    "HELPERS_LEFT_OUT",
+    "SYSTEM_SCHEMAS",
+    "TablePatterns",
+    "as_globs",
+    "exact_pattern",
+    "exact_patterns",
+    "expressions",
+]
 
 SYSTEM_SCHEMAS = ("information_schema", "mysql", "performance_schema", "sys")
 """Never matched, whatever the patterns are."""
@@ -18,6 +26,10 @@ _WILD = frozenset("*?[")
 _HELPERS = ("_*_gh[oc]", "_*_del", "_*_new", "_*_old")
 """Names of the tables that gh-ost (``go/base/context.go``: gho, ghc, del) and pt-online-schema-change (new, old) make
 while they change another one, and that are renamed or dropped at the end."""
+HELPERS_LEFT_OUT = (
+    "named as gh-ost or pt-online-schema-change names its tables; to follow one, name it in source.tables"
+)
+"""Why a pipeline leaves out tables that its wildcards match, and what to do."""
 _ANY = re.compile(translate("*"))
 
 
@@ -48,6 +60,14 @@ class TablePatterns:
         rules = [rule for pattern in listed.patterns for rule in (pattern, *_helpers_of(pattern))]
         named = [name for name in listed.patterns if _WILD.isdisjoint(name) and listed.matches(*name.split(".", 1))]
         return cls([*rules, *(name for name in named if name.split(".", 1)[1].startswith("_"))])
+
+    def left_out(self, names: Iterable[str]) -> list[str]:
+        """Return those of the names ``db.table`` that these patterns select and a pipeline with them does not follow:
+        see :meth:`following`.
+        """
+        followed = TablePatterns.following(self.patterns)
+        parts = ((name, *name.split(".", 1)) for name in names)
+        return [name for name, db, table in parts if self.matches(db, table) and not followed.matches(db, table)]
 
     def matches(self, db: str, table: str) -> bool:
         """Return whether the table is selected. Tables of MySQL's system schemas never are."""
@@ -149,6 +169,38 @@ def _expression(glob: str, any_character: str) -> str:
 
 def _set(characters: str) -> str:
     return re.sub(r"[\[\]^&~|]", r"\\\g<0>", characters)
+
+
+def as_globs(expression: str) -> str:
+    """Return an expression of :func:`expressions` as the patterns that it was made of, for messages:
+    ``shop.*, !shop.tmp_*``. Any other expression, such as a user's, stays as it is.
+    """
+    *removing, selecting = expression.split(r"\Z)")
+    globs = [_glob(selecting), *(f"!{_glob(one.removeprefix('(?!'))}" for one in reversed(removing))]
+    try:
+        return ", ".join(globs) if expressions(globs) == [expression] else expression
+    except ConfigError:  # no patterns
+        return expression
+
+
+def _glob(expression: str) -> str:
+    """Return the pattern if the expression was made of one, else any text."""
+    db, dot, table = expression.partition(r"\.")
+    return f"{_NAME_PARTS[0].sub(_glob_part, db)}{dot[1:]}{_NAME_PARTS[1].sub(_glob_part, table)}"
+
+
+_NAME_PARTS = [
+    re.compile(rf"(?P<wild>{any_character}\*?)|\[(?P<not>\^?)(?P<set>(?:\\.|[^\]\\])+)\]|\\(?P<escaped>.)", re.DOTALL)
+    for any_character in (r"\[\^\.\]", r"\.")
+]
+"""Those of a database's name and of a table's that are not the character itself."""
+_ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+
+
+def _glob_part(part: re.Match[str]) -> str:
+    if part["wild"]:
+        return "*" if part["wild"].endswith("*") else "?"
+    return part["escaped"] or f"[{'!' if part['not'] else ''}{_ESCAPED.sub(lambda one: one[1], part['set'])}]"
 
 
 def _helpers_of(pattern: str) -> list[str]:

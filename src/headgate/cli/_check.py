@@ -100,7 +100,7 @@ def _report(connection: Connection, patterns: TablePatterns) -> list[Prerequisit
 
 def _patterns(patterns: TablePatterns, tables: Sequence[TableDef]) -> Iterator[Prerequisite]:
     """Report a pattern without a match as failed: it is misspelt, or its tables are invisible to the account."""
-    from headgate.catalog import TablePatterns
+    from headgate.catalog import HELPERS_LEFT_OUT, TablePatterns
     from headgate.mysql import Prerequisite
 
     for pattern in patterns.patterns:
@@ -113,6 +113,8 @@ def _patterns(patterns: TablePatterns, tables: Sequence[TableDef]) -> Iterator[P
         else:
             remedy = "names are case-sensitive, and a table without SELECT for the account is invisible"
             yield Prerequisite(f"tables {pattern}", "one or more", "none", "fail", remedy)
+    if left_out := patterns.left_out(table.full_name for table in tables):
+        yield Prerequisite("tables that a pipeline leaves out", "", ", ".join(left_out), "info", HELPERS_LEFT_OUT)
 
 
 def _passed_checks(tables: Sequence[TableDef], of_tables: Sequence[Prerequisite]) -> Iterator[Prerequisite]:

@@ -25,7 +25,7 @@ from headgate.errors import ConfigError
 from headgate.files import file_errors
 
 if TYPE_CHECKING:
-    from headgate.catalog import TableDef, TableStats
+    from headgate.catalog import TableDef, TablePatterns, TableStats
     from headgate.mysql import ConnectionSettings, ServerFacts
 
 __all__ = ["command"]
@@ -54,7 +54,7 @@ def command(
 
       headgate init mysql://headgate@127.0.0.1:3306 --tables 'shop.*' --target /data/lake -o shop.toml
     """
-    from headgate.catalog import exact_pattern, load_stats, load_tables
+    from headgate.catalog import TablePatterns, exact_pattern, load_stats, load_tables
     from headgate.config import parse_config
     from headgate.mysql import Connection, read_facts
 
@@ -77,7 +77,7 @@ def command(
         [
             _head(settings, facts),
             _source(url, settings, chosen),
-            _table_list(definitions, stats),
+            _table_list(definitions, stats, TablePatterns(chosen)),
             _target(target),
             _rest(definitions),
         ]
@@ -142,7 +142,9 @@ def _source(url: str, settings: ConnectionSettings, chosen: Sequence[str]) -> st
     return "\n".join(lines) + "\n"
 
 
-def _table_list(tables: Sequence[TableDef], stats: dict[str, TableStats]) -> str:
+def _table_list(tables: Sequence[TableDef], stats: dict[str, TableStats], patterns: TablePatterns) -> str:
+    from headgate.catalog import HELPERS_LEFT_OUT
+
     lines = ["", "# Tables found (rows are the server's estimates):"]
     width = max(len(table.full_name) for table in tables[:_LISTED])
     for table in tables[:_LISTED]:
@@ -154,6 +156,8 @@ def _table_list(tables: Sequence[TableDef], stats: dict[str, TableStats]) -> str
         lines.append(_comment(f"  {table.full_name:{width}}  {rows:>12,} rows  key: {key}{note}"))
     if len(tables) > _LISTED:
         lines.append(f"#   … and {len(tables) - _LISTED} more")
+    if left_out := patterns.left_out(table.full_name for table in tables):
+        lines.append(_comment(f" Left out: {', '.join(left_out[:_LISTED])}, {HELPERS_LEFT_OUT}."))
     return "\n".join(lines) + "\n"
 
 

@@ -49,7 +49,7 @@ def command(
         Path | None, typer.Option("--properties", metavar="FILE", help="Databus's relay properties, for the JSON.")
     ] = None,
     port: Annotated[int | None, setting(RelaySettings, "port", overrides=True)] = None,
-    host: Annotated[str | None, setting(RelaySettings, "host", overrides=True)] = None,
+    host: Annotated[str | None, setting(RelaySettings, "host", metavar="ADDRESS", overrides=True)] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
@@ -58,8 +58,8 @@ def command(
             help="A token that every request needs. Several: [\\[tenants]] in relay.toml.",
         ),
     ] = None,
-    tls_cert: Annotated[Path | None, setting(RelaySettings, "tls_cert")] = None,
-    tls_key: Annotated[Path | None, setting(RelaySettings, "tls_key")] = None,
+    tls_cert: Annotated[Path | None, setting(RelaySettings, "tls_cert", metavar="FILE")] = None,
+    tls_key: Annotated[Path | None, setting(RelaySettings, "tls_key", metavar="FILE")] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Serve every client, on any address, without a token.")
     ] = False,
@@ -78,14 +78,14 @@ def command(
             "--anew", help="Begin at --from despite a saved state, after the log was reset or purged. SCNs continue."
         ),
     ] = False,
-    state: Annotated[Path | None, setting(RelaySettings, "state")] = None,
-    schemas: Annotated[Path | None, setting(RelaySettings, "schemas")] = None,
-    scn: Annotated[ScnKind | None, setting(RelaySettings, "scn", overrides=True)] = None,
-    scn_column: Annotated[str | None, setting(RelaySettings, "scn_column")] = None,
+    state: Annotated[Path | None, setting(RelaySettings, "state", metavar="DIR")] = None,
+    schemas: Annotated[Path | None, setting(RelaySettings, "schemas", metavar="DIR")] = None,
+    scn: Annotated[ScnKind | None, setting(RelaySettings, "scn", metavar="KIND", overrides=True)] = None,
+    scn_column: Annotated[str | None, setting(RelaySettings, "scn_column", metavar="COLUMN")] = None,
     event_version: Annotated[Literal[1, 2] | None, setting(RelaySettings, "event_version", overrides=True)] = None,
     before_images: Annotated[bool, setting(RelaySettings, "before_images", "--before-images")] = False,
     disk_bytes: Annotated[int | None, setting(RelaySettings, "disk_bytes", overrides=True)] = None,
-    log_disk_bytes: Annotated[int | None, setting(RelaySettings, "log_disk_bytes")] = None,
+    log_disk_bytes: Annotated[int | None, setting(RelaySettings, "log_disk_bytes", overrides=True)] = None,
     log_level: LogLevelOption = LogLevel.info,
     log_format: LogFormatOption = Format.text,
 ) -> None:

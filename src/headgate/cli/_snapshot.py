@@ -87,11 +87,11 @@ def command(
         _Window,
         typer.Option(
             help="Rows that change while they are read: 'rewind' reverts them to the GTID set, which needs"
-            " whole row images (binlog_row_image=FULL). 'keep' prints them as they were read, since MINIMAL and NOBLOB"
+            " whole row images (FULL). 'keep' prints them as they were read, since MINIMAL and NOBLOB"
             " images cannot revert them; the changes that tail prints from the GTID set on make them right."
         ),
     ] = _Window.rewind,
-    watermark: Annotated[Watermark, setting(SourceSettings, "watermark")] = _DEFAULTS["watermark"],
+    watermark: Annotated[Watermark, setting(SourceSettings, "watermark", metavar="METHOD")] = _DEFAULTS["watermark"],
     signal_table: Annotated[
         str | None, typer.Option(metavar="DB.TABLE", help="A table with columns id, type, data, for watermarks.")
     ] = None,

@@ -30,7 +30,7 @@ def command(
     pipelines: Annotated[
         list[Path], typer.Argument(help="The pipeline files; the pipelines need not run.", show_default=False)
     ],
-    host: Annotated[str, setting(UiConfig, "host")] = _HOST,
+    host: Annotated[str, setting(UiConfig, "host", metavar="ADDRESS")] = _HOST,
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any that is free.")] = 8321,
     token_file: Annotated[
         Path | None,

@@ -31,7 +31,11 @@ class LogLevel(StrEnum):
 
 LogLevelOption = Annotated[
     LogLevel,
-    typer.Option("--log-level", help="Log lines from this level on; debug has a line for each batch and table."),
+    typer.Option(
+        "--log-level",
+        metavar="LEVEL",
+        help="Log lines from this level on (debug, info, warning, error); debug has a line for each batch and table.",
+    ),
 ]
 LogFormatOption = Annotated[
     Format, typer.Option("--log-format", help="Log lines as text, or as JSON objects with fields for programs.")

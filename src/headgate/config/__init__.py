@@ -31,7 +31,7 @@ from headgate.config._interfaces import (
     UiConfig,
     WebhookConfig,
 )
-from headgate.config._model import SECTION, FilePath, LocalPath, Model, RulesByTable, is_table
+from headgate.config._model import SECTION, FilePath, LocalPath, Model, RulesByTable, is_table, split_url
 from headgate.config._parse import load_config, parse_config, with_snapshot_mode
 from headgate.config._pipeline import PipelineConfig
 from headgate.config._relay import SCNS_OF_COLUMNS, RelaySettings, SchemaTypes, ScnKind
@@ -88,6 +88,7 @@ __all__ = [
     "is_table",
     "load_config",
     "parse_config",
+    "split_url",
     "with_snapshot_mode",
     "write_config",
 ]

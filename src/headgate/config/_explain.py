@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar, get_args
 
@@ -26,41 +26,42 @@ def checked(
     *,
     where: str = "",
     folder: Path | None = None,
-    is_option: bool = False,
+    name_of: Callable[[str], str] | None = None,
 ) -> AnyModel:
     """Return a section or a whole file with these values.
 
     :param where: begin of messages.
     :param folder: start of relative paths; None: paths stay as they are.
-    :param is_option: name the option of Spark, whose values have no quotes, instead of the file's key.
+    :param name_of: returns how users call a key whose values have no quotes: an option, a property. None: a key of
+        TOML.
     :raises ConfigError: a mistake, in one line.
     """
     try:
         return model.model_validate(values, context=None if folder is None else {FOLDER: folder})
     except ValidationError as error:
-        raise ConfigError(f"{where}{explain(error, model, is_option=is_option)}") from None
+        raise ConfigError(f"{where}{explain(error, model, name_of=name_of)}") from None
 
 
-def explain(error: ValidationError, root: type, *, is_option: bool = False) -> str:
+def explain(error: ValidationError, root: type, *, name_of: Callable[[str], str] | None = None) -> str:
     """Return the first mistake to correct, in one line: an unknown key, because a missing or wrong one may be meant by
     it.
 
     :param root: the model of the whole file, or of all options.
-    :param is_option: as of :func:`checked`.
+    :param name_of: as of :func:`checked`.
     """
     mistakes = error.errors()
     first = next((one for one in mistakes if one["type"] in _UNKNOWN), mistakes[0])
     path = [str(part) for part in first["loc"]]
-    where = ".".join(path)
-    where = f'option "{where}"' if is_option and path else where
+    where = _where(first["loc"])
+    where = name_of(where) if name_of and path else where
     if first["type"] in _UNKNOWN:
-        return f"unknown {'' if is_option else 'key '}{where}{_hint(root, path)}"
+        return f"unknown {'' if name_of else 'key '}{where}{_hint(root, path)}"
     if first["type"] == "missing":
         description = _description(root, path)
         return f"{where} is missing{description and ': '}{description}"
     description = _description(root, path) if first["type"] == "string_pattern_mismatch" else ""
     text = description or _in_toml(first["type"], first["msg"])
-    text = text.removesuffix(_UNQUOTED) if is_option else text
+    text = text.removesuffix(_UNQUOTED) if name_of else text
     return f"{where}: {text}" if where else text
 
 
@@ -83,6 +84,12 @@ _EXPECTED: Final = {
     "float_parsing": f"expected a number{_UNQUOTED}",
 }
 """What TOML calls the types of pydantic's errors."""
+
+
+def _where(location: Sequence[str | int]) -> str:
+    """Return the path of a key: ``sources[0].table``."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return "".join(parts).removeprefix(".")
 
 
 def _in_toml(kind: str, message: str) -> str:

@@ -15,6 +15,7 @@ ScnKind: TypeAlias = Literal["gtid-generation", "binlog-offset", "relay-generate
 SCNS_OF_COLUMNS: Final[tuple[ScnKind, ...]] = ("application", "source-generated")
 """Kinds of SCNs that take their numbers from a column."""
 SchemaTypes: TypeAlias = Literal["exact", "databus"]
+_LEAST_ARCHIVE: Final = 1 << 20
 
 
 class RelaySettings(Model):
@@ -51,17 +52,20 @@ class RelaySettings(Model):
     zero_dates: ZeroDates = Field(
         default=POLICY_SETTINGS["zero_dates"].default, description="dates that do not exist, such as 2024-00-00"
     )
-    memory_bytes: int = Field(default=256 << 20, ge=0, description="bytes of each server's buffer")
+    memory_bytes: int = Field(
+        default=256 << 20, ge=256 << 10, description="bytes of each server's buffer in memory, at least 256 KiB"
+    )
     disk_bytes: int = Field(
         default=0,
         ge=0,
-        description="bytes of each buffer that are also kept in files, for restarts and slow consumers: at least"
-        " `memory_bytes`; 0: none",
+        description="bytes of each server's buffer in files, for restarts and slow consumers: at least as many as in"
+        " memory; 0: no files",
     )
-    log_disk_bytes: int | None = Field(
-        default=None,
-        ge=1 << 20,
-        description="bytes of each server's log to archive, for [pipelines that read it](#the-log-itself)",
+    log_disk_bytes: int = Field(
+        default=0,
+        ge=0,
+        description="bytes of each server's log to archive, for [pipelines that read it](#the-log-itself): at least"
+        " 1 MiB; 0: no archive",
     )
     columns: RulesByTable = Field(
         default_factory=dict,
@@ -73,7 +77,9 @@ class RelaySettings(Model):
     tls_cert: LocalPath | None = Field(
         default=None, description="certificate of the server and its chain, PEM: the relay serves HTTPS"
     )
-    tls_key: LocalPath | None = Field(default=None, description="its key, PEM, unless it is in the same file")
+    tls_key: LocalPath | None = Field(
+        default=None, description="key of the certificate, PEM, unless it is in the same file"
+    )
 
     @property
     def policies(self) -> Policies:
@@ -86,15 +92,23 @@ class RelaySettings(Model):
         )
 
     @model_validator(mode="after")
+    def _check_files(self) -> Self:
+        if self.disk_bytes and self.state is None:
+            raise ValueError("a buffer on disk needs a state folder")
+        if 0 < self.disk_bytes < self.memory_bytes:
+            raise ValueError(f"disk_bytes ({self.disk_bytes}) is less than memory_bytes ({self.memory_bytes})")
+        if self.log_disk_bytes and self.state is None:
+            raise ValueError("a binlog archive needs a state folder")
+        if 0 < self.log_disk_bytes < _LEAST_ARCHIVE:
+            raise ValueError(f"log_disk_bytes ({self.log_disk_bytes}) is less than {_LEAST_ARCHIVE}; 0: no archive")
+        return self
+
+    @model_validator(mode="after")
     def _check_together(self) -> Self:
         if (self.scn in SCNS_OF_COLUMNS) != (self.scn_column is not None):
             raise ValueError(f"{' and '.join(SCNS_OF_COLUMNS)} need scn_column, and no other kind of SCN uses it")
         if self.tls_key is not None and self.tls_cert is None:
             raise ValueError("tls_key is set, but tls_cert is not")
-        if self.disk_bytes and self.state is None:
-            raise ValueError("a buffer on disk needs a state folder")
-        if self.log_disk_bytes and self.state is None:
-            raise ValueError("a binlog archive needs a state folder")
         if self.policies.hides_values and self.log_disk_bytes:
             raise ValueError(
                 "the binlog archive has every value as it was logged, and [columns] hides some: remove log_disk_bytes,"

@@ -43,7 +43,8 @@ class SourceSettings(Model):
 
     url: str = Field(description="`mysql://user@host:3306/?tls=required`, without a password")
     tables: tuple[str, ...] = Field(
-        description="globs (`*`, `?`, `[…]`) on `db.table`, case-sensitive; `!` removes; the last match wins"
+        description="globs (`*`, `?`, `[…]`) on `db.table`, case-sensitive; `!` removes; the last match wins; wildcards"
+        " leave out working tables of gh-ost and pt-online-schema-change"
     )
     password_env: str | None = Field(
         None,
@@ -83,7 +84,7 @@ class SourceSettings(Model):
         " (`read`)",
     )
     lock_wait_seconds: int = Field(
-        10, ge=1, le=240, description="seconds to wait for a table lock; then the batch is retried"
+        10, ge=1, le=240, description="seconds to wait for a table lock before the read is retried"
     )
     snapshot_locking_mode: Literal["minimal", "extended", "none"] | None = Field(
         None,

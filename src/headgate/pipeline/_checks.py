@@ -7,7 +7,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from headgate.carrier import ABSENT, ControlFolder, check_names
 from headgate.config import PipelineConfig, SourceConfig
@@ -15,7 +15,7 @@ from headgate.control import check_filter
 from headgate.errors import AccessError, ConfigError, ConnectError, DefiniteServerError, HeadgateError
 from headgate.extras import require_extra
 from headgate.lake import Lake, Place, Places
-from headgate.names import lower_name, quote_name, split_table
+from headgate.names import lower_name, quote_name
 from headgate.positions import parse_start
 from headgate.status import read_status
 
@@ -182,20 +182,16 @@ def check_source(config: PipelineConfig, known: Collection[str] = ()) -> list[st
     return names
 
 
-_WHY_LEFT_OUT: Final = "as gh-ost or pt-online-schema-change names its tables; to follow one, name it in source.tables"
-
-
 def _warn_of_tables(connection: Connection, source: SourceConfig, names: Sequence[str], known: Collection[str]) -> None:
     """Log what a user may miss among the tables that the patterns select."""
-    from headgate.catalog import TablePatterns, databases_with_dots, load_stats
+    from headgate.catalog import HELPERS_LEFT_OUT, TablePatterns, databases_with_dots, load_stats
 
-    followed = TablePatterns.following(source.tables)
-    for db in databases_with_dots(connection.query, followed):
+    patterns = TablePatterns(source.tables)
+    for db in databases_with_dots(connection.query, patterns):
         pattern = f"!{db.replace('.', '?')}.*"
         log.warning('database %s is not followed: its name has a dot; exclude it by "%s"', db, pattern)
-    selected = sorted(load_stats(connection.query, TablePatterns(source.tables)))
-    if left_out := [table for table in selected if not followed.matches(*split_table(table))]:
-        log.warning("left out: %s, %s", ", ".join(left_out), _WHY_LEFT_OUT)
+    if left_out := patterns.left_out(sorted(load_stats(connection.query, patterns))):
+        log.warning("left out: %s, %s", ", ".join(left_out), HELPERS_LEFT_OUT)
     for warning in check_patterns(source.tables, names, known):
         log.warning("%s; the log is still followed", warning)
 

@@ -91,7 +91,9 @@ class Options(SourceSettings):
     """The parsed options. :meth:`parse` reports what is wrong with them in one line."""
 
     tables: Annotated[tuple[str, ...], BeforeValidator(_patterns)] = Field(
-        (), description="patterns on db.table, comma-separated or a JSON list"
+        (),
+        description="patterns on db.table, comma-separated or a JSON list; wildcards also select working tables of"
+        " gh-ost and pt-online-schema-change, which a pipeline leaves out",
     )
     table: str | None = Field(None, description="one table, typed columns")
     control_path: str | None = Field(
@@ -169,7 +171,7 @@ class Options(SourceSettings):
         values = {name: text for name, text in texts.items() if name in cls.model_fields}
         if "table" in values:
             values.setdefault("images", "keys")
-        parsed = checked(cls, values, is_option=True)
+        parsed = checked(cls, values, name_of='option "{}"'.format)
         policies = parse_policies(texts, parsed.signal_table, parsed.mask_key)
         return parsed.model_copy(update={"policies": policies})._check_policies()
 

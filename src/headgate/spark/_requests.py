@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from headgate.carrier import Redo, Settle, parse_request, signal_path
-from headgate.catalog import TablePatterns
+from headgate.catalog import TablePatterns, as_globs
 from headgate.control import Signal, parse_signal
 from headgate.errors import ConfigError, OffsetFormatError
 from headgate.offsets import ChunkSpec, SnapshotRequest
@@ -234,7 +234,7 @@ def _execute(plan: SnapshotPlan, signal: Signal, tables: list[str], server: Serv
         )
         problem = None
         if idle and signal.filter_of(table) is None:
-            reason = f"the signal's condition for {idle[0]} is for none of its tables"
+            reason = f"the signal's condition for {as_globs(idle[0])} is for none of its tables"
             problem = Refusal("SKIPPED", f"{reason}; without a condition all rows would be read")
         elif request.filter is not None or request.surrogate is not None:
             definition = definitions.get(table)
@@ -255,7 +255,7 @@ def _execute(plan: SnapshotPlan, signal: Signal, tables: list[str], server: Serv
     if refused:
         action["refused"] = {table: list(refusal) for table, refusal in refused.items()}
     problems = [f"{table}: {refusal.reason}" for table, refusal in refused.items()]
-    problems += [f"no table of this pipeline matches {one}" for one in unmatched]
+    problems += [f"no table of this pipeline matches {as_globs(one)}" for one in unmatched]
     if problems:
         action["error"] = "; ".join(problems)
     return action
@@ -308,7 +308,7 @@ def _forget(plan: SnapshotPlan, signal: Signal, tables: list[str]) -> dict[str, 
         if plan.reads.get(table) is not None:
             plan.reads.exclude(table)
     problems = [f"{table} is in source.tables: leave it out first" for table in followed]
-    problems += [f"the lake has no table {one}" for one in signal.unmatched(wanted)]
+    problems += [f"the lake has no table {as_globs(one)}" for one in signal.unmatched(wanted)]
     return {"tables": forgotten, **({"error": "; ".join(problems)} if problems else {})}
 
 

@@ -23,13 +23,13 @@ from headgate.catalog import Column, TableDef
 from headgate.columns import TableCodec
 from headgate.errors import ChunkRetryError
 from headgate.gtid import GtidSet
-from headgate.relay.server import LogicalSource, Relay, RelayConfig, create_app
+from headgate.relay.server import LogicalSource, Relay, create_app
 from headgate.relay.server.bootstrap import PartGoneError, PlanGoneError, Rows
 from headgate.replication import ImageBatch, LogBlock
 from headgate.web.serving import Serving
 from tests.relay.server.rows import PERSON as PERSON_TABLE
 from tests.relay.server.rows import UUID, block, image
-from tests.relay.server.serving import PERSON, PET, Served, load, physical
+from tests.relay.server.serving import PERSON, PET, Served, load, physical, relay_config
 
 GENERATION: Final = 1 << 48
 KEYS: Final = 6
@@ -201,9 +201,7 @@ class World:
     def _begin(self, number: int, start: int) -> Served:
         state = None if self._folder is None else self._folder / f"relay{number}"
         config = self._config if number == 0 else {**self._config, "memory_bytes": 1 << 20, "disk_bytes": 0}
-        relay = Relay(
-            RelayConfig(physical=(physical(1, "person", *SOURCES),), state=state, **config), lambda _: executed(start)
-        )
+        relay = Relay(relay_config(physical(1, "person", *SOURCES), state=state, **config), lambda _: executed(start))
         feeder = relay.partitions[1].feeder
         feeder.begin()
         for place, source in enumerate(SOURCES):  # as it does for all tables that are there

@@ -13,7 +13,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from headgate.relay.client import ClientTuning, Consumer, Event, GroupMember, Result, Retry, Share
-from headgate.relay.server import BufferLimits, RelayLimits, RelayTimes
+from headgate.relay.server import RelayTimes
 from headgate_testing import wait_until
 from tests.relay.client.modelled import GENERATION, KEYS, SOURCES, Board, History, Rough, World, boards
 from tests.relay.client.story import is_in, value_of
@@ -159,7 +159,6 @@ def test_whoever_comes_and_goes_the_group_holds_what_the_server_holds(
         world = World(
             history, Rough(initial=initial, requests=requests), [address], Path(folder), part_keys=KEYS // 3,
             most_requests=100_000, memory_bytes=memory, disk_bytes=2 * memory, times=RELAY_TIMES,
-            limits=RelayLimits(BufferLimits(smallest=0)),
         )  # fmt: skip
         world.holds_last = True
         try:

@@ -12,7 +12,6 @@ from starlette.types import Message, Receive, Scope, Send
 from headgate.errors import CommitConflictError, ProtocolError, RelayConsumerError, RelayDivergedError, ScnNotFoundError
 from headgate.relay.client import ClientTuning, Consumer, Event, Reader, RelayClient, RelayTransport, Result, Retry
 from headgate.relay.databus import FIRST, StreamPosition, checkpoint_json
-from headgate.relay.server import BufferLimits, RelayLimits
 from headgate.web.serving import Serving
 from headgate_testing import Proxy
 from tests.relay.client.story import switch
@@ -572,7 +571,6 @@ def test_an_event_of_a_source_that_was_not_requested(monkeypatch: pytest.MonkeyP
 
 def test_a_bootstrap_that_goes_on_at_a_relay_that_has_all_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of another were given, so it gives rows, too; and it comes to an end."""
-    limits = RelayLimits(BufferLimits(smallest=0))
     down: set[int] = set()
     really_open, really_get = RelayTransport._open, RelayTransport.get
 
@@ -596,7 +594,7 @@ def test_a_bootstrap_that_goes_on_at_a_relay_that_has_all_changes(monkeypatch: p
         return "stop" if what == "on_stop_bootstrap" else None
 
     consumer = Calls(answer)
-    with serving(Shelf([7], [8]), memory_bytes=2000, limits=limits) as small, serving(Shelf([7], [8])) as whole:
+    with serving(Shelf([7], [8]), memory_bytes=2000) as small, serving(Shelf([7], [8])) as whole:
         put(small, *range(1, 40))
         put(whole, *range(1, 40))
         store = Memory(checkpoint_json(StreamPosition(GENERATION + 1)))

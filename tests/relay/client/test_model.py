@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headgate.errors import RelayConsumerError, ScnNotFoundError
 from headgate.relay.client import ClientTuning, RelayClient, Retry, Share
-from headgate.relay.server import BufferLimits, RelayLimits, RelayTimes
+from headgate.relay.server import RelayTimes
 from headgate.relay.server.bootstrap import Bootstrap
 from tests.relay.client.modelled import KEYS, SOURCES, Board, History, Rough, World, Write, boards
 from tests.relay.client.story import Killed, Story
@@ -128,7 +128,6 @@ def test_whatever_happens_the_consumer_holds_what_the_server_holds(addresses: li
             part_keys=data.draw(st.sampled_from([1, 2, KEYS]), "part_keys"),
             most_requests=nuisance * (20 + 2 * len(history) + events), memory_bytes=memory, disk_bytes=disk,
             event_version=version, before_images=False, times=times,
-            limits=RelayLimits(BufferLimits(smallest=0)),
         )  # fmt: skip
         sources = [one.name for one in data.draw(st.sampled_from([SOURCES, SOURCES[:1]]), "sources")]
         share = data.draw(st.sampled_from([None, None, Share(0, 2), Share(1, 3)]), "share")

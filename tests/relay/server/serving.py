@@ -104,9 +104,15 @@ def load_loops(tables: Sequence[TableDef], version: int) -> None:
     warm(tables, Policies(), anywhere, "exact", version=version)
 
 
+def relay_config(*sources: PhysicalSource, **config: Any) -> RelayConfig:
+    """Return a relay's settings, with buffers of any size, also one below the least that users may set."""
+    sizes: dict[str, Any] = {name: config.pop(name) for name in ("memory_bytes", "disk_bytes") if name in config}
+    return RelayConfig(physical=sources, **config).model_copy(update=sizes)
+
+
 @contextlib.contextmanager
 def served(*sources: PhysicalSource, **config: Any) -> Iterator[Served]:
-    relay = Relay(RelayConfig(physical=sources or (physical(1, "person", PERSON, PET),), **config), lambda _: GtidSet())
+    relay = Relay(relay_config(*(sources or (physical(1, "person", PERSON, PET),)), **config), lambda _: GtidSet())
     load(relay.config.event_version)
     app = create_app(relay)
     with Serving(app, "127.0.0.1", 0, connections=relay.counters) as serving:

@@ -26,14 +26,14 @@ from headgate.errors import ConfigError, RelayConsumerError, ScnNotFoundError, U
 from headgate.gtid import GtidSet
 from headgate.relay.client import CheckpointFile, Consumer, Event, RelayClient, Result, Retry
 from headgate.relay.databus import CHECKPOINT_SOURCE, BootstrapPoint, checkpoint_event, event_fields, is_intact
-from headgate.relay.server import LogicalSource, Relay, RelayConfig, RelayLimits, RelayTimes, create_app
+from headgate.relay.server import LogicalSource, Relay, RelayLimits, RelayTimes, create_app
 from headgate.relay.server.bootstrap import Bootstrap, PartGoneError, Piece, PlanGoneError, Rows
 from headgate.relay.server.bootstrap._suppliers import rows_of_chunks
 from headgate.web.serving import Serving
 from headgate_testing import wait_until
 from tests.relay.server.rows import PERSON as PERSON_TABLE
 from tests.relay.server.rows import UUID, block, people
-from tests.relay.server.serving import PATIENCE_SECONDS, PERSON, PET, Answer, Served, load, physical
+from tests.relay.server.serving import PATIENCE_SECONDS, PERSON, PET, Answer, Served, load, physical, relay_config
 
 GENERATION = 1 << 48
 READING = 1 << 24
@@ -72,7 +72,7 @@ class Shelf:
 
 @contextlib.contextmanager
 def serving(shelf: Shelf, **config: Any) -> Iterator[Served]:
-    relay = Relay(RelayConfig(physical=(physical(1, "person", PERSON, PET),), **config), lambda _: GtidSet())
+    relay = Relay(relay_config(physical(1, "person", PERSON, PET), **config), lambda _: GtidSet())
     load(relay.config.event_version)
     app = create_app(relay, suppliers={1: shelf})
     with Serving(app, "127.0.0.1", 0) as server:

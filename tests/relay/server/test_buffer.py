@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headgate import files
-from headgate.errors import ConfigError, ScnNotFoundError, StorageError, TargetError
+from headgate.errors import ScnNotFoundError, StorageError, TargetError
 from headgate.relay.databus import FIRST, StreamPosition, scan_windows, skip
 from headgate.relay.server import BufferLimits, EventBatch, EventBuffer, Windows, _segments
 from headgate.relay.server.events import choice_of, select
@@ -382,13 +382,6 @@ def test_a_folder_that_cannot_be_used(make: Make, tmp_path: Path) -> None:
     file.write_text("")
     with pytest.raises(TargetError, match="cannot be used"):
         put(make(folder=file, disk_bytes=1 << 30), [1])
-
-
-def test_bounds_that_are_too_small(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="memory_bytes must be at least 262144"):
-        EventBuffer(MEMORY - 1)
-    with pytest.raises(ConfigError, match="less than memory_bytes"):
-        EventBuffer(MEMORY, folder=tmp_path, disk_bytes=MEMORY - 1)
 
 
 def test_who_listens_hears_of_news() -> None:

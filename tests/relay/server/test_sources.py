@@ -67,11 +67,18 @@ def with_source(**more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("{", "is not JSON"), ({}, "sources is missing"), ([], "no physical source"), (5, "sources.json"),
-        ({**SOURCES, "sources": []}, "sources: expected a list"), ({**SOURCES, "id": 0}, "id: expected a num"),
-        ({**SOURCES, "uri": "http://u:secret@h"}, "the uri is not"), ({**SOURCES, "uri": "mysql://u@h:x"}, "the uri"),
-        ({**SOURCES, "uri": "mysql://u%2Fsecret@h/x"}, "the uri is not"), (with_source(id=40_000), "id: expected"),
-        (with_source(uri="person"), "'person' is not db.table"), (with_source(partitionFunction="hash:1"), "'hash:1'"),
+        ("{", "is not JSON"), ({"id": 1, "name": "x", "uri": "mysql://u@h"}, r"json: sources is missing$"),
+        ([], "no physical source"), (5, r"sources\.json: expected a section"), ([SOURCES, 5], r"json: \[1\]: expected"),
+        ({**SOURCES, "sources": []}, "json: sources: expected a list"), ({**SOURCES, "id": 0}, "json: id: expected a"),
+        ({**SOURCES, "uri": "http://u:secret@h"}, "json: uri: expected mysql://"),
+        ({**SOURCES, "uri": "mysql://u@h:x"}, "json: uri: expected"),
+        ({**SOURCES, "uri": "mysql://u@h:0"}, "json: uri: expected"), ({**SOURCES, "uri": None}, "json: uri: expected"),
+        ({**SOURCES, "uri": "mysql://u%2Fsecret@h/x"}, "json: uri: expected"),
+        (with_source(id=40_000), r"json: sources\[0\]\.id: expected a number"),
+        (with_source(uri="person"), r"json: sources\[0\]\.uri: 'person' is not db\.table$"),
+        ([SOURCES, with_source(uri="person")], r"json: \[1\]\.sources\[0\]\.uri: 'person'"),
+        (with_source(partitionFunction="hash:1"), r"json: sources\[0\]\.partitionFunction: 'hash:1' is not constant:N"),
+        (with_source(partitionFunction="constant:40000"), r"json: sources\[0\]\.partitionFunction: expected a number"),
         ([SOURCES, SOURCES], "physical source id 1 is used twice"),
         ([SOURCES, {**SOURCES, "id": 2}], "source id 40 is used twice"),
         ([SOURCES, {**with_source(id=41), "id": 2}], "source name .* is used twice"),
@@ -98,12 +105,15 @@ def test_properties(tmp_path: Path) -> None:
     config = of(tmp_path, SOURCES, text)
     assert (config.port, config.memory_bytes) == (8080, 1_000_000)
     for line, message in (
-        ("container.httpPort=x", r"relay\.properties: port: expected a whole number"),
-        ("container.httpPort=65536", r"relay\.properties: port: expected a number less than or equal to 65535"),
-        ("eventBuffer.queuePolicy=BLOCK_ON_WRITE", r"eventBuffer\.queuePolicy"),
+        ("container.httpPort=x", r"relay\.properties: databus\.relay\.container\.httpPort: expected a whole number$"),
+        ("container.httpPort=65536", r"container\.httpPort: expected a number less than or equal to 65535"),
+        ("eventBuffer.maxSize=1g", r"databus\.relay\.eventBuffer\.maxSize: expected a whole number$"),
+        ("eventBuffer.queuePolicy=BLOCK_ON_WRITE", r"relay\.properties: databus\.relay\.eventBuffer\.queuePolicy is"),
     ):
         with pytest.raises(ConfigError, match=message):
             of(tmp_path, SOURCES, f"databus.relay.{line}")
+    with pytest.raises(ConfigError, match=r"^physical source id 1 is used twice$"):
+        of(tmp_path, [SOURCES, SOURCES], "")  # no mistake of the properties
     with pytest.raises(ConfigError, match=r"nowhere\.properties cannot be read"):
         load_relay([EXAMPLE / "sources-or-person.json"], tmp_path / "nowhere.properties")
 
@@ -134,9 +144,13 @@ partition = 3
     ("old", "new", "message"),
     [
         ("scn =", "snc =", r"unknown key snc; did you mean scn\?"),
-        ("table =", "tabel =", r"unknown key physical\.0\.sources\.0\.tabel; did you mean table\?"),
+        ("table =", "tabel =", r"unknown key physical\[0\]\.sources\[0\]\.tabel; did you mean table\?"),
         ("disk_bytes =", "disk_byte =", r"unknown key disk_byte; did you mean disk_bytes\?"),
-        ('table = "shop.*"', "", r"physical\.0\.sources\.0\.table is missing$"),
+        ("= 1000000", "= 0", r"relay\.toml: memory_bytes: expected a number greater than or equal to 262144$"),
+        ("= 2000000", "= 999999", r"relay\.toml: disk_bytes \(999999\) is less than memory_bytes \(1000000\)$"),
+        ("= 2000000", "= 1", r"relay\.toml: disk_bytes \(1\) is less than memory_bytes"),
+        ("port = 0", "log_disk_bytes = 1048575", r"relay\.toml: log_disk_bytes \(1048575\) is less than 1048576"),
+        ('table = "shop.*"', "", r"physical\[0\]\.sources\[0\]\.table is missing$"),
     ],
 )
 def test_mistakes_in_toml(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -163,7 +177,7 @@ def test_toml(tmp_path: Path) -> None:
         ("port = 0", "prot = 0", "prot"), ('"binlog-offset"', '"guess"', "scn"),
         ('table = "shop.*"', 'table = "x"', "'x'"),
         ("[[physical]]", "[[physical", "is not TOML"), ('state = "state"', "", "needs a state folder"),
-        ("id = 7", "id = 70000", r"sources\.0\.id"), ("mysql://", "http://", "MySQL URL"),
+        ("id = 7", "id = 70000", r"physical\[0\]\.sources\[0\]\.id"), ("mysql://", "http://", "MySQL URL"),
     ):  # fmt: skip
         file.write_text(TOML.replace(old, new))
         with pytest.raises(ConfigError, match=message):

@@ -256,7 +256,10 @@ def test_tenants_in_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         (TENANT, "either token_file or token_env"),
         (f'{TENANT}token_env = "NOT_SET"', "NOT_SET is not set"),
         (f'{TENANT}token_env = "PETS_TOKEN"\ntoken_file = "token"', "needs either token_file or token_env"),
-        (f'{TENANT}token_file = "token"\nconcurrent = 0', r"tenants\.0\.concurrent: expected a number greater than 0"),
+        (
+            f'{TENANT}token_file = "token"\nconcurrent = 0',
+            r"tenants\[0\]\.concurrent: expected a number greater than 0",
+        ),
         (f'{TENANT}token_file = "token"\nspeed = 0', "speed"),
         (f'{TENANT}token_file = "token"\n' * 2, "tenant a is used twice"),
         ('[[tenants]]\nname = ""\ntoken_file = "token"', "not a tenant name"),

@@ -29,7 +29,7 @@ from typing import Final
 
 import numpy as np
 
-from headgate.errors import ConfigError, ScnNotFoundError
+from headgate.errors import ScnNotFoundError
 from headgate.relay.databus import FIRST, StreamPosition
 from headgate.relay.server._cursor import EventBatch, SegmentCursor, Stops
 from headgate.relay.server._recent import Recent
@@ -68,8 +68,6 @@ class BufferInfo:
 class BufferLimits:
     """Limits of a buffer, in bytes."""
 
-    smallest: int = 256 << 10
-    """Least ``memory_bytes``."""
     views: int = 128 << 20
     """Bytes of stored segments that stay in memory after a read, except for a single one: segments of large windows are
     large."""
@@ -78,13 +76,12 @@ class BufferLimits:
 class EventBuffer:
     """A ring of windows in memory and files.
 
-    :param memory_bytes: bound of memory, at least ``limits.smallest``.
+    :param memory_bytes: bound of memory.
     :param folder: where segments are also written; None: memory only.
     :param disk_bytes: bound of the files, at least ``memory_bytes`` if there is a folder.
     :param until_scn: windows in the folder are kept up to this SCN (−1: none).
     :param keeps_files: whether they are kept at all; False: they were made by other rules for columns, or the relay
         begins elsewhere in the log.
-    :raises ConfigError: bounds that are too small.
     :raises TargetError: the folder cannot be used.
     """
 
@@ -99,10 +96,6 @@ class EventBuffer:
         limits: BufferLimits | None = None,
     ) -> None:
         self._limits = limits or BufferLimits()
-        if memory_bytes < self._limits.smallest:
-            raise ConfigError(f"memory_bytes must be at least {self._limits.smallest}, not {memory_bytes}")
-        if folder is not None and disk_bytes < memory_bytes:
-            raise ConfigError(f"disk_bytes ({disk_bytes}) is less than memory_bytes ({memory_bytes})")
         self._bound, self._disk_bound = memory_bytes, disk_bytes
         self._folder = folder
         self._segment_size = min(_LARGEST_SEGMENT, memory_bytes // _SEGMENTS)

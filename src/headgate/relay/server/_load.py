@@ -13,17 +13,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from typing import Annotated, Any, Final
+from urllib.parse import unquote
 
-from pydantic import ValidationError
+from pydantic import BaseModel, BeforeValidator, Field, InstanceOf, TypeAdapter, ValidationError
 
-from headgate.config import checked, explain
+from headgate.config import RelaySettings, checked, explain, split_url
 from headgate.errors import ConfigError
 from headgate.files import file_errors
 from headgate.mysql import ConnectionSettings, Secret
 from headgate.parsing import parse_json
-from headgate.relay.server._sources import LogicalSource, PhysicalSource, RelayConfig
+from headgate.relay.server._sources import Id, LogicalSource, Partition, PhysicalSource, RelayConfig, TablePattern
 from headgate.relay.server._toml import relay_of_toml
 
 __all__ = ["load_relay"]
@@ -31,13 +31,14 @@ __all__ = ["load_relay"]
 _URI_PATH: Final = re.compile(r"/([0-9]+)/[0-9a-zA-Z._-]+")
 _OVERWRITES: Final = "OVERWRITE_ON_WRITE"
 """Databus's name of what the buffer does when it is full."""
+_PREFIX: Final = "databus.relay."
 _PROPERTIES: Final = {
-    "container.httpPort": "port",
-    "eventBuffer.maxSize": "memory_bytes",
-    "schemaRegistry.fileSystem.schemaDir": "schemas",
-    "dataSources.sequenceNumbersHandler.file.scnDir": "state",
+    "port": "container.httpPort",
+    "memory_bytes": "eventBuffer.maxSize",
+    "schemas": "schemaRegistry.fileSystem.schemaDir",
+    "state": "dataSources.sequenceNumbersHandler.file.scnDir",
 }
-"""Databus's names of settings."""
+"""Databus's names of settings, without the prefix."""
 _CONSTANT: Final = re.compile(r"constant:([0-9]+)")
 
 
@@ -57,8 +58,9 @@ def load_relay(files: Sequence[Path], properties: Path | None = None) -> RelayCo
     physical = [one for file in files for one in _physical_sources(file)]
     if properties is None:
         return checked(RelayConfig, {"physical": physical})
-    values = _settings_of(_properties(_read_text(properties)))
-    return checked(RelayConfig, {**values, "physical": physical}, where=f"{properties}: ")
+    values = _settings_of(properties)
+    checked(RelaySettings, values, where=f"{properties}: ", name_of=lambda key: f"{_PREFIX}{_PROPERTIES[key]}")
+    return checked(RelayConfig, {**values, "physical": physical})
 
 
 def _read_text(file: Path) -> str:
@@ -73,24 +75,23 @@ def _physical_sources(file: Path) -> list[PhysicalSource]:
     except ValueError as error:
         raise ConfigError(f"{file} is not JSON: {error}") from None
     try:
-        return [_physical(one) for one in (value if isinstance(value, list) else [value])]
+        parsed = _PHYSICAL.validate_python(value) if isinstance(value, list) else [_Physical.model_validate(value)]
     except ValidationError as error:
-        raise ConfigError(f"{file}: {explain(error, PhysicalSource)}") from None
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        missing = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
-        raise ConfigError(f"{file}: {missing}") from None
+        raise ConfigError(f"{file}: {explain(error, _Physical)}") from None
+    return [one.source(raw) for one, raw in zip(parsed, value if isinstance(value, list) else [value], strict=True)]
 
 
-def _settings_of(properties: Mapping[str, str]) -> dict[str, str]:
-    prefix = "databus.relay."
-    settings = {name.removeprefix(prefix): one for name, one in properties.items() if name.startswith(prefix)}
+def _settings_of(file: Path) -> dict[str, str]:
+    """Return the settings in a properties file, by their names here."""
+    properties = _properties(_read_text(file))
+    settings = {name.removeprefix(_PREFIX): one for name, one in properties.items() if name.startswith(_PREFIX)}
     policy = settings.get("eventBuffer.queuePolicy", _OVERWRITES)
     if policy != _OVERWRITES:
         raise ConfigError(
-            f"eventBuffer.queuePolicy is {policy}, but the relay never waits for consumers: set {_OVERWRITES}, and let "
-            "those that are too far behind bootstrap"
+            f"{file}: {_PREFIX}eventBuffer.queuePolicy is {policy}, but the relay never waits for consumers: set"
+            f" {_OVERWRITES}, and let those that are too far behind bootstrap"
         )
-    return {key: settings[name] for name, key in _PROPERTIES.items() if name in settings}
+    return {key: settings[name] for key, name in _PROPERTIES.items() if name in settings}
 
 
 def _properties(text: str) -> dict[str, str]:
@@ -104,35 +105,16 @@ def _properties(text: str) -> dict[str, str]:
     return properties
 
 
-def _physical(value: Any) -> PhysicalSource:
-    sources = tuple(_logical(one) for one in value["sources"])
-    shown = {**value, "uri": _without_password(str(value["uri"]))}
-    settings = _settings(str(value["uri"]))
-    return PhysicalSource(id=value["id"], name=value["name"], settings=settings, sources=sources, shown=shown)
-
-
-def _logical(value: Any) -> LogicalSource:
-    function = str(value.get("partitionFunction", "constant:1"))
-    constant = _CONSTANT.fullmatch(function)
-    if constant is None:
-        raise ValueError(f"the partition function {function!r} is not constant:N, the only one for MySQL")
-    return LogicalSource(id=value["id"], name=value["name"], table=value["uri"], partition=int(constant[1]))
-
-
 def _settings(uri: str) -> ConnectionSettings:
     """Parse ``mysql://user%2Fpassword@host:port/<server id>/<log prefix>``; errors never contain text of the URI."""
-    try:
-        parts = urlsplit(uri)
-        port = parts.port
-    except ValueError:
-        raise ValueError("the uri is not a MySQL URI") from None
-    if parts.scheme != "mysql" or not parts.hostname or (parts.path.strip("/") and not _URI_PATH.fullmatch(parts.path)):
-        raise ValueError("the uri is not mysql://user%2Fpassword@host:port/<server id>/<log prefix>")
+    parts = split_url(str(uri), "mysql")
+    if parts is None or (parts.path.strip("/") and not _URI_PATH.fullmatch(parts.path)):
+        raise ValueError("expected mysql://user%2Fpassword@host:port/<server id>/<log prefix>")
     user, slash, password = unquote(parts.username or "").partition("/")
     if parts.password is not None:
         password, slash = unquote(parts.password), "/"
     secret = Secret(value=password) if slash else Secret()
-    return ConnectionSettings(host=parts.hostname, port=3306 if port is None else port, user=user, secret=secret)
+    return ConnectionSettings(host=parts.hostname or "", port=parts.port or 3306, user=user, secret=secret)
 
 
 def _without_password(uri: str) -> str:
@@ -140,3 +122,38 @@ def _without_password(uri: str) -> str:
     scheme, slashes, credentials = head.partition("://")
     user = re.split(r"%2[Ff]|[:/]", credentials)[0]
     return f"{scheme}{slashes}{user}%2F***{at}{rest}" if at else uri
+
+
+def _partition_of(function: str) -> str:
+    constant = _CONSTANT.fullmatch(str(function))
+    if constant is None:
+        raise ValueError(f"{function!r} is not constant:N, the only partition function for MySQL")
+    return constant[1]
+
+
+class _Logical(BaseModel):
+    """One of ``sources``. Other keys are ignored: Databus has more."""
+
+    id: Id
+    name: str
+    uri: TablePattern
+    partition: Annotated[Partition, BeforeValidator(_partition_of)] = Field(default=1, alias="partitionFunction")
+
+    def source(self) -> LogicalSource:
+        return LogicalSource(self.id, self.name, self.uri, self.partition)
+
+
+class _Physical(BaseModel):
+    """One server. Other keys are ignored: Databus has more."""
+
+    id: Id
+    name: str
+    settings: Annotated[InstanceOf[ConnectionSettings], BeforeValidator(_settings)] = Field(alias="uri")
+    sources: Annotated[tuple[_Logical, ...], Field(min_length=1)]
+
+    def source(self, raw: Mapping[str, Any]) -> PhysicalSource:
+        shown = {**raw, "uri": _without_password(raw["uri"])}
+        return PhysicalSource(self.id, self.name, self.settings, tuple(one.source() for one in self.sources), shown)
+
+
+_PHYSICAL: Final = TypeAdapter(list[_Physical])

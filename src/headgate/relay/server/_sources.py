@@ -27,10 +27,12 @@ __all__ = [
     "Id",
     "LogicalSource",
     "LogicalSources",
+    "Partition",
     "PhysicalSource",
     "RelayConfig",
     "RelayLimits",
     "RelayTimes",
+    "TablePattern",
 ]
 
 LARGEST_ID: Final = 2**15 - 1
@@ -46,15 +48,19 @@ def _check_table(name: str) -> str:
     return name
 
 
+TablePattern: TypeAlias = Annotated[str, AfterValidator(_check_table)]
+"""``db.table``, or a pattern of that form."""
+Partition: TypeAlias = Annotated[int, Field(ge=0, le=LARGEST_ID)]
+
+
 @checked_dataclass(frozen=True, config=SECTION)
 class LogicalSource:
     """A table, or the tables of a pattern, with a name and an id."""
 
     id: Id
     name: str
-    table: Annotated[str, AfterValidator(_check_table)]
-    """``db.table``, or a pattern of that form."""
-    partition: Annotated[int, Field(ge=0, le=LARGEST_ID)] = 1
+    table: TablePattern
+    partition: Partition = 1
     """The logical partition of its events (``constant:N``)."""
 
     @property
