@@ -24,6 +24,7 @@ from headgate.carrier._folder import (
     Trouble,
     Waiting,
     parse_request,
+    sent_at,
     signal_path,
 )
 from headgate.carrier._image_files import ImageFolder, open_images, serialised
@@ -115,6 +116,7 @@ __all__ = [
     "op_letters",
     "open_images",
     "parse_request",
+    "sent_at",
     "serialised",
     "signal_path",
     "summarise",

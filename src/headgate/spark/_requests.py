@@ -37,7 +37,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from headgate.carrier import Redo, Settle, parse_request, signal_path
+from headgate.carrier import Redo, Settle, parse_request, sent_at, signal_path
 from headgate.catalog import TablePatterns
 from headgate.control import Signal, parse_signal
 from headgate.errors import ConfigError, OffsetFormatError
@@ -108,8 +108,9 @@ def take_signals(
         action: dict[str, Any] = {"id": _signal_id(name, signal), "type": str(signal.get("type")), "tables": []}
         if action["id"] != name:
             action["file"] = name
-        if isinstance(signal.get("submitted_us"), int):
-            action["sent_us"] = signal["submitted_us"]
+        when_us = sent_at(signal)
+        if when_us is not None:
+            action["sent_us"] = when_us
         try:
             action |= _take(plan, name, signal, tables, server)
         except ConfigError as error:

@@ -17,7 +17,7 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from headgate.carrier import SINK_SIGNALS, ControlFile, ControlFolder
+from headgate.carrier import SINK_SIGNALS, ControlFile, ControlFolder, sent_at
 from headgate.control import OUTCOMES, SignalAnswer, SignalState
 from headgate.errors import TargetError
 from headgate.lake import SUSPENDED, TROUBLED, State
@@ -372,8 +372,7 @@ def _waiting(inbox: ControlFolder, status: Status) -> list[SignalStatus]:
     known = {(signal.id, signal.sent_us) for signal in status.signals}
     waiting = []
     for name, signal in inbox.signals().items():
-        given_us, kind = signal.get("submitted_us"), str(signal.get("type"))
-        sent_us, identity = given_us if isinstance(given_us, int) else None, str(signal.get("id") or unquote(name))
+        sent_us, kind, identity = sent_at(signal), str(signal.get("type")), str(signal.get("id") or unquote(name))
         if kind not in SINK_SIGNALS and (identity, sent_us) not in known:
             at_us = status.updated_us if sent_us is None else sent_us
             waiting.append(SignalStatus(id=identity, type=kind, state=SignalState.SENT, sent_us=sent_us, at_us=at_us))
