@@ -22,7 +22,7 @@ STATES = {
     "shop.stopped": TableState("shop.stopped", "stopped", version=3),
     "shop.old": TableState("shop.old", "dropped", version=3, changelog_version=2),
     "shop.named": TableState("shop.named", "dropped", version=3),
-    "shop.part": TableState("shop.part", "dropped", version=3, place=Place("shop.all", shard="a")),
+    "shop.part": TableState("shop.part", "dropped", version=3, place=Place("other.all", shard="a")),
     "shop.new": TableState("shop.new", "dropped"),
     "other.t": TableState("other.t", "excluded", version=1),
 }
@@ -76,7 +76,7 @@ def running(monkeypatch: pytest.MonkeyPatch, state: str, reason: str | None = No
         ("shop.orders", 'the pipeline follows it: leave it out first ("!shop.orders"), then repeat'),
         ("shop.stopped", "shop.stopped is in source.tables"),
         ("shop.named", "shop.named is in source.tables"),
-        ("shop.part", "the rows of shop.part are part of shop.all in the lake"),
+        ("shop.part", "the rows of shop.part are part of other.all in the lake"),
     ],
 )
 def test_what_is_refused_at_once(pipeline: Path, table: str, problem: str) -> None:
@@ -173,11 +173,12 @@ def test_folders_that_a_failed_deletion_leaves_are_named(
 
 def test_folders_of_a_table_that_was_forgotten_are_named(pipeline: Path) -> None:
     lake = pipeline.parent / "lake"
-    for name in ("gone", "all"):
-        (lake / "shop" / name / "_delta_log").mkdir(parents=True)
-    code, _, err = run(str(pipeline), "shop.gone", "--delete-data")
-    assert (code, f"has no table shop.gone; {lake / 'shop' / 'gone'} can be removed by hand" in err) == (2, True)
-    assert "by hand" not in run(str(pipeline), "shop.all")[2], "shop.part is in it"
+    for name in ("other/gone", "other/all", "shop/begun"):
+        (lake / name / "_delta_log").mkdir(parents=True)
+    code, _, err = run(str(pipeline), "other.gone", "--delete-data")
+    assert (code, f"has no table other.gone; {lake / 'other' / 'gone'} can be removed by hand" in err) == (2, True)
+    assert "by hand" not in run(str(pipeline), "other.all")[2], "shop.part is in it"
+    assert "by hand" not in run(str(pipeline), "shop.begun")[2], "its first batch may be under way"
 
 
 def test_an_interrupt_ends_the_waiting_with_1(pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -359,6 +359,9 @@ def test_a_signal_from_the_form(guarded: ASGIApp, inbox: ControlFolder) -> None:
     assert [one["data"].get("data-collections") for one in signals(inbox) if one["type"] == "stop-snapshot"] == [
         ["shop\\.a", "shop\\.b"]
     ]
+    for kind, code in (("pause-snapshot", 202), ("resume-snapshot", 202), ("stop-snapshot", 400)):
+        body = urlencode({**fields, "type": kind, "tables": "all of them"}).encode()
+        assert ask(guarded, "/signals", "POST", FORM, body).code == code
 
 
 @pytest.mark.parametrize(
