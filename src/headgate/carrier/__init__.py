@@ -26,6 +26,7 @@ from headgate.carrier._folder import (
     parse_request,
     sent_at,
     signal_path,
+    signal_type,
 )
 from headgate.carrier._image_files import ImageFolder, open_images, serialised
 from headgate.carrier._images import (
@@ -119,6 +120,7 @@ __all__ = [
     "sent_at",
     "serialised",
     "signal_path",
+    "signal_type",
     "summarise",
     "typed_batch",
     "typed_images",

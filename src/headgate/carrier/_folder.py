@@ -38,6 +38,7 @@ __all__ = [
     "parse_request",
     "sent_at",
     "signal_path",
+    "signal_type",
 ]
 
 
@@ -308,6 +309,11 @@ def _submitted(signal: Mapping[str, Any], written_us: int) -> int:
         return 0
     submitted_us = sent_at(signal)
     return written_us if submitted_us is None else submitted_us
+
+
+def signal_type(signal: Mapping[str, Any]) -> str:
+    """Return the type of a signal in the inbox; ``not a signal`` if the file names none."""
+    return str(signal.get("type") or "not a signal")
 
 
 def sent_at(signal: Mapping[str, Any]) -> int | None:

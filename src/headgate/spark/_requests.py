@@ -37,7 +37,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from headgate.carrier import Redo, Settle, parse_request, sent_at, signal_path
+from headgate.carrier import Redo, Settle, parse_request, sent_at, signal_path, signal_type
 from headgate.catalog import TablePatterns
 from headgate.control import Signal, parse_signal
 from headgate.errors import ConfigError, OffsetFormatError
@@ -105,7 +105,7 @@ def take_signals(
     for name, signal in signals.items():
         if name in plan.taken:
             continue
-        action: dict[str, Any] = {"id": _signal_id(name, signal), "type": str(signal.get("type")), "tables": []}
+        action: dict[str, Any] = {"id": _signal_id(name, signal), "type": signal_type(signal), "tables": []}
         if action["id"] != name:
             action["file"] = name
         when_us = sent_at(signal)
